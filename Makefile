@@ -1,0 +1,49 @@
+# Every target sets up what it needs: a virtual environment in .venv, installed with the tested versions.
+PYTHON ?= python3
+VENV ?= .venv
+PY := $(VENV)/bin/python
+INSTALL := $(PY) -m pip install -q --disable-pip-version-check -c constraints.txt
+OUT ?= runs/demo
+
+.PHONY: demo test test-slow check bench docs format clean
+.DELETE_ON_ERROR:
+
+demo: $(VENV)/.train
+	$(PY) -m hypersphere.cli.main demo
+
+test: $(VENV)/.dev
+	$(PY) -m pytest -n 2 -m "not slow" --cov --cov-report=term:skip-covered $(ARGS)
+
+test-slow: $(VENV)/.dev
+	$(PY) -m pytest -m slow $(ARGS)
+
+check: $(VENV)/.dev
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy
+
+format: $(VENV)/.dev
+	$(VENV)/bin/ruff format .
+	$(VENV)/bin/ruff check --fix .
+
+bench: $(VENV)/.dev
+	@for script in benchmarks/*.py; do case $$script in benchmarks/_*) ;; *) echo "== $$script"; $(PY) $$script || exit 1;; esac; done
+
+docs: $(VENV)/.docs
+	$(VENV)/bin/mkdocs build --strict
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+# The stamp is renewed when the metadata or the pins change; the package itself is installed in place.
+$(VENV)/.train: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(INSTALL) -e ".[train]" && touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(INSTALL) -e ".[train,dev]" && touch $@ $(VENV)/.train
+
+$(VENV)/.docs: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(INSTALL) -e ".[docs]" && touch $@
+
+clean:
+	rm -rf $(VENV) site .mypy_cache .ruff_cache .hypothesis

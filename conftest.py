@@ -1,0 +1,51 @@
+"""Shapes and types are checked at run time in tests only; doctests see torch and hypersphere."""
+
+import os
+
+import jaxtyping
+import pytest
+import torch
+from hypothesis import settings
+
+import tests.typecheck  # noqa: F401  (the hook finds it by name)
+
+jaxtyping.install_import_hook("hypersphere", "tests.typecheck.check")
+
+# Two workers share two cores; more threads than cores only slow both down.
+torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)
+settings.register_profile("default", deadline=None, print_blob=True, derandomize=True)
+settings.load_profile("default")
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _untyped(request):
+    """torch.compile cannot trace the run-time shape checks; tests marked ``untyped`` run without them."""
+    off = request.node.get_closest_marker("untyped") is not None
+    if off:
+        _bare_autograd_functions(torch.autograd.Function)
+    jaxtyping.config.update("jaxtyping_disable", off)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+def _bare_autograd_functions(parent):
+    """Dynamo reads the signatures of custom backwards, so even a wrapper that checks nothing is in its way."""
+    for cls in parent.__subclasses__():
+        _bare_autograd_functions(cls)
+        if cls.__module__.startswith("hypersphere"):
+            for name, attribute in list(vars(cls).items()):
+                if isinstance(attribute, staticmethod) and hasattr(attribute.__func__, "__wrapped__"):
+                    setattr(cls, name, staticmethod(attribute.__func__.__wrapped__))
+
+
+@pytest.fixture(autouse=True)
+def _doctest_namespace(doctest_namespace):
+    import hypersphere
+
+    doctest_namespace["torch"] = torch
+    doctest_namespace["hs"] = hypersphere

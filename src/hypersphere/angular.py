@@ -1,0 +1,146 @@
+r"""Angular functions g(θ), shared by the objectives (Part I) and the operators (Part II).
+
+Each maps cos θ to g(θ), decreasing from 1 at θ = 0 to −1 at θ = π, 0 at π/2 (eq. 4.11–4.14). A user's own callable on
+cosines works wherever one of these does.
+"""
+
+import copy
+import math
+from collections.abc import Callable
+from typing import Literal, TypeAlias
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from .geometry import arcsin
+from .geometry.norms import _accumulable
+
+AngularLike: TypeAlias = "Angular | nn.Module | Callable[[Tensor], Tensor]"
+
+
+class Angular(nn.Module):
+    """g as a function of cos θ; ``dim`` is the axis of the neurons, for forms with a parameter per neuron."""
+
+    def forward(self, cos: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
+        """g(θ) for every cosine, in the cosines' dtype."""
+        raise TypeError(f"{type(self).__name__} must define forward(cos, dim)")
+
+    def for_neurons(self, neurons: int) -> "Angular":
+        """The object a layer of this many neurons keeps: its own copy where it learns on its own, else the same one."""
+        return self
+
+
+class Cosine(Angular):
+    r"""g(θ) = cos θ (eq. 3.3, 4.12).
+
+    >>> Cosine()(torch.tensor([1.0, 0.5, -1.0]))
+    tensor([ 1.0000,  0.5000, -1.0000])
+    """
+
+    def forward(self, cos: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
+        """The cosines as they are."""
+        return cos
+
+
+class Linear(Angular):
+    r"""g(θ) = 1 − 2θ/π (eq. 3.2, 4.11); its slope in cos θ is bounded at ±1.
+
+    >>> Linear()(torch.tensor([1.0, 0.5, -1.0]))
+    tensor([ 1.0000,  0.3333, -1.0000])
+    """
+
+    def forward(self, cos: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
+        """(2/π)·arcsin(cos θ)."""
+        return arcsin(cos) * (2 / math.pi)
+
+
+class SquareCosine(Angular):
+    r"""g(θ) = sign(cos θ)·cos²θ (eq. 4.14): flat near the decision boundary θ = π/2.
+
+    >>> SquareCosine()(torch.tensor([1.0, 0.5, -0.5]))
+    tensor([ 1.0000,  0.2500, -0.2500])
+    """
+
+    def forward(self, cos: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
+        """cos θ·|cos θ|."""
+        return cos * cos.abs()
+
+
+class Sigmoid(Angular):
+    r"""g(θ) = tanh((π/2 − θ)/2k) / tanh(π/4k), which is eq. 3.4 and 4.13 written without exponentials that overflow.
+
+    Small ``k`` is a step at π/2, large ``k`` is :class:`Linear`. ``learnable`` gives each neuron (``"filter"``), each
+    layer (``"layer"``) or all layers that were given this object (``"shared"``) a ``k`` of its own; it is kept as
+    log k and used within [10⁻³, 10³], so it stays positive. It starts at 0.5 (3.4.3).
+
+    >>> Sigmoid(k=0.3)(torch.tensor([1.0, 0.5, -1.0]))
+    tensor([ 1.0000,  0.7102, -1.0000])
+    """
+
+    log_k: nn.Parameter | None
+
+    def __init__(self, k: float = 0.5, learnable: Literal["filter", "layer", "shared", False] = False):
+        super().__init__()
+        if not 1e-3 <= k <= 1e3:
+            raise ValueError(f"k must be a number in [0.001, 1000], got {k!r}")
+        if learnable not in ("filter", "layer", "shared", False):
+            raise ValueError(f'learnable must be "filter", "layer", "shared" or False, got {learnable!r}')
+        self.start, self.learnable = float(k), learnable
+        log_k = None if learnable in ("filter", False) else nn.Parameter(torch.tensor(math.log(k)))
+        self.register_parameter("log_k", log_k)
+
+    @property
+    def k(self) -> Tensor:
+        """The curvature: a scalar, or one per neuron."""
+        return torch.tensor(self.start) if self.log_k is None else self.log_k.clamp(math.log(1e-3), math.log(1e3)).exp()
+
+    def for_neurons(self, neurons: int) -> "Sigmoid":
+        """A copy with its own ``k`` for ``"filter"`` and ``"layer"``, else the same object."""
+        if self.learnable in (False, "shared"):
+            return self
+        own = copy.deepcopy(self)
+        if self.learnable == "filter":
+            own.log_k = nn.Parameter(torch.full((neurons,), math.log(self.start)))
+        return own
+
+    def forward(self, cos: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
+        """g of each cosine, with the neuron's own ``k`` along ``dim`` when there is one each."""
+        latitude = arcsin(_accumulable(cos))
+        if self.log_k is None:
+            if self.learnable:
+                raise ValueError('Sigmoid(learnable="filter") has a k per neuron: give it to a layer, or call for_neurons(n) first')
+            return (torch.tanh(latitude / (2 * self.start)) / math.tanh(math.pi / (4 * self.start))).to(cos.dtype)
+        k = self.k.to(latitude.dtype)
+        if k.ndim:
+            k = k.reshape(-1, *[1] * (-dim - 1 if dim < 0 else cos.ndim - dim - 1))
+        return (torch.tanh(latitude / (2 * k)) / torch.tanh(math.pi / (4 * k))).to(cos.dtype)
+
+    def extra_repr(self) -> str:
+        """The starting ``k`` and how it is learned."""
+        return f"k={self.start:g}, learnable={self.learnable!r}"
+
+
+class Custom(Angular):
+    """A user's own g, a callable on cosines; a module keeps its parameters."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]):
+        super().__init__()
+        self.function = function
+
+    def forward(self, cos: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
+        """The callable on the cosines."""
+        return self.function(cos)
+
+
+def as_angular(angular: AngularLike) -> Angular:
+    """An :class:`Angular` from one of the objects here or from any callable on cosines.
+
+    >>> as_angular(torch.sin)(torch.zeros(1))
+    tensor([0.])
+    """
+    if isinstance(angular, Angular):
+        return angular
+    if isinstance(angular, type) or not callable(angular):
+        raise ValueError(f"angular must be an object of hypersphere.angular or a callable on cosines, got {angular!r}")
+    return Custom(angular)

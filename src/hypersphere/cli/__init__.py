@@ -1,0 +1,1 @@
+"""The ``hypersphere`` command: thin layers that parse, call the library and print."""

@@ -1,0 +1,39 @@
+"""Entry point of the ``hypersphere`` command: finds the subcommand and turns user errors into one line."""
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+from .. import __version__
+
+# name → what it does. Each has a module of the same name in this package with `configure(parser)` and `run(args) -> int`;
+# only the one that is asked for is imported.
+COMMANDS = {
+    "demo": "the library at work in one minute",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one subcommand; 0 is success, 1 a failure with its reason on stderr, 2 a wrong command line."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    parser = argparse.ArgumentParser(prog="hypersphere", description="Deep representation learning on the hypersphere.")
+    parser.add_argument("--version", action="version", version=f"hypersphere {__version__}")
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    chosen = next((a for a in arguments if not a.startswith("-")), None)
+    modules = {}
+    for name, summary in COMMANDS.items():
+        subparser = subparsers.add_parser(name, help=summary, description=summary)
+        if name == chosen:
+            modules[name] = importlib.import_module(f".{name}", __package__)
+            modules[name].configure(subparser)
+    args = parser.parse_args(arguments)
+    try:
+        return int(modules[args.command].run(args))
+    except (ValueError, OSError, ImportError) as error:
+        print(f"hypersphere {args.command}: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

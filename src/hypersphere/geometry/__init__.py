@@ -1,0 +1,24 @@
+"""Angles and norms that never produce NaN: everything else in the library stands on these functions."""
+
+from .angles import angle, arccos, arcsin, geodesic_distance, sine
+from .maps import exp_map, log_map, slerp, tangent
+from .norms import cosine, norm, normalize
+from .polynomial import chebyshev
+from .sampling import uniform
+
+__all__ = [
+    "angle",
+    "arccos",
+    "arcsin",
+    "chebyshev",
+    "cosine",
+    "exp_map",
+    "geodesic_distance",
+    "log_map",
+    "norm",
+    "normalize",
+    "sine",
+    "slerp",
+    "tangent",
+    "uniform",
+]

@@ -1,0 +1,136 @@
+"""Angles between vectors, and from cosines: the only place of the library that inverts a cosine."""
+
+import math
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from .norms import _accumulable, _check_vectors, _length, normalize
+
+
+def angle(x: Float[Tensor, "*x d"], w: Float[Tensor, "*w d"], *, pairwise: bool = False) -> Float[Tensor, "..."]:
+    r"""θ ∈ [0, π] between vectors, in radians, by the half-angle form θ = 2·atan2(‖αx − w‖, ‖αx + w‖), α = ‖w‖/‖x‖.
+
+    Accurate near 0 and π, where the arccos of a float32 cosine has lost half its digits. π/2 where a vector is 0.
+    The gradient is finite everywhere: 0 where the vectors are parallel, antiparallel or 0, and no direction is better.
+    Aligned by default, ``(…, d), (…, d) → (…)``; ``pairwise`` gives ``(…, n, d), (…, c, d) → (…, n, c)``.
+
+    >>> angle(torch.tensor([1.0, 0.0]), torch.tensor([[1.0, 1e-4], [0.0, 2.0], [-1.0, 0.0]]))
+    tensor([1.0000e-04, 1.5708e+00, 3.1416e+00])
+    """
+    _check_vectors(x, w, pairwise)
+    dtype = torch.promote_types(x.dtype, w.dtype)
+    work = torch.promote_types(dtype, torch.float32)
+    with torch.autocast(x.device.type, enabled=False):
+        theta = (_pairwise if pairwise else _aligned)(x.to(work), w.to(work))
+        return theta.to(dtype)
+
+
+def geodesic_distance(x: Float[Tensor, "*x d"], y: Float[Tensor, "*y d"], *, pairwise: bool = False) -> Float[Tensor, "..."]:
+    r"""Length of the shortest arc between two points of the unit sphere, which is their :func:`angle`.
+
+    >>> geodesic_distance(torch.tensor([0.0, 1.0]), torch.tensor([1.0, 0.0]))
+    tensor(1.5708)
+    """
+    return angle(x, y, pairwise=pairwise)
+
+
+def arccos(cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    r"""θ from cos θ, where only the cosine is known. The slope −1/sin θ is bounded by 1/√ε at ±1 (ε of the dtype).
+
+    >>> arccos(torch.tensor([1.0, 0.0, -1.0]))
+    tensor([0.0000, 1.5708, 3.1416])
+    """
+    return _Arccos.apply(_accumulable(cos)).to(cos.dtype)
+
+
+def arcsin(cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    r"""π/2 − θ from cos θ: the signed angle to the equator, exact near 0. The slope is bounded as in :func:`arccos`.
+
+    >>> arcsin(torch.tensor([1.0, 0.0, -1.0]))
+    tensor([ 1.5708,  0.0000, -1.5708])
+    """
+    return _Arcsin.apply(_accumulable(cos)).to(cos.dtype)
+
+
+def sine(cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    r"""sin θ = √((1 − cos θ)(1 + cos θ)) ≥ 0 for θ ∈ [0, π]. The slope −cot θ is bounded as in :func:`arccos`.
+
+    >>> sine(torch.tensor([1.0, 0.6, 0.0, -1.0]))
+    tensor([0.0000, 0.8000, 1.0000, 0.0000])
+    """
+    return _Sine.apply(_accumulable(cos)).to(cos.dtype)
+
+
+def _aligned(x: Tensor, w: Tensor) -> Tensor:
+    y, v = x / _power_of_two(x), w / _power_of_two(w)
+    (ny, y_nonzero), (nv, v_nonzero) = _length(y, -1), _length(v, -1)
+    # One rounding per entry: an error in α moves αx along itself, which changes the angle only to second order.
+    y = y * (nv / torch.where(y_nonzero, ny, 1))
+    (far, _), (near, _) = _length(y - v, -1), _length(y + v, -1)
+    defined = y_nonzero & v_nonzero
+    return torch.where(defined, 2 * torch.atan2(far, torch.where(defined, near, 1)), math.pi / 2).squeeze(-1)
+
+
+def _pairwise(x: Tensor, w: Tensor) -> Tensor:
+    xhat, what = normalize(x), normalize(w)
+    # The differences are formed one by one: |x|² + |w|² − 2x·w would lose the digits this function exists for.
+    far, near = (torch.cdist(xhat, v, compute_mode="donot_use_mm_for_euclid_dist") for v in (what, -what))
+    return 2 * torch.atan2(far, near)
+
+
+def _power_of_two(x: Tensor) -> Tensor:
+    """The power of two at the largest entry: dividing by it is exact. A constant to autograd (angles ignore length)."""
+    _, exponent = torch.frexp(x.detach().abs().amax(-1, keepdim=True))
+    smallest = round(math.log2(torch.finfo(x.dtype).tiny))
+    exponent = (exponent - 1).clamp_min(smallest)
+    return torch.ldexp(torch.ones_like(exponent, dtype=x.dtype), exponent)
+
+
+def _bounded_sine(cos: Tensor) -> Tensor:
+    return ((1 - cos) * (1 + cos)).clamp_min(torch.finfo(cos.dtype).eps).sqrt()
+
+
+class _FromCosine(torch.autograd.Function):
+    """A function of cos θ whose derivative is bounded at ±1; backwards are made of differentiable operations."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[0])
+
+
+class _Arccos(_FromCosine):
+    @staticmethod
+    def forward(cos: Tensor) -> Tensor:
+        return torch.acos(cos.clamp(-1, 1))
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (cos,) = ctx.saved_tensors
+        return -grad / _bounded_sine(cos)
+
+
+class _Arcsin(_FromCosine):
+    @staticmethod
+    def forward(cos: Tensor) -> Tensor:
+        return torch.asin(cos.clamp(-1, 1))
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (cos,) = ctx.saved_tensors
+        return grad / _bounded_sine(cos)
+
+
+class _Sine(_FromCosine):
+    @staticmethod
+    def forward(cos: Tensor) -> Tensor:
+        return ((1 - cos) * (1 + cos)).clamp_min(0).sqrt()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (cos,) = ctx.saved_tensors
+        return -grad * cos / _bounded_sine(cos)

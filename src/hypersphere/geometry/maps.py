@@ -1,0 +1,64 @@
+"""Moving on the sphere: tangent vectors, the exponential and logarithm, and the arc between two points."""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from .angles import angle
+from .norms import _length, norm, normalize
+
+
+def tangent(x: Float[Tensor, "*x d"], v: Float[Tensor, "*v d"]) -> Float[Tensor, "*out d"]:
+    r"""The part of ``v`` tangent to the sphere at x̂: v − (v·x̂)x̂.
+
+    >>> tangent(torch.tensor([2.0, 0.0]), torch.tensor([3.0, 4.0]))
+    tensor([0., 4.])
+    """
+    xhat = normalize(x)
+    return v - (v * xhat).sum(-1, keepdim=True) * xhat
+
+
+def exp_map(x: Float[Tensor, "*x d"], v: Float[Tensor, "*v d"]) -> Float[Tensor, "*out d"]:
+    r"""Walk from x̂ along the tangent ``v`` for its length: cos‖v‖·x̂ + sin‖v‖·v̂. Only the tangent part of ``v`` counts.
+
+    >>> exp_map(torch.tensor([1.0, 0.0]), torch.tensor([0.0, torch.pi / 2])).abs().round(decimals=4)
+    tensor([0., 1.])
+    """
+    v = tangent(x, v)
+    length = norm(v, keepdim=True)
+    # torch.sinc(t) is sin(πt)/(πt); it is smooth at 0, where v̂ is not.
+    return normalize(torch.cos(length) * normalize(x) + torch.sinc(length / math.pi) * v)
+
+
+def log_map(x: Float[Tensor, "*x d"], y: Float[Tensor, "*y d"]) -> Float[Tensor, "*out d"]:
+    r"""The tangent at x̂ that :func:`exp_map` turns into ŷ: direction of the arc, length θ(x, y).
+
+    Antipodal points are joined by every great circle; the one through the coordinate axis farthest from x̂ is taken.
+
+    >>> log_map(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 3.0]))
+    tensor([0.0000, 1.5708])
+    """
+    xhat, yhat = normalize(x), normalize(y)
+    theta = angle(xhat, yhat).unsqueeze(-1)
+    xhat, yhat = torch.broadcast_tensors(xhat, yhat)
+    # ŷ ± x̂ has the same tangent part as ŷ and no rounding of a large radial one.
+    near = (xhat * yhat).sum(-1, keepdim=True) > 0
+    direction = tangent(xhat, torch.where(near, yhat - xhat, yhat + xhat))
+    axis = (torch.arange(xhat.shape[-1], device=xhat.device) == xhat.detach().abs().argmin(-1, keepdim=True)).to(xhat.dtype)
+    _, defined = _length(direction, -1)
+    direction = torch.where(defined | near, direction, tangent(xhat, axis))
+    return theta * normalize(direction)
+
+
+def slerp(x: Float[Tensor, "*x d"], y: Float[Tensor, "*y d"], t: float | Float[Tensor, "..."]) -> Float[Tensor, "*out d"]:
+    r"""The point at fraction ``t`` of the arc from x̂ to ŷ, at constant speed; ``t`` outside [0, 1] goes on along the circle.
+
+    A tensor ``t`` broadcasts against the leading axes of ``x`` and ``y``. Antipodal ends as in :func:`log_map`.
+
+    >>> slerp(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0]), 0.5)
+    tensor([0.7071, 0.7071])
+    """
+    step = log_map(x, y)
+    return exp_map(x, (t.unsqueeze(-1) if isinstance(t, Tensor) else t) * step)

@@ -1,0 +1,166 @@
+import copy
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from hypersphere import angular
+
+
+class AngularContract:
+    """What every g must be; a new one inherits this and gives its float64 formula on θ."""
+
+    g: angular.Angular
+
+    def formula(self, theta: np.ndarray) -> np.ndarray:
+        raise AssertionError("the contract's class must give the formula")
+
+    def test_agrees_with_the_formula_on_the_angle(self):
+        theta = np.linspace(0, math.pi, 5001)
+        cos = torch.from_numpy(np.cos(theta))
+        assert np.abs(self.g(cos).detach().numpy() - self.formula(theta)).max() <= 1e-7
+
+    def test_falls_from_one_to_minus_one_through_zero(self):
+        values = self.g(torch.cos(torch.linspace(0, math.pi, 5001, dtype=torch.float64)))
+        assert (values.diff() <= 0).all()
+        assert torch.allclose(self.g(torch.tensor([1.0, 0.0, -1.0])), torch.tensor([1.0, 0.0, -1.0]), atol=1e-6)
+
+    def test_gradcheck(self):
+        cos = torch.linspace(-0.99, 0.99, 20, dtype=torch.float64, requires_grad=True)
+        assert torch.autograd.gradcheck(self.g, cos)
+        assert torch.autograd.gradgradcheck(self.g, cos)
+
+    def test_finite_at_the_poles_and_beyond_rounding(self):
+        cos = torch.tensor([1.0, -1.0, 1.0000001], requires_grad=True)
+        self.g(cos).sum().backward()
+        assert torch.isfinite(cos.grad).all()
+
+    @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+    def test_keeps_the_dtype(self, dtype):
+        assert self.g(torch.zeros(3, dtype=dtype)).dtype == dtype
+
+    @pytest.mark.untyped
+    def test_compiles_as_one_graph(self):
+        torch._dynamo.reset()
+        cos = torch.linspace(-1, 1, 9)
+        assert torch.allclose(torch.compile(self.g, fullgraph=True)(cos), self.g(cos), atol=1e-6)
+
+    def test_survives_a_copy(self):
+        cos = torch.linspace(-1, 1, 9)
+        assert torch.equal(copy.deepcopy(self.g)(cos), self.g(cos))
+
+
+class TestCosine(AngularContract):
+    g = angular.Cosine()
+    formula = staticmethod(np.cos)
+
+
+class TestLinear(AngularContract):
+    g = angular.Linear()
+
+    def formula(self, theta):
+        return 1 - 2 * theta / math.pi
+
+
+class TestSquareCosine(AngularContract):
+    g = angular.SquareCosine()
+
+    def formula(self, theta):
+        return np.sign(np.cos(theta)) * np.cos(theta) ** 2
+
+
+class TestSigmoid(AngularContract):
+    g = angular.Sigmoid(0.3)
+    k = 0.3
+
+    def formula(self, theta):
+        k = self.k
+        first = (1 + np.exp(-math.pi / (2 * k))) / (1 - np.exp(-math.pi / (2 * k)))
+        z = np.exp(theta / k - math.pi / (2 * k))
+        return first * (1 - z) / (1 + z)
+
+    @pytest.mark.parametrize("k", [1e-3, 0.05, 0.5, 5.0])
+    def test_other_curvatures_agree_with_the_formula(self, k):
+        theta = np.linspace(0.01, math.pi - 0.01, 501)
+        self.k = k
+        with np.errstate(over="ignore", invalid="ignore"):
+            reference = self.formula(theta)
+        finite = np.isfinite(reference)
+        assert finite.any()
+        measured = angular.Sigmoid(k)(torch.from_numpy(np.cos(theta))).numpy()
+        assert np.abs(measured - reference)[finite].max() <= 1e-7
+        assert np.isfinite(measured).all()
+
+    def test_becomes_linear_as_k_grows(self):
+        cos = torch.linspace(-1, 1, 101, dtype=torch.float64)
+        gaps = [(angular.Sigmoid(k)(cos) - angular.Linear()(cos)).abs().max().item() for k in (1, 10, 100)]
+        assert gaps[0] > gaps[1] > gaps[2]
+        assert gaps[2] < 1e-4
+
+    @pytest.mark.parametrize("k", [0.0, -1.0, 1e-4, 1e4, math.nan, math.inf])
+    def test_refuses(self, k):
+        with pytest.raises(ValueError, match="k must be a number in"):
+            angular.Sigmoid(k)
+
+    @pytest.mark.untyped
+    def test_refuses_another_word(self):
+        with pytest.raises(ValueError, match="learnable must be"):
+            angular.Sigmoid(learnable="neuron")
+
+
+class TestLearnableSigmoid(AngularContract):
+    g = angular.Sigmoid(0.3, learnable="layer")
+    formula = TestSigmoid.formula
+    k = 0.3
+
+    def test_each_filter_has_its_own_k(self):
+        g = angular.Sigmoid(0.5, learnable="filter").for_neurons(3)
+        g.log_k.data = torch.tensor([0.1, 0.5, 2.0]).log()
+        cos = torch.rand(2, 3, 4, 4) * 2 - 1
+        out = g(cos, 1)
+        for i, k in enumerate((0.1, 0.5, 2.0)):
+            assert torch.allclose(out[:, i], angular.Sigmoid(k)(cos[:, i]), atol=1e-6)
+        assert torch.equal(g(cos, -3), out)
+        assert torch.allclose(g.k, torch.tensor([0.1, 0.5, 2.0]))
+
+    def test_k_learns_and_stays_positive(self):
+        g = angular.Sigmoid(0.5, learnable="filter").for_neurons(2)
+        optimizer = torch.optim.SGD(g.parameters(), lr=100.0)
+        for _ in range(3):
+            g(torch.tensor([[0.3, -0.4]])).sum().backward()
+            optimizer.step()
+        assert (g.k > 0).all()
+        assert (g.k != 0.5).all()
+
+    def test_who_shares_k(self):
+        layer = angular.Sigmoid(learnable="layer")
+        assert layer.for_neurons(3) is not layer.for_neurons(3)
+        shared = angular.Sigmoid(learnable="shared")
+        assert shared.for_neurons(3) is shared
+        fixed = angular.Sigmoid()
+        assert fixed.for_neurons(3) is fixed
+
+    def test_an_unbound_filter_form_says_what_to_do(self):
+        with pytest.raises(ValueError, match="for_neurons"):
+            angular.Sigmoid(learnable="filter")(torch.zeros(1))
+
+
+class TestCustom:
+    def test_a_callable_and_a_module(self):
+        cos = torch.linspace(-1, 1, 5)
+        assert torch.equal(angular.as_angular(torch.sin)(cos), torch.sin(cos))
+        module = angular.as_angular(torch.nn.Linear(5, 5))
+        assert len(list(module.parameters())) == 2
+        assert angular.as_angular(module) is module
+
+    @pytest.mark.untyped
+    @pytest.mark.parametrize("wrong", ["cosine", 3, None, angular.Cosine])
+    def test_refuses(self, wrong):
+        with pytest.raises(ValueError, match="angular must be"):
+            angular.as_angular(wrong)
+
+
+def test_the_base_class_says_what_is_missing():
+    with pytest.raises(TypeError, match="must define forward"):
+        angular.Angular()(torch.zeros(1))
