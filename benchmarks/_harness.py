@@ -5,7 +5,6 @@ import datetime
 import json
 import pathlib
 import platform
-import resource
 import subprocess
 import sys
 import time
@@ -20,7 +19,7 @@ def interleaved(work: dict[str, Callable[[], object]], rounds: int = 7, warmup: 
     CPU time of the whole process counts every thread; a round repeats its work until ``min_seconds`` have passed.
     """
     best = dict.fromkeys(work, float("inf"))
-    for name, f in work.items():
+    for f in work.values():
         for _ in range(warmup):
             f()
     for _ in range(rounds):
@@ -49,13 +48,17 @@ def peak_memory(script: str, *arguments: str) -> float:
 
 
 def measure_peak(work: Callable[[], object]) -> float:
-    """MiB by which the process's peak grows over what is resident now. For fresh processes: a peak never falls."""
-    with open("/proc/self/status") as status:
-        now = next(int(line.split()[1]) for line in status if line.startswith("VmRSS")) / 1024
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    """MiB by which resident memory rises above what it is now while ``work`` runs (Linux: the high-water mark is reset)."""
+    with open("/proc/self/clear_refs", "w") as refs:
+        refs.write("5")
+    before = _resident("VmRSS")
     work()
-    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return max(after - max(now, before if after > before else now), 0.0)
+    return _resident("VmHWM") - before
+
+
+def _resident(field: str) -> float:
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith(field)) / 1024
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
