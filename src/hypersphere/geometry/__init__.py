@@ -1,6 +1,7 @@
 """Angles and norms that never produce NaN: everything else in the library stands on these functions."""
 
 from .angles import angle, arccos, arcsin, geodesic_distance, sine
+from .gram import orthogonality, orthonormality
 from .maps import exp_map, log_map, slerp, tangent
 from .norms import cosine, norm, normalize
 from .polynomial import chebyshev
@@ -17,6 +18,8 @@ __all__ = [
     "log_map",
     "norm",
     "normalize",
+    "orthogonality",
+    "orthonormality",
     "sine",
     "slerp",
     "tangent",

@@ -1,0 +1,31 @@
+"""How far the rows of a matrix are from orthogonal: the penalties the energy and the training methods are compared with."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+def orthonormality(weight: Float[Tensor, "*batch neurons dim"]) -> Float[Tensor, ""]:
+    r"""‖WWᵀ − I‖²_F over the rows of W, summed over a batch: 0 for orthonormal neurons (5.5.1, C.2).
+
+    >>> orthonormality(2 * torch.eye(3))
+    tensor(27.)
+    """
+    gram = _gram(weight)
+    return (gram - torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)).square().sum()
+
+
+def orthogonality(weight: Float[Tensor, "*batch neurons dim"]) -> Float[Tensor, ""]:
+    r"""‖WWᵀ − diag(WWᵀ)‖²_F over the rows of W: 0 for orthogonal neurons of any length.
+
+    >>> orthogonality(2 * torch.eye(3))
+    tensor(0.)
+    """
+    gram = _gram(weight)
+    return (gram - torch.diag_embed(gram.diagonal(dim1=-2, dim2=-1))).square().sum()
+
+
+def _gram(weight: Tensor) -> Tensor:
+    with torch.autocast(weight.device.type, enabled=False):
+        weight = weight.to(torch.promote_types(weight.dtype, torch.float32))
+        return weight @ weight.transpose(-1, -2)
