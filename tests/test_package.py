@@ -1,0 +1,77 @@
+"""What the package promises as a whole: light to import, one-way imports, a README that lists every file."""
+
+import ast
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+import hypersphere
+
+ROOT = pathlib.Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "hypersphere"
+LAYERS = ["geometry", "angular", "layers", "objectives operators energy orthogonal", "models data evaluation", "experiments plots", "cli"]
+# The one crossing between the four parts: refining the fixed neurons of Part IV is done by Part III's solver.
+SANCTIONED = {("orthogonal", "energy")}
+
+
+def modules():
+    return sorted(SOURCE.rglob("*.py"))
+
+
+def test_import_needs_only_the_core_dependencies():
+    heavy = ["scipy", "sklearn", "matplotlib", "PIL", "accelerate", "tyro", "rich", "h5py", "beartype", "pandas"]
+    code = f"import sys, torch; old = set(sys.modules); import hypersphere; print([m for m in {heavy} if m in set(sys.modules) - old])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_everything_exported_is_there():
+    for name in hypersphere.__all__:
+        assert getattr(hypersphere, name) is not None
+
+
+def imported_parts(path):
+    """Top-level parts of this package that a file imports, absolute or relative."""
+    package = ["hypersphere", *path.relative_to(SOURCE).parent.parts]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            target = [*base, *(node.module.split(".") if node.module else [])]
+            if target[:1] == ["hypersphere"]:
+                yield from [target[1]] if len(target) > 1 else [alias.name for alias in node.names]
+        elif isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[1] for alias in node.names if alias.name.startswith("hypersphere."))
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(SOURCE)))
+def test_imports_flow_one_way(path):
+    part = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+    level = {name: i for i, names in enumerate(LAYERS) for name in names.split()}
+    if part not in level:
+        return
+    for other in imported_parts(path):
+        if other in level and other != part and (part, other) not in SANCTIONED:
+            assert level[other] < level[part], f"{path.name} of {part} imports {other}"
+
+
+def test_the_readme_lists_every_file():
+    tree = (ROOT / "README.md").read_text()
+    tree = tree[tree.index("## The tree") :]
+    for path in modules():
+        if path.name != "__init__.py":
+            assert re.search(rf"^\s+{re.escape(path.name)} ", tree, re.MULTILINE), (
+                f"{path.relative_to(ROOT)} has no line in the README's tree"
+            )
+
+
+def test_every_file_has_its_test():
+    tests = {p.name for p in (ROOT / "tests").rglob("test_*.py")}
+    missing = [p for p in modules() if not p.name.startswith("_") and f"test_{p.name}" not in tests]
+    assert not missing
+
+
+def test_no_file_is_too_long():
+    assert not [p for p in modules() if len(p.read_text().splitlines()) > 300]
