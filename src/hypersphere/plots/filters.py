@@ -1,0 +1,29 @@
+"""First-layer filters as small pictures (C.5)."""
+
+import math
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ._canvas import axes
+
+
+def plot_filters(weight: Float[Tensor, "n c h w"], *, columns: int | None = None, ax: Any = None) -> tuple[Any, Any]:
+    """Every filter of a convolution in a grid, each stretched to its own range; colour for three channels, else the first channel."""
+    n, channels, height, width = weight.shape
+    columns = columns or math.ceil(math.sqrt(n))
+    rows = math.ceil(n / columns)
+    pictures = weight.detach().float().cpu()[:, : 3 if channels == 3 else 1]
+    low, high = pictures.flatten(1).amin(1), pictures.flatten(1).amax(1)
+    span = torch.where(high > low, high - low, 1).reshape(-1, 1, 1, 1)
+    pictures = (pictures - low.reshape(-1, 1, 1, 1)) / span
+    sheet = torch.ones(rows * (height + 1) - 1, columns * (width + 1) - 1, pictures.shape[1])
+    for i, picture in enumerate(pictures):
+        top, left = i // columns * (height + 1), i % columns * (width + 1)
+        sheet[top : top + height, left : left + width] = picture.permute(1, 2, 0)
+    figure, ax = axes(ax, size=(0.6 * columns + 0.4, 0.6 * rows + 0.4))
+    ax.imshow((sheet if sheet.shape[-1] == 3 else sheet[..., 0]).numpy(), cmap="gray", vmin=0, vmax=1)
+    ax.axis("off")
+    return figure, ax
