@@ -158,7 +158,7 @@ class ModelContract:
             assert torch.isfinite(p.grad).all(), name
             assert p.grad.any(), name
 
-    def test_in_evaluation_it_is_deterministic_and_row_by_row(self):
+    def test_in_evaluation_it_is_deterministic(self):
         model = self.make().eval()
         assert torch.equal(model(*self.inputs()), model(*self.inputs()))
 
@@ -209,6 +209,10 @@ class ImageContract(ModelContract):
         model = self.make(feature_dim=3)
         assert model.feature_dim == 3
         assert model.features(*self.inputs()).shape == (4, 3)
+
+    def test_an_image_by_itself_is_as_in_its_batch(self):
+        model, (x,) = self.make().eval(), self.inputs()
+        assert torch.allclose(model(x[1:2]), model(x)[1:2], atol=1e-5)
 
     def test_features_have_both_signs(self):
         """A.1: no nonlinearity behind a fully connected embedding, so features fill the sphere, not one orthant."""

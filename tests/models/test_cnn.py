@@ -1,3 +1,5 @@
+from typing import ClassVar
+
 import pytest
 import torch
 from torch import nn
@@ -8,13 +10,13 @@ from .contract import CONVOLUTIONS, ImageContract, layers_of
 
 
 class TestCNN9(ImageContract):
-    small = {"width": 1 / 16, "input_size": 8}  # noqa: RUF012
+    small: ClassVar = {"width": 1 / 16, "input_size": 8}
     feature_dim = 256
     build = staticmethod(models.cnn9)
 
 
 class TestCNN10(ImageContract):
-    small = {"width": 1 / 16, "input_size": 32}  # noqa: RUF012
+    small: ClassVar = {"width": 1 / 16, "input_size": 32}
     size = (32, 32)
     feature_dim = 256
     build = staticmethod(models.cnn10)

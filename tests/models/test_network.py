@@ -1,4 +1,5 @@
 import re
+from typing import ClassVar
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ ROWS = [Conv(8, 2), Pool(), Conv(16), Pool()]
 class TestFlattened(ImageContract):
     """Two fully connected layers, the first hidden, as in the 256-2-10 network of C.4."""
 
-    small = {"width": 0.5, "input_size": 8}  # noqa: RUF012
+    small: ClassVar = {"width": 0.5, "input_size": 8}
     feature_dim = 6
 
     def build(self, num_classes=5, **options):
@@ -28,7 +29,7 @@ class TestFlattened(ImageContract):
 
 
 class TestAveraged(ImageContract):
-    small = {"width": 0.5}  # noqa: RUF012
+    small: ClassVar = {"width": 0.5}
     feature_dim = 8
 
     def build(self, num_classes=5, **options):

@@ -11,7 +11,8 @@ from typing_extensions import TypedDict
 
 from .blocks import Init, LayerFactory, Layers, Row, he_normal
 
-Preset = TypeVar("Preset")
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 
 class Options(TypedDict, total=False):
@@ -125,11 +126,11 @@ class ConvNet(Network):
         return self.fc(self.pool(self.body(x)).flatten(1))
 
 
-def preset(tables: Mapping[str, Preset], table: str) -> Preset:
-    """The entry of a table, or an error that names those there are."""
-    if table not in tables:
-        raise ValueError(f"table must be one of {', '.join(map(repr, tables))}, got {table!r}")
-    return tables[table]
+def preset(presets: Mapping[Key, Value], choice: Key, name: str = "table") -> Value:
+    """One of several presets, or an error that names the argument and those there are."""
+    if choice not in presets:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, presets))}, got {choice!r}")
+    return presets[choice]
 
 
 def _build(rows: Sequence[Row], layers: Layers, channels: int) -> tuple[nn.Sequential, int]:

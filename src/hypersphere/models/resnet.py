@@ -11,7 +11,7 @@ from typing_extensions import Unpack
 
 from .blocks import Conv, LayerFactory, Layers, Pool, Residual, Row
 from .network import ConvNet, Options, preset
-from .sphereface import face_defaults, face_stages
+from .sphereface import FaceStage, face_defaults
 
 Shortcut: TypeAlias = Literal["conv", "pad"] | LayerFactory
 
@@ -89,19 +89,19 @@ def modified_resnet18(num_classes: int | None = 1000, **options: Unpack[Options]
     Batch normalization (``norm=None`` is the last column of table 4.6), PReLU and initialisation as in SphereFace (C.1.1). 17 convolutions.
     """
     options.setdefault("norm", nn.BatchNorm2d)
-    rows = [*_stem(128), *face_stages((128, 256, 512, 1024), (1, 2, 3, 0))]
+    rows = [*_stem(128), *map(FaceStage, (128, 256, 512, 1024), (1, 2, 3, 0))]
     return ConvNet(rows, num_classes, average=True, **face_defaults(options))
 
 
 @dataclass(frozen=True)
-class ResidualUnits(Row):
+class ResidualStage(Row):
     """``[3×3, filters; 3×3, filters]×times``: ``ReLU(conv(ReLU(conv(x))) + shortcut(x))``; the first unit has the stride."""
 
     filters: int
     times: int
     stride: int
     shortcut: Shortcut
-    name = "units"
+    name = "stage"
 
     def build(self, layers: Layers, channels: int) -> tuple[nn.Module, int]:
         """Units without biases, whether or not a normalization follows."""
@@ -154,4 +154,4 @@ def _imagenet(widths: Sequence[int], units: Sequence[int], shortcut: Shortcut) -
 def _stages(widths: Sequence[int], units: Sequence[int], shortcut: Shortcut) -> list[Row]:
     if isinstance(shortcut, str) and shortcut not in ("conv", "pad"):
         raise ValueError(f"shortcut must be 'conv', 'pad' or a layer factory, got {shortcut!r}")
-    return [ResidualUnits(n, times, 1 if i == 0 else 2, shortcut) for i, (n, times) in enumerate(zip(widths, units, strict=True))]
+    return [ResidualStage(n, times, 1 if i == 0 else 2, shortcut) for i, (n, times) in enumerate(zip(widths, units, strict=True))]

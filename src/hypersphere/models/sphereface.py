@@ -1,6 +1,5 @@
 """SphereFace-4/10/20/36/64 (table 2.7): convolutions of stride 2, each followed by residual units; PReLU, no normalization."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
@@ -15,53 +14,41 @@ FILTERS = (64, 128, 256, 512)
 
 
 @dataclass(frozen=True)
-class FaceUnits(Row):
-    """``[3×3, filters; 3×3, filters]×times``: ``x + PReLU(conv(PReLU(conv(x))))``, without biases.
+class FaceStage(Row):
+    """``[3×3, filters] of stride 2`` and residual units ``x + PReLU(conv(PReLU(conv(x))))``, whose convolutions have no bias.
 
-    The text leaves the start to the released model of SphereFace: N(0, 0.01²), so that a deep stack of units starts near the identity.
+    The text leaves the start to the released model of SphereFace: N(0, 0.01²) in the units, so that a deep stack starts near the identity.
     """
 
     filters: int
-    times: int
-    name = "units"
+    units: int
+    name = "stage"
 
     def build(self, layers: Layers, channels: int) -> tuple[nn.Module, int]:
-        """Units with identity shortcuts; the number of channels does not change."""
-        layers = layers if layers.init is None else replace(layers, init=_small_normal)
-
-        def unit() -> Residual:
-            return Residual(nn.Sequential(*(layers.convolution(channels, channels, 3, bias=False) for _ in range(2))))
-
-        return nn.Sequential(*(unit() for _ in range(self.times))), channels
+        """The convolution that changes the shape, then units that keep it."""
+        n = layers.scaled(self.filters)
+        inner = layers if layers.init is None else replace(layers, init=_small_normal)
+        units = (Residual(nn.Sequential(*(inner.convolution(n, n, 3, bias=False) for _ in range(2)))) for _ in range(self.units))
+        return nn.Sequential(layers.convolution(channels, n, 3, stride=2), *units), n
 
     def size(self, size: int) -> int:
-        """Unchanged."""
-        return size
-
-
-def face_stages(filters: Sequence[int], units: Sequence[int]) -> list[Row]:
-    """``[3×3, n] of stride 2`` and so many residual units, for each stage: the pattern of table 2.7 and of C.1's modified ResNet-18."""
-    rows: list[Row] = []
-    for n, times in zip(filters, units, strict=True):
-        rows.append(Conv(n, stride=2))
-        if times:
-            rows.append(FaceUnits(n, times))
-    return rows
+        """Half, rounded up."""
+        return Conv(self.filters, stride=2).size(size)
 
 
 def sphereface(depth: int, num_classes: int | None = None, **options: Unpack[Options]) -> ConvNet:
     """SphereFace of table 2.7, a feature extractor of 512 dimensions unless ``num_classes`` is given.
 
-    ``depth`` is 4, 10, 20, 36 or 64 (the convolutions and FC1). Faces are 112×96 crops, ``(x − 127.5)/128`` (2.3.6); another size by
+    ``depth``, the number of convolutions, is 4, 10, 20, 36 or 64. Faces are 112×96 crops, ``(x − 127.5)/128`` (2.3.6); another size by
     ``input_size=``. The embedding has no nonlinearity (A.1). Options of every model: :class:`~hypersphere.models.Options`.
 
     >>> net = sphereface(10, width=0.25)
     >>> net(torch.zeros(1, 3, 112, 96)).shape
     torch.Size([1, 512])
     """
-    units = preset({str(d): u for d, u in UNITS.items()}, str(depth))
+    units = preset(UNITS, depth, "depth")
     options.setdefault("input_size", (112, 96))
-    return ConvNet(face_stages(FILTERS, units), num_classes, fc=[512], **face_defaults(options))
+    return ConvNet(list(map(FaceStage, FILTERS, units)), num_classes, fc=[512], **face_defaults(options))
 
 
 def sphereface4(num_classes: int | None = None, **options: Unpack[Options]) -> ConvNet:
