@@ -190,6 +190,14 @@ class ModelContract:
         with pytest.raises(ValueError, match="num_classes must be an integer ≥ 1"):
             self.make(0)
 
+    def test_autocast(self):
+        model = self.make().eval()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            out = model(*self.inputs())
+        reference = model(*self.inputs())
+        assert torch.isfinite(out).all()
+        assert (out - reference).abs().max() <= 0.1 * reference.abs().max() + 0.02
+
     def test_double_precision(self):
         model = self.make().double()
         assert model(*(x.double() for x in self.inputs())).dtype == torch.float64

@@ -24,6 +24,12 @@ def test_a_row_repeats_its_convolution():
     assert channels == 4
 
 
+@pytest.mark.parametrize("wrong", [{"filters": 0}, {"filters": 1, "times": 0}, {"filters": 1, "kernel": 0}, {"filters": 1, "stride": 0}])
+def test_a_row_refuses(wrong):
+    with pytest.raises(ValueError, match="must be integers ≥ 1, got Conv"):
+        Conv(**wrong)
+
+
 def test_he_normal_has_variance_two_over_fan_in():
     weight = he_normal(torch.empty(256, 64, 3, 3))
     assert weight.std().item() == pytest.approx(math.sqrt(2 / (64 * 9)), rel=0.01)

@@ -70,6 +70,13 @@ def test_parameters_of_cnn6_by_hand():
     assert sum(p.numel() for p in models.cnn6(100, table="F.1").parameters()) == 1728 + 184320 + 768 + 65600 + 6500
 
 
+def test_the_network_of_c_4():
+    net = models.cnn6(10, table="C.4", in_channels=1, input_size=28)
+    assert [c.out_channels for c in layers_of(net, nn.Conv2d)] == [32, 32, 64, 64, 128, 128]
+    assert [m.out_features for m in net.modules() if isinstance(m, nn.Linear)] == [256, 2, 10]
+    assert net.features(torch.zeros(3, 1, 28, 28)).shape == (3, 2)
+
+
 def test_the_start_is_he_s():
     net = models.cnn9()
     for conv in layers_of(net, nn.Conv2d)[1:]:

@@ -85,6 +85,13 @@ def test_spectral_norm_bounds_every_weight_by_one():
     assert all(torch.linalg.matrix_norm(w, 2).item() == pytest.approx(1, abs=0.02) for w in weights)
 
 
+def test_spectral_norm_keeps_the_chosen_start():
+    options = {"width": 1 / 8, "init": nn.init.ones_}
+    plain, normalized = models.discriminator(**options), models.discriminator(spectral_norm=True, **options)
+    conv = layers_of(normalized, nn.Conv2d)[2]
+    assert torch.equal(conv.parametrizations.weight.original, layers_of(plain, nn.Conv2d)[2].weight)
+
+
 def test_the_two_play():
     """One step of each with the original loss (D.7) changes every parameter."""
     players = models.generator(8, width=1 / 16), models.discriminator(spectral_norm=True, width=1 / 16)

@@ -7,7 +7,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from hypersphere import models
-from hypersphere.models.resnet import PadShortcut
+from hypersphere.models import Layers
+from hypersphere.models.resnet import PadShortcut, ResidualStage
 
 from .contract import ImageContract, SphereConv2d, layers_of
 
@@ -124,6 +125,14 @@ def test_a_unit_is_the_one_of_the_paper():
     inner = second.norm(second.conv(first.norm(first.conv(x)).relu()))
     assert torch.allclose(unit(x), (inner + unit.shortcut.norm(unit.shortcut.conv(x))).relu(), atol=1e-6)
     assert isinstance(net.body.stage2[1].shortcut, nn.Identity)
+
+
+@pytest.mark.parametrize("shortcut", ["conv", "pad", nn.Conv2d])
+@pytest.mark.parametrize("size", [6, 7])
+def test_the_size_of_a_stage(size, shortcut):
+    row = ResidualStage(4, 2, 2, shortcut)
+    module, channels = row.build(Layers(), 3)
+    assert module(torch.zeros(2, 3, size, size + 3)).shape == (2, channels, row.size(size), row.size(size + 3))
 
 
 def test_the_padded_shortcut():

@@ -125,6 +125,10 @@ class Conv(Row):
     stride: int = 1
     name = "conv"
 
+    def __post_init__(self) -> None:
+        if min(self.filters, self.times, self.kernel, self.stride) < 1:
+            raise ValueError(f"filters, times, kernel and stride must be integers ≥ 1, got {self}")
+
     def build(self, layers: Layers, channels: int) -> tuple[nn.Module, int]:
         """Cascaded units of convolution, normalization and activation."""
         filters = layers.scaled(self.filters)

@@ -5,14 +5,15 @@ from typing_extensions import Unpack
 from .blocks import Conv, Pool
 from .network import ConvNet, Options, preset
 
-# table → filters of Conv1.x, Conv2.x, Conv3.x, and the units of the fully connected layer
+# table → filters of Conv1.x, Conv2.x, Conv3.x, and the units of the fully connected layers
 WIDTHS = {
-    "B.1": ((64, 96, 128), 256),  # CNN-3, 9, 18, 45, 60, 69 (SphereNets)
-    "C.1": ((64, 128, 256), 512),  # CNN-9 (decoupled networks)
-    "C.1 adversarial": ((32, 64, 128), 256),  # CNN-9 under attack; the text trains it without batch normalization
-    "D.1": ((64, 128, 256), 256),  # CNN-6, 9, 15 (MHE; E.1, for CoMHE, is the same)
-    "E.3": ((32, 64, 64), 64),  # CNN-3, 9 (how to minimise energy)
-    "F.1": ((64, 64, 64), 64),  # CNN-6, 9 (orthogonal training)
+    "B.1": ((64, 96, 128), (256,)),  # CNN-3, 9, 18, 45, 60, 69 (SphereNets)
+    "C.1": ((64, 128, 256), (512,)),  # CNN-9 (decoupled networks)
+    "C.1 adversarial": ((32, 64, 128), (256,)),  # CNN-9 under attack; the text trains it without batch normalization
+    "C.4": ((32, 64, 128), (256, 2)),  # CNN-6 with features to draw, for MNIST (the section's text)
+    "D.1": ((64, 128, 256), (256,)),  # CNN-6, 9, 15 (MHE; E.1, for CoMHE, is the same)
+    "E.3": ((32, 64, 64), (64,)),  # CNN-3, 9 (how to minimise energy)
+    "F.1": ((64, 64, 64), (64,)),  # CNN-6, 9 (orthogonal training)
 }
 
 
@@ -22,7 +23,7 @@ def plain_cnn(depth: int, num_classes: int | None = 10, *, table: str = "B.1", *
     Args:
         depth: number of convolutions, a multiple of 3.
         num_classes: None makes it a feature extractor.
-        table: whose widths: ``"B.1"``, ``"C.1"``, ``"C.1 adversarial"``, ``"D.1"`` (equal to E.1), ``"E.3"`` or ``"F.1"``.
+        table: whose widths: ``"B.1"``, ``"C.1"``, ``"C.1 adversarial"``, ``"C.4"``, ``"D.1"`` (equal to E.1), ``"E.3"`` or ``"F.1"``.
         **options: those of every model (:class:`~hypersphere.models.Options`); by default batch normalization, ReLU, He initialisation.
 
     >>> net = plain_cnn(9, 10, table="C.1", width=0.25)
@@ -31,9 +32,9 @@ def plain_cnn(depth: int, num_classes: int | None = 10, *, table: str = "B.1", *
     """
     if depth < 3 or depth % 3:
         raise ValueError(f"depth must be a multiple of 3, got {depth}")
-    widths, units = preset(WIDTHS, table)
+    widths, fc = preset(WIDTHS, table)
     rows = [row for filters in widths for row in (Conv(filters, depth // 3), Pool())]
-    return ConvNet(rows, num_classes, fc=[units], **options)
+    return ConvNet(rows, num_classes, fc=fc, **options)
 
 
 def cnn3(num_classes: int | None = 10, *, table: str = "B.1", **options: Unpack[Options]) -> ConvNet:
@@ -42,7 +43,7 @@ def cnn3(num_classes: int | None = 10, *, table: str = "B.1", **options: Unpack[
 
 
 def cnn6(num_classes: int | None = 10, *, table: str = "D.1", **options: Unpack[Options]) -> ConvNet:
-    """CNN-6 of table D.1; also ``table="F.1"``. Options of :func:`plain_cnn`."""
+    """CNN-6 of table D.1; also ``table="F.1"``, and ``"C.4"`` for 2-D features. Options of :func:`plain_cnn`."""
     return plain_cnn(6, num_classes, table=table, **options)
 
 

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm as spectral
 from typing_extensions import Unpack
 
+from ..layers import neuron_layers
 from .blocks import Conv, LayerFactory, Layers
 from .network import ConvNet, Options
 
@@ -65,7 +66,8 @@ def generator(latent_dim: int = 128, **options: Any) -> Generator:
 def discriminator(*, spectral_norm: bool = False, num_classes: int | None = 1, **options: Unpack[Options]) -> ConvNet:
     """The discriminator of table D.5(b): seven 3×3 and 4×4 convolutions of 64 to 512 filters, leaky ReLU of slope 0.1, ``dense → 1``.
 
-    ``spectral_norm=True`` divides every weight, the dense one as well, by its largest singular value (D.13). No batch normalization.
+    ``spectral_norm=True`` divides the weight of every convolution and linear layer, the last one as well, by its largest singular value
+    (D.13). No batch normalization; torch's own initialisation.
 
     >>> discriminator(width=0.25)(torch.zeros(2, 3, 32, 32)).shape
     torch.Size([2, 1])
@@ -74,15 +76,8 @@ def discriminator(*, spectral_norm: bool = False, num_classes: int | None = 1, *
     options.setdefault("norm", None)
     options.setdefault("activation", partial(nn.LeakyReLU, 0.1))
     options.setdefault("init", None)
+    net = ConvNet([*rows, Conv(512)], num_classes, **options)
     if spectral_norm:
-        options["conv"] = _normalized(options.get("conv", nn.Conv2d))
-        options["linear"] = _normalized(options.get("linear", nn.Linear))
-        options["classifier"] = _normalized(options.get("classifier", nn.Linear))
-    return ConvNet([*rows, Conv(512)], num_classes, **options)
-
-
-def _normalized(factory: LayerFactory) -> LayerFactory:
-    def build(*args: Any, **kwargs: Any) -> nn.Module:
-        return spectral(factory(*args, **kwargs))
-
-    return build
+        for layer in neuron_layers(net).values():
+            spectral(layer)
+    return net
