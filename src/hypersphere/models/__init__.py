@@ -1,0 +1,65 @@
+"""The architectures of the text, each built from layer factories, so that plain, spherical and decoupled networks are one code."""
+
+from .blocks import Conv, Layers, Pool, Residual, Row, he_normal
+from .cnn import cnn3, cnn6, cnn9, cnn10, cnn15, cnn18, cnn45, cnn60, cnn69, plain_cnn
+from .few_shot import cnn4
+from .gan import Generator, discriminator, generator
+from .gcn import GCN, gcn, normalized_adjacency
+from .lsoftmax import lsoftmax_cifar10, lsoftmax_cifar100, lsoftmax_lfw, lsoftmax_mnist, lsoftmax_mnist_2d
+from .mlp import MLP, mlp
+from .network import ConvNet, Network, Options
+from .pointnet import PointNet, TNet, pointnet
+from .resnet import cifar_resnet, modified_resnet18, resnet18, resnet20, resnet32, resnet34, sphere_resnet18
+from .sphereface import sphereface, sphereface4, sphereface10, sphereface20, sphereface36, sphereface64
+
+__all__ = [
+    "GCN",
+    "MLP",
+    "Conv",
+    "ConvNet",
+    "Generator",
+    "Layers",
+    "Network",
+    "Options",
+    "PointNet",
+    "Pool",
+    "Residual",
+    "Row",
+    "TNet",
+    "cifar_resnet",
+    "cnn3",
+    "cnn4",
+    "cnn6",
+    "cnn9",
+    "cnn10",
+    "cnn15",
+    "cnn18",
+    "cnn45",
+    "cnn60",
+    "cnn69",
+    "discriminator",
+    "gcn",
+    "generator",
+    "he_normal",
+    "lsoftmax_cifar10",
+    "lsoftmax_cifar100",
+    "lsoftmax_lfw",
+    "lsoftmax_mnist",
+    "lsoftmax_mnist_2d",
+    "mlp",
+    "modified_resnet18",
+    "normalized_adjacency",
+    "plain_cnn",
+    "pointnet",
+    "resnet18",
+    "resnet20",
+    "resnet32",
+    "resnet34",
+    "sphere_resnet18",
+    "sphereface",
+    "sphereface4",
+    "sphereface10",
+    "sphereface20",
+    "sphereface36",
+    "sphereface64",
+]

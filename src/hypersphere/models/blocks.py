@@ -1,0 +1,176 @@
+"""How the layers of a network are made, and the rows of the text's architecture tables.
+
+A table such as B.1 lists rows: ``[3×3, 64]×3``, ``2×2 max pooling, stride 2``. Each row is a small object here, so that an
+architecture is a list that reads like its table, and plain, spherical and decoupled networks are one list with other factories.
+"""
+
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+LayerFactory: TypeAlias = Callable[..., nn.Module]
+Init: TypeAlias = Callable[[Tensor], object]
+
+
+def he_normal(weight: Tensor) -> Tensor:
+    """N(0, 2/fan_in): the initialisation [38] that the text uses for its CNNs (2.2.7, C.1, 7.5.3)."""
+    return nn.init.kaiming_normal_(weight, nonlinearity="relu")
+
+
+@dataclass(frozen=True)
+class Layers:
+    """The factories of a network, and the widths they get.
+
+    ``conv`` and ``linear`` have the signatures of :class:`torch.nn.Conv2d` and :class:`torch.nn.Linear`; ``norm`` takes the number of
+    channels; ``activation`` takes nothing, except that ``nn.PReLU`` gets one slope a channel, as in the text. ``norm``, ``activation`` and
+    ``init`` may be None: no normalization, no nonlinearity, the layer's own initialisation.
+    """
+
+    conv: LayerFactory = nn.Conv2d
+    linear: LayerFactory = nn.Linear
+    norm: LayerFactory | None = nn.BatchNorm2d
+    activation: LayerFactory | None = nn.ReLU
+    init: Init | None = he_normal
+    width: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.width > 0:
+            raise ValueError(f"width must be a number > 0, got {self.width!r}")
+
+    def scaled(self, channels: int) -> int:
+        """The number of channels under the width multiplier, at least one."""
+        return max(1, round(channels * self.width))
+
+    def convolution(
+        self, channels: int, filters: int, kernel: int, stride: int = 1, *, activate: bool = True, bias: bool | None = None
+    ) -> nn.Sequential:
+        """Convolution, normalization, activation; padded so that stride 1 keeps the size of odd kernels; a bias only without a norm."""
+        bias = self.norm is None if bias is None else bias
+        layer = self.conv(channels, filters, kernel, stride=stride, padding=(kernel - 1) // 2, bias=bias)
+        return self._unit("conv", layer, filters, norm=True, activate=activate)
+
+    def convolutions(self, channels: int, filters: Iterable[int], kernel: int, stride: int = 1) -> tuple[nn.Sequential, int]:
+        """Convolutions in a row, each with its normalization and activation, under the width multiplier; and the channels they end with."""
+        modules = []
+        for n in map(self.scaled, filters):
+            modules.append(self.convolution(channels, n, kernel, stride))
+            channels = n
+        return nn.Sequential(*modules), channels
+
+    def dense(
+        self, features: int, neurons: int, *, normalize: bool = False, activate: bool = False, bias: bool | None = None
+    ) -> nn.Sequential:
+        """Fully connected layer, by itself or with normalization and activation."""
+        bias = not (normalize and self.norm is not None) if bias is None else bias
+        return self._unit("linear", self.linear(features, neurons, bias=bias), neurons, norm=normalize, activate=activate)
+
+    def perceptron(self, features: int, neurons: Iterable[int], *, normalize: bool = True) -> tuple[nn.Sequential, int]:
+        """Fully connected layers in a row, each with its activation, under the width multiplier; and the dimension they end with."""
+        modules = []
+        for n in map(self.scaled, neurons):
+            modules.append(self.dense(features, n, normalize=normalize, activate=True))
+            features = n
+        return nn.Sequential(*modules), features
+
+    def nonlinearity(self, channels: int) -> nn.Module:
+        """The activation for so many channels."""
+        if self.activation is None:
+            return nn.Identity()
+        return nn.PReLU(channels) if self.activation is nn.PReLU else self.activation()
+
+    def _unit(self, name: str, layer: nn.Module, channels: int, *, norm: bool, activate: bool) -> nn.Sequential:
+        self._initialize(layer)
+        parts = OrderedDict({name: layer})
+        if norm and self.norm is not None:
+            parts["norm"] = self.norm(channels)
+        if activate and self.activation is not None:
+            parts["activation"] = self.nonlinearity(channels)
+        return nn.Sequential(parts)
+
+    def _initialize(self, layer: nn.Module) -> None:
+        weight, bias = getattr(layer, "weight", None), getattr(layer, "bias", None)
+        if self.init is None or not isinstance(weight, nn.Parameter):  # a parametrized weight keeps the start its maker chose
+            return
+        self.init(weight.data)
+        if isinstance(bias, nn.Parameter):
+            nn.init.zeros_(bias)
+
+
+class Row(ABC):
+    """One row of an architecture table."""
+
+    name: str
+
+    @abstractmethod
+    def build(self, layers: Layers, channels: int) -> tuple[nn.Module, int]:
+        """The module for so many input channels, and how many it puts out."""
+
+    @abstractmethod
+    def size(self, size: int) -> int:
+        """What the row makes of a height or a width."""
+
+
+@dataclass(frozen=True)
+class Conv(Row):
+    """``[kernel×kernel, filters]×times``; the stride is that of the first."""
+
+    filters: int
+    times: int = 1
+    kernel: int = 3
+    stride: int = 1
+    name = "conv"
+
+    def __post_init__(self) -> None:
+        if min(self.filters, self.times, self.kernel, self.stride) < 1:
+            raise ValueError(f"filters, times, kernel and stride must be integers ≥ 1, got {self}")
+
+    def build(self, layers: Layers, channels: int) -> tuple[nn.Module, int]:
+        """Cascaded units of convolution, normalization and activation."""
+        filters = layers.scaled(self.filters)
+        first = layers.convolution(channels, filters, self.kernel, self.stride)
+        return nn.Sequential(first, *(layers.convolution(filters, filters, self.kernel) for _ in range(self.times - 1))), filters
+
+    def size(self, size: int) -> int:
+        """⌊(size + 2·padding − kernel)/stride⌋ + 1 for the first, and again for the others."""
+        for stride in (self.stride, *(1,) * (self.times - 1)):
+            size = _slide(size, self.kernel, stride)
+        return size
+
+
+@dataclass(frozen=True)
+class Pool(Row):
+    """``kernel×kernel max pooling, stride 2``."""
+
+    kernel: int = 2
+    name = "pool"
+
+    def build(self, layers: Layers, channels: int) -> tuple[nn.Module, int]:
+        """Max pooling, padded for odd kernels."""
+        return nn.MaxPool2d(self.kernel, 2, padding=(self.kernel - 1) // 2), channels
+
+    def size(self, size: int) -> int:
+        """Half, rounded down for even kernels and up for odd ones."""
+        return _slide(size, self.kernel, 2)
+
+
+class Residual(nn.Module):
+    """``after(body(x) + shortcut(x))``, with the identity where nothing else is given."""
+
+    def __init__(self, body: nn.Module, shortcut: nn.Module | None = None, after: nn.Module | None = None):
+        super().__init__()
+        self.body = body
+        self.shortcut = nn.Identity() if shortcut is None else shortcut
+        self.after = nn.Identity() if after is None else after
+
+    def forward(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch filters rows columns"]:
+        """The unit's output; ``body`` and ``shortcut`` agree on its shape."""
+        return self.after(self.body(x) + self.shortcut(x))
+
+
+def _slide(size: int, kernel: int, stride: int) -> int:
+    return (size + 2 * ((kernel - 1) // 2) - kernel) // stride + 1

@@ -1,0 +1,19 @@
+"""The network of the few-shot experiments (table F.3)."""
+
+from typing_extensions import Unpack
+
+from .blocks import Conv, Pool
+from .network import ConvNet, Options
+
+
+def cnn4(num_classes: int | None = 64, **options: Unpack[Options]) -> ConvNet:
+    """CNN-4 of table F.3: ``[3×3, 64], pool`` four times, and the classifier on the flattened map.
+
+    Mini-ImageNet has 84×84 images (1600 features) and 64 classes to pretrain on; Omniglot ``in_channels=1, input_size=28`` (64 features).
+    The classifier is new for every episode: ``cnn4(None)`` is the backbone alone. ``classifier=`` takes the cosine one of baseline++.
+
+    >>> cnn4(None).feature_dim, cnn4(None, in_channels=1, input_size=28).feature_dim
+    (1600, 64)
+    """
+    options.setdefault("input_size", 84)
+    return ConvNet([Conv(64), Pool()] * 4, num_classes, **options)

@@ -1,0 +1,83 @@
+"""The GAN of table D.5 for 32×32 images, after spectrally normalized GANs (D.7)."""
+
+from functools import partial
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.utils.parametrizations import spectral_norm as spectral
+from typing_extensions import Unpack
+
+from ..layers import neuron_layers
+from .blocks import Conv, LayerFactory, Layers
+from .network import ConvNet, Options
+
+
+class Generator(nn.Module):
+    """Table D.5(a): ``z → dense → M×M×512``, three 4×4 deconvolutions of stride 2 with BN and ReLU, a 3×3 convolution and tanh.
+
+    Args:
+        latent_dim: of ``z ~ N(0, I)``, 128 in the table.
+        image_size: a multiple of 8; the table's M is an eighth of it, 4 for CIFAR-10.
+        out_channels: of the image.
+        linear, deconv, conv: layer factories with torch.nn's signatures.
+        norm: channels → normalization, or None.
+        activation: a factory, or None.
+        width: multiplies every hidden width.
+
+    >>> Generator(width=0.25)(torch.randn(2, 128)).shape
+    torch.Size([2, 3, 32, 32])
+    """
+
+    def __init__(
+        self,
+        latent_dim: int = 128,
+        *,
+        image_size: int = 32,
+        out_channels: int = 3,
+        linear: LayerFactory = nn.Linear,
+        deconv: LayerFactory = nn.ConvTranspose2d,
+        conv: LayerFactory = nn.Conv2d,
+        norm: LayerFactory | None = nn.BatchNorm2d,
+        activation: LayerFactory | None = nn.ReLU,
+        width: float = 1.0,
+    ):
+        super().__init__()
+        if image_size < 8 or image_size % 8:
+            raise ValueError(f"image_size must be a multiple of 8, got {image_size}")
+        layers = Layers(deconv, linear, norm, activation, None, width)
+        self.latent_dim = latent_dim
+        map_size, channels = image_size // 8, layers.scaled(512)
+        self.dense = linear(latent_dim, channels * map_size * map_size)
+        self.map = nn.Unflatten(1, (channels, map_size, map_size))
+        self.body, channels = layers.convolutions(channels, (256, 128, 64), 4, stride=2)
+        self.image = nn.Sequential(conv(channels, out_channels, 3, padding=1), nn.Tanh())
+
+    def forward(self, z: Float[Tensor, "batch latent"]) -> Float[Tensor, "batch channels size size"]:
+        """Images in (−1, 1)."""
+        return self.image(self.body(self.map(self.dense(z))))
+
+
+def generator(latent_dim: int = 128, **options: Any) -> Generator:
+    """The generator of table D.5(a); see :class:`Generator`."""
+    return Generator(latent_dim, **options)
+
+
+def discriminator(*, spectral_norm: bool = False, num_classes: int | None = 1, **options: Unpack[Options]) -> ConvNet:
+    """The discriminator of table D.5(b): seven 3×3 and 4×4 convolutions of 64 to 512 filters, leaky ReLU of slope 0.1, ``dense → 1``.
+
+    ``spectral_norm=True`` divides the weight of every convolution and linear layer, the last one as well, by its largest singular value
+    (D.13). No batch normalization; torch's own initialisation.
+
+    >>> discriminator(width=0.25)(torch.zeros(2, 3, 32, 32)).shape
+    torch.Size([2, 1])
+    """
+    rows = [row for n in (64, 128, 256) for row in (Conv(n), Conv(n, kernel=4, stride=2))]
+    options.setdefault("norm", None)
+    options.setdefault("activation", partial(nn.LeakyReLU, 0.1))
+    options.setdefault("init", None)
+    net = ConvNet([*rows, Conv(512)], num_classes, **options)
+    if spectral_norm:
+        for layer in neuron_layers(net).values():
+            spectral(layer)
+    return net

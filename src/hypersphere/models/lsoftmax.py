@@ -1,0 +1,58 @@
+"""The networks of the L-Softmax experiments (table 2.1): batch normalization, PReLU, He initialisation (2.2.7)."""
+
+from collections.abc import Sequence
+
+from torch import nn
+from typing_extensions import Unpack
+
+from .blocks import Conv, Pool, Row
+from .network import ConvNet, Options
+
+
+def lsoftmax_mnist_2d(num_classes: int | None = 10, **options: Unpack[Options]) -> ConvNet:
+    """Table 2.1, "MNIST (for figure 2.2)": 5×5 convolutions, ``[32]×2, [64]×2, [128]×2``, and 2-D features to draw.
+
+    >>> lsoftmax_mnist_2d(width=0.25).features(torch.zeros(5, 1, 28, 28)).shape
+    torch.Size([5, 2])
+    """
+    rows = [row for filters in (32, 64, 128) for row in (Conv(filters, 2, kernel=5), Pool())]
+    return _mnist(rows, num_classes, 2, options)
+
+
+def lsoftmax_mnist(num_classes: int | None = 10, **options: Unpack[Options]) -> ConvNet:
+    """Table 2.1, "MNIST": ten 3×3 convolutions of 64 filters, 256 features."""
+    return _mnist([Conv(64), Conv(64, 3), Pool(), Conv(64, 3), Pool(), Conv(64, 3), Pool()], num_classes, 256, options)
+
+
+def lsoftmax_cifar10(num_classes: int | None = 10, **options: Unpack[Options]) -> ConvNet:
+    """Table 2.1, "CIFAR10/CIFAR10+": ``[64]×5, [96]×4, [128]×4``, 256 features."""
+    return _network(_vgg(64, (64, 96, 128)), num_classes, 256, options)
+
+
+def lsoftmax_cifar100(num_classes: int | None = 100, **options: Unpack[Options]) -> ConvNet:
+    """Table 2.1, "CIFAR100": ``[96]×5, [192]×4, [384]×4``, 512 features."""
+    return _network(_vgg(96, (96, 192, 384)), num_classes, 512, options)
+
+
+def lsoftmax_lfw(num_classes: int | None = 10575, **options: Unpack[Options]) -> ConvNet:
+    """Table 2.1, "LFW": a convolution of stride 2, ``[64]×4, [256]×4, [256]×4, [256]×4``, 512 features; 10,575 people in CASIA-WebFace.
+
+    The table does not state the size of the faces: 112×96 as for SphereFace.
+    """
+    options.setdefault("input_size", (112, 96))
+    return _network([*_vgg(64, (64, 256, 256), stride=2), Conv(256, 4)], num_classes, 512, options)
+
+
+def _vgg(first: int, stages: Sequence[int], stride: int = 1) -> list[Row]:
+    return [Conv(first, stride=stride), *(row for filters in stages for row in (Conv(filters, 4), Pool()))]
+
+
+def _mnist(rows: Sequence[Row], num_classes: int | None, features: int, options: Options) -> ConvNet:
+    options.setdefault("in_channels", 1)
+    options.setdefault("input_size", 28)
+    return _network(rows, num_classes, features, options)
+
+
+def _network(rows: Sequence[Row], num_classes: int | None, features: int, options: Options) -> ConvNet:
+    options.setdefault("activation", nn.PReLU)
+    return ConvNet(rows, num_classes, fc=[features], **options)

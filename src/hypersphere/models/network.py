@@ -1,0 +1,164 @@
+"""What every model offers: features, logits, a classifier that can be exchanged; and convolutional networks from a table's rows."""
+
+from abc import ABC, abstractmethod
+from collections import Counter, OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from jaxtyping import Float
+from torch import Tensor, nn
+from typing_extensions import TypedDict
+
+from .blocks import Init, LayerFactory, Layers, Row, he_normal
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class Options(TypedDict, total=False):
+    """What the constructors of convolutional networks take beside what is their own.
+
+    - ``in_channels``: of the input (3).
+    - ``input_size``: height and width, or one number for both, where the last map is flattened; an averaged map may have any size.
+    - ``feature_dim``: of the last fully connected layer if not the table's; a network without one gets one. 2 or 3 for pictures.
+    - ``conv``, ``linear``: layer factories with torch.nn's signatures, e.g. ``hs.operators.TanhConv2d``.
+    - ``norm``: channels → normalization (``nn.BatchNorm2d``); None for the experiments without it (tables 4.2, 7.5).
+    - ``activation``: a factory (``nn.ReLU``); None for the experiments without it (tables 3.3, 4.3).
+    - ``init``: draws a weight in place (He); None for the layer's own initialisation.
+    - ``width``: multiplies every hidden width (1.0), for small runs; never the feature dimension of a fully connected layer.
+    - ``classifier``: ``(feature_dim, num_classes) → module`` (``nn.Linear``), e.g. a margin head.
+    """
+
+    in_channels: int
+    input_size: int | tuple[int, int]
+    feature_dim: int
+    conv: LayerFactory
+    linear: LayerFactory
+    norm: LayerFactory | None
+    activation: LayerFactory | None
+    init: Init | None
+    width: float
+    classifier: LayerFactory
+
+
+class Network(nn.Module, ABC):
+    """``logits = classifier(features(x))``; with ``num_classes=None`` the network is its feature extractor.
+
+    ``feature_dim`` is the dimension of the features. The classifier is registered last. If it has a method ``logits``, as the margin heads
+    have, ``forward`` calls that; training calls ``model.classifier(model.features(x), labels)`` for the loss.
+    """
+
+    feature_dim: int
+    classifier: nn.Module | None
+
+    @abstractmethod
+    def features(self, *inputs: Any) -> Tensor:
+        """The embedding: what the classifier sees."""
+
+    def logits(self, features: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch classes"]:
+        """Class scores of features; the features themselves without a classifier."""
+        if self.classifier is None:
+            return features
+        logits = getattr(self.classifier, "logits", self.classifier)
+        return logits(features)
+
+    def forward(self, *inputs: Any) -> Tensor:
+        """``logits(features(…))``."""
+        return self.logits(self.features(*inputs))
+
+    def _classify(self, feature_dim: int, num_classes: int | None, classifier: LayerFactory) -> None:
+        if num_classes is not None and num_classes < 1:
+            raise ValueError(f"num_classes must be an integer ≥ 1, or None for a feature extractor, got {num_classes}")
+        self.feature_dim = feature_dim
+        self.classifier = None if num_classes is None else classifier(feature_dim, num_classes)
+
+
+class ConvNet(Network):
+    """A convolutional network that reads like its table: rows, then fully connected layers or average pooling, then the classifier.
+
+    ``rows`` are :class:`~hypersphere.models.Conv`, :class:`~hypersphere.models.Pool` and residual units. With ``average=True`` the last map
+    is averaged over positions; otherwise it is flattened, which fixes ``input_size`` (height and width), and ``fc`` lists the fully
+    connected layers. There is no nonlinearity after the last one, so that features fill the whole sphere and not one orthant (A.1).
+    The remaining options are those of :class:`Options`.
+
+    >>> from hypersphere.models import Conv, ConvNet, Pool
+    >>> net = ConvNet([Conv(8, times=2), Pool(), Conv(16), Pool()], 10, input_size=8, fc=[32])
+    >>> net.features(torch.zeros(2, 3, 8, 8)).shape, net(torch.zeros(2, 3, 8, 8)).shape
+    (torch.Size([2, 32]), torch.Size([2, 10]))
+    """
+
+    def __init__(
+        self,
+        rows: Sequence[Row],
+        num_classes: int | None = 10,
+        *,
+        average: bool = False,
+        fc: Sequence[int] = (),
+        in_channels: int = 3,
+        input_size: int | tuple[int, int] = 32,
+        feature_dim: int | None = None,
+        conv: LayerFactory = nn.Conv2d,
+        linear: LayerFactory = nn.Linear,
+        norm: LayerFactory | None = nn.BatchNorm2d,
+        activation: LayerFactory | None = nn.ReLU,
+        init: Init | None = he_normal,
+        width: float = 1.0,
+        classifier: LayerFactory = nn.Linear,
+    ):
+        super().__init__()
+        layers = Layers(conv, linear, norm, activation, init, width)
+        self.body, channels = _build(rows, layers, in_channels)
+        # An averaged map may have any size, so there is nothing to check against.
+        size = (1, 1) if average else _output_size(rows, input_size)
+        self.input_shape = None if average else (in_channels, *_pair(input_size))
+        self.pool = nn.AdaptiveAvgPool2d(1) if average else nn.Identity()
+        fc = fc if feature_dim is None else [*fc[:-1], feature_dim]
+        self.fc, dim = _fully_connected(layers, channels * size[0] * size[1], fc)
+        self._classify(dim, num_classes, classifier)
+
+    def features(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch dim"]:
+        """The embedding of a batch of images."""
+        if self.input_shape is not None and tuple(x.shape[1:]) != self.input_shape:
+            raise ValueError(
+                f"images must have shape {self.input_shape} (channels, height, width), got {tuple(x.shape[1:])}; "
+                "other sizes need a model built with input_size="
+            )
+        return self.fc(self.pool(self.body(x)).flatten(1))
+
+
+def preset(presets: Mapping[Key, Value], choice: Key, name: str = "table") -> Value:
+    """One of several presets, or an error that names the argument and those there are."""
+    if choice not in presets:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, presets))}, got {choice!r}")
+    return presets[choice]
+
+
+def _build(rows: Sequence[Row], layers: Layers, channels: int) -> tuple[nn.Sequential, int]:
+    modules: OrderedDict[str, nn.Module] = OrderedDict()
+    count: Counter[str] = Counter()
+    for row in rows:
+        count[row.name] += 1
+        modules[f"{row.name}{count[row.name]}"], channels = row.build(layers, channels)
+    return nn.Sequential(modules), channels
+
+
+def _fully_connected(layers: Layers, dim: int, neurons: Sequence[int]) -> tuple[nn.Sequential, int]:
+    """Hidden layers follow the width multiplier; the last one is the feature, whose dimension is the caller's choice."""
+    modules, dim = layers.perceptron(dim, neurons[:-1], normalize=False)
+    for last in neurons[-1:]:
+        modules.append(layers.dense(dim, last))
+        dim = last
+    return modules, dim
+
+
+def _output_size(rows: Sequence[Row], input_size: int | tuple[int, int]) -> tuple[int, int]:
+    height, width = _pair(input_size)
+    for row in rows:
+        height, width = row.size(height), row.size(width)
+    if min(height, width) < 1:
+        raise ValueError(f"input_size {input_size} is too small: nothing is left of it after the last row")
+    return height, width
+
+
+def _pair(size: int | tuple[int, int]) -> tuple[int, int]:
+    return (size, size) if isinstance(size, int) else size

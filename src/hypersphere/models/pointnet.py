@@ -1,0 +1,103 @@
+"""PointNet for the classification of point clouds (6.6.2, 7.5.5; tables 6.8, 7.12), with and without T-Net."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from .blocks import Init, LayerFactory, Layers
+from .network import Network
+
+
+class PointNet(Network):
+    """Shared 1×1 convolutions 64, 64, 64, 128, 1024 on every point, the maximum over points, fully connected 512 and 256, the classifier.
+
+    The result does not depend on the order of the points. With ``t_net=True`` a small network of the same kind predicts a 3×3 matrix that
+    is applied to the points, and another a 64×64 one for the features behind the second convolution; both start at the identity.
+
+    Args:
+        num_classes: 40 for ModelNet-40; None makes it a feature extractor.
+        t_net: with the two transforms, "PN (T)" of table 6.8.
+        in_channels: coordinates of a point.
+        dropout: probability, before the classifier.
+        conv: layer factory with the signature of ``nn.Conv1d``.
+        linear: layer factory with the signature of ``nn.Linear``.
+        norm: channels → normalization for both kinds of layers, or None.
+        activation: a factory, or None.
+        init: draws a weight in place; the implementation that the text follows uses Glorot's.
+        width: multiplies the hidden widths.
+        classifier: ``(feature_dim, num_classes) → module``.
+
+    >>> net = PointNet(40, width=0.25).eval()
+    >>> net(torch.randn(2, 3, 100)).shape, net.feature_dim
+    (torch.Size([2, 40]), 64)
+    """
+
+    def __init__(
+        self,
+        num_classes: int | None = 40,
+        *,
+        t_net: bool = False,
+        in_channels: int = 3,
+        dropout: float = 0.3,
+        conv: LayerFactory = nn.Conv1d,
+        linear: LayerFactory = nn.Linear,
+        norm: LayerFactory | None = nn.BatchNorm1d,
+        activation: LayerFactory | None = nn.ReLU,
+        init: Init | None = torch.nn.init.xavier_uniform_,
+        width: float = 1.0,
+        classifier: LayerFactory = nn.Linear,
+    ):
+        super().__init__()
+        layers = Layers(conv, linear, norm, activation, init, width)
+        self.input_transform = TNet(layers, in_channels) if t_net else None
+        self.points, channels = layers.convolutions(in_channels, (64, 64), 1)
+        self.feature_transform = TNet(layers, channels) if t_net else None
+        self.lifted, channels = layers.convolutions(channels, (64, 128, 1024), 1)
+        self.cloud, dim = layers.perceptron(channels, (512, 256))
+        self.dropout = nn.Dropout(dropout)
+        self._classify(dim, num_classes, classifier)
+
+    def features(self, x: Float[Tensor, "batch coordinates points"]) -> Float[Tensor, "batch dim"]:
+        """The embedding of a batch of clouds."""
+        return self.features_and_transform(x)[0]
+
+    def features_and_transform(
+        self, x: Float[Tensor, "batch coordinates points"]
+    ) -> tuple[Float[Tensor, "batch dim"], Float[Tensor, "batch channels channels"] | None]:
+        """The embedding and the feature transform, None without T-Net.
+
+        PointNet keeps the transform close to orthogonal by a small multiple of :func:`hypersphere.geometry.orthonormality` in the loss.
+        """
+        if self.input_transform is not None:
+            x = self.input_transform(x) @ x
+        x, transform = self.points(x), None
+        if self.feature_transform is not None:
+            transform = self.feature_transform(x)
+            x = transform @ x
+        return self.dropout(self.cloud(self.lifted(x).amax(-1))), transform
+
+
+class TNet(nn.Module):
+    """A PointNet that predicts a square matrix for the channels of its input, the identity at the start of training."""
+
+    def __init__(self, layers: Layers, channels: int):
+        super().__init__()
+        self.points, lifted = layers.convolutions(channels, (64, 128, 1024), 1)
+        self.cloud, dim = layers.perceptron(lifted, (512, 256))
+        # A matrix is no feature: it needs any real value, so this layer is linear whatever the factory makes.
+        self.matrix = nn.Linear(dim, channels * channels)
+        nn.init.zeros_(self.matrix.weight)
+        with torch.no_grad():
+            self.matrix.bias.copy_(torch.eye(channels).flatten())
+
+    def forward(self, x: Float[Tensor, "batch channels points"]) -> Float[Tensor, "batch channels channels"]:
+        """One matrix a cloud."""
+        channels = x.shape[1]
+        return self.matrix(self.cloud(self.points(x).amax(-1))).unflatten(-1, (channels, channels))
+
+
+def pointnet(num_classes: int | None = 40, **options: Any) -> PointNet:
+    """The PointNet of 6.6.2 and 7.5.5, vanilla or with ``t_net=True``; see :class:`PointNet`."""
+    return PointNet(num_classes, **options)
