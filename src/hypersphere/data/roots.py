@@ -1,0 +1,74 @@
+"""Where datasets lie: the data roots, and a dataset's folder below one of them."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .archive import inside
+from .catalog import CATALOG, Entry
+from .errors import CorruptDataError, MissingDataError, corrupt
+
+VARIABLE = "HYPERSPHERE_DATA"
+Root = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
+
+
+def data_roots(root: Root = None) -> tuple[Path, ...]:
+    """The folders in which datasets are looked for, in order.
+
+    They are those given, else those of the environment variable ``HYPERSPHERE_DATA`` (several are separated as in ``PATH``), else
+    ``hypersphere`` in the user's cache folder (``$XDG_CACHE_HOME`` or ``~/.cache``).
+
+    >>> data_roots("datasets")[0].name
+    'datasets'
+    """
+    if root is None:
+        given = [folder for folder in os.environ.get(VARIABLE, "").split(os.pathsep) if folder]
+        return tuple(map(Path, given)) or (Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hypersphere",)
+    if isinstance(root, (str, os.PathLike)):
+        return (Path(root),)
+    return tuple(map(Path, root))
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A dataset found: its entry in the catalog and its folder, out of which nothing is read."""
+
+    entry: Entry
+    path: Path
+
+    def first(self, *names: str) -> Path | None:
+        """The first of these files that is there."""
+        for name in names:
+            if (self.path / name).exists() or (self.path / name).is_symlink():
+                return inside(self.path / name, self.path)
+        return None
+
+    def file(self, *names: str) -> Path:
+        """The first of these files that is there; an error that names them if none is."""
+        found = self.first(*names)
+        if found is None:
+            raise MissingDataError(f"{self.path} holds no {' or '.join(names)}; {self.entry.remedy}")
+        return found
+
+    def corrupt(self, path: Path | str, found: str, expected: str) -> CorruptDataError:
+        """The error for one of the files, with the way to get the dataset anew."""
+        return corrupt(path, found, expected, self.entry.remedy)
+
+
+def find(name: str, root: Root = None) -> Folder:
+    """The dataset's folder in the first root that has it; the error lists where it was looked for and how to get it.
+
+    A root may also be the dataset's own folder.
+    """
+    entry = CATALOG[name]
+    roots = data_roots(root)
+    for top in roots:
+        for below in (*entry.folders, "."):
+            if any(os.path.lexists(top / below / mark) for mark in entry.marks):
+                return Folder(entry, inside(top / below, top))
+    looked = ", ".join(str(top / entry.folders[0]) for top in roots)
+    how = f"get it with `hypersphere data get {name}`" if entry.sources else entry.note
+    raise MissingDataError(
+        f"{name} ({entry.title}) is not in {looked}: none of {', '.join(entry.marks)} is there; {how} (roots: {VARIABLE})"
+    )
