@@ -6,7 +6,7 @@ import os
 from ..data.catalog import CATALOG
 from ..data.errors import DataError
 from ..data.fetch import get
-from ..data.roots import VARIABLE, data_roots, find
+from ..data.roots import VARIABLE, data_roots, locate
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -39,8 +39,7 @@ def _state(name: str, root: list[str] | None) -> str:
     if not entry.marks:
         return "built in"
     try:
-        return str(find(name, root).path)
-    except FileNotFoundError:
-        return f"absent ({entry.how})"
+        found = locate(name, root)
     except DataError as error:
         return f"unusable: {error}"
+    return f"absent ({entry.how})" if found is None else str(found.path)

@@ -7,6 +7,7 @@ folder beside the target which takes the target's name only when complete.
 
 import bz2
 import gzip
+import io
 import lzma
 import os
 import shutil
@@ -17,7 +18,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import IO, Any
+from typing import Any
 
 from .errors import CorruptDataError, corrupt
 
@@ -123,11 +124,11 @@ def _tar(path: Path, select: Callable[[str], bool], limit: int) -> Iterator[tupl
             pass
 
 
-def _decompressed(path: Path) -> IO[bytes]:
+def _decompressed(path: Path) -> io.BufferedIOBase:
     with path.open("rb") as file:
         magic = file.read(6)
     if magic.startswith(b"\x1f\x8b"):
-        return gzip.open(path)  # type: ignore[return-value]
+        return gzip.open(path)
     if magic.startswith(b"BZh"):
         return bz2.open(path)
     if magic == b"\xfd7zXZ\0":
@@ -138,7 +139,7 @@ def _decompressed(path: Path) -> IO[bytes]:
 class _Remembering:
     """A stream that keeps the last block read from it."""
 
-    def __init__(self, stream: IO[bytes]):
+    def __init__(self, stream: io.BufferedIOBase):
         self.stream = stream
         self.last = b""
 

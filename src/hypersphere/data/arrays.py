@@ -14,7 +14,7 @@ Arrays = dict[str, np.ndarray]
 def read_npz(folder: Folder, path: Path, required: Sequence[str], optional: Sequence[str] = ()) -> Arrays:
     """The named arrays of an ``.npz``; other members are not touched, so a pickled one among them is never loaded."""
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             return {name: stored[name] for name in (*required, *optional) if name in stored.files or name in required}
     except Exception as error:  # a damaged zip or header fails in any way; the reason goes into the message
         raise folder.corrupt(path, f"{type(error).__name__}: {error}", f"an .npz with plain arrays {', '.join(required)}") from error
@@ -23,7 +23,8 @@ def read_npz(folder: Folder, path: Path, required: Sequence[str], optional: Sequ
 def read_npy(folder: Folder, path: Path) -> np.ndarray:
     """The array of an ``.npy``."""
     try:
-        return np.load(path, allow_pickle=False)
+        with path.open("rb") as file:
+            return np.lib.format.read_array(file, allow_pickle=False)
     except Exception as error:  # as above
         raise folder.corrupt(path, f"{type(error).__name__}: {error}", "a plain .npy array") from error
 

@@ -36,6 +36,9 @@ class CIFAR10(InMemory):
             batches = [_sheets(folder, [folder.file(stem + ".png") for stem in stems], "train" if train else "test")]
         else:
             batches = [_python(folder, folder.file(stem, stem + ".bin", stem + ".png"), b"labels", classes=10) for stem in stems]
+        counts = [len(labels) for _, labels in batches]
+        if len(set(counts)) != 1:
+            raise folder.corrupt(folder.path, f"batches of {counts} images", "batches of one length")
         super().__init__(*_join(batches), CIFAR10_NAMES)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from .archive import extract
 from .catalog import CATALOG, Entry, Part
 from .errors import DataError, MissingDataError, corrupt
-from .roots import Root, data_roots, find
+from .roots import Root, data_roots, locate
 
 CHUNK = 1 << 20
 
@@ -30,11 +30,9 @@ def get(name: str, root: Root = None, force: bool = False, say: Callable[[str], 
     if name not in CATALOG:
         raise ValueError(f"name must be one of {', '.join(CATALOG)}, got {name!r}")
     entry = CATALOG[name]
-    if not force:
-        try:
-            return find(name, root).path
-        except MissingDataError as missing:
-            say(f"{name}: {missing}")
+    present = None if force else locate(name, root)
+    if present is not None:
+        return present.path
     if not entry.sources:
         raise MissingDataError(f"{name} cannot be fetched: {entry.note}")
     top = data_roots(root)[0]
@@ -58,12 +56,14 @@ def _obtain(entry: Entry, source: tuple[Part, ...], top: Path, say: Callable[[st
             _place(part, _BY[part.by](part, work), ready)
         sums = "".join(f"{sha256(file)}  {file.relative_to(ready)}\n" for file in sorted(ready.rglob("*")) if file.is_file())
         (ready / f"{entry.name}.sha256").write_text(sums)
-        if any(part.sha256 is None for part in source):
+        if any(part.by == "address" and part.sha256 is None for part in source):
             say(f"{entry.name}: no checksum is known to compare with; what came is recorded in {entry.name}.sha256")
         folder = _install(entry, ready, top / entry.folders[0], work)
     finally:
         shutil.rmtree(ready, ignore_errors=True)
-    shutil.rmtree(work, ignore_errors=True)
+    shutil.rmtree(work)
+    if not any(work.parent.iterdir()):
+        work.parent.rmdir()
     say(f"{entry.name}: {folder}")
     return folder
 

@@ -56,19 +56,22 @@ class Folder:
         return corrupt(path, found, expected, self.entry.remedy)
 
 
-def find(name: str, root: Root = None) -> Folder:
-    """The dataset's folder in the first root that has it; the error lists where it was looked for and how to get it.
-
-    A root may also be the dataset's own folder.
-    """
+def locate(name: str, root: Root = None) -> Folder | None:
+    """The dataset's folder in the first root that has it, if any. A root may also be the dataset's own folder."""
     entry = CATALOG[name]
-    roots = data_roots(root)
-    for top in roots:
+    for top in data_roots(root):
         for below in (*entry.folders, "."):
             if any(os.path.lexists(top / below / mark) for mark in entry.marks):
                 return Folder(entry, inside(top / below, top))
-    looked = ", ".join(str(top / entry.folders[0]) for top in roots)
+    return None
+
+
+def find(name: str, root: Root = None) -> Folder:
+    """The dataset's folder; the error lists where it was looked for and how to get it."""
+    found = locate(name, root)
+    if found is not None:
+        return found
+    entry = CATALOG[name]
+    looked = ", ".join(str(top / entry.folders[0]) for top in data_roots(root))
     how = f"get it with `hypersphere data get {name}`" if entry.sources else entry.note
-    raise MissingDataError(
-        f"{name} ({entry.title}) is not in {looked}: none of {', '.join(entry.marks)} is there; {how} (roots: {VARIABLE})"
-    )
+    raise MissingDataError(f"{name} is not in {looked}: expected {' or '.join(entry.marks[:3])} …; {how} (data roots: {VARIABLE})")

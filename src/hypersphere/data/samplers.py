@@ -1,7 +1,7 @@
 """Orders in which samples come: shuffled, sequential, class-balanced, and few-shot episodes, each a function of (seed, epoch) alone."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Int
@@ -10,6 +10,7 @@ from torch import Tensor
 from .streams import BATCH, EPISODE, ORDER, Stream
 
 
+@runtime_checkable
 class Sampler(Protocol):
     """Gives the order of one epoch."""
 
