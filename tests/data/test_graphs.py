@@ -57,7 +57,9 @@ class TestBenchmarkForm(TestOwnForm):
         adjacency = np.zeros((8, 8))
         adjacency[EDGES[:, 0], EDGES[:, 1]] = adjacency[1, 0] = adjacency[3, 3] = 1
         parts = {"attr": FEATURES, "adj": scipy.sparse.csr_matrix(adjacency)}
-        arrays = {f"{kind}_{part}": getattr(matrix, part) for kind, matrix in parts.items() for part in ("data", "indices", "indptr", "shape")}
+        arrays = {
+            f"{kind}_{part}": getattr(matrix, part) for kind, matrix in parts.items() for part in ("data", "indices", "indptr", "shape")
+        }
         names = np.array([{"a": 1}], dtype=object)
         np.savez(root / "planetoid" / "cora.npz", **arrays, labels=Y, node_names=names)
 

@@ -72,7 +72,9 @@ def test_says_what_is_wrong(tmp_path, name, content, message):
 def test_a_missing_file_is_named(tmp_path):
     TestMNIST().make(tmp_path)
     (tmp_path / "mnist" / "train-labels-idx1-ubyte").unlink()
-    with pytest.raises(MissingDataError, match="mnist holds no train-labels-idx1-ubyte or train-labels-idx1-ubyte.gz; `hypersphere data get"):
+    with pytest.raises(
+        MissingDataError, match="mnist holds no train-labels-idx1-ubyte or train-labels-idx1-ubyte.gz; `hypersphere data get"
+    ):
         MNIST(tmp_path)
 
 

@@ -39,14 +39,14 @@ def get(name: str, root: Root = None, force: bool = False, say: Callable[[str], 
     reasons = []
     for source in entry.sources:
         try:
-            return _obtain(entry, source, top, say)
+            return _obtain(entry, source, top, force, say)
         except (OSError, DataError) as reason:  # noqa: PERF203  (the next source is tried; all reasons are in the error if none is left)
             say(f"{name}: {reason}")
             reasons.append(str(reason))
     raise OSError(f"{name} could not be obtained: " + "; ".join(reasons))
 
 
-def _obtain(entry: Entry, source: tuple[Part, ...], top: Path, say: Callable[[str], object]) -> Path:
+def _obtain(entry: Entry, source: tuple[Part, ...], top: Path, force: bool, say: Callable[[str], object]) -> Path:
     work = top / ".partial" / entry.name
     work.mkdir(parents=True, exist_ok=True)
     ready = Path(tempfile.mkdtemp(prefix="ready.", dir=work))
@@ -58,7 +58,7 @@ def _obtain(entry: Entry, source: tuple[Part, ...], top: Path, say: Callable[[st
         (ready / f"{entry.name}.sha256").write_text(sums)
         if any(part.by == "address" and part.sha256 is None for part in source):
             say(f"{entry.name}: no checksum is known to compare with; what came is recorded in {entry.name}.sha256")
-        folder = _install(entry, ready, top / entry.folders[0], work)
+        folder = _install(entry, ready, top / entry.folders[0], work, force)
     finally:
         shutil.rmtree(ready, ignore_errors=True)
     shutil.rmtree(work)
@@ -86,7 +86,7 @@ def _place(part: Part, file: Path, ready: Path) -> None:
     unpacked.rmdir()
 
 
-def _install(entry: Entry, ready: Path, target: Path, work: Path) -> Path:
+def _install(entry: Entry, ready: Path, target: Path, work: Path, force: bool) -> Path:
     """One rename where the folder is new; in a folder that several datasets share, one rename of each file, the marks last."""
     ready.chmod(0o755)
     shared = sum(target.name in other.folders for other in CATALOG.values()) > 1
@@ -95,11 +95,17 @@ def _install(entry: Entry, ready: Path, target: Path, work: Path) -> Path:
         for file in sorted(ready.iterdir(), key=lambda file: file.name in entry.marks):
             os.replace(file, target / file.name)
         return target
+    if target.exists() and not force and any(target.iterdir()):
+        raise FileExistsError(f"{target} holds other files: move them away, or replace the folder with --force")
+    old = Path(tempfile.mkdtemp(prefix="old.", dir=work)) / "folder"
     if target.exists():
-        old = Path(tempfile.mkdtemp(prefix="old.", dir=work))
-        os.rename(target, old / "old")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    os.rename(ready, target)
+        os.rename(target, old)
+    try:
+        os.rename(ready, target)
+    except BaseException:
+        if old.exists():
+            os.rename(old, target)
+        raise
     return target
 
 

@@ -68,8 +68,8 @@ def decode(content: bytes, where: str, mode: str = "RGB", shape: tuple[int, int]
 
 def to_array(image: Any) -> UInt8[np.ndarray, "c h w"]:
     """A PIL image as a (channels, height, width) array."""
-    pixels = np.asarray(image)
-    return np.ascontiguousarray(pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1))
+    pixels = np.array(image)  # a copy: the image's own memory is not writable
+    return pixels[None] if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
 
 def fit(image: Any, crop: int | None = None, size: int | None = None) -> Any:

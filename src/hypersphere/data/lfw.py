@@ -69,7 +69,7 @@ class LFW(InMemory):
             raise self._corrupt(name, f"{len(lines) - 1} pairs", f"{2 * folds * each} for {folds} folds of {each} + {each}")
         both = [(self._find(name, x[0], x[1]), self._find(name, x[-2] if len(x) == 4 else x[0], x[-1])) for x in lines[1:]]
         first, second = torch.tensor(both, dtype=torch.long).reshape(-1, 2).T
-        same = torch.tensor([len(x) == 3 for x in lines[1:]])
+        same = torch.tensor([len(x) == 3 for x in lines[1:]], dtype=torch.bool)
         return Pairs(first, second, same, torch.arange(folds).repeat_interleave(2 * each))
 
     def people(self) -> Int[Tensor, "n"]:

@@ -43,7 +43,7 @@ def pairs(labels: Int[Tensor, "n"], positives: int = 300, negatives: int = 300, 
         other = members[_negative(labels[members], negatives, stream)]
         drawn.append(torch.cat([same, other]))
     both = torch.cat(drawn).sort(dim=1).values
-    flags = torch.tensor([True] * positives + [False] * negatives).repeat(folds)
+    flags = (torch.arange(positives + negatives) < positives).repeat(folds)
     return Pairs(both[:, 0], both[:, 1], flags, torch.arange(folds).repeat_interleave(positives + negatives))
 
 
