@@ -76,7 +76,7 @@ class TestArchives:
             @example(end - 1)
             def run(cut):
                 path.write_bytes(content[:cut])
-                with pytest.raises(CorruptDataError, match="found .*, expected a whole tar"):
+                with pytest.raises(CorruptDataError, match=r"found .*, expected a whole tar"):
                     dict(walk(path))
 
             run()
@@ -187,7 +187,7 @@ def test_links_in_a_folder_must_stay_inside(tmp_path):
     (tmp_path / "root" / "loop").unlink()
     for target in ("../outside/secret", "../outside", str(tmp_path / "outside" / "secret")):
         (tmp_path / "root" / "bad").symlink_to(target)
-        with pytest.raises(CorruptDataError, match="a link out of the data root, to .*outside"):
+        with pytest.raises(CorruptDataError, match=r"a link out of the data root, to .*outside"):
             list(walk(tmp_path / "root"))
         (tmp_path / "root" / "bad").unlink()
 

@@ -96,7 +96,7 @@ def test_a_broken_connection_is_resumed(entry, server, tmp_path):
 
 def test_a_download_that_was_given_up_is_resumed_later(entry, server, tmp_path):
     server.breaks = 3
-    with pytest.raises(OSError, match="toy could not be obtained: .*x.bin: .*call again to go on from there"):
+    with pytest.raises(OSError, match=r"toy could not be obtained: .*x\.bin: .*call again to go on from there"):
         get("toy", tmp_path)
     assert not (tmp_path / "toy").exists()
     get("toy", tmp_path)
@@ -160,7 +160,7 @@ def test_interrupted_anywhere_leaves_nothing_half_there(entry, tmp_path, monkeyp
         try:
             get("toy", tmp_path)
         except KeyboardInterrupt:
-            assert not (tmp_path / "toy").exists()  # noqa: PT017
+            assert not (tmp_path / "toy").exists()
     folder = get("toy", tmp_path)
     assert {path.name for path in folder.iterdir()} == {"x.bin", "y.bin", "toy.sha256"}
     assert (folder / "x.bin").read_bytes() == CONTENT
@@ -271,7 +271,7 @@ def test_datasets_that_share_a_folder_do_not_disturb_each_other(entry, monkeypat
 
 
 def test_refuses_what_it_cannot_get(tmp_path):
-    with pytest.raises(ValueError, match="name must be one of digits, mnist, .*got 'imagenet'"):
+    with pytest.raises(ValueError, match=r"name must be one of digits, mnist, .*got 'imagenet'"):
         get("imagenet", tmp_path)
     with pytest.raises(MissingDataError, match="modelnet10 cannot be fetched: put X_train"):
         get("modelnet10", tmp_path)

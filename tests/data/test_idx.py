@@ -73,7 +73,7 @@ def test_a_missing_file_is_named(tmp_path):
     TestMNIST().make(tmp_path)
     (tmp_path / "mnist" / "train-labels-idx1-ubyte").unlink()
     with pytest.raises(
-        MissingDataError, match="mnist holds no train-labels-idx1-ubyte or train-labels-idx1-ubyte.gz; `hypersphere data get"
+        MissingDataError, match=r"mnist holds no train-labels-idx1-ubyte or train-labels-idx1-ubyte\.gz; `hypersphere data get"
     ):
         MNIST(tmp_path)
 

@@ -76,7 +76,7 @@ class TestCropped(ReaderContract):
 
     def test_an_absent_list_is_named(self, tmp_path):
         self.make(tmp_path)
-        with pytest.raises(MissingDataError, match="pairsDevTest.txt is neither in .* nor beside it"):
+        with pytest.raises(MissingDataError, match=r"pairsDevTest\.txt is neither in .* nor beside it"):
             self.read(tmp_path).pairs("test")
 
 

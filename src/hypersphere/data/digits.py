@@ -14,7 +14,7 @@ class Digits(InMemory):
     balanced as the whole and need no seed. ``train=None`` gives all.
 
     >>> len(Digits()), len(Digits(train=False)), Digits(train=None).data.shape
-    (1441, 356, torch.Size([1797, 1, 8, 8]))
+    (1442, 355, torch.Size([1797, 1, 8, 8]))
     """
 
     def __init__(self, train: bool | None = True):

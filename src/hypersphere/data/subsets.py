@@ -15,7 +15,7 @@ class Subset(Dataset[tuple[Tensor, int]]):
     """The samples of ``dataset`` at ``index``; keeps what loaders and samplers use (``labels``, ``classes``, ``batch``).
 
     >>> from hypersphere.data import Digits
-    >>> even = Subset(Digits(), torch.arange(0, 1441, 2))
+    >>> even = Subset(Digits(), torch.arange(0, 1442, 2))
     >>> len(even), len(even.labels), even.batch(torch.tensor([0]))[0].shape
     (721, 721, torch.Size([1, 1, 8, 8]))
     """
