@@ -32,6 +32,11 @@ def test_the_first_root_that_has_it_wins(tmp_path):
     assert locate("cifar10", roots) is None
 
 
+def test_a_folder_is_not_taken_for_a_file(tmp_path):
+    (tmp_path / "train").mkdir()  # a folder of images, not CIFAR-100's batch of that name
+    assert locate("cifar100", tmp_path) is None
+
+
 def test_absent_lists_the_roots_and_the_remedy(tmp_path):
     with pytest.raises(MissingDataError, match=r"mnist is not in .*a/mnist, .*b/mnist: expected train-images.*hypersphere data get mnist"):
         find("mnist", [tmp_path / "a", tmp_path / "b"])

@@ -1,7 +1,9 @@
 """``hypersphere data list`` and ``hypersphere data get NAME``: what datasets are present, and obtaining them."""
 
 import argparse
+import functools
 import os
+import sys
 
 from ..data.catalog import CATALOG
 from ..data.errors import DataError
@@ -21,11 +23,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print a table, or obtain one dataset after the other."""
+    """Print a table, or obtain one dataset after the other: progress on stderr, the folders on stdout."""
     root = args.root.split(os.pathsep) if args.root else None
     if args.action == "get":
         for name in args.names:
-            print(get(name, root, args.force, say=print))
+            print(get(name, root, args.force, say=functools.partial(print, file=sys.stderr)))
         return 0
     print(f"data roots: {os.pathsep.join(map(str, data_roots(root)))}")
     for entry in CATALOG.values():

@@ -33,7 +33,7 @@ def walk(path: Path, select: Callable[[str], bool] = lambda name: True, limit: i
     Names are relative, with forward slashes. A link inside a folder must stay inside it; an archive may hold none.
     """
     if path.is_dir():
-        for name in _folder_names(path):
+        for name in names_in(path):
             if select(name):
                 yield name, (path / name).read_bytes()
         return
@@ -76,16 +76,8 @@ def inside(path: Path, root: Path) -> Path:
     return path
 
 
-def _safe(archive: Path, name: str) -> PurePosixPath:
-    """The member's name as a relative path that stays below where it is put, on any platform."""
-    pure = PurePosixPath(name)
-    windows = PureWindowsPath(name)
-    if pure.is_absolute() or windows.drive or windows.root or ".." in (*pure.parts, *windows.parts) or not pure.parts or "\0" in name:
-        raise corrupt(archive, f"a member named {name!r}", "relative names that stay inside the archive")
-    return pure
-
-
-def _folder_names(root: Path, below: str = "") -> Iterator[str]:
+def names_in(root: Path, below: str = "") -> Iterator[str]:
+    """The files of a folder and its folders, sorted, none of them a link that leads out of it."""
     with os.scandir(root / below) as found:
         entries = sorted(found, key=lambda entry: entry.name)
     for entry in entries:
@@ -93,11 +85,20 @@ def _folder_names(root: Path, below: str = "") -> Iterator[str]:
         if entry.is_symlink():
             inside(root / name, root)
         if entry.is_dir(follow_symlinks=False):
-            yield from _folder_names(root, name)
+            yield from names_in(root, name)
         elif entry.is_file():
             yield name
         elif entry.is_symlink():
             raise corrupt(root / name, "a link to a folder or to nothing", "files and plain folders")
+
+
+def _safe(archive: Path, name: str) -> PurePosixPath:
+    """The member's name as a relative path that stays below where it is put, on any platform."""
+    pure = PurePosixPath(name)
+    windows = PureWindowsPath(name)
+    if pure.is_absolute() or windows.drive or windows.root or ".." in (*pure.parts, *windows.parts) or not pure.parts or "\0" in name:
+        raise corrupt(archive, f"a member named {name!r}", "relative names that stay inside the archive")
+    return pure
 
 
 def _tar(path: Path, select: Callable[[str], bool], limit: int) -> Iterator[tuple[str, bytes]]:

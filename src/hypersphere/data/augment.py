@@ -1,7 +1,7 @@
 """Augmentation of whole batches: pure functions of the samples and of uniform random numbers given from outside.
 
 Because an augmentation draws nothing itself, what happens to a sample depends only on the numbers its position is given; see
-:class:`Loader`. Each takes uint8 (or float) batches on any device.
+:class:`Loader`. Batches are uint8 or float, on any device; the numbers are float64 on the CPU.
 """
 
 import math
@@ -75,18 +75,10 @@ class CropFlip(Augmentation):
         tall, broad = (h, w) if self.size is None else (self.size, self.size)
         if tall > high or broad > wide:
             raise ValueError(f"size must be at most {min(high, wide)}, the padded image, got {self.size}")
-        u = u.to(batch.device)
-        rows = self._lines(u[:, 0], high - tall, tall, u[:, 2 + self.horizontal] < 0.5 if self.vertical else None)
-        columns = self._lines(u[:, 1], wide - broad, broad, u[:, 2] < 0.5 if self.horizontal else None)
+        rows = _lines(u[:, 0], high - tall, tall, u[:, 2 + self.horizontal] < 0.5 if self.vertical else None).to(batch.device)
+        columns = _lines(u[:, 1], wide - broad, broad, u[:, 2] < 0.5 if self.horizontal else None).to(batch.device)
         index = (rows[:, :, None] * wide + columns[:, None, :]).reshape(b, 1, tall * broad).expand(b, c, -1)
         return padded.reshape(b, c, high * wide).gather(2, index).reshape(b, c, tall, broad)
-
-    def _lines(self, u: Tensor, room: int, length: int, mirrored: Tensor | None) -> Tensor:
-        """The rows (or columns) of the window, from the last to the first where mirrored."""
-        line = torch.arange(length, device=u.device)
-        if mirrored is not None:
-            line = torch.where(mirrored[:, None], length - 1 - line, line)
-        return (u * (room + 1)).long()[:, None] + line
 
 
 class Normalize(Augmentation):
@@ -138,11 +130,19 @@ class RotateJitter(Augmentation):
 
     def __call__(self, batch: Float[Tensor, "b n 3"], u: Uniforms) -> Float[Tensor, "b n 3"]:
         """Gaussian numbers are the inverse error function of uniform ones."""
-        u = u.to(batch.device)
         angle = u[:, :1] * (2 * math.pi)
+        cos, sin = angle.cos().to(batch), angle.sin().to(batch)
         x, y = (axis for axis in range(3) if axis != self.up)
         turned = batch.clone()
-        turned[..., x] = batch[..., x] * angle.cos().to(batch.dtype) - batch[..., y] * angle.sin().to(batch.dtype)
-        turned[..., y] = batch[..., x] * angle.sin().to(batch.dtype) + batch[..., y] * angle.cos().to(batch.dtype)
+        turned[..., x] = batch[..., x] * cos - batch[..., y] * sin
+        turned[..., y] = batch[..., x] * sin + batch[..., y] * cos
         noise = torch.erfinv(2 * u[:, 1:] - 1) * (math.sqrt(2) * self.sigma)
-        return turned + noise.clamp(-self.clip, self.clip).reshape(batch.shape).to(batch.dtype)
+        return turned + noise.clamp(-self.clip, self.clip).reshape(batch.shape).to(batch)
+
+
+def _lines(u: Tensor, room: int, length: int, mirrored: Tensor | None) -> Tensor:
+    """The rows (or columns) of the window, from the last to the first where mirrored."""
+    line = torch.arange(length)
+    if mirrored is not None:
+        line = torch.where(mirrored[:, None], length - 1 - line, line)
+    return (u * (room + 1)).long()[:, None] + line

@@ -158,7 +158,7 @@ _ENTRIES = (
         "1,623 characters of 50 alphabets, 20 drawings each, 105×105",
         "MIT",
         ("omniglot", "omniglot-py"),
-        ("omniglot_png.tar.xz", "images_background.zip", "images_evaluation.zip", "images_background", "images_evaluation"),
+        ("omniglot_png.tar.xz", "images_background.zip", "images_evaluation.zip", "images_background/", "images_evaluation/"),
         (
             _addresses(
                 "https://raw.githubusercontent.com/brendenlake/omniglot/master/python/",
@@ -171,7 +171,7 @@ _ENTRIES = (
         "13,233 faces of 5,749 people (deep-funneled), with pairs and people folds",
         "research benchmark, none stated",
         ("lfw",),
-        ("lfw_deepfunneled_crop128.tar.xz", "lfw-deepfunneled.tgz", "lfw-deepfunneled"),
+        ("lfw_deepfunneled_crop128.tar.xz", "lfw-deepfunneled.tgz", "lfw-deepfunneled/"),
         (
             _addresses(
                 "http://vis-www.cs.umass.edu/lfw/",
@@ -184,7 +184,7 @@ _ENTRIES = (
         "110,000 labelled images of 200 ImageNet classes, 64×64 (or 32×32)",
         "ImageNet's terms: non-commercial research",
         ("tiny_imagenet", "tiny_imagenet_32"),
-        ("tiny-imagenet-200.zip", "tiny_imagenet_200_32x32_train_val.tar.xz", "tiny-imagenet-200"),
+        ("tiny-imagenet-200.zip", "tiny_imagenet_200_32x32_train_val.tar.xz", "tiny-imagenet-200/"),
         (
             (
                 Part(

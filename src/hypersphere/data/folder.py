@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from .archive import _folder_names, inside
+from .archive import inside, names_in
 from .errors import MissingDataError
 from .images import InMemory, decode, fit, to_array
 
@@ -26,7 +26,7 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
         self.root, self.size, self.gray = Path(root), size, gray
         if not self.root.is_dir():
             raise MissingDataError(f"{self.root} is not there; expected a folder that holds one folder of images per class")
-        names = [name for name in _folder_names(self.root) if "/" in name and name.lower().endswith(ENDINGS)]
+        names = [name for name in names_in(self.root) if "/" in name and name.lower().endswith(ENDINGS)]
         if not names:
             raise MissingDataError(f"{self.root} holds no <class>/…/*{{{','.join(ENDINGS)}}}")
         self.classes = tuple(sorted({name.partition("/")[0] for name in names}))

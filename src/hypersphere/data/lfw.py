@@ -27,7 +27,7 @@ class LFW(InMemory):
 
     def __init__(self, root: Root = None, crop: int | None = None, size: int | None = None):
         folder = find("lfw", root)
-        source = folder.file("lfw_deepfunneled_crop128.tar.xz", "lfw-deepfunneled.tgz", "lfw-deepfunneled")
+        source = folder.file("lfw_deepfunneled_crop128.tar.xz", "lfw-deepfunneled.tgz", "lfw-deepfunneled/")
         self._folder, self._where, images = folder, str(source), {}
         self._lists: dict[str, bytes] = {}
         for name, content in walk(source, lambda name: name in LFW_LISTS or _IMAGE.search(name) is not None):

@@ -22,7 +22,7 @@ class Omniglot(InMemory):
     def __init__(self, root: Root = None, background: bool = True, size: int | None = None):
         folder = find("omniglot", root)
         part = "background" if background else "evaluation"
-        source = folder.file(f"images_{part}.zip", f"images_{part}", "omniglot_png.tar.xz")
+        source = folder.file(f"images_{part}.zip", f"images_{part}/", "omniglot_png.tar.xz")
         inner = source.name == f"images_{part}"
 
         def address(name: str) -> str | None:

@@ -24,7 +24,9 @@ def data_roots(root: Root = None) -> tuple[Path, ...]:
     """
     if root is None:
         given = [folder for folder in os.environ.get(VARIABLE, "").split(os.pathsep) if folder]
-        return tuple(map(Path, given)) or (Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hypersphere",)
+        return tuple(Path(folder).expanduser() for folder in given) or (
+            Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hypersphere",
+        )
     if isinstance(root, (str, os.PathLike)):
         return (Path(root),)
     return tuple(map(Path, root))
@@ -32,7 +34,10 @@ def data_roots(root: Root = None) -> tuple[Path, ...]:
 
 @dataclass(frozen=True)
 class Folder:
-    """A dataset found: its entry in the catalog and its folder, out of which nothing is read."""
+    """A dataset found: its entry in the catalog and its folder, out of which nothing is read.
+
+    In names of the catalog and here, one that ends in a slash is a folder, any other a file.
+    """
 
     entry: Entry
     path: Path
@@ -40,7 +45,7 @@ class Folder:
     def first(self, *names: str) -> Path | None:
         """The first of these files that is there."""
         for name in names:
-            if (self.path / name).exists() or (self.path / name).is_symlink():
+            if _there(self.path, name):
                 return inside(self.path / name, self.path)
         return None
 
@@ -61,7 +66,7 @@ def locate(name: str, root: Root = None) -> Folder | None:
     entry = CATALOG[name]
     for top in data_roots(root):
         for below in (*entry.folders, "."):
-            if any(os.path.lexists(top / below / mark) for mark in entry.marks):
+            if any(_there(top / below, mark) for mark in entry.marks):
                 return Folder(entry, inside(top / below, top))
     return None
 
@@ -75,3 +80,9 @@ def find(name: str, root: Root = None) -> Folder:
     looked = ", ".join(str(top / entry.folders[0]) for top in data_roots(root))
     how = f"get it with `hypersphere data get {name}`" if entry.sources else entry.note
     raise MissingDataError(f"{name} is not in {looked}: expected {' or '.join(entry.marks[:3])} …; {how} (data roots: {VARIABLE})")
+
+
+def _there(folder: Path, name: str) -> bool:
+    """Whether a file, or a folder, of this name is there; a link counts as either, and is looked into when it is opened."""
+    path = folder / name
+    return path.is_symlink() or (path.is_dir() if name.endswith("/") else path.is_file())

@@ -68,10 +68,10 @@ class ClassBalancedSampler:
         taken = []
         for block in range(self.blocks):
             stream = Stream(seed, BATCH, epoch, block)
-            for c in stream.permutation(len(self.members))[: self.classes].tolist():
+            for c in stream.distinct(self.classes, len(self.members)).tolist():
                 mine = self.members[c]
-                times = -(-self.each // len(mine))
-                taken.append(torch.cat([mine[stream.permutation(len(mine))] for _ in range(times)])[: self.each])
+                whole, rest = divmod(self.each, len(mine))
+                taken += [mine] * whole + [mine[stream.distinct(rest, len(mine))]]
         return torch.cat(taken)
 
 
@@ -111,8 +111,8 @@ class EpisodeSampler:
         if not 0 <= index < self.episodes:
             raise IndexError(f"episode must lie in 0 … {self.episodes - 1}, got {index}")
         stream = Stream(self.seed, EPISODE, index)
-        chosen = stream.permutation(len(self.members))[: self.ways].tolist()
-        rows = torch.stack([self.members[c][stream.permutation(len(self.members[c]))][: self.shots + self.queries] for c in chosen])
+        chosen = [self.members[c] for c in stream.distinct(self.ways, len(self.members)).tolist()]
+        rows = torch.stack([mine[stream.distinct(self.shots + self.queries, len(mine))] for mine in chosen])
         return Episode(rows[:, : self.shots], rows[:, self.shots :], self.labels[rows[:, 0]])
 
 

@@ -55,7 +55,7 @@ class OfClasses(Subset):
     def __init__(self, dataset: Any, classes: Sequence[int]):
         if len(set(classes)) != len(classes) or not all(0 <= c < len(dataset.classes) for c in classes):
             raise ValueError(f"classes must be different numbers 0 … {len(dataset.classes) - 1}, got {list(classes)}")
-        wanted = torch.isin(dataset.labels, torch.tensor(list(classes), dtype=torch.long))
+        wanted = torch.isin(dataset.labels.cpu(), torch.tensor(list(classes), dtype=torch.long))
         super().__init__(dataset, torch.nonzero(wanted).flatten(), relabel=classes)
 
 

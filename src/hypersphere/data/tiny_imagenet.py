@@ -23,7 +23,7 @@ class TinyImageNet(InMemory):
 
     def __init__(self, root: Root = None, train: bool = True, size: int | None = None):
         folder = find("tiny_imagenet", root)
-        source = folder.file("tiny-imagenet-200.zip", "tiny_imagenet_200_32x32_train_val.tar.xz", "tiny-imagenet-200")
+        source = folder.file("tiny-imagenet-200.zip", "tiny_imagenet_200_32x32_train_val.tar.xz", "tiny-imagenet-200/")
         wanted = _TRAIN if train else _VALID
         images, lists = {}, {}
         for name, content in walk(source, lambda name: name.endswith(("wnids.txt", "val_annotations.txt")) or bool(wanted.search(name))):
