@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from jaxtyping import Int, UInt8
 
-from .images import InMemory, decode
+from .images import InMemory
 from .names import CIFAR10_NAMES, CIFAR100_COARSE, CIFAR100_FINE
 from .roots import Folder, Root, find
 
@@ -77,7 +77,7 @@ def _sheets(folder: Folder, paths: Sequence[Path], split: str) -> Batch:
     """PNG sheets, each row of 1,024 pixels one image; the labels of all in one list."""
     rows = []
     for path in paths:
-        image = decode(path.read_bytes(), str(path))
+        image = folder.decode(path.read_bytes(), path)
         if image.width != 1024:
             raise folder.corrupt(path, f"rows of {image.width} pixels", "1024, one 32×32 image a row")
         rows.append(np.asarray(image).reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2).reshape(-1, _PIXELS))

@@ -8,10 +8,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from .archive import walk
 from .catalog import LFW_LISTS
 from .errors import CorruptDataError, MissingDataError
-from .images import InMemory, decode, fit, to_array
+from .images import InMemory, fit, to_array
 from .pairs import Pairs
 from .roots import Root, find
 
@@ -30,11 +29,11 @@ class LFW(InMemory):
         source = folder.file("lfw_deepfunneled_crop128.tar.xz", "lfw-deepfunneled.tgz", "lfw-deepfunneled/")
         self._folder, self._where, images = folder, str(source), {}
         self._lists: dict[str, bytes] = {}
-        for name, content in walk(source, lambda name: name in LFW_LISTS or _IMAGE.search(name) is not None):
+        for name, content in folder.walk(source, lambda name: name in LFW_LISTS or _IMAGE.search(name) is not None):
             if name in LFW_LISTS:
                 self._lists[name] = content
                 continue
-            image = decode(content, f"{source}: {name}")
+            image = folder.decode(content, f"{source}: {name}")
             if image.size == (250, 250):
                 image = image.crop((64, 64, 192, 192))
             if image.size != (128, 128):

@@ -5,8 +5,7 @@ import re
 import numpy as np
 import torch
 
-from .archive import walk
-from .images import InMemory, decode, fit, to_array
+from .images import InMemory, fit, to_array
 from .roots import Root, find
 
 _IMAGE = re.compile(r"(?:^|/)images_(background|evaluation)/([^/]+/[^/]+)/[^/]+\.png$")
@@ -30,8 +29,8 @@ class Omniglot(InMemory):
             return found[2] if found and found[1] == part else None
 
         images = {
-            name: to_array(fit(decode(content, f"{source}: {name}", "L", (105, 105)), size=size))
-            for name, content in walk(source, lambda name: address(name) is not None)
+            name: to_array(fit(folder.decode(content, f"{source}: {name}", "L", (105, 105)), size=size))
+            for name, content in folder.walk(source, lambda name: address(name) is not None)
         }
         if not images:
             raise folder.corrupt(source, "no character", f"images_{part}/<alphabet>/<character>/<drawing>.png")

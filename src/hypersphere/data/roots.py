@@ -1,13 +1,16 @@
 """Where datasets lie: the data roots, and a dataset's folder below one of them."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from .archive import inside
+from .archive import inside, walk
 from .catalog import CATALOG, Entry
 from .errors import CorruptDataError, MissingDataError, corrupt
+from .images import decode
 
 VARIABLE = "HYPERSPHERE_DATA"
 Root = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
@@ -46,7 +49,8 @@ class Folder:
         """The first of these files that is there."""
         for name in names:
             if _there(self.path, name):
-                return inside(self.path / name, self.path)
+                with self._with_remedy():
+                    return inside(self.path / name, self.path)
         return None
 
     def file(self, *names: str) -> Path:
@@ -56,9 +60,26 @@ class Folder:
             raise MissingDataError(f"{self.path} holds no {' or '.join(names)}; {self.entry.remedy}")
         return found
 
+    def walk(self, path: Path, select: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+        """As :func:`archive.walk`, of one of the files or folders."""
+        with self._with_remedy():
+            yield from walk(path, select)
+
+    def decode(self, content: bytes, where: Path | str, mode: str = "RGB", shape: tuple[int, int] | None = None) -> Any:
+        """As :func:`images.decode`, of an image in one of the files."""
+        with self._with_remedy():
+            return decode(content, str(where), mode, shape)
+
     def corrupt(self, path: Path | str, found: str, expected: str) -> CorruptDataError:
         """The error for one of the files, with the way to get the dataset anew."""
         return corrupt(path, found, expected, self.entry.remedy)
+
+    @contextmanager
+    def _with_remedy(self) -> Iterator[None]:
+        try:
+            yield
+        except CorruptDataError as error:
+            raise CorruptDataError(f"{error}; {self.entry.remedy}") from error
 
 
 def locate(name: str, root: Root = None) -> Folder | None:

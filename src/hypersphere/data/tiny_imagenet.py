@@ -1,12 +1,12 @@
 """Tiny-ImageNet: 200 ImageNet classes, small enough to be held in memory."""
 
 import re
+from collections import Counter
 
 import numpy as np
 import torch
 
-from .archive import walk
-from .images import InMemory, decode, fit, to_array
+from .images import InMemory, fit, to_array
 from .roots import Root, find
 
 _TRAIN = re.compile(r"(?:^|/)train/([^/]+)/images/[^/]+\.JPEG$")
@@ -26,14 +26,18 @@ class TinyImageNet(InMemory):
         source = folder.file("tiny-imagenet-200.zip", "tiny_imagenet_200_32x32_train_val.tar.xz", "tiny-imagenet-200/")
         wanted = _TRAIN if train else _VALID
         images, lists = {}, {}
-        for name, content in walk(source, lambda name: name.endswith(("wnids.txt", "val_annotations.txt")) or bool(wanted.search(name))):
+        for name, content in folder.walk(
+            source, lambda name: name.endswith(("wnids.txt", "val_annotations.txt")) or bool(wanted.search(name))
+        ):
             if name.endswith(".txt"):
                 lists[name.rpartition("/")[2]] = content.decode("utf-8", "replace").split("\n")
             else:
-                images[name] = to_array(fit(decode(content, f"{source}: {name}"), size=size))
-        if len({image.shape for image in images.values()}) != 1:
-            shapes = sorted({image.shape[1:] for image in images.values()})
-            raise folder.corrupt(source, f"images of sizes {shapes}", "images of one size in train/ and val/")
+                images[name] = to_array(fit(folder.decode(content, f"{source}: {name}"), size=size))
+        shapes = Counter(image.shape[1:] for image in images.values())
+        rarest = min(shapes, key=shapes.__getitem__, default=None)
+        if len(shapes) != 1:
+            odd = next((name for name, image in images.items() if image.shape[1:] == rarest), "no image")
+            raise folder.corrupt(source, f"{odd} in images of sizes {sorted(shapes)}", "images of one size in train/ and val/")
         missing = {"wnids.txt"} | (set() if train else {"val_annotations.txt"})
         if missing - lists.keys():
             raise folder.corrupt(source, f"no {', '.join(sorted(missing - lists.keys()))}", "the lists of classes and annotations")
