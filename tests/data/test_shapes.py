@@ -4,7 +4,7 @@ import pytest
 import scipy.ndimage
 import torch
 
-from hypersphere.data import CorruptDataError, MissingDataError, ModelNet10Voxels, ModelNet40
+from hypersphere.data import CorruptDataError, ModelNet10Voxels, ModelNet40
 from hypersphere.data.shapes import _surface
 
 from .contracts import ReaderContract
@@ -122,8 +122,15 @@ def test_a_list_cannot_lead_out_of_the_folder(tmp_path):
     TestHDF5().make(tmp_path / "root")
     (tmp_path / "root" / "modelnet40" / "train0.h5").rename(tmp_path / "train0.h5")
     (tmp_path / "root" / "modelnet40" / "train_files.txt").write_text("../../train0.h5\n")
-    with pytest.raises(MissingDataError, match=r"holds no train0\.h5"):
+    with pytest.raises(CorruptDataError, match=r"train_files\.txt: found train0\.h5, train1\.h5 only listed or only there"):
         ModelNet40(tmp_path / "root")
+
+
+def test_a_list_cut_short_is_noticed(tmp_path):
+    TestHDF5().make(tmp_path)
+    (tmp_path / "modelnet40" / "test_files.txt").write_text("test0.h5\n")
+    with pytest.raises(CorruptDataError, match=r"test_files\.txt: found test1\.h5 only listed or only there"):
+        ModelNet40(tmp_path, train=False)
 
 
 @pytest.mark.parametrize(

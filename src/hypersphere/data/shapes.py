@@ -65,6 +65,9 @@ class ModelNet40(InMemory):
             names = [line.strip().rpartition("/")[2] for line in listing.read_text("utf-8", "replace").splitlines() if line.strip()]
             if not names or not all(re.fullmatch(r"[\w.-]+\.h5", name) for name in names):
                 raise folder.corrupt(listing, f"the list {names}", "names of .h5 files, one a line")
+            present = {path.name for path in folder.path.glob(f"*{part}*.h5")}
+            if present ^ set(names):
+                raise folder.corrupt(listing, f"{', '.join(sorted(present ^ set(names)))} only listed or only there", "a list of all files")
             files = [(str(folder.path / name), read_h5(folder, folder.file(name), ("data", "label"))) for name in names]
         else:
             where = folder.file(f"{part}_points.npy", f"{part}_files.txt")
