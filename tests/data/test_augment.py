@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hypersphere.data import FACES, Augmentation, Compose, CropFlip, InMemory, Normalize, RotateJitter, Stream
+from hypersphere.data import FACES, Augmentation, Compose, CropFlip, InMemory, Normalize, RotateJitter, Stream, Subset
 
 
 def uniforms(n, augment, shape, seed=0):
@@ -69,6 +69,15 @@ def test_normalize_of_a_dataset_centres_it_and_leaves_it_alone(dtype):
     pixelwise = Normalize.of(dataset, pixelwise=True, scale=255.0)(data, torch.empty(50, 0))
     torch.testing.assert_close(pixelwise, (data.float() - data.float().mean(0)) / 255, atol=1e-5, rtol=0)
     assert torch.equal(data, before)
+
+
+def test_normalize_of_a_part_and_of_single_items():
+    data = torch.randint(0, 256, (30, 2, 3, 3), dtype=torch.uint8)
+    half = Subset(InMemory(data, torch.zeros(30, dtype=torch.long), ("a",)), torch.arange(15))
+    items = [half[i] for i in range(15)]
+    mean = data[:15].float().mean((0, 2, 3))
+    for dataset in (half, items):
+        torch.testing.assert_close(Normalize.of(dataset).mean.flatten(), mean)
 
 
 def test_normalize_refuses_a_scale_of_zero():

@@ -95,17 +95,14 @@ class Normalize(Augmentation):
 
     @classmethod
     def of(cls, dataset: Any, pixelwise: bool = False, scale: float | None = None) -> "Normalize":
-        """Subtracts the mean of ``dataset.data`` per channel (or per pixel), divides by ``scale`` or by the deviation per channel."""
-        data = dataset.data
-        count, sums = len(data), torch.zeros(data.shape[1:], dtype=torch.float64, device=data.device)
-        squares = torch.zeros_like(sums)
-        for part in data.split(1024):  # the whole set in float64 would be eight times its size
-            part = part.double()
-            sums += part.sum(0)
-            squares += part.square().sum(0)
+        """Subtracts the dataset's mean per channel (or per pixel), divides by ``scale`` or by the deviation per channel."""
+        count, sums, squares = len(dataset), torch.zeros(()), torch.zeros(())
+        for index in torch.arange(count).split(1024):  # the whole set in float64 would be eight times its size
+            part = dataset.batch(index)[0] if hasattr(dataset, "batch") else torch.stack([dataset[i][0] for i in index.tolist()])
+            sums, squares = sums + part.cpu().double().sum(0), squares + part.cpu().double().square().sum(0)
         mean = sums.flatten(1).mean(1) / count
         deviation = (squares.flatten(1).mean(1) / count - mean.square()).clamp(min=0).sqrt()
-        shape = (-1,) + (1,) * (data.ndim - 2)
+        shape = (-1,) + (1,) * (sums.ndim - 1)
         pixels = sums / count if pixelwise else mean.reshape(shape)
         return cls(pixels.float(), deviation.clamp(min=1e-6).reshape(shape).float() if scale is None else scale)
 

@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
@@ -59,11 +60,12 @@ def _obtain(entry: Entry, source: tuple[Part, ...], top: Path, force: bool, say:
         if any(part.by == "address" and part.sha256 is None for part in source):
             say(f"{entry.name}: no checksum is known to compare with; what came is recorded in {entry.name}.sha256")
         folder = _install(entry, ready, top / entry.folders[0], work, force)
+        shutil.rmtree(work)
     finally:
         shutil.rmtree(ready, ignore_errors=True)
-    shutil.rmtree(work)
-    if not any(work.parent.iterdir()):
-        work.parent.rmdir()
+        for empty in (work, work.parent):  # what came of an unfinished set stays for the next try
+            if empty.exists() and not any(empty.iterdir()):
+                empty.rmdir()
     say(f"{entry.name}: {folder}")
     return folder
 
@@ -122,6 +124,8 @@ def _by_address(part: Part, work: Path) -> Path:
             if attempt == 2:
                 raise OSError(f"{part.name}: {error}; call again to go on from there") from error
             continue
+        except urllib.error.URLError as error:
+            raise OSError(f"{part.name}: {error}") from error
         size = partial.stat().st_size
         if total is None or size == total:
             os.rename(partial, done)
