@@ -106,6 +106,26 @@ def test_a_download_that_was_given_up_is_resumed_later(entry, server, tmp_path):
     assert (tmp_path / "toy" / "x.bin").read_bytes() == CONTENT
 
 
+@pytest.mark.parametrize(("failures", "works"), [(2, True), (3, False)])
+def test_a_connection_that_fails_is_tried_three_times(entry, tmp_path, monkeypatch, failures, works):
+    true, left = fetch._download, failures
+
+    def failing(*arguments):
+        nonlocal left
+        left -= 1
+        if left >= 0:
+            raise ConnectionResetError("reset")
+        return true(*arguments)
+
+    monkeypatch.setattr(fetch, "_download", failing)
+    if works:
+        assert (get("toy", tmp_path) / "x.bin").read_bytes() == CONTENT
+    else:
+        with pytest.raises(OSError, match=r"x\.bin: reset; call again to go on from there"):
+            get("toy", tmp_path)
+        assert not list(tmp_path.iterdir())
+
+
 def test_a_file_that_changed_meanwhile_is_begun_anew(entry, server, tmp_path):
     server.breaks = 3
     with pytest.raises(OSError, match="could not be obtained"):
