@@ -1,0 +1,47 @@
+"""``hypersphere data list`` and ``hypersphere data get NAME``: what datasets are present, and obtaining them."""
+
+import argparse
+import functools
+import os
+import sys
+
+from ..data.catalog import CATALOG
+from ..data.errors import DataError
+from ..data.fetch import get
+from ..data.roots import VARIABLE, data_roots, locate
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Two actions, each with the data root as an option."""
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    listing = actions.add_parser("list", help="show which datasets are present and how to get the others")
+    getting = actions.add_parser("get", help="obtain datasets by name")
+    getting.add_argument("names", nargs="+", metavar="NAME", help=", ".join(CATALOG))
+    getting.add_argument("--force", action="store_true", help="obtain anew what is present already")
+    for action in (listing, getting):
+        action.add_argument("--root", help=f"data root, or several as in PATH (default: {VARIABLE}, else a cache folder)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print a table, or obtain one dataset after the other: progress on stderr, the folders on stdout."""
+    root = args.root.split(os.pathsep) if args.root else None
+    if args.action == "get":
+        for name in args.names:
+            print(get(name, root, args.force, say=functools.partial(print, file=sys.stderr)))
+        return 0
+    print(f"data roots: {os.pathsep.join(map(str, data_roots(root)))}")
+    for entry in CATALOG.values():
+        print(f"{entry.name:<14} {_state(entry.name, root):<40} {entry.title} [{entry.licence}]")
+    return 0
+
+
+def _state(name: str, root: list[str] | None) -> str:
+    """The folder, or how it is obtained; what is unreadable says so."""
+    entry = CATALOG[name]
+    if not entry.marks:
+        return "built in"
+    try:
+        found = locate(name, root)
+    except DataError as error:
+        return f"unusable: {error}"
+    return f"absent ({entry.how})" if found is None else str(found.path)

@@ -1,0 +1,65 @@
+"""Datasets, pairs, episodes, samplers and augmentation: every dataset family of the text, read safely and fast."""
+
+from .augment import FACES, Augmentation, Compose, CropFlip, Normalize, RotateJitter
+from .catalog import CATALOG
+from .cifar import CIFAR10, CIFAR100
+from .digits import Digits
+from .errors import CorruptDataError, DataError, MissingDataError
+from .fetch import get
+from .folder import ImageFolder
+from .graphs import Planetoid
+from .idx import MNIST, FashionMNIST
+from .images import InMemory
+from .lfw import LFW
+from .loader import Loader
+from .omniglot import Omniglot
+from .pairs import Pairs, pairs
+from .roots import data_roots
+from .samplers import ClassBalancedSampler, Episode, EpisodeSampler, Sequential, Shuffled
+from .shapes import ModelNet10Voxels, ModelNet40
+from .splits import identity_split
+from .streams import Stream
+from .subsets import ImbalancedMultiple, ImbalancedSingle, OfClasses, Subset
+from .tiny_imagenet import TinyImageNet
+
+__all__ = [
+    "CATALOG",
+    "CIFAR10",
+    "CIFAR100",
+    "FACES",
+    "LFW",
+    "MNIST",
+    "Augmentation",
+    "ClassBalancedSampler",
+    "Compose",
+    "CorruptDataError",
+    "CropFlip",
+    "DataError",
+    "Digits",
+    "Episode",
+    "EpisodeSampler",
+    "FashionMNIST",
+    "ImageFolder",
+    "ImbalancedMultiple",
+    "ImbalancedSingle",
+    "InMemory",
+    "Loader",
+    "MissingDataError",
+    "ModelNet10Voxels",
+    "ModelNet40",
+    "Normalize",
+    "OfClasses",
+    "Omniglot",
+    "Pairs",
+    "Planetoid",
+    "RotateJitter",
+    "Sequential",
+    "Shuffled",
+    "Stream",
+    "Subset",
+    "TinyImageNet",
+    "data_roots",
+    "get",
+    "identity_split",
+    "pairs",
+]

@@ -1,0 +1,145 @@
+"""Augmentation of whole batches: pure functions of the samples and of uniform random numbers given from outside.
+
+Because an augmentation draws nothing itself, what happens to a sample depends only on the numbers its position is given; see
+:class:`Loader`. Batches are uint8 or float, on any device; the numbers are float64 on the CPU.
+"""
+
+import math
+from typing import Any
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+Batch = Shaped[Tensor, "b ..."]
+Uniforms = Float[Tensor, "b draws"]
+
+
+class Augmentation:
+    """``augment(batch, u)``, with row i of ``u`` uniform in [0, 1) for sample i; ``draws`` says how many numbers a sample needs."""
+
+    def draws(self, shape: torch.Size) -> int:
+        """Numbers needed for one sample of this shape."""
+        return 0
+
+    def __call__(self, batch: Batch, u: Uniforms) -> Batch:
+        """The augmented batch."""
+        raise AssertionError(f"{type(self).__name__} does not define __call__")
+
+
+class Compose(Augmentation):
+    """One after the other; the numbers are divided among them in order, by the shape of the samples that enter."""
+
+    def __init__(self, *steps: Augmentation):
+        self.steps = steps
+
+    def draws(self, shape: torch.Size) -> int:
+        """The sum of the steps' draws."""
+        return sum(step.draws(shape) for step in self.steps)
+
+    def __call__(self, batch: Batch, u: Uniforms) -> Batch:
+        """Apply the steps."""
+        at, shape = 0, batch.shape[1:]
+        for step in self.steps:
+            count = step.draws(shape)
+            batch = step(batch, u[:, at : at + count])
+            at += count
+        return batch
+
+
+class CropFlip(Augmentation):
+    """A random ``size``×``size`` window of the image padded with ``pad`` zeros on each side, mirrored half of the time.
+
+    The text's augmentation for CIFAR is 4 zeros, a 32×32 window of the padded image or of its mirror image (2.2.8); SphereNets also
+    flip vertically (3.3.2); on ImageNet a 224×224 window of 256×256 without padding (B.2); faces are only mirrored (2.3: ``pad=0``).
+    ``size=None`` keeps the image's size.
+
+    >>> CropFlip(pad=1)(torch.ones(2, 1, 2, 2, dtype=torch.uint8), torch.tensor([[0.5, 0.5, 0.9], [0.0, 0.0, 0.0]]))[:, 0].tolist()
+    [[[1, 1], [1, 1]], [[0, 0], [1, 0]]]
+    """
+
+    def __init__(self, pad: int = 4, size: int | None = None, horizontal: bool = True, vertical: bool = False):
+        if pad < 0 or (size is not None and size < 1):
+            raise ValueError(f"pad must be ≥ 0 and size ≥ 1, got {pad} and {size}")
+        self.pad, self.size, self.horizontal, self.vertical = pad, size, horizontal, vertical
+
+    def draws(self, shape: torch.Size) -> int:
+        """Two for the window and one for each kind of mirror."""
+        return 2 + self.horizontal + self.vertical
+
+    def __call__(self, batch: Shaped[Tensor, "b c h w"], u: Uniforms) -> Shaped[Tensor, "b c _ _"]:
+        """One gather moves every pixel: window and mirror are both in its index."""
+        b, c, h, w = batch.shape
+        padded = torch.nn.functional.pad(batch, (self.pad,) * 4)
+        high, wide = h + 2 * self.pad, w + 2 * self.pad
+        tall, broad = (h, w) if self.size is None else (self.size, self.size)
+        if tall > high or broad > wide:
+            raise ValueError(f"size must be at most {min(high, wide)}, the padded image, got {self.size}")
+        rows = _lines(u[:, 0], high - tall, tall, u[:, 2 + self.horizontal] < 0.5 if self.vertical else None).to(batch.device)
+        columns = _lines(u[:, 1], wide - broad, broad, u[:, 2] < 0.5 if self.horizontal else None).to(batch.device)
+        index = (rows[:, :, None] * wide + columns[:, None, :]).reshape(b, 1, tall * broad).expand(b, c, -1)
+        return padded.reshape(b, c, high * wide).gather(2, index).reshape(b, c, tall, broad)
+
+
+class Normalize(Augmentation):
+    """(x − mean)/scale, in ``dtype``; numbers, one per channel, or a whole mean image.
+
+    >>> Normalize(127.5, 128.0)(torch.tensor([[[[0, 255]]]], dtype=torch.uint8), torch.empty(1, 0)).flatten().tolist()
+    [-0.99609375, 0.99609375]
+    """
+
+    def __init__(self, mean: float | Tensor = 0.0, scale: float | Tensor = 255.0, dtype: torch.dtype = torch.float32):
+        self.mean, self.scale, self.dtype = torch.as_tensor(mean), torch.as_tensor(scale), dtype
+        if not bool((self.scale > 0).all()):
+            raise ValueError(f"scale must be > 0, got {scale}")
+
+    @classmethod
+    def of(cls, dataset: Any, pixelwise: bool = False, scale: float | None = None) -> "Normalize":
+        """Subtracts the dataset's mean per channel (or per pixel), divides by ``scale`` or by the deviation per channel."""
+        count, sums, squares = len(dataset), torch.zeros(()), torch.zeros(())
+        for index in torch.arange(count).split(1024):  # the whole set in float64 would be eight times its size
+            part = dataset.batch(index)[0] if hasattr(dataset, "batch") else torch.stack([dataset[i][0] for i in index.tolist()])
+            sums, squares = sums + part.cpu().double().sum(0), squares + part.cpu().double().square().sum(0)
+        mean = sums.flatten(1).mean(1) / count
+        deviation = (squares.flatten(1).mean(1) / count - mean.square()).clamp(min=0).sqrt()
+        shape = (-1,) + (1,) * (sums.ndim - 1)
+        pixels = sums / count if pixelwise else mean.reshape(shape)
+        return cls(pixels.float(), deviation.clamp(min=1e-6).reshape(shape).float() if scale is None else scale)
+
+    def __call__(self, batch: Batch, u: Uniforms) -> Batch:
+        """Nothing random."""
+        mean, scale = self.mean.to(batch.device, self.dtype), self.scale.to(batch.device, self.dtype)
+        return batch.to(self.dtype).sub_(mean).div_(scale) if batch.dtype != self.dtype else (batch - mean) / scale
+
+
+FACES = Normalize(127.5, 128.0)  # 2.3.4: every pixel of a face
+
+
+class RotateJitter(Augmentation):
+    """PointNet's augmentation: each cloud turned about the axis ``up``, each point moved by Gaussian noise of ``sigma``, clipped."""
+
+    def __init__(self, sigma: float = 0.01, clip: float = 0.05, up: int = 1):
+        self.sigma, self.clip, self.up = sigma, clip, up
+
+    def draws(self, shape: torch.Size) -> int:
+        """The angle and three per point."""
+        return 1 + math.prod(shape)
+
+    def __call__(self, batch: Float[Tensor, "b n 3"], u: Uniforms) -> Float[Tensor, "b n 3"]:
+        """Gaussian numbers are the inverse error function of uniform ones."""
+        angle = u[:, :1] * (2 * math.pi)
+        cos, sin = angle.cos().to(batch), angle.sin().to(batch)
+        x, y = (axis for axis in range(3) if axis != self.up)
+        turned = batch.clone()
+        turned[..., x] = batch[..., x] * cos - batch[..., y] * sin
+        turned[..., y] = batch[..., x] * sin + batch[..., y] * cos
+        noise = torch.erfinv(2 * u[:, 1:] - 1) * (math.sqrt(2) * self.sigma)
+        return turned + noise.clamp(-self.clip, self.clip).reshape(batch.shape).to(batch)
+
+
+def _lines(u: Tensor, room: int, length: int, mirrored: Tensor | None) -> Tensor:
+    """The rows (or columns) of the window, from the last to the first where mirrored."""
+    line = torch.arange(length)
+    if mirrored is not None:
+        line = torch.where(mirrored[:, None], length - 1 - line, line)
+    return (u * (room + 1)).long()[:, None] + line

@@ -1,0 +1,136 @@
+"""CIFAR-10 and CIFAR-100 in each form they are handed round: binary records, python batches, and sheets of PNG rows."""
+
+import io
+import json
+import pickle
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Int, UInt8
+
+from .images import InMemory
+from .names import CIFAR10_NAMES, CIFAR100_COARSE, CIFAR100_FINE
+from .roots import Folder, Root, find
+
+_PIXELS = 3 * 32 * 32
+Batch = tuple[UInt8[np.ndarray, "n 3072"], Int[np.ndarray, "n"]]
+
+
+class CIFAR10(InMemory):
+    """50,000 training (``train``) or 10,000 test images, uint8 (n, 3, 32, 32).
+
+    Read from ``cifar10/`` below a data root: ``data_batch_1 … 5`` and ``test_batch`` as binary records (``.bin``), as python batches
+    (no ending; unpickled by an unpickler that knows arrays and containers only), or as PNG sheets of one image a row (``.png``, with
+    ``train_lables.json`` and ``test_lables.json``, spelled so).
+    """
+
+    def __init__(self, root: Root = None, train: bool = True):
+        folder = find("cifar10", root)
+        stems = [f"data_batch_{i}" for i in range(1, 6)] if train else ["test_batch"]
+        if folder.first(stems[0] + ".bin"):
+            batches = [_binary(folder, folder.file(stem + ".bin"), columns=1, column=0, classes=10) for stem in stems]
+        elif folder.first(stems[0] + ".png"):
+            batches = [_sheets(folder, [folder.file(stem + ".png") for stem in stems], "train" if train else "test")]
+        else:
+            batches = [_python(folder, folder.file(stem, stem + ".bin", stem + ".png"), b"labels", classes=10) for stem in stems]
+        counts = [len(labels) for _, labels in batches]
+        if len(set(counts)) != 1:
+            raise folder.corrupt(folder.path, f"batches of {counts} images", "batches of one length")
+        super().__init__(*_join(batches), CIFAR10_NAMES)
+
+
+class CIFAR100(InMemory):
+    """50,000 training (``train``) or 10,000 test images, uint8 (n, 3, 32, 32), in 100 classes, or 20 superclasses (``coarse``).
+
+    Read from ``cifar100/{train,test}.bin`` (binary) or ``cifar100/{train,test}`` (python batches) below a data root.
+    """
+
+    def __init__(self, root: Root = None, train: bool = True, coarse: bool = False):
+        folder = find("cifar100", root)
+        stem, classes = "train" if train else "test", CIFAR100_COARSE if coarse else CIFAR100_FINE
+        if folder.first(stem + ".bin"):
+            batch = _binary(folder, folder.file(stem + ".bin"), columns=2, column=0 if coarse else 1, classes=len(classes))
+        else:
+            batch = _python(folder, folder.file(stem, stem + ".bin"), b"coarse_labels" if coarse else b"fine_labels", len(classes))
+        super().__init__(*_join([batch]), classes)
+
+
+def _join(batches: Sequence[Batch]) -> tuple[torch.Tensor, torch.Tensor]:
+    data = np.concatenate([pixels for pixels, _ in batches]).reshape(-1, 3, 32, 32)
+    return torch.from_numpy(data), torch.from_numpy(np.concatenate([labels for _, labels in batches]).astype(np.int64))
+
+
+def _binary(folder: Folder, path: Path, columns: int, column: int, classes: int) -> Batch:
+    """Records of ``columns`` label bytes and 3,072 pixels."""
+    content = np.frombuffer(path.read_bytes(), np.uint8)
+    record = columns + _PIXELS
+    if len(content) == 0 or len(content) % record:
+        raise folder.corrupt(path, f"{len(content)} bytes", f"a multiple of {record}")
+    content = content.reshape(-1, record)
+    return content[:, columns:], _labels(folder, path, content[:, column].tolist(), len(content), classes)
+
+
+def _sheets(folder: Folder, paths: Sequence[Path], split: str) -> Batch:
+    """PNG sheets, each row of 1,024 pixels one image; the labels of all in one list."""
+    rows = []
+    for path in paths:
+        image = folder.decode(path.read_bytes(), path)
+        if image.width != 1024:
+            raise folder.corrupt(path, f"rows of {image.width} pixels", "1024, one 32×32 image a row")
+        rows.append(np.asarray(image).reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2).reshape(-1, _PIXELS))
+    pixels = np.concatenate(rows)
+    path = folder.file(f"{split}_lables.json", f"{split}_labels.json")
+    try:
+        labels = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise folder.corrupt(path, f"no JSON ({error})", "a list of labels") from error
+    return pixels, _labels(folder, path, labels, len(pixels), 10)
+
+
+def _python(folder: Folder, path: Path, key: bytes, classes: int) -> Batch:
+    """A pickled dictionary with ``b"data"``, (n, 3072) bytes, and a list of labels."""
+    try:
+        batch = _Unpickler(io.BytesIO(path.read_bytes()), encoding="bytes").load()
+        pixels, labels = batch[b"data"], batch[key]
+    except Exception as error:  # damaged pickles fail in any way; the reason goes into the message
+        expected = f"a python batch with data and {key.decode()}"
+        raise folder.corrupt(path, f"{type(error).__name__}: {error}", expected) from error
+    if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.ndim != 2 or pixels.shape[1] != _PIXELS:
+        raise folder.corrupt(path, f"data of {getattr(pixels, 'shape', type(pixels))}", f"uint8 of (n, {_PIXELS})")
+    return pixels, _labels(folder, path, labels, len(pixels), classes)
+
+
+def _labels(folder: Folder, path: Path, labels: Any, count: int, classes: int) -> Int[np.ndarray, "n"]:
+    if not isinstance(labels, list) or len(labels) != count:
+        raise folder.corrupt(path, f"{len(labels) if isinstance(labels, list) else 'no'} labels", f"a list of {count}")
+    wrong = next((label for label in labels if type(label) is not int or not 0 <= label < classes), None)
+    if wrong is not None:
+        raise folder.corrupt(path, f"label {wrong!r}", f"integers 0 … {classes - 1}")
+    return np.array(labels, dtype=np.int64)
+
+
+class _Unpickler(pickle.Unpickler):
+    """Knows how an array of bytes is put together and nothing else: a pickle can neither run code nor ask for memory it does not fill."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        package, _, rest = module.partition(".")
+        known = {
+            ("numpy", "", "ndarray"): "ndarray",  # only ever an argument of the next one
+            ("numpy", "", "dtype"): _byte_type,
+            ("numpy", "multiarray", "_reconstruct"): lambda kind, shape, code: np.empty(0, dtype=np.uint8),
+            ("numpy", "numeric", "_frombuffer"): lambda data, dtype, shape, order: np.frombuffer(data, np.uint8).reshape(shape),
+            ("_codecs", "", "encode"): lambda text, encoding: text.encode("latin1"),  # how Python 3 writes bytes in protocol 2
+        }
+        found = known.get((package, rest.removeprefix("_core.").removeprefix("core."), name))
+        if found is None:
+            raise pickle.UnpicklingError(f"{module}.{name} is not part of a CIFAR batch")
+        return found
+
+
+def _byte_type(code: str | bytes, *_: Any) -> "np.dtype[np.uint8]":
+    if code not in ("u1", b"u1"):
+        raise pickle.UnpicklingError(f"an array of {code!r} where bytes were expected")
+    return np.dtype(np.uint8)

@@ -1,0 +1,24 @@
+"""What a reader says of a file it cannot use: which file, what was found, what was expected, and how to get it."""
+
+from pathlib import Path
+
+
+class DataError(ValueError):
+    """A dataset cannot be read; the message names the file, what was expected and the remedy."""
+
+
+class CorruptDataError(DataError):
+    """A file is there but is not what it should be: truncated, of another format, or reaching out of the data root."""
+
+
+class MissingDataError(DataError, FileNotFoundError):
+    """No data root holds the dataset, or one of its files is absent."""
+
+
+def corrupt(path: Path | str, found: str, expected: str, remedy: str = "") -> CorruptDataError:
+    """The error to raise for a file that is not what it should be.
+
+    >>> print(corrupt("t10k-labels-idx1-ubyte", "magic number 0x803", "0x801", "`hypersphere data get mnist --force` gets it anew"))
+    t10k-labels-idx1-ubyte: found magic number 0x803, expected 0x801; `hypersphere data get mnist --force` gets it anew
+    """
+    return CorruptDataError(f"{path}: found {found}, expected {expected}" + (f"; {remedy}" if remedy else ""))

@@ -1,0 +1,110 @@
+"""Citation graphs: nodes with features and classes, edges, and the public splits."""
+
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from .arrays import Arrays, read_npz
+from .roots import Folder, Root, find
+from .streams import SPLIT, Stream
+
+_OWN = ("x_data", "x_indices", "x_indptr", "x_shape", "y", "edges")
+_PARTS = ("train_idx", "val_idx", "test_idx")
+_BENCHMARK = tuple(f"{kind}_{part}" for kind in ("attr", "adj") for part in ("data", "indices", "indptr", "shape"))
+
+
+class Planetoid(Dataset[tuple[Tensor, int]]):
+    """One citation graph; its samples are the nodes, ``graph[i]`` = (features, label), and its edges join them.
+
+    ``data`` float32 (nodes, features), ``labels`` int64 (−1 for a node without one), ``edges`` int64 (e, 2) undirected and without self
+    loops, and node indices ``train``, ``valid``, ``test``: the public split of Cora and Citeseer (20 a class, 500, 1,000), and where
+    there is none, one of the same sizes drawn with ``seed``.
+
+    Read from ``planetoid/<name>.npz`` below a data root. The original files are pickles and are not read; two pickle-free forms are:
+    ``x_{data,indices,indptr,shape}``, ``y``, ``edges`` and optionally ``{train,val,test}_idx``, or the GNN benchmark's
+    ``{attr,adj}_{data,indices,indptr,shape}`` and ``labels``.
+    """
+
+    def __init__(self, name: Literal["cora", "citeseer", "pubmed", "dblp"], root: Root = None, seed: int = 0):
+        folder = find(name, root)
+        path = folder.file(f"{name}.npz")
+        stored = read_npz(folder, path, (), (*_OWN, *_PARTS, *_BENCHMARK, "labels"))
+        self.name = name
+        try:
+            self.data, self.labels, self.edges = _graph(stored)
+        except (KeyError, ValueError, IndexError, RuntimeError) as error:
+            raise folder.corrupt(path, f"{type(error).__name__}: {error}", "the arrays of a graph (see the class)") from error
+        self.classes = tuple(str(c) for c in range(int(self.labels.max()) + 1))
+        if all(part in stored for part in _PARTS):
+            self.train, self.valid, self.test = (_indices(folder, path, stored[part], len(self)) for part in _PARTS)
+        else:
+            self.train, self.valid, self.test = self._draw(seed)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return self.data[index], int(self.labels[index])
+
+    @property
+    def edge_index(self) -> Int[Tensor, "2 _"]:
+        """Every edge in both directions."""
+        return torch.cat([self.edges, self.edges.flip(1)]).T.contiguous()
+
+    def _draw(self, seed: int, each: int = 20, valid: int = 500, test: int = 1000) -> tuple[Tensor, Tensor, Tensor]:
+        order = Stream(seed, SPLIT, 1).permutation(len(self))
+        order = order[self.labels[order] >= 0]
+        mine = torch.stack([torch.cumsum(self.labels[order] == c, 0) for c in range(len(self.classes))])
+        training = mine[self.labels[order], torch.arange(len(order))] <= each
+        rest = order[~training]
+        return order[training].sort().values, rest[:valid].sort().values, rest[valid : valid + test].sort().values
+
+
+def _graph(stored: Arrays) -> tuple[Float[Tensor, "n d"], Int[Tensor, "n"], Int[Tensor, "e 2"]]:
+    if "x_data" in stored:
+        data, labels = _dense(stored, "x"), stored["y"]
+        edges = stored["edges"].astype(np.int64)
+    else:
+        data, labels = _dense(stored, "attr"), stored["labels"]
+        pointers, columns = _pattern(stored, "adj")
+        edges = np.stack([np.repeat(np.arange(len(pointers) - 1), np.diff(pointers)), columns], axis=1)
+    n = len(data)
+    if labels.shape != (n,) or labels.dtype.kind not in "iu" or labels.min() < -1 or labels.max() < 0:
+        raise ValueError(f"labels {labels.shape} {labels.dtype}, expected integers ≥ −1 for {n} nodes")
+    if edges.ndim != 2 or edges.shape[1] != 2 or (len(edges) and not 0 <= edges.min() <= edges.max() < n):
+        raise ValueError(f"edges {edges.shape}, expected pairs of nodes 0 … {n - 1}")
+    edges = np.unique(np.sort(edges, axis=1), axis=0)
+    edges = edges[edges[:, 0] != edges[:, 1]]
+    return torch.from_numpy(data), torch.from_numpy(labels.astype(np.int64)), torch.from_numpy(edges)
+
+
+def _pattern(stored: Arrays, prefix: str) -> tuple[np.ndarray, np.ndarray]:
+    """Row pointers and columns of a matrix in compressed rows, checked against its shape."""
+    rows, columns = (int(size) for size in stored[f"{prefix}_shape"])
+    pointers, indices = stored[f"{prefix}_indptr"].astype(np.int64), stored[f"{prefix}_indices"].astype(np.int64)
+    if pointers.shape != (rows + 1,) or pointers[0] != 0 or (np.diff(pointers) < 0).any() or pointers[-1] != len(indices):
+        raise ValueError(f"{prefix}_indptr does not describe {rows} rows of {len(indices)} entries")
+    if len(indices) and not 0 <= indices.min() <= indices.max() < columns:
+        raise ValueError(f"{prefix}_indices must lie in 0 … {columns - 1}")
+    return pointers, indices
+
+
+def _dense(stored: Arrays, prefix: str) -> np.ndarray:
+    pointers, indices = _pattern(stored, prefix)
+    values = stored[f"{prefix}_data"]
+    if values.shape != indices.shape:
+        raise ValueError(f"{prefix}_data has {len(values)} values for {len(indices)} entries")
+    dense = np.zeros(tuple(int(size) for size in stored[f"{prefix}_shape"]), dtype=np.float32)
+    dense[np.repeat(np.arange(len(dense)), np.diff(pointers)), indices] = values
+    return dense
+
+
+def _indices(folder: Folder, path: Path, stored: np.ndarray, nodes: int) -> Int[Tensor, "_"]:
+    if stored.ndim != 1 or stored.dtype.kind not in "iu" or (len(stored) and not 0 <= stored.min() <= stored.max() < nodes):
+        raise folder.corrupt(path, f"a split of {stored.shape} {stored.dtype}", f"node numbers 0 … {nodes - 1}")
+    return torch.from_numpy(stored.astype(np.int64))

@@ -1,0 +1,103 @@
+"""Labeled Faces in the Wild: faces, the pairs of its two views, and its identity-disjoint folds of people."""
+
+import re
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from .catalog import LFW_LISTS
+from .errors import CorruptDataError, MissingDataError
+from .images import InMemory, fit, to_array
+from .pairs import Pairs
+from .roots import Root, find
+
+_IMAGE = re.compile(r"(?:^|/)([^/]+)/\1_(\d{4})\.jpg$")
+
+
+class LFW(InMemory):
+    """13,233 faces of 5,749 people, uint8 (n, 3, 128, 128): the part [64, 192) of the 250×250 deep-funneled images in both directions.
+
+    ``crop`` keeps the centre (112 shows the face and little else) and ``size`` resizes. A class is a person. Read from ``lfw/`` below a
+    data root: ``lfw_deepfunneled_crop128.tar.xz``, or the authors' ``lfw-deepfunneled.tgz`` (packed or not) with its lists beside it.
+    """
+
+    def __init__(self, root: Root = None, crop: int | None = None, size: int | None = None):
+        folder = find("lfw", root)
+        source = folder.file("lfw_deepfunneled_crop128.tar.xz", "lfw-deepfunneled.tgz", "lfw-deepfunneled/")
+        self._folder, self._where, images = folder, str(source), {}
+        self._lists: dict[str, bytes] = {}
+        for name, content in folder.walk(source, lambda name: name in LFW_LISTS or _IMAGE.search(name) is not None):
+            if name in LFW_LISTS:
+                self._lists[name] = content
+                continue
+            image = folder.decode(content, f"{source}: {name}")
+            if image.size == (250, 250):
+                image = image.crop((64, 64, 192, 192))
+            if image.size != (128, 128):
+                raise folder.corrupt(
+                    f"{source}: {name}", f"an image of {image.height}×{image.width}", "250×250, or 128×128 already cropped"
+                )
+            found = _IMAGE.search(name)
+            assert found is not None
+            images[found[1], int(found[2])] = to_array(fit(image, crop, size))
+        if not images:
+            raise folder.corrupt(source, "no face", "<name>/<name>_<number>.jpg")
+        for name in LFW_LISTS:
+            beside = folder.first(name)
+            if beside is not None:
+                self._lists[name] = beside.read_bytes()
+        self._index = {key: i for i, key in enumerate(sorted(images))}
+        people = sorted({name for name, _ in images})
+        number = {name: i for i, name in enumerate(people)}
+        data = torch.from_numpy(np.stack([images[key] for key in self._index]))
+        super().__init__(data, torch.tensor([number[name] for name, _ in self._index]), people)
+
+    def pairs(self, view: Literal["folds", "train", "test"] = "folds") -> Pairs:
+        """View 2, the 10 folds of 300 + 300 pairs that results are reported on, or view 1's ``train`` or ``test`` pairs."""
+        name = {"folds": "pairs.txt", "train": "pairsDevTrain.txt", "test": "pairsDevTest.txt"}[view]
+        lines = self._lines(name)
+        try:
+            header = [int(number) for number in lines[0]]
+            folds, each = header if len(header) == 2 else (1, *header)
+        except (ValueError, IndexError) as error:
+            raise self._corrupt(name, "no header", "the number of folds and of pairs in each") from error
+        if len(lines) != 1 + 2 * folds * each:
+            raise self._corrupt(name, f"{len(lines) - 1} pairs", f"{2 * folds * each} for {folds} folds of {each} + {each}")
+        both = [(self._find(name, x[0], x[1]), self._find(name, x[-2] if len(x) == 4 else x[0], x[-1])) for x in lines[1:]]
+        first, second = torch.tensor(both, dtype=torch.long).reshape(-1, 2).T
+        same = torch.tensor([len(x) == 3 for x in lines[1:]], dtype=torch.bool)
+        return Pairs(first, second, same, torch.arange(folds).repeat_interleave(2 * each))
+
+    def people(self) -> Int[Tensor, "n"]:
+        """The fold 0 … 9 of each image's person in view 2 (``people.txt``); −1 for a person of none."""
+        lines, fold = self._lines("people.txt"), torch.full((len(self.classes),), -1)
+        number = {name: i for i, name in enumerate(self.classes)}
+        try:
+            at = 1
+            for current in range(int(lines[0][0])):
+                count = int(lines[at][0])
+                for name, _ in lines[at + 1 : at + 1 + count]:
+                    fold[number[name]] = current
+                at += 1 + count
+            if at != len(lines):
+                raise ValueError(f"{len(lines) - at} lines too many or too few")
+        except (ValueError, IndexError, KeyError) as error:
+            raise self._corrupt("people.txt", f"{type(error).__name__}: {error}", "folds of names, each after its count") from error
+        return fold[self.labels]
+
+    def _lines(self, name: str) -> list[list[str]]:
+        if name not in self._lists:
+            raise MissingDataError(f"{name} is neither in {self._where} nor beside it; {self._folder.entry.remedy}")
+        return [line.split("\t") for line in self._lists[name].decode("utf-8", "replace").splitlines() if line.strip()]
+
+    def _find(self, where: str, name: str, number: str) -> int:
+        try:
+            return self._index[name, int(number)]
+        except (KeyError, ValueError) as error:
+            raise self._corrupt(where, f"image {number!r} of {name!r}", "a face of the dataset") from error
+
+    def _corrupt(self, name: str, found: str, expected: str) -> CorruptDataError:
+        return self._folder.corrupt(f"{self._where}: {name}", found, expected)

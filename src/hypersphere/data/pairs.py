@@ -1,0 +1,94 @@
+"""Pairs for verification: drawn from labels, in identity-disjoint folds, the same on every platform."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from .splits import identity_split
+from .streams import PAIR, Stream
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Pairs: sample ``first[i]`` against ``second[i]``, whether they are the ``same`` identity, and the ``fold`` they are in."""
+
+    first: Int[Tensor, "n"]
+    second: Int[Tensor, "n"]
+    same: Bool[Tensor, "n"]
+    fold: Int[Tensor, "n"]
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+
+def pairs(labels: Int[Tensor, "n"], positives: int = 300, negatives: int = 300, folds: int = 1, seed: int = 0) -> Pairs:
+    """``positives`` pairs of one identity and ``negatives`` of two in each fold, every possible pair equally likely, none twice.
+
+    With ``folds`` > 1 the identities are first divided among the folds, so no identity is in two of them; LFW's protocol has 10 folds
+    of 300 + 300. Each pair has ``first < second``.
+
+    >>> drawn = pairs(torch.arange(6).repeat(4), positives=2, negatives=3, folds=2)
+    >>> drawn.same.tolist(), drawn.fold.tolist()
+    ([True, True, False, False, False, True, True, False, False, False], [0, 0, 0, 0, 0, 1, 1, 1, 1, 1])
+    """
+    if min(positives, negatives) < 0 or folds < 1:
+        raise ValueError(f"positives and negatives must be ≥ 0 and folds ≥ 1, got {positives}, {negatives}, {folds}")
+    parts = identity_split(labels, [1 / folds] * folds, seed) if folds > 1 else (torch.arange(len(labels)),)
+    drawn = []
+    for fold, members in enumerate(parts):
+        stream = Stream(seed, PAIR, fold)
+        same = members[_positive(labels[members], positives, stream)]
+        other = members[_negative(labels[members], negatives, stream)]
+        drawn.append(torch.cat([same, other]))
+    both = torch.cat(drawn).sort(dim=1).values
+    flags = (torch.arange(positives + negatives) < positives).repeat(folds)
+    return Pairs(both[:, 0], both[:, 1], flags, torch.arange(folds).repeat_interleave(positives + negatives))
+
+
+def _positive(labels: Int[Tensor, "n"], count: int, stream: Stream) -> Int[Tensor, "count 2"]:
+    """Pairs are numbered identity by identity, and within one as (1,0), (2,0), (2,1), (3,0), …; numbers are drawn and turned back."""
+    order = torch.argsort(labels, stable=True)
+    sizes = torch.unique_consecutive(labels[order], return_counts=True)[1]
+    ends = torch.cumsum(sizes * (sizes - 1) // 2, 0)
+    available = int(ends[-1]) if len(ends) else 0
+    if count > available:
+        raise ValueError(f"positives must be at most {available}, the pairs of one identity in a fold, got {count}")
+    number = stream.distinct(count, available)
+    identity = torch.searchsorted(ends, number, right=True)
+    number = number - (ends - sizes * (sizes - 1) // 2)[identity]
+    high, low = _unrank(number)
+    starts = (torch.cumsum(sizes, 0) - sizes)[identity]
+    return torch.stack([order[starts + high], order[starts + low]], dim=1)
+
+
+def _negative(labels: Int[Tensor, "n"], count: int, stream: Stream) -> Int[Tensor, "count 2"]:
+    """The first ``count`` of a random order of all pairs that are of two identities."""
+    n = len(labels)
+    sizes = torch.unique(labels, return_counts=True)[1]
+    total = n * (n - 1) // 2
+    available = total - int((sizes * (sizes - 1) // 2).sum())
+    if count > available:
+        raise ValueError(f"negatives must be at most {available}, the pairs of two identities in a fold, got {count}")
+    kept = torch.empty(0, 2, dtype=torch.long)
+    if 4 * count > available:  # dense: list them all
+        high, low = _unrank(stream.permutation(total))
+        both = torch.stack([high, low], dim=1)
+        return both[labels[high] != labels[low]][:count]
+    seen: set[int] = set()
+    while len(kept) < count:  # sparse: at most a quarter of the pairs is wanted, so refusals are few
+        number = [i for i in dict.fromkeys(stream.integers(count, total).tolist()) if i not in seen]
+        seen.update(number)
+        high, low = _unrank(torch.tensor(number, dtype=torch.long))
+        both = torch.stack([high, low], dim=1)
+        kept = torch.cat([kept, both[labels[high] != labels[low]]])[:count]
+    return kept
+
+
+def _unrank(number: Int[Tensor, "n"]) -> tuple[Int[Tensor, "n"], Int[Tensor, "n"]]:
+    """(high, low) with high·(high − 1)/2 + low = number and low < high, exact in integers."""
+    high = ((1 + (1 + 8 * number.double()).sqrt()) / 2).long()
+    high = torch.where(high * (high - 1) // 2 > number, high - 1, high)
+    high = torch.where(high * (high + 1) // 2 <= number, high + 1, high)
+    return high, number - high * (high - 1) // 2

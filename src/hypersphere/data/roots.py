@@ -1,0 +1,109 @@
+"""Where datasets lie: the data roots, and a dataset's folder below one of them."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .archive import inside, walk
+from .catalog import CATALOG, Entry
+from .errors import CorruptDataError, MissingDataError, corrupt
+from .images import decode
+
+VARIABLE = "HYPERSPHERE_DATA"
+Root = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
+
+
+def data_roots(root: Root = None) -> tuple[Path, ...]:
+    """The folders in which datasets are looked for, in order.
+
+    They are those given, else those of the environment variable ``HYPERSPHERE_DATA`` (several are separated as in ``PATH``), else
+    ``hypersphere`` in the user's cache folder (``$XDG_CACHE_HOME`` or ``~/.cache``).
+
+    >>> data_roots("datasets")[0].name
+    'datasets'
+    """
+    if root is None:
+        given = [folder for folder in os.environ.get(VARIABLE, "").split(os.pathsep) if folder]
+        return tuple(Path(folder).expanduser() for folder in given) or (
+            Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hypersphere",
+        )
+    if isinstance(root, (str, os.PathLike)):
+        return (Path(root),)
+    return tuple(map(Path, root))
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A dataset found: its entry in the catalog and its folder, out of which nothing is read.
+
+    In names of the catalog and here, one that ends in a slash is a folder, any other a file.
+    """
+
+    entry: Entry
+    path: Path
+
+    def first(self, *names: str) -> Path | None:
+        """The first of these files that is there."""
+        for name in names:
+            if _there(self.path, name):
+                with self._with_remedy():
+                    return inside(self.path / name, self.path)
+        return None
+
+    def file(self, *names: str) -> Path:
+        """The first of these files that is there; an error that names them if none is."""
+        found = self.first(*names)
+        if found is None:
+            raise MissingDataError(f"{self.path} holds no {' or '.join(names)}; {self.entry.remedy}")
+        return found
+
+    def walk(self, path: Path, select: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+        """As :func:`archive.walk`, of one of the files or folders."""
+        with self._with_remedy():
+            yield from walk(path, select)
+
+    def decode(self, content: bytes, where: Path | str, mode: str = "RGB", shape: tuple[int, int] | None = None) -> Any:
+        """As :func:`images.decode`, of an image in one of the files."""
+        with self._with_remedy():
+            return decode(content, str(where), mode, shape)
+
+    def corrupt(self, path: Path | str, found: str, expected: str) -> CorruptDataError:
+        """The error for one of the files, with the way to get the dataset anew."""
+        return corrupt(path, found, expected, self.entry.remedy)
+
+    @contextmanager
+    def _with_remedy(self) -> Iterator[None]:
+        try:
+            yield
+        except CorruptDataError as error:
+            raise CorruptDataError(f"{error}; {self.entry.remedy}") from error
+
+
+def locate(name: str, root: Root = None) -> Folder | None:
+    """The dataset's folder in the first root that has it, if any. A root may also be the dataset's own folder."""
+    entry = CATALOG[name]
+    for top in data_roots(root):
+        for below in (*entry.folders, "."):
+            if any(_there(top / below, mark) for mark in entry.marks):
+                return Folder(entry, inside(top / below, top))
+    return None
+
+
+def find(name: str, root: Root = None) -> Folder:
+    """The dataset's folder; the error lists where it was looked for and how to get it."""
+    found = locate(name, root)
+    if found is not None:
+        return found
+    entry = CATALOG[name]
+    looked = ", ".join(str(top / entry.folders[0]) for top in data_roots(root))
+    how = f"get it with `hypersphere data get {name}`" if entry.sources else entry.note
+    raise MissingDataError(f"{name} is not in {looked}: expected {' or '.join(entry.marks[:3])} …; {how} (data roots: {VARIABLE})")
+
+
+def _there(folder: Path, name: str) -> bool:
+    """Whether a file, or a folder, of this name is there; a link counts as either, and is looked into when it is opened."""
+    path = folder / name
+    return path.is_symlink() or (path.is_dir() if name.endswith("/") else path.is_file())

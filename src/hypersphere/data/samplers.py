@@ -1,0 +1,122 @@
+"""Orders in which samples come: shuffled, sequential, class-balanced, and few-shot episodes, each a function of (seed, epoch) alone."""
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from .streams import BATCH, EPISODE, ORDER, Stream
+
+
+@runtime_checkable
+class Sampler(Protocol):
+    """Gives the order of one epoch."""
+
+    def order(self, seed: int, epoch: int) -> Int[Tensor, "_"]:
+        """Dataset indices, position by position."""
+
+    def __len__(self) -> int: ...
+
+
+class Shuffled:
+    """Every sample once, in random order."""
+
+    def __init__(self, n: int):
+        self.n = n
+
+    def __len__(self) -> int:
+        return self.n
+
+    def order(self, seed: int, epoch: int) -> Int[Tensor, "n"]:
+        """A permutation that depends on (seed, epoch) only."""
+        return Stream(seed, ORDER, epoch).permutation(self.n)
+
+
+class Sequential(Shuffled):
+    """Every sample once, in the dataset's order."""
+
+    def order(self, seed: int, epoch: int) -> Int[Tensor, "n"]:
+        """0 … n − 1."""
+        return torch.arange(self.n)
+
+
+class ClassBalancedSampler:
+    """Blocks of ``classes`` random classes with ``each`` random samples of each: use a batch size of ``classes × each``.
+
+    Every class is equally likely however many samples it has; a class with fewer than ``each`` gives some twice. An epoch has as many
+    whole blocks as the dataset has room for, at least one.
+
+    >>> sampler = ClassBalancedSampler(torch.tensor([0, 0, 0, 0, 0, 1, 1, 2]), classes=2, each=2)
+    >>> len(sampler), sampler.order(seed=0, epoch=3).shape
+    (8, torch.Size([8]))
+    """
+
+    def __init__(self, labels: Int[Tensor, "n"], classes: int, each: int):
+        self.members = _members(labels)
+        if not 1 <= classes <= len(self.members) or each < 1:
+            raise ValueError(f"classes must lie in 1 … {len(self.members)} and each be ≥ 1, got {classes} and {each}")
+        self.classes, self.each = classes, each
+        self.blocks = max(len(labels) // (classes * each), 1)
+
+    def __len__(self) -> int:
+        return self.blocks * self.classes * self.each
+
+    def order(self, seed: int, epoch: int) -> Int[Tensor, "_"]:
+        """Block after block, class after class within one."""
+        taken = []
+        for block in range(self.blocks):
+            stream = Stream(seed, BATCH, epoch, block)
+            for c in stream.distinct(self.classes, len(self.members)).tolist():
+                mine = self.members[c]
+                whole, rest = divmod(self.each, len(mine))
+                taken += [mine] * whole + [mine[stream.distinct(rest, len(mine))]]
+        return torch.cat(taken)
+
+
+@dataclass(frozen=True, eq=False)
+class Episode:
+    """One few-shot task: dataset indices of ``support`` (ways, shots) and ``query`` (ways, queries), and their ``classes`` (ways,)."""
+
+    support: Int[Tensor, "ways shots"]
+    query: Int[Tensor, "ways queries"]
+    classes: Int[Tensor, "ways"]
+
+
+class EpisodeSampler:
+    """Few-shot tasks of ``ways`` classes with ``shots`` samples to learn from and ``queries`` others to test on (7.5, F.3: 5-way).
+
+    ``sampler[i]`` depends on (seed, i) alone, so tasks can be divided among processes and a run resumed anywhere. Classes with fewer
+    than ``shots + queries`` samples are not used.
+
+    >>> episodes = EpisodeSampler(torch.arange(6).repeat(4), ways=5, shots=1, queries=3, seed=1)
+    >>> episodes[7].support.shape, episodes[7].query.shape
+    (torch.Size([5, 1]), torch.Size([5, 3]))
+    """
+
+    def __init__(self, labels: Int[Tensor, "n"], ways: int = 5, shots: int = 5, queries: int = 15, episodes: int = 600, seed: int = 0):
+        if min(ways, shots, queries, episodes) < 1:
+            raise ValueError(f"ways, shots, queries and episodes must be ≥ 1, got {ways}, {shots}, {queries}, {episodes}")
+        self.members = [m for m in _members(labels) if len(m) >= shots + queries]
+        if len(self.members) < ways:
+            raise ValueError(f"ways must be at most {len(self.members)}, the classes with {shots + queries} samples, got {ways}")
+        self.labels, self.ways, self.shots, self.queries = labels.cpu(), ways, shots, queries
+        self.episodes, self.seed = episodes, seed
+
+    def __len__(self) -> int:
+        return self.episodes
+
+    def __getitem__(self, index: int) -> Episode:
+        if not 0 <= index < self.episodes:
+            raise IndexError(f"episode must lie in 0 … {self.episodes - 1}, got {index}")
+        stream = Stream(self.seed, EPISODE, index)
+        chosen = [self.members[c] for c in stream.distinct(self.ways, len(self.members)).tolist()]
+        rows = torch.stack([mine[stream.distinct(self.shots + self.queries, len(mine))] for mine in chosen])
+        return Episode(rows[:, : self.shots], rows[:, self.shots :], self.labels[rows[:, 0]])
+
+
+def _members(labels: Int[Tensor, "n"]) -> list[Int[Tensor, "_"]]:
+    """The indices of each class that occurs, in ascending order of the classes."""
+    order = torch.argsort(labels.cpu(), stable=True)
+    return list(order.split(torch.unique(labels.cpu(), return_counts=True)[1].tolist()))

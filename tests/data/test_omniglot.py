@@ -1,0 +1,93 @@
+import zipfile
+
+import pytest
+import torch
+
+from hypersphere.data import CorruptDataError, Omniglot
+
+from .contracts import ReaderContract
+from .files import digest, encoded, random, tar, write
+
+DRAWINGS = {
+    f"images_{part}/{alphabet}/character{c:02}/{c:04}_{drawer:02}.png": random(105, 105, high=2, seed=100 * c + drawer) * 255
+    for part, alphabet, characters in (("background", "Greek", 2), ("background", "Braille", 1), ("evaluation", "Tengwar", 2))
+    for c in range(1, characters + 1)
+    for drawer in (2, 1)
+}
+FILES = {name: encoded(pixels, bits=True) for name, pixels in DRAWINGS.items()}
+
+
+class TestTar(ReaderContract):
+    name = "omniglot"
+
+    def make(self, root):
+        tar(root / "omniglot" / "omniglot_png.tar.xz", FILES)
+
+    def read(self, root):
+        return Omniglot(root)
+
+    def test_classes_are_characters_in_sorted_order(self, tmp_path):
+        self.make(tmp_path)
+        dataset = self.read(tmp_path)
+        assert dataset.classes == ("Braille/character01", "Greek/character01", "Greek/character02")
+        assert dataset.labels.tolist() == [0, 0, 1, 1, 2, 2]
+        assert dataset.alphabets.tolist() == [0, 0, 1, 1, 1, 1]
+        names = sorted(name for name in DRAWINGS if "background" in name)
+        assert torch.equal(dataset.data[:, 0], torch.stack([torch.from_numpy(DRAWINGS[name]) for name in names]))
+
+    def test_the_two_sets_share_no_character(self, tmp_path):
+        self.make(tmp_path)
+        assert not set(self.read(tmp_path).classes) & set(Omniglot(tmp_path, background=False).classes)
+
+    def test_resizes(self, tmp_path):
+        self.make(tmp_path)
+        assert Omniglot(tmp_path, background=False, size=28).data.shape == (4, 1, 28, 28)
+
+
+class TestZip(TestTar):
+    def make(self, root):
+        (root / "omniglot").mkdir(parents=True)
+        for part in ("background", "evaluation"):
+            with zipfile.ZipFile(root / "omniglot" / f"images_{part}.zip", "w") as archive:
+                for name, content in FILES.items():
+                    if part in name:
+                        archive.writestr(name, content)
+
+
+class TestFolder(TestTar):
+    examples = 25
+
+    def make(self, root):
+        write(root / "omniglot", FILES)
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"images_background/A/c/1.png": encoded(random(104, 105))}, "104×105 pixels.*expected a whole PNG or JPEG image of 105×105"),
+        ({"images_background/A/c/1.png": b"none"}, "images_background/A/c/1.png: found 4 bytes that do not decode"),
+        ({"images_evaluation/A/c/1.png": encoded(random(105, 105))}, "no character"),
+    ],
+)
+def test_says_what_is_wrong(tmp_path, files, message):
+    tar(tmp_path / "omniglot" / "omniglot_png.tar.xz", files)
+    with pytest.raises(CorruptDataError, match=message):
+        Omniglot(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("background", "characters", "data", "small"),
+    [
+        (True, 964, "f32435a80e3966c7aa29e20298c2c9ec9947dbf555cecea37d51cfc8e1365fa0", "5f15da4d1aaf63db"),
+        (False, 659, "eb68a59f8009779aa59cff308d7af8e3b946a55d740dad6a8ed9364f7c20fa27", "d46a9e1f7847fd09"),
+    ],
+)
+@pytest.mark.slow
+def test_the_real_set(real, background, characters, data, small):
+    dataset = Omniglot(real("omniglot"), background=background)
+    assert dataset.data.shape == (characters * 20, 1, 105, 105)
+    assert torch.bincount(dataset.labels).tolist() == [20] * characters
+    assert digest(dataset.data) == data
+    assert dataset.data.unique().tolist() == [0, 255]
+    assert int(dataset.alphabets.max()) + 1 == (30 if background else 20)
+    assert digest(Omniglot(real("omniglot"), background=background, size=28).data).startswith(small)

@@ -1,0 +1,85 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hypersphere.data import Stream
+
+MASK = (1 << 64) - 1
+
+
+def philox(key: tuple[int, int], counter: int) -> list[int]:
+    """Philox4x64-10 from its definition, in Python integers: the four numbers of one counter."""
+    x = [(counter >> (64 * i)) & MASK for i in range(4)]
+    k = list(key)
+    for _ in range(10):
+        high = [0xD2E7470EE14C6C93 * x[0], 0xCA5A826395121157 * x[2]]
+        x = [(high[1] >> 64) ^ x[1] ^ k[0], high[1] & MASK, (high[0] >> 64) ^ x[3] ^ k[1], high[0] & MASK]
+        k = [(k[0] + 0x9E3779B97F4A7C15) & MASK, (k[1] + 0xBB67AE8584CAA73B) & MASK]
+    return x
+
+
+def test_is_philox():
+    key = np.random.SeedSequence(5, spawn_key=(1, 2)).generate_state(2, np.uint64)
+    expected = [x for counter in range(1, 4) for x in philox((int(key[0]), int(key[1])), counter)]
+    assert Stream(5, 1, 2).raw(12).tolist() == expected
+
+
+def test_recorded_numbers_never_change():
+    assert Stream(0, 0, 0).raw(3).tolist() == [14946354705293191919, 10074248136150883599, 8885816920511359030]
+    assert Stream(1, 2, 3).permutation(8).tolist() == [2, 4, 0, 3, 7, 1, 5, 6]
+    assert Stream(4).distinct(4, 10**12).tolist() == [404808666318, 730371152485, 918748621124, 454572477066]
+
+
+@given(st.integers(0, 2**63), st.lists(st.integers(0, 2**31), max_size=3), st.integers(0, 50), st.integers(0, 20))
+def test_any_position_is_reached_without_drawing_what_comes_before(seed, path, start, count):
+    whole = Stream(seed, *path).uniforms(start + count)
+    assert torch.equal(Stream(seed, *path, start=start).uniforms(count), whole[start:])
+
+
+@given(st.integers(0, 1000), st.integers(0, 60))
+def test_permutations_permute(seed, n):
+    assert Stream(seed).permutation(n).sort().values.tolist() == list(range(n))
+
+
+def test_permutations_are_uniform():
+    counts = torch.zeros(24)
+    for seed in range(2400):
+        order = Stream(9, seed).permutation(4).tolist()
+        counts[sum(f * sum(x < order[i] for x in order[i + 1 :]) for i, f in enumerate((6, 2, 1)))] += 1
+    assert ((counts - 100) ** 2 / 100).sum() < 49.7  # χ² with 23 degrees of freedom exceeds it once in a thousand
+
+
+def test_uniforms_lie_in_the_half_open_interval_and_integers_below_the_bound():
+    u = Stream(3).uniforms(100_000)
+    assert u.dtype == torch.float64
+    assert 0 <= u.min() < 1e-4
+    assert 1 - 1e-4 < u.max() < 1
+    assert abs(float(u.mean()) - 0.5) < 0.005
+    assert torch.bincount(Stream(3).integers(7000, 7)).tolist() == pytest.approx([1000] * 7, rel=0.1)
+
+
+@given(st.integers(0, 100), st.integers(0, 300), st.integers(0, 20_000))
+def test_distinct_numbers_are_distinct(seed, count, extra):
+    drawn = Stream(seed).distinct(count, count + extra)
+    assert len(drawn.unique()) == count
+    assert count == 0 or 0 <= drawn.min() <= drawn.max() < count + extra
+
+
+def test_addresses_do_not_share_numbers():
+    streams = [Stream(0), Stream(1), Stream(0, 0), Stream(0, 1), Stream(0, 0, 1), Stream(0, 1, 0)]
+    assert len({stream.raw(1)[0] for stream in streams}) == len(streams)
+
+
+@pytest.mark.parametrize("arguments", [(-1,), (0, -1)])
+def test_refuses_negative_addresses(arguments):
+    with pytest.raises(ValueError, match="seed, path and start must be integers ≥ 0"):
+        Stream(*arguments)
+
+
+def test_refuses_impossible_draws():
+    with pytest.raises(ValueError, match="count must be at most high = 3, got 4"):
+        Stream(0).distinct(4, 3)
+    with pytest.raises(ValueError, match="high must lie in 1 … 2⁵³, got 0"):
+        Stream(0).integers(1, 0)
