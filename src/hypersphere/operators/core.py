@@ -1,6 +1,6 @@
 r"""One function behind every layer: f(w, x) = h(‖w‖, ‖x‖)·g(θ) + b (eq. 4.3, 3.1)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..angular import Angular, AngularLike, Cosine, as_angular
 from .magnitudes import Magnitude, MagnitudeLike, Sphere, as_magnitude
-from .magnitudes.base import inverse
+from .magnitudes.base import MIN_NORM, inverse
 from .patches import root, squares
 from .weights import per_neuron, unit
 
@@ -55,7 +55,9 @@ def decoupled(
         return _affine(product(x, magnitude.kernel(weight), None), factor, bias, dim)
     what, w_norm = unit(weight)
     cos = _affine(product(x, what, None), inverse(x_norm), None, dim)
-    return _affine(angular(cos, dim), magnitude(per_neuron(w_norm, -dim), x_norm, dim), bias, dim)
+    # h and g may both be something at a zero patch, which has no angle; the factor is 1 from MIN_NORM on.
+    h = magnitude(per_neuron(w_norm, -dim), x_norm, dim) * (x_norm / MIN_NORM).clamp_max(1)
+    return _affine(angular(cos, dim), h, bias, dim)
 
 
 class Operator(nn.Module):
@@ -71,6 +73,10 @@ class Operator(nn.Module):
         """Take h and g, by default the class's own; what they learn is of this layer's size, dtype and device."""
         magnitude = self.default_magnitude() if magnitude is None else as_magnitude(magnitude)
         self.magnitude, self.angular = bound(magnitude, Cosine() if angular is None else as_angular(angular), self.weight)
+
+    def decoupled_weights(self) -> Iterator[tuple[str, Tensor, Magnitude]]:
+        """The weights whose rows are this module's neurons, by attribute name, each with the magnitude that uses it."""
+        yield "weight", self.weight, self.magnitude
 
     def forward(self, input: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """h(‖w‖, ‖x‖)·g(θ) + b."""

@@ -73,7 +73,10 @@ class Magnitude(nn.Module):
 
 
 class Custom(Magnitude):
-    """A user's own h: a callable on ‖x‖, or on ‖w‖ and ‖x‖ in the text's order. A module keeps its parameters."""
+    """A user's own h: a callable on ‖x‖, or on ‖w‖ and ‖x‖ in the text's order. A module keeps its parameters.
+
+    It sees no ‖x‖ below ``MIN_NORM``, where a root or a logarithm has no slope.
+    """
 
     def __init__(self, function: Callable[..., Tensor]):
         super().__init__()
@@ -86,11 +89,11 @@ class Custom(Magnitude):
 
     def radial(self, x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
         """The callable on ‖x‖."""
-        return self.function(x_norm)
+        return self.function(x_norm.clamp_min(MIN_NORM))
 
     def forward(self, w_norm: Float[Tensor, "..."], x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
         """The callable on the norms it takes."""
-        return self.function(w_norm, x_norm) if self.couples else self.function(x_norm)
+        return self.function(w_norm, x_norm.clamp_min(MIN_NORM)) if self.couples else self.radial(x_norm, dim)
 
     def ratio(self, w_norm: Float[Tensor, "..."], x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
         """h/‖x‖."""

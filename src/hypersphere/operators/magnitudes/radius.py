@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ..weights import per_neuron
-from .base import Magnitude, Weighting, positive
+from .base import MIN_NORM, Magnitude, Weighting, positive
 
 Own = TypeVar("Own", bound="WithRadius")
 
@@ -19,7 +19,7 @@ class Radius(nn.Module):
 
     The mean patch norm E‖x‖ is treated as BatchNorm treats its statistics: the batch's own in training, a running mean
     (``momentum`` 0.1) in evaluation; no gradient goes through it. Before any batch the running mean is 1. ρ is kept as
-    log ρ, so it stays positive. Every neuron keeps its own mean, as the text has it; those that see the same patches
+    log ρ and used within [10⁻³, 10³], so it stays positive. Every neuron keeps its own mean, as the text has it; those that see the same patches
     agree. Each process of a DistributedDataParallel group uses the mean of its own batch; the buffers are broadcast
     from the first one, as BatchNorm's are.
     """
@@ -47,14 +47,14 @@ class Radius(nn.Module):
             return like.new_full((), self.start)
         if self.log_rho is None:
             raise ValueError("learnable_radius=True has a radius per neuron: give the magnitude to a layer, or call for_neurons(n) first")
-        return per_neuron(self.log_rho.to(like.dtype).exp(), -dim)
+        return per_neuron(self.log_rho.to(like.dtype).clamp(math.log(1e-3), math.log(1e3)).exp(), -dim)
 
     def forward(self, x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
         """ρ, or ρ·E‖x‖ of these patch norms, shaped for the neurons' axis ``dim``."""
         rho = self.rho(x_norm, dim)
         if self.log_rho is None:
             return rho
-        return rho * per_neuron(self._mean(x_norm.detach(), dim).to(rho.dtype), -dim).clamp_min(torch.finfo(rho.dtype).tiny)
+        return rho * per_neuron(self._mean(x_norm.detach(), dim).to(rho.dtype), -dim).clamp_min(MIN_NORM)
 
     def _mean(self, x_norm: Tensor, dim: int) -> Tensor:
         assert self.running_norm is not None and self.num_batches_tracked is not None
