@@ -18,6 +18,7 @@ class ConvOperator(Operator):
     """Put before one of torch.nn's convolutions; θ is between a filter and the patch it sees, its own group's channels only."""
 
     groups: int
+    _conv_forward: Any
 
     def forward(self, input: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """h(‖w‖, ‖x‖)·g(θ) + b of each patch: ``(n, c, *in) → (n, neurons, *out)``, or without the batch."""

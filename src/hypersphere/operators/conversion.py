@@ -88,7 +88,7 @@ def restore(model: nn.Module) -> Conversion:
             if (plain := plain_class(module)) is None:
                 report.skipped[name] = "its weight is parametrized: remove the parametrization first"
                 continue
-            module.__class__ = plain
+            module.__class__ = plain  # type: ignore[assignment]
             del module.magnitude, module.angular
             report.converted[name] = plain.__name__
     _return_to_the_fast_path(model)
@@ -110,7 +110,7 @@ def _become(module: nn.Module, magnitude: MagnitudeLike | None, angular: Angular
     assert cls is not None
     module.__class__ = cls
     try:
-        module.decouple(magnitude, angular)
+        cls.decouple(module, magnitude, angular)  # type: ignore[arg-type]
     except ValueError:
         module.__class__ = plain
         raise

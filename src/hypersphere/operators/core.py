@@ -67,7 +67,7 @@ class Operator(nn.Module):
     magnitude: Magnitude
     angular: Angular
     weight: Tensor
-    bias: Tensor | None
+    bias: Any
 
     def decouple(self, magnitude: MagnitudeLike | None = None, angular: AngularLike | None = None) -> None:
         """Take h and g, by default the class's own; what they learn is of this layer's size, dtype and device."""

@@ -1,6 +1,5 @@
 """Which class a plain layer becomes as an operator, which one an operator came from, and why some layers cannot."""
 
-import functools
 from typing import Any
 
 import torch
@@ -19,6 +18,7 @@ _OPERATORS: dict[type[nn.Module], tuple[type[Operator], type[Operator]]] = {
     nn.Conv2d: (Conv2d, ConvOperator),
     nn.Conv3d: (Conv3d, ConvOperator),
 }
+_MIXED: dict[tuple[type[Operator], type[nn.Module]], type[Operator]] = {}
 
 
 def obstacle(model: nn.Module, name: str) -> str | None:
@@ -60,14 +60,16 @@ def plain_class(module: nn.Module) -> type[nn.Module] | None:
     return next(c for c in type(module).__mro__ if issubclass(c, nn.Module) and not issubclass(c, Operator))
 
 
-@functools.cache
 def _mixed(operator: type[Operator], cls: type[nn.Module]) -> type[Operator]:
-    """``cls`` with an operator's forward; copies and pickles by its two parts, as no module holds its name."""
+    """``cls`` with an operator's forward, the same class each time; copies and pickles by its two parts, as no module holds its name."""
+    if (operator, cls) in _MIXED:
+        return _MIXED[operator, cls]
 
     def reduce(self: nn.Module) -> tuple[Any, ...]:
         return _blank, (operator, cls), self.__dict__
 
-    return type(cls.__name__, (operator, cls), {"__module__": cls.__module__, "__doc__": cls.__doc__, "__reduce__": reduce})
+    namespace = {"__module__": cls.__module__, "__doc__": cls.__doc__, "__reduce__": reduce}
+    return _MIXED.setdefault((operator, cls), type(cls.__name__, (operator, cls), namespace))
 
 
 def _blank(operator: type[Operator], cls: type[nn.Module]) -> nn.Module:

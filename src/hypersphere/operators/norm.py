@@ -21,10 +21,10 @@ _BATCHNORM: dict[int, type[nn.BatchNorm1d] | type[nn.BatchNorm2d] | type[nn.Batc
 class SphereNorm(nn.Module):
     r"""β·F(w, x) + γ with F = g(θ) in [−1, 1] (3.2.5): normalizes by the patch and the weight, not by the batch.
 
-    It takes over the layer it normalizes: a convolution or Linear of torch.nn becomes a SphereConv (the same parameters, so
-    an optimizer that has them goes on), an operator stays what it is. ``rescale`` learns β (from 1) and γ (from the layer's bias, or 0) for each neuron. With ``batchnorm``
-    the outputs go through BatchNorm as well, which the text finds better than either alone; its affine map is then
-    the rescaling, as a second one in front of it would be normalized away.
+    It takes over the layer it normalizes: a convolution or Linear of torch.nn becomes a SphereConv (the same parameters,
+    so an optimizer that has them goes on), an operator stays what it is. ``rescale`` learns β (from 1) and γ (from the
+    layer's bias, or 0) for each neuron. With ``batchnorm`` the outputs go through BatchNorm as well, which the text finds
+    better than either alone; its affine map is then the rescaling, as a second one in front of it would be normalized away.
 
     >>> layer = SphereNorm(torch.nn.Conv2d(3, 8, 3, padding=1))
     >>> x = torch.randn(2, 3, 6, 6)

@@ -75,8 +75,8 @@ class _Squares(torch.autograd.Function):
     def backward(ctx: Any, grad_sums: Tensor, grad_x: Tensor) -> tuple[Tensor, None, None]:
         (x,) = ctx.saved_tensors
         dim, dtype = ctx.dim, grad_sums.dtype
-        parts = [_grouped(t, dim, ctx.groups).to(dtype) for t in (grad_x, x)]
-        return torch.addcmul(*parts, grad_sums.unsqueeze(dim), value=2).to(x.dtype).flatten(dim - 1, dim), None, None
+        through, saw = (_grouped(t, dim, ctx.groups).to(dtype) for t in (grad_x, x))
+        return torch.addcmul(through, saw, grad_sums.unsqueeze(dim), value=2).to(x.dtype).flatten(dim - 1, dim), None, None
 
 
 def _grouped(x: Tensor, dim: int, groups: int) -> Tensor:

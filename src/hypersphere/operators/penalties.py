@@ -27,7 +27,7 @@ def orthogonality(model: nn.Module, *, only: Iterable[Selector] | None = None, s
     r"""Σ ‖WWᵀ − diag(WWᵀ)‖²_F over the Linear and Conv layers: as :func:`orthonormality`, with lengths free (4.5).
 
     >>> layer = torch.nn.Linear(3, 3)
-    >>> _ = torch.nn.init.eye_(layer.weight).mul_(2)
+    >>> _ = layer.weight.data.copy_(2 * torch.eye(3))
     >>> orthogonality(layer).item()
     0.0
     """

@@ -5,7 +5,6 @@ import math
 from collections.abc import Callable
 from typing import ClassVar, Literal, TypeAlias
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 

@@ -19,9 +19,9 @@ class Radius(nn.Module):
 
     The mean patch norm E‖x‖ is treated as BatchNorm treats its statistics: the batch's own in training, a running mean
     (``momentum`` 0.1) in evaluation; no gradient goes through it. Before any batch the running mean is 1. ρ is kept as
-    log ρ and used within [10⁻³, 10³], so it stays positive. Every neuron keeps its own mean, as the text has it; those that see the same patches
-    agree. Each process of a DistributedDataParallel group uses the mean of its own batch; the buffers are broadcast
-    from the first one, as BatchNorm's are.
+    log ρ and used within [10⁻³, 10³], so it stays positive. Every neuron keeps its own mean, as the text has it; those
+    that see the same patches agree. Each process of a DistributedDataParallel group uses the mean of its own batch; the
+    buffers are broadcast from the first one, as BatchNorm's are.
     """
 
     log_rho: nn.Parameter | None
@@ -57,7 +57,8 @@ class Radius(nn.Module):
         return rho * per_neuron(self._mean(x_norm.detach(), dim).to(rho.dtype), -dim).clamp_min(MIN_NORM)
 
     def _mean(self, x_norm: Tensor, dim: int) -> Tensor:
-        assert self.running_norm is not None and self.num_batches_tracked is not None
+        assert self.running_norm is not None
+        assert self.num_batches_tracked is not None
         if not self.training or x_norm.numel() == 0:
             return self.running_norm
         others = [axis for axis in range(x_norm.ndim) if axis != x_norm.ndim + dim]

@@ -11,12 +11,7 @@ from ..magnitudes import Magnitude, MagnitudeLike
 from .steps import Products, Step, check_state, gru_step, lstm_step, rnn_step
 
 
-class _Cell(nn.Module):
-    weight_ih: Tensor
-    weight_hh: Tensor
-    bias_ih: Tensor | None
-    bias_hh: Tensor | None
-    hidden_size: int
+class _Cell(nn.RNNCellBase):
     step: Step
     states = 1
 

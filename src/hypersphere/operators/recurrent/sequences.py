@@ -34,8 +34,9 @@ class _Sequence(nn.RNNBase):
         angular: AngularLike | None = None,
         **more: Any,
     ):
-        settings = {"num_layers": num_layers, "bias": bias, "batch_first": batch_first, "dropout": dropout, "bidirectional": bidirectional}
-        super().__init__(input_size, hidden_size, **settings, device=device, dtype=dtype, **more)
+        more |= {"num_layers": num_layers, "bias": bias, "batch_first": batch_first, "dropout": dropout}
+        # The next class is torch's RNN, GRU or LSTM, whose first arguments are not RNNBase's.
+        super().__init__(input_size, hidden_size, bidirectional=bidirectional, device=device, dtype=dtype, **more)  # type: ignore[arg-type]
         if self.proj_size:
             raise ValueError(f"proj_size must be 0, got {self.proj_size}")
         self.products = nn.ModuleDict(
@@ -98,7 +99,7 @@ class _Sequence(nn.RNNBase):
         return tuple(s.unsqueeze(1) for s in check_state(hx, self.states, (runs, size)))
 
 
-class RNN(_Sequence, nn.RNN):
+class RNN(_Sequence, nn.RNN):  # type: ignore[misc]
     r"""``torch.nn.RNN`` of :class:`RNNCell`: same arguments (``proj_size`` and packed sequences apart) and ``state_dict``.
 
     >>> out, last = RNN(4, 8, num_layers=2, bidirectional=True)(torch.randn(5, 3, 4))
@@ -111,13 +112,13 @@ class RNN(_Sequence, nn.RNN):
         self.step = rnn_step(nonlinearity)
 
 
-class GRU(_Sequence, nn.GRU):
+class GRU(_Sequence, nn.GRU):  # type: ignore[misc]
     """``torch.nn.GRU`` of :class:`GRUCell`; see :class:`RNN`."""
 
     step = staticmethod(gru_step)
 
 
-class LSTM(_Sequence, nn.LSTM):
+class LSTM(_Sequence, nn.LSTM):  # type: ignore[misc]
     """``torch.nn.LSTM`` of :class:`LSTMCell`; see :class:`RNN`."""
 
     step = staticmethod(lstm_step)
