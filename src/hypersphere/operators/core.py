@@ -1,5 +1,6 @@
 r"""One function behind every layer: f(w, x) = h(‖w‖, ‖x‖)·g(θ) + b (eq. 4.3, 3.1)."""
 
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
@@ -44,7 +45,7 @@ def decoupled(
     if magnitude.homogeneous and isinstance(angular, Cosine):
         return product(x, magnitude.kernel(weight), bias)
     neurons, dim = weight.shape[0], 1 - weight.ndim
-    with torch.autocast(x.device.type, enabled=False):
+    with contextlib.nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False):
         sums, x = squares(x, dim, groups)
         x_norm = root(sums if patches is None else patches(sums))
         if 1 < groups < neurons:

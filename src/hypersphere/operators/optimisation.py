@@ -98,7 +98,8 @@ def _free_weights(model: nn.Module, what: str) -> Iterator[Tensor]:
         for attribute, weight, magnitude in getattr(module, "decoupled_weights", tuple)():
             label = ".".join(filter(None, (name, attribute)))
             if magnitude.uses_weight_norm:
-                raise ValueError(f"{what} needs operators without ‖w‖ in their magnitude, got {magnitude!r} at {label!r}")
+                kind = f"{type(magnitude).__name__}({magnitude.extra_repr()})"
+                raise ValueError(f"{what} needs operators without ‖w‖ in their magnitude, got {kind} at {label!r}")
             if not weight.is_leaf:
                 raise ValueError(f"{what} needs weights that are parameters, got one that is computed (parametrized) at {label!r}")
             if id(weight) not in seen:

@@ -70,6 +70,7 @@ def test_copies(kind):
         assert torch.equal(hidden(other(x)), hidden(cell(x)))
 
 
+@pytest.mark.untyped
 def test_refuses():
     with pytest.raises(ValueError, match="nonlinearity must be"):
         operators.RNNCell(4, 6, nonlinearity="gelu")

@@ -6,7 +6,9 @@ from hypersphere.operators.magnitudes import InnerProduct
 from hypersphere.operators.recurrent.steps import Products, check_state, gru_step, lstm_step, rnn_step
 
 
-@pytest.mark.parametrize(("kind", "step", "states"), [("RNNCell", rnn_step("tanh"), 1), ("GRUCell", gru_step, 1), ("LSTMCell", lstm_step, 2)])
+@pytest.mark.parametrize(
+    ("kind", "step", "states"), [("RNNCell", rnn_step("tanh"), 1), ("GRUCell", gru_step, 1), ("LSTMCell", lstm_step, 2)]
+)
 def test_a_step_of_plain_products_is_torchs(kind, step, states):
     cell = getattr(nn, kind)(4, 6, dtype=torch.float64)
     x, state = torch.randn(3, 4, dtype=torch.float64), tuple(torch.randn(3, 6, dtype=torch.float64) for _ in range(states))
