@@ -67,8 +67,9 @@ class Magnitude(nn.Module):
         return self
 
     def extra_repr(self) -> str:
-        """The weighting, where there is one."""
-        return "" if self.weighted is None else f"weighted={self.weighted!r}"
+        """The constants and the weighting, where there are any; a radius shows as a submodule."""
+        constants = [f"{name}={getattr(self, name):g}" for name in ("alpha", "beta") if hasattr(self, name)]
+        return ", ".join([*constants, *([] if self.weighted is None else [f"weighted={self.weighted!r}"])])
 
 
 class Custom(Magnitude):

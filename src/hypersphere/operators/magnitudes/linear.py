@@ -33,10 +33,6 @@ class Linear(Magnitude):
         kernel = super().kernel(weight)
         return kernel if self.alpha == 1 else self.alpha * kernel
 
-    def extra_repr(self) -> str:
-        """α and the weighting."""
-        return ", ".join(filter(None, [f"alpha={self.alpha:g}", super().extra_repr()]))
-
 
 class InnerProduct(Linear):
     r"""h = ‖w‖‖x‖ (eq. 4.2): with the cosine this is torch.nn's own layer, to the last bit.
@@ -47,7 +43,3 @@ class InnerProduct(Linear):
 
     def __init__(self) -> None:
         super().__init__(weighted="linear")
-
-    def extra_repr(self) -> str:
-        """Nothing to choose."""
-        return ""

@@ -26,10 +26,6 @@ class Log(Magnitude):
         """α·log(1 + ‖x‖)/‖x‖, which is α at 0."""
         return self.alpha * log_slope(x_norm)
 
-    def extra_repr(self) -> str:
-        """α and the weighting."""
-        return ", ".join(filter(None, [f"alpha={self.alpha:g}", super().extra_repr()]))
-
 
 def log_slope(x_norm: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     """log(1 + ‖x‖)/‖x‖."""

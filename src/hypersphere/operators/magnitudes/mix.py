@@ -26,7 +26,3 @@ class Mix(Magnitude):
     def gain(self, x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
         """α + β·log(1 + ‖x‖)/‖x‖."""
         return self.alpha + self.beta * log_slope(x_norm)
-
-    def extra_repr(self) -> str:
-        """α, β and the weighting."""
-        return ", ".join(filter(None, [f"alpha={self.alpha:g}, beta={self.beta:g}", super().extra_repr()]))

@@ -89,7 +89,3 @@ class WithRadius(Magnitude):
         own = copy.deepcopy(self)
         own.radius.bind(neurons)
         return own
-
-    def extra_repr(self) -> str:
-        """α and the weighting; ρ shows as a submodule."""
-        return ", ".join(filter(None, [f"alpha={self.alpha:g}", super().extra_repr()]))

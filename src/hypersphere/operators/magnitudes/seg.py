@@ -37,7 +37,3 @@ class Seg(WithRadius):
         """β + (α − β)·ρ/max(‖x‖, ρ)."""
         radius = self.radius(x_norm, dim)
         return self.beta + (self.alpha - self.beta) * (radius / torch.maximum(x_norm, radius))
-
-    def extra_repr(self) -> str:
-        """β beside the others."""
-        return f"beta={self.beta:g}, {super().extra_repr()}"

@@ -25,7 +25,3 @@ class Sphere(Magnitude):
     def gain(self, x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
         """α/‖x‖."""
         return self.alpha * inverse(x_norm)
-
-    def extra_repr(self) -> str:
-        """α and the weighting."""
-        return ", ".join(filter(None, [f"alpha={self.alpha:g}", super().extra_repr()]))

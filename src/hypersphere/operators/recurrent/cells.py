@@ -60,10 +60,8 @@ class RNNCell(_Cell, nn.RNNCell):
         return self.advance(input, hx)[0]
 
 
-class GRUCell(_Cell, nn.GRUCell):
-    """``torch.nn.GRUCell`` with operators for its products; each gate's rows are neurons. See :class:`RNNCell`."""
-
-    step = staticmethod(gru_step)
+class _Gated(_Cell):
+    """The arguments torch gives both its gated cells; the next class is one of them."""
 
     def __init__(
         self,
@@ -76,33 +74,25 @@ class GRUCell(_Cell, nn.GRUCell):
         magnitude: MagnitudeLike | None = None,
         angular: AngularLike | None = None,
     ):
-        nn.GRUCell.__init__(self, input_size, hidden_size, bias, device, dtype)
+        super().__init__(input_size, hidden_size, bias, device, dtype)  # type: ignore[call-arg, arg-type]
         self.decouple(magnitude, angular)
+
+
+class GRUCell(_Gated, nn.GRUCell):
+    """``torch.nn.GRUCell`` with operators for its products; each gate's rows are neurons. See :class:`RNNCell`."""
+
+    step = staticmethod(gru_step)
 
     def forward(self, input: Float[Tensor, "*batch inputs"], hx: Float[Tensor, "*batch hidden"] | None = None) -> Tensor:
         """The next hidden state, from zeros where none is given."""
         return self.advance(input, hx)[0]
 
 
-class LSTMCell(_Cell, nn.LSTMCell):
+class LSTMCell(_Gated, nn.LSTMCell):
     """``torch.nn.LSTMCell`` with operators for its products; each gate's rows are neurons. See :class:`RNNCell`."""
 
     step = staticmethod(lstm_step)
     states = 2
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        bias: bool = True,
-        device: Any = None,
-        dtype: Any = None,
-        *,
-        magnitude: MagnitudeLike | None = None,
-        angular: AngularLike | None = None,
-    ):
-        nn.LSTMCell.__init__(self, input_size, hidden_size, bias, device, dtype)
-        self.decouple(magnitude, angular)
 
     def forward(self, input: Float[Tensor, "*batch inputs"], hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
         """The next hidden and cell states, from zeros where none are given."""
