@@ -3,10 +3,10 @@ import pytest
 import torch
 
 from hypersphere.operators.magnitudes import Ball, Seg
-from tests.operators.contracts import BoundedContract
+from tests.operators.contracts import BoundedContract, MagnitudeContract
 
 
-class TestBall(BoundedContract):
+class TestBall(BoundedContract, MagnitudeContract):
     magnitude = Ball(alpha=1.5, radius=6.0)
 
     def formula(self, w_norm, x_norm):

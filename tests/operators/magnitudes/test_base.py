@@ -5,7 +5,7 @@ from torch import nn
 from hypersphere.operators import Conv2d, Linear, magnitudes
 from hypersphere.operators.magnitudes import as_magnitude
 from hypersphere.operators.magnitudes.base import MIN_NORM, inverse
-from tests.operators.contracts import MagnitudeContract
+from tests.operators.contracts import FormulaContract, MagnitudeContract
 
 
 class Gate(nn.Module):
@@ -26,7 +26,7 @@ class TestCallable(MagnitudeContract):
         return x_norm**0.5
 
 
-class TestCallableOnBothNorms(MagnitudeContract):
+class TestCallableOnBothNorms(FormulaContract):
     magnitude = as_magnitude(lambda w_norm, x_norm: w_norm**2 * x_norm)
 
     def formula(self, w_norm, x_norm):

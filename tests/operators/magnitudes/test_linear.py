@@ -4,7 +4,7 @@ from torch import nn
 
 from hypersphere.operators import Conv1d, Conv2d, Conv3d, Linear, magnitudes
 from hypersphere.operators.magnitudes import Seg
-from tests.operators.contracts import MagnitudeContract
+from tests.operators.contracts import FormulaContract, MagnitudeContract
 
 PLAIN = [
     (Linear, nn.Linear, (7, 5), {}, (3, 7)),
@@ -27,7 +27,7 @@ class TestLinear(MagnitudeContract):
         assert torch.allclose(seg.gain(norms), self.magnitude.gain(norms), atol=1e-14)
 
 
-class TestWeightedLinear(MagnitudeContract):
+class TestWeightedLinear(FormulaContract):
     magnitude = magnitudes.Linear(alpha=0.7, weighted="linear")
 
     def formula(self, w_norm, x_norm):

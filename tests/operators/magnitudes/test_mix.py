@@ -1,7 +1,7 @@
 import numpy as np
 
 from hypersphere.operators.magnitudes import Mix
-from tests.operators.contracts import MagnitudeContract
+from tests.operators.contracts import FormulaContract, MagnitudeContract
 
 
 class TestMix(MagnitudeContract):
@@ -11,7 +11,7 @@ class TestMix(MagnitudeContract):
         return 0.5 * x_norm + 2 * np.log(1 + x_norm)
 
 
-class TestWeightedMix(MagnitudeContract):
+class TestWeightedMix(FormulaContract):
     magnitude = Mix(weighted="linear")
 
     def formula(self, w_norm, x_norm):

@@ -5,10 +5,10 @@ import torch
 
 from hypersphere.operators import Linear
 from hypersphere.operators.magnitudes import Sphere
-from tests.operators.contracts import BoundedContract, MagnitudeContract
+from tests.operators.contracts import BoundedContract, FormulaContract, MagnitudeContract
 
 
-class TestSphere(BoundedContract):
+class TestSphere(BoundedContract, MagnitudeContract):
     magnitude = Sphere(alpha=1.5)
 
     def formula(self, w_norm, x_norm):
@@ -28,7 +28,7 @@ class TestSphere(BoundedContract):
             Sphere(alpha)
 
 
-class TestWeightedSphere(MagnitudeContract):
+class TestWeightedSphere(FormulaContract):
     """α‖w‖·g(θ), the text's example of 4.3.5."""
 
     magnitude = Sphere(weighted="linear")

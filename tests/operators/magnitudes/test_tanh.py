@@ -5,10 +5,10 @@ import torch
 from hypersphere import angular
 from hypersphere.operators import Conv2d, Linear
 from hypersphere.operators.magnitudes import Ball, Tanh
-from tests.operators.contracts import BoundedContract, MagnitudeContract
+from tests.operators.contracts import BoundedContract, FormulaContract, MagnitudeContract
 
 
-class TestTanh(BoundedContract):
+class TestTanh(BoundedContract, MagnitudeContract):
     magnitude = Tanh(alpha=1.5, radius=6.0)
 
     def formula(self, w_norm, x_norm):
@@ -19,7 +19,7 @@ class TestTanh(BoundedContract):
         assert (self.magnitude.radial(norms) <= Ball(1.5, 6.0).radial(norms)).all()
 
 
-class TestTanhOfTheProduct(BoundedContract):
+class TestTanhOfTheProduct(BoundedContract, FormulaContract):
     """Eq. 4.15."""
 
     magnitude = Tanh(alpha=1.5, radius=6.0, weighted="tanh_product")
@@ -28,7 +28,7 @@ class TestTanhOfTheProduct(BoundedContract):
         return 1.5 * np.tanh(x_norm * w_norm / 6)
 
 
-class TestProductOfTanh(BoundedContract):
+class TestProductOfTanh(BoundedContract, FormulaContract):
     """Eq. 4.16."""
 
     magnitude = Tanh(alpha=1.5, radius=6.0, weighted="product_of_tanh")
@@ -37,7 +37,7 @@ class TestProductOfTanh(BoundedContract):
         return 1.5 * np.tanh(w_norm / 6) * np.tanh(x_norm / 6)
 
 
-class TestLinearlyWeightedTanh(MagnitudeContract):
+class TestLinearlyWeightedTanh(FormulaContract):
     magnitude = Tanh(radius=6.0, weighted="linear")
 
     def formula(self, w_norm, x_norm):
