@@ -75,7 +75,9 @@ def main() -> None:
     measured = [ratios(*column, args.rounds) for column in columns]
     peaks = {name: peak_memory(sys.argv[0], name, "64") for name in names}
     header = ["layer", *[f"{c}@{s}² {'compiled' if compiled else 'eager'}" for c, s, compiled in columns], "memory 64@32²", "MiB"]
-    rows: list[list[object]] = [[name, *[m[name] for m in measured], peaks[name] / peaks["nn.Conv2d"], peaks[name]] for name in names]
+    rows: list[list[object]] = [
+        [name, *[m.get(name, "–") for m in measured], peaks[name] / peaks["nn.Conv2d"], peaks[name]] for name in names
+    ]
     notes = (
         "Times are ratios to `nn.Conv2d` in the same column: one forward and backward pass of a 3×3 convolution with bias, batch 32, "
         "float32. Memory is what resident memory rises by in one such pass, in a fresh process."
