@@ -154,6 +154,10 @@ class TestCustom:
         assert len(list(module.parameters())) == 2
         assert angular.as_angular(module) is module
 
+    def test_a_callable_never_sees_more_than_one(self):
+        g = angular.as_angular(torch.acos)
+        assert g(torch.tensor([1.0000001, -1.0000001])).tolist() == pytest.approx([0.0, math.pi])
+
     @pytest.mark.untyped
     @pytest.mark.parametrize("wrong", ["cosine", 3, None, angular.Cosine])
     def test_refuses(self, wrong):

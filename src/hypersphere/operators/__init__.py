@@ -1,0 +1,45 @@
+"""Part II. Operators f(w, x) = h(‖w‖, ‖x‖)·g(θ): any magnitude with any angle in any layer."""
+
+from . import magnitudes
+from .conv import Conv1d, Conv2d, Conv3d
+from .conversion import Conversion, convert, restore
+from .core import Operator, decoupled
+from .linear import Linear
+from .norm import SphereNorm
+from .optimisation import project_weights, project_weights_every, weighted_gradients
+from .penalties import orthogonality, orthonormality
+from .presets import BallConv2d, LinearConv2d, LogConv2d, MixConv2d, SegConv2d, SphereConv2d, SphereLinear, TanhConv2d
+from .recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
+
+__all__ = [
+    "GRU",
+    "LSTM",
+    "RNN",
+    "BallConv2d",
+    "Conv1d",
+    "Conv2d",
+    "Conv3d",
+    "Conversion",
+    "GRUCell",
+    "LSTMCell",
+    "Linear",
+    "LinearConv2d",
+    "LogConv2d",
+    "MixConv2d",
+    "Operator",
+    "RNNCell",
+    "SegConv2d",
+    "SphereConv2d",
+    "SphereLinear",
+    "SphereNorm",
+    "TanhConv2d",
+    "convert",
+    "decoupled",
+    "magnitudes",
+    "orthogonality",
+    "orthonormality",
+    "project_weights",
+    "project_weights_every",
+    "restore",
+    "weighted_gradients",
+]

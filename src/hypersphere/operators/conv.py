@@ -1,0 +1,90 @@
+"""Convolution operators in one, two and three dimensions."""
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ..angular import AngularLike
+from .core import Operator, decoupled
+from .magnitudes import MagnitudeLike
+from .patches import patch_squares
+
+Size: TypeAlias = int | Sequence[int]
+
+
+class ConvOperator(Operator):
+    """Put before one of torch.nn's convolutions; θ is between a filter and the patch it sees, its own group's channels only."""
+
+    groups: int
+    _conv_forward: Any
+
+    def forward(self, input: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """h(‖w‖, ‖x‖)·g(θ) + b of each patch: ``(n, c, *in) → (n, neurons, *out)``, or without the batch."""
+        return decoupled(
+            input,
+            self.weight,
+            self.bias,
+            self.magnitude,
+            self.angular,
+            product=self._conv_forward,
+            patches=lambda sums: patch_squares(sums, self),  # type: ignore[arg-type]
+            groups=self.groups,
+        )
+
+
+class _Signature(ConvOperator):
+    """torch.nn's arguments, and the two of an operator."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Size,
+        stride: Size = 1,
+        padding: Size | str = 0,
+        dilation: Size = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        magnitude: MagnitudeLike | None = None,
+        angular: AngularLike | None = None,
+    ):
+        shape = (in_channels, out_channels, kernel_size, stride, padding, dilation, groups)
+        super().__init__(*shape, bias, padding_mode, device, dtype)
+        self.decouple(magnitude, angular)
+
+
+class Conv1d(_Signature, nn.Conv1d):
+    """``torch.nn.Conv1d`` with the operator in place of the inner product; see :class:`Conv2d`.
+
+    >>> Conv1d(3, 6, 5, padding="same")(torch.randn(2, 3, 20)).shape
+    torch.Size([2, 6, 20])
+    """
+
+
+class Conv2d(_Signature, nn.Conv2d):
+    r"""``torch.nn.Conv2d`` with f(w, x) = h(‖w‖, ‖x‖)·g(θ) + b for the patch x under each filter w (eq. 3.1, 4.3).
+
+    The same arguments and ``state_dict`` as torch's, plus ``magnitude`` (one of ``hypersphere.magnitudes``, default
+    Sphere) and ``angular`` (one of ``hypersphere.angular``, default Cosine), or a user's own callables. All strides,
+    paddings, padding modes, dilations and groups; padding with zeros counts as zeros in the patch.
+
+    >>> from hypersphere.operators import magnitudes
+    >>> layer = Conv2d(3, 16, 3, padding=1, magnitude=magnitudes.Tanh(radius=2.0))
+    >>> out = layer(torch.randn(2, 3, 8, 8))
+    >>> out.shape
+    torch.Size([2, 16, 8, 8])
+    """
+
+
+class Conv3d(_Signature, nn.Conv3d):
+    """``torch.nn.Conv3d`` with the operator in place of the inner product; see :class:`Conv2d`.
+
+    >>> Conv3d(2, 4, 3)(torch.randn(1, 2, 6, 6, 6)).shape
+    torch.Size([1, 4, 4, 4, 4])
+    """

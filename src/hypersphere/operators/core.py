@@ -1,0 +1,99 @@
+r"""One function behind every layer: f(w, x) = h(‖w‖, ‖x‖)·g(θ) + b (eq. 4.3, 3.1)."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ..angular import Angular, AngularLike, Cosine, as_angular
+from .magnitudes import Magnitude, MagnitudeLike, Sphere, as_magnitude
+from .magnitudes.base import MIN_NORM, inverse
+from .patches import root, squares
+from .weights import per_neuron, unit
+
+
+def decoupled(
+    x: Float[Tensor, "..."],
+    weight: Float[Tensor, "neurons *rest"],
+    bias: Float[Tensor, "neurons"] | None,
+    magnitude: Magnitude,
+    angular: Angular,
+    *,
+    product: Callable[[Tensor, Tensor, Tensor | None], Tensor] = F.linear,
+    patches: Callable[[Tensor], Tensor] | None = None,
+    groups: int = 1,
+) -> Float[Tensor, "..."]:
+    r"""h(‖w‖, ‖x‖)·g(θ) + b for every neuron and every patch.
+
+    ``product(x, kernel, bias)`` is the plain layer; ``patches`` turns the Σ x² of each group of inputs into what each
+    neuron sees at each position of the output, and is the identity for a fully connected layer.
+
+    Where g is the cosine, h·cos θ is the inner product times h/(‖w‖‖x‖), which a magnitude knows in closed form; so h = ‖w‖‖x‖
+    is the plain layer to the last bit. A zero patch gives b, with finite gradients; a patch shorter than 10⁻⁶ is taken as
+    noise, and its angle fades to a right one. Norms are float32 or better; squares of entries must be representable
+    there (10⁻¹⁹ to 10¹⁸ in float32), larger ones give NaN.
+
+    >>> x, w = torch.tensor([[3.0, 4.0], [0.0, 0.0]]), torch.tensor([[2.0, 0.0]])
+    >>> decoupled(x, w, None, Sphere(), Cosine())
+    tensor([[0.6000],
+            [0.0000]])
+    """
+    if magnitude.homogeneous and isinstance(angular, Cosine):
+        return product(x, magnitude.kernel(weight), bias)
+    neurons, dim = weight.shape[0], 1 - weight.ndim
+    with contextlib.nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False):
+        sums, x = squares(x, dim, groups)
+        x_norm = root(sums if patches is None else patches(sums))
+        if 1 < groups < neurons:
+            x_norm = x_norm.repeat_interleave(neurons // groups, dim)
+    if isinstance(angular, Cosine):
+        w_norm = unit(weight)[1] if magnitude.uses_weight_norm else x_norm.new_ones(1)
+        factor = magnitude.ratio(per_neuron(w_norm, -dim), x_norm, dim)
+        return _affine(product(x, magnitude.kernel(weight), None), factor, bias, dim)
+    what, w_norm = unit(weight)
+    cos = _affine(product(x, what, None), inverse(x_norm), None, dim)
+    # h and g may both be something at a zero patch, which has no angle; the factor is 1 from MIN_NORM on.
+    h = magnitude(per_neuron(w_norm, -dim), x_norm, dim) * (x_norm / MIN_NORM).clamp_max(1)
+    return _affine(angular(cos, dim), h, bias, dim)
+
+
+class Operator(nn.Module):
+    """What makes a layer of torch.nn an operator: put before that layer in a class's bases, it replaces ``forward``."""
+
+    default_magnitude: ClassVar[type[Magnitude]] = Sphere
+    magnitude: Magnitude
+    angular: Angular
+    weight: Tensor
+    bias: Any
+
+    def decouple(self, magnitude: MagnitudeLike | None = None, angular: AngularLike | None = None) -> None:
+        """Take h and g, by default the class's own; what they learn is of this layer's size, dtype and device."""
+        magnitude = self.default_magnitude() if magnitude is None else as_magnitude(magnitude)
+        self.magnitude, self.angular = bound(magnitude, Cosine() if angular is None else as_angular(angular), self.weight)
+
+    def decoupled_weights(self) -> Iterator[tuple[str, Tensor, Magnitude]]:
+        """The weights whose rows are this module's neurons, by attribute name, each with the magnitude that uses it."""
+        yield "weight", self.weight, self.magnitude
+
+    def forward(self, input: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """h(‖w‖, ‖x‖)·g(θ) + b."""
+        raise TypeError(f"{type(self).__name__} must define forward(input)")
+
+
+def bound(magnitude: Magnitude, angular: Angular, weight: Tensor) -> tuple[Magnitude, Angular]:
+    """h and g as the neurons of this weight keep them."""
+    place: dict[str, Any] = {"device": weight.device, "dtype": weight.dtype}
+    neurons = weight.shape[0]
+    return magnitude.for_neurons(neurons).to(**place), angular.for_neurons(neurons).to(**place)
+
+
+def _affine(y: Tensor, factor: Tensor, bias: Tensor | None, dim: int) -> Tensor:
+    """y·factor + bias in the factor's precision and y's dtype, in one pass."""
+    wide = y.to(factor.dtype)
+    if bias is None:
+        return (wide * factor).to(y.dtype)
+    return torch.addcmul(per_neuron(bias.to(factor.dtype), -dim), wide, factor).to(y.dtype)

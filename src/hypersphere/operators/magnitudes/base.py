@@ -1,0 +1,151 @@
+r"""What every magnitude is: h as a function of ‖x‖, how ‖w‖ enters it, and h/‖x‖ for when the angle cancels."""
+
+import inspect
+import math
+from collections.abc import Callable
+from typing import ClassVar, Literal, TypeAlias
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ..weights import unit
+
+MagnitudeLike: TypeAlias = nn.Module | Callable[..., Tensor]
+Weighting: TypeAlias = Literal["linear", "tanh_product", "product_of_tanh"] | None
+
+# Patches shorter than this are noise: whatever has no limit at x = 0 fades to 0 below it, so gradients stay below about 1/MIN_NORM.
+MIN_NORM = 1e-6
+
+
+class Magnitude(nn.Module):
+    r"""h(‖w‖, ‖x‖). A member defines :meth:`radial`, its h as a function of ‖x‖, and may know h/‖x‖ in closed form.
+
+    ``weighted`` puts ‖w‖ into it (4.3.5): None leaves it out, ``"linear"`` multiplies by ‖w‖. ``dim`` is the axis of the
+    neurons, for members with a parameter per neuron.
+    """
+
+    weightings: ClassVar[tuple[Weighting, ...]] = (None, "linear")
+    # h is a multiple of ‖x‖: with the cosine as angle nothing but an inner product is left, and no norm is computed.
+    homogeneous: ClassVar[bool] = False
+    weighted: Weighting
+
+    def __init__(self, weighted: Weighting = None):
+        super().__init__()
+        if weighted not in self.weightings:
+            accepted = ", ".join(repr(w) for w in self.weightings)
+            raise ValueError(f"weighted must be one of {accepted} for {type(self).__name__}, got {weighted!r}")
+        self.weighted = weighted
+
+    def radial(self, x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
+        """h of ‖x‖ alone, before ‖w‖ enters."""
+        raise TypeError(f"{type(self).__name__} must define radial(x_norm, dim)")
+
+    def gain(self, x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
+        """h/‖x‖: what is left for the inner product when the angle is the cosine."""
+        return self.radial(x_norm, dim) * inverse(x_norm)
+
+    def forward(self, w_norm: Float[Tensor, "..."], x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
+        """h(‖w‖, ‖x‖); the two norms broadcast."""
+        h = self.radial(x_norm, dim)
+        return h if self.weighted is None else h * w_norm
+
+    def kernel(self, weight: Float[Tensor, "neurons *rest"]) -> Float[Tensor, "neurons *rest"]:
+        """The weight an input is multiplied with when the angle is the cosine: ŵ, or w where ‖w‖ is part of h."""
+        return unit(weight)[0] if self.weighted is None else weight
+
+    def ratio(self, w_norm: Float[Tensor, "..."], x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
+        """What the product of :meth:`kernel` and the input is then multiplied with: h/‖x‖."""
+        return self.gain(x_norm, dim)
+
+    @property
+    def uses_weight_norm(self) -> bool:
+        """Whether ‖w‖ changes the output."""
+        return self.weighted is not None
+
+    def for_neurons(self, neurons: int) -> "Magnitude":
+        """The object a layer of this many neurons keeps: its own copy where it learns on its own, else the same one."""
+        return self
+
+    def extra_repr(self) -> str:
+        """The constants and the weighting, where there are any; a radius shows as a submodule."""
+        constants = [f"{name}={getattr(self, name):g}" for name in ("alpha", "beta") if hasattr(self, name)]
+        return ", ".join([*constants, *([] if self.weighted is None else [f"weighted={self.weighted!r}"])])
+
+
+class Custom(Magnitude):
+    """A user's own h: a callable on ‖x‖, or on ‖w‖ and ‖x‖ in the text's order. A module keeps its parameters.
+
+    It sees no ‖x‖ below ``MIN_NORM``, where a root or a logarithm has no slope.
+    """
+
+    def __init__(self, function: Callable[..., Tensor]):
+        super().__init__()
+        self.function, self.couples = function, _arguments(function) == 2
+
+    @property
+    def uses_weight_norm(self) -> bool:
+        """Whether the callable takes ‖w‖."""
+        return self.couples
+
+    def radial(self, x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
+        """The callable on ‖x‖."""
+        return self.function(x_norm.clamp_min(MIN_NORM))
+
+    def forward(self, w_norm: Float[Tensor, "..."], x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
+        """The callable on the norms it takes."""
+        return self.function(w_norm, x_norm.clamp_min(MIN_NORM)) if self.couples else self.radial(x_norm, dim)
+
+    def ratio(self, w_norm: Float[Tensor, "..."], x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
+        """h/‖x‖."""
+        return self.forward(w_norm, x_norm, dim) * inverse(x_norm)
+
+
+def as_magnitude(magnitude: MagnitudeLike) -> Magnitude:
+    """A :class:`Magnitude` from one of the objects of ``hypersphere.magnitudes`` or from a user's callable.
+
+    >>> as_magnitude(torch.sqrt)(torch.tensor(5.0), torch.tensor([4.0, 9.0]))
+    tensor([2., 3.])
+    >>> as_magnitude(lambda w_norm, x_norm: w_norm * x_norm.sqrt())(torch.tensor(5.0), torch.tensor([4.0, 9.0]))
+    tensor([10., 15.])
+    """
+    if isinstance(magnitude, Magnitude):
+        return magnitude
+    if isinstance(magnitude, type) or not callable(magnitude):
+        raise ValueError(f"magnitude must be an object of hypersphere.magnitudes or a callable on norms, got {magnitude!r}")
+    return Custom(magnitude)
+
+
+def inverse(x_norm: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    r"""1/‖x‖, falling to 0 below ``MIN_NORM``: a zero patch has no direction, and its neighbours no steep one.
+
+    >>> inverse(torch.tensor([2.0, 1e-6, 0.0]))
+    tensor([5.0000e-01, 1.0000e+06, 0.0000e+00])
+    """
+    return x_norm / x_norm.clamp_min(MIN_NORM).square()
+
+
+def positive(name: str, value: float) -> float:
+    """``value`` where it is a finite number > 0, else an error that names it."""
+    if not (math.isfinite(value) and value > 0):
+        raise ValueError(f"{name} must be a number > 0, got {value!r}")
+    return float(value)
+
+
+def not_negative(name: str, value: float) -> float:
+    """``value`` where it is a finite number ≥ 0, else an error that names it."""
+    if not (math.isfinite(value) and value >= 0):
+        raise ValueError(f"{name} must be a number ≥ 0, got {value!r}")
+    return float(value)
+
+
+def _arguments(function: Callable[..., Tensor]) -> int:
+    """How many norms a callable takes; built-in functions of torch hide their signature and take ‖x‖."""
+    target = function.forward if isinstance(function, nn.Module) else function
+    try:
+        parameters = inspect.signature(target).parameters.values()
+    except ValueError:
+        return 1
+    required = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty]
+    if len(required) not in (1, 2):
+        raise ValueError(f"magnitude must take ‖x‖, or ‖w‖ and ‖x‖, got a callable of {len(required)} arguments: {function!r}")
+    return len(required)

@@ -1,0 +1,91 @@
+r"""The operator radius ρ, fixed or learned (4.3.6, C.1–C.3)."""
+
+import copy
+import math
+from typing import TypeVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ..weights import per_neuron
+from .base import MIN_NORM, Magnitude, Weighting, positive
+
+Own = TypeVar("Own", bound="WithRadius")
+
+
+class Radius(nn.Module):
+    r"""ρ as a number, or ρ·E‖x‖ with a ρ per neuron that is learned (C.1).
+
+    The mean patch norm E‖x‖ is treated as BatchNorm treats its statistics: the batch's own in training, a running mean
+    (``momentum`` 0.1) in evaluation; no gradient goes through it. Before any batch the running mean is 1. ρ is kept as
+    log ρ and used within [10⁻³, 10³], so it stays positive. Every neuron keeps its own mean, as the text has it; those
+    that see the same patches agree. Each process of a DistributedDataParallel group uses the mean of its own batch; the
+    buffers are broadcast from the first one, as BatchNorm's are.
+    """
+
+    log_rho: nn.Parameter | None
+    running_norm: Tensor | None
+    num_batches_tracked: Tensor | None
+
+    def __init__(self, radius: float = 1.0, learnable: bool = False, momentum: float = 0.1):
+        super().__init__()
+        self.start, self.learnable, self.momentum = positive("radius", radius), learnable, momentum
+        self.register_parameter("log_rho", None)
+        self.register_buffer("running_norm", None)
+        self.register_buffer("num_batches_tracked", None)
+
+    def bind(self, neurons: int) -> None:
+        """Give each of so many neurons its own ρ and mean."""
+        self.log_rho = nn.Parameter(torch.full((neurons,), math.log(self.start)))
+        self.running_norm = torch.ones(neurons)
+        self.num_batches_tracked = torch.tensor(0)
+
+    def rho(self, like: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
+        """ρ without the mean norm, shaped for the neurons' axis ``dim``."""
+        if not self.learnable:
+            return like.new_full((), self.start)
+        if self.log_rho is None:
+            raise ValueError("learnable_radius=True has a radius per neuron: give the magnitude to a layer, or call for_neurons(n) first")
+        return per_neuron(self.log_rho.to(like.dtype).clamp(math.log(1e-3), math.log(1e3)).exp(), -dim)
+
+    def forward(self, x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
+        """ρ, or ρ·E‖x‖ of these patch norms, shaped for the neurons' axis ``dim``."""
+        rho = self.rho(x_norm, dim)
+        if self.log_rho is None:
+            return rho
+        return rho * per_neuron(self._mean(x_norm.detach(), dim).to(rho.dtype), -dim).clamp_min(MIN_NORM)
+
+    def _mean(self, x_norm: Tensor, dim: int) -> Tensor:
+        assert self.running_norm is not None
+        assert self.num_batches_tracked is not None
+        if not self.training or x_norm.numel() == 0:
+            return self.running_norm
+        others = [axis for axis in range(x_norm.ndim) if axis != x_norm.ndim + dim]
+        mean = x_norm.mean(others).expand(self.running_norm.shape)
+        with torch.no_grad():
+            self.running_norm.lerp_(mean.to(self.running_norm.dtype), self.momentum)
+            self.num_batches_tracked.add_(1)
+        return mean
+
+    def extra_repr(self) -> str:
+        """Where ρ starts and whether it is learned."""
+        return f"{self.start:g}, learnable={self.learnable}"
+
+
+class WithRadius(Magnitude):
+    """A magnitude with an operator radius ρ: Ball, Tanh and Seg."""
+
+    alpha: float
+
+    def __init__(self, radius: float, learnable_radius: bool, weighted: Weighting):
+        super().__init__(weighted)
+        self.radius = Radius(radius, learnable_radius)
+
+    def for_neurons(self: Own, neurons: int) -> Own:
+        """A copy with its own radii when they are learned, else the same object."""
+        if not self.radius.learnable:
+            return self
+        own = copy.deepcopy(self)
+        own.radius.bind(neurons)
+        return own

@@ -1,0 +1,27 @@
+"""SphereConv's magnitude."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from .base import Magnitude, Weighting, inverse, positive
+
+
+class Sphere(Magnitude):
+    r"""h = α (eq. 4.4): the input is projected to the sphere, the output depends on the angle alone and lies in [−α, α].
+
+    >>> Sphere(alpha=2.0).radial(torch.tensor([0.1, 1.0, 50.0]))
+    tensor([2., 2., 2.])
+    """
+
+    def __init__(self, alpha: float = 1.0, *, weighted: Weighting = None):  # α = 1 in C.2
+        super().__init__(weighted)
+        self.alpha = positive("alpha", alpha)
+
+    def radial(self, x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
+        """α."""
+        return torch.full_like(x_norm, self.alpha)
+
+    def gain(self, x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
+        """α/‖x‖."""
+        return self.alpha * inverse(x_norm)

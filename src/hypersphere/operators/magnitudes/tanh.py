@@ -1,0 +1,60 @@
+"""TanhConv's magnitude."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ..weights import per_neuron, unit
+from .base import MIN_NORM, Weighting, positive
+from .radius import WithRadius
+
+
+class Tanh(WithRadius):
+    r"""h = α·tanh(‖x‖/ρ) (eq. 4.6, C.1): a ball with a soft boundary; bounded by α and smooth.
+
+    ``weighted="tanh_product"`` is α·tanh(‖x‖‖w‖/ρ) (eq. 4.15), ``"product_of_tanh"`` is α·tanh(‖w‖/ρ)·tanh(‖x‖/ρ)
+    (eq. 4.16). With a learnable radius the mean patch norm multiplies the ρ under ‖x‖ or ‖x‖‖w‖, and not the one under ‖w‖ alone.
+
+    >>> Tanh(radius=2.0).radial(torch.tensor([0.0, 2.0, 50.0]))
+    tensor([0.0000, 0.7616, 1.0000])
+    """
+
+    weightings = (None, "linear", "tanh_product", "product_of_tanh")
+
+    def __init__(self, alpha: float = 1.0, radius: float = 1.0, *, learnable_radius: bool = False, weighted: Weighting = None):
+        super().__init__(radius, learnable_radius, weighted)
+        self.alpha = positive("alpha", alpha)
+
+    def radial(self, x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
+        """α·tanh(‖x‖/ρ)."""
+        return self.alpha * torch.tanh(x_norm / self.radius(x_norm, dim))
+
+    def gain(self, x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
+        """α·tanh(‖x‖/ρ)/‖x‖, which is α/ρ at 0."""
+        return self._over(x_norm, self.radius(x_norm, dim))
+
+    def forward(self, w_norm: Float[Tensor, "..."], x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
+        """h(‖w‖, ‖x‖) by the chosen weighting."""
+        if self.weighted == "tanh_product":
+            return self.alpha * torch.tanh(x_norm * w_norm / self.radius(x_norm, dim))
+        if self.weighted == "product_of_tanh":
+            return self.radial(x_norm, dim) * torch.tanh(w_norm / self.radius.rho(x_norm, dim))
+        return super().forward(w_norm, x_norm, dim)
+
+    def kernel(self, weight: Float[Tensor, "neurons *rest"]) -> Float[Tensor, "neurons *rest"]:
+        """tanh(‖w‖/ρ)·ŵ for the product of two tanh, w for the tanh of the product."""
+        if self.weighted != "product_of_tanh":
+            return super().kernel(weight)
+        what, w_norm = unit(weight)
+        dim = -weight.ndim
+        return (what * torch.tanh(per_neuron(w_norm, weight.ndim) / self.radius.rho(w_norm, dim))).to(weight.dtype)
+
+    def ratio(self, w_norm: Float[Tensor, "..."], x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
+        """For the tanh of the product: α·tanh(z/ρ)/z with z = ‖x‖‖w‖, since the kernel is w itself."""
+        if self.weighted != "tanh_product":
+            return super().ratio(w_norm, x_norm, dim)
+        return self._over(x_norm * w_norm, self.radius(x_norm, dim))
+
+    def _over(self, z: Tensor, radius: Tensor) -> Tensor:
+        z = z.clamp_min(MIN_NORM)
+        return self.alpha * torch.tanh(z / radius) / z

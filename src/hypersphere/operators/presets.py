@@ -1,0 +1,71 @@
+"""The operators by the names the text gives them (4.3.2, C.2), for use as layer factories."""
+
+from ..angular import AngularLike
+from . import magnitudes
+from .conv import Conv2d
+from .core import Operator
+from .linear import Linear
+from .magnitudes import Magnitude, MagnitudeLike
+
+
+class _Preset(Operator):
+    def decouple(self, magnitude: MagnitudeLike | None = None, angular: AngularLike | None = None) -> None:
+        """Take the class's own kind of magnitude only."""
+        kind: type[Magnitude] = self.default_magnitude
+        if magnitude is not None and not isinstance(magnitude, kind):
+            raise ValueError(f"magnitude of {type(self).__name__} must be a magnitudes.{kind.__name__}, got {magnitude!r}")
+        super().decouple(magnitude, angular)
+
+
+class SphereConv2d(_Preset, Conv2d):
+    r"""SphereConv (eq. 3.1, 4.4): h = α = 1, the angle alone.
+
+    >>> layer = SphereConv2d(3, 8, 3)
+    >>> x = torch.randn(1, 3, 5, 5)
+    >>> torch.allclose(layer(x), layer(7 * x), atol=1e-6)
+    True
+    """
+
+    default_magnitude = magnitudes.Sphere
+
+
+class BallConv2d(_Preset, Conv2d):
+    """BallConv (eq. 4.5), α = ρ = 1. The text learns ρ: pass ``magnitude=magnitudes.Ball(learnable_radius=True)`` for that."""
+
+    default_magnitude = magnitudes.Ball
+
+
+class TanhConv2d(_Preset, Conv2d):
+    """TanhConv (eq. 4.6), α = ρ = 1. The text learns ρ: pass ``magnitude=magnitudes.Tanh(learnable_radius=True)`` for that."""
+
+    default_magnitude = magnitudes.Tanh
+
+
+class LinearConv2d(_Preset, Conv2d):
+    """LinearConv (eq. 4.7), α = 1: the inner product with normalized filters."""
+
+    default_magnitude = magnitudes.Linear
+
+
+class SegConv2d(_Preset, Conv2d):
+    """SegConv (eq. 4.8), α = 1, β = 0.5, ρ = 1. The text learns ρ: pass ``magnitude=magnitudes.Seg(learnable_radius=True)`` for that."""
+
+    default_magnitude = magnitudes.Seg
+
+
+class LogConv2d(_Preset, Conv2d):
+    """LogConv (eq. 4.9), α = 1."""
+
+    default_magnitude = magnitudes.Log
+
+
+class MixConv2d(_Preset, Conv2d):
+    """MixConv (eq. 4.10), α = β = 1."""
+
+    default_magnitude = magnitudes.Mix
+
+
+class SphereLinear(_Preset, Linear):
+    """The fully connected SphereConv (3.2.4), h = 1."""
+
+    default_magnitude = magnitudes.Sphere

@@ -1,0 +1,66 @@
+import pytest
+import torch
+from torch import nn
+
+from hypersphere import angular
+from hypersphere.operators import Conv2d, SphereNorm, magnitudes
+
+LAYERS = [
+    (lambda: nn.Linear(6, 4), (5, 6), nn.BatchNorm1d),
+    (lambda: nn.Conv1d(3, 4, 3), (5, 3, 7), nn.BatchNorm1d),
+    (lambda: nn.Conv2d(3, 4, 3), (5, 3, 7, 7), nn.BatchNorm2d),
+    (lambda: nn.Conv3d(3, 4, 2), (5, 3, 4, 4, 4), nn.BatchNorm3d),
+]
+
+
+@pytest.mark.parametrize(("make", "shape", "_"), LAYERS)
+def test_starts_as_the_operator_and_then_rescales(make, shape, _):
+    plain = make()
+    weight, bias = plain.weight, plain.bias.detach().clone()
+    layer, x = SphereNorm(plain), torch.randn(shape)
+    before = layer(x)
+    per = lambda v: v.reshape(-1, *[1] * (len(shape) - 2))
+    assert layer.layer.weight is weight
+    assert (before - per(bias)).abs().max() <= 1 + 1e-5
+    layer.beta.data, layer.gamma.data = torch.tensor([1.0, 2.0, 3.0, 4.0]), torch.ones(4)
+    assert torch.allclose(layer(x), per(layer.beta) * (before - per(bias)) + 1, atol=1e-5)
+
+
+@pytest.mark.parametrize(("make", "shape", "kind"), LAYERS)
+@pytest.mark.parametrize("rescale", [True, False])
+def test_beside_batchnorm(make, shape, kind, rescale):
+    layer, x = SphereNorm(make(), batchnorm=True, rescale=rescale), torch.randn(shape)
+    out = layer(x)
+    assert isinstance(layer.batchnorm, kind)
+    axes = [axis for axis in range(out.ndim) if axis != 1]
+    shift = layer.batchnorm.bias if rescale else torch.zeros(4)
+    assert torch.allclose(out.mean(axes), shift, atol=1e-5)
+    assert len(list(layer.parameters())) == (3 if rescale else 1)
+
+
+def test_without_rescaling_it_is_the_sphere_operator_with_its_bias():
+    plain = nn.Conv2d(3, 4, 3)
+    layer, x = SphereNorm(plain, rescale=False, angular=angular.Linear()), torch.randn(2, 3, 5, 5)
+    expected = Conv2d(3, 4, 3, angular=angular.Linear())
+    expected.load_state_dict(layer.layer.state_dict())
+    assert torch.equal(layer(x), expected(x))
+
+
+def test_does_not_depend_on_the_batch():
+    layer, x = SphereNorm(nn.Conv2d(3, 4, 3, bias=False)), torch.randn(4, 3, 5, 5)
+    assert torch.allclose(layer(x)[:1], layer(x[:1]), atol=1e-6)
+
+
+def test_keeps_an_operator_and_round_trips():
+    make = lambda: SphereNorm(Conv2d(3, 4, 3, magnitude=magnitudes.Log()))
+    layer, other, x = make(), make(), torch.randn(2, 3, 5, 5)
+    assert isinstance(layer.layer.magnitude, magnitudes.Log)
+    other.load_state_dict(layer.state_dict())
+    assert torch.equal(other(x), layer(x))
+
+
+def test_refuses():
+    with pytest.raises(ValueError, match="no layer of BatchNorm2d was converted"):
+        SphereNorm(nn.BatchNorm2d(3))
+    with pytest.raises(ValueError, match="angular belongs to a plain layer"):
+        SphereNorm(Conv2d(3, 4, 3), angular=angular.Linear())

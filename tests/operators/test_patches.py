@@ -1,0 +1,54 @@
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from hypersphere.operators.magnitudes.base import MIN_NORM
+from hypersphere.operators.patches import patch_squares, root, squares
+
+
+@pytest.mark.parametrize("groups", [1, 2, 6])
+@pytest.mark.parametrize("dim", [-1, -2, -3])
+def test_squares_by_groups(groups, dim):
+    x = torch.randn(6, 6, 6, dtype=torch.float64)
+    sums, same = squares(x, dim, groups)
+    assert torch.equal(same, x)
+    parts = torch.stack([part.square().sum(dim) for part in x.chunk(groups, dim)], dim)
+    assert torch.allclose(sums, parts)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_squares_gradcheck(groups):
+    x = torch.randn(2, 4, 3, dtype=torch.float64, requires_grad=True)
+    call = lambda x: squares(x, -2, groups)
+    assert torch.autograd.gradcheck(call, x)
+    assert torch.autograd.gradgradcheck(call, x)
+
+
+def test_squares_of_half_precision_do_not_overflow():
+    x = torch.full((1, 4096), 100.0, dtype=torch.float16, requires_grad=True)
+    sums, _ = squares(x, -1)
+    sums.sum().backward()
+    assert sums.item() == 4096 * 100.0**2
+    assert x.grad.dtype == torch.float16
+    assert (x.grad == 200).all()
+
+
+@pytest.mark.parametrize("mode", ["zeros", "reflect", "replicate", "circular"])
+@pytest.mark.parametrize("dilation", [1, 2])
+def test_agrees_with_unfold(mode, dilation):
+    layer = nn.Conv2d(3, 4, (3, 2), stride=2, padding=(2, 1), dilation=dilation, padding_mode=mode)
+    x = torch.randn(2, 3, 9, 8, dtype=torch.float64)
+    padded = F.pad(x, (1, 1, 2, 2), mode="constant" if mode == "zeros" else mode)
+    expected = F.unfold(padded, (3, 2), dilation=dilation, stride=2).square().sum(1)
+    assert torch.allclose(patch_squares(squares(x, -3)[0], layer).flatten(1), expected)
+
+
+def test_root_is_the_norm_with_a_bounded_slope():
+    square = torch.tensor([4.0, MIN_NORM**2, 1e-30, 0.0], dtype=torch.float64, requires_grad=True)
+    value = root(square)
+    value.sum().backward()
+    assert value[:2].tolist() == pytest.approx([2.0, MIN_NORM])
+    assert value[3] == 0
+    assert torch.isfinite(square.grad).all()
+    assert (square.grad <= 1 / MIN_NORM).all()
