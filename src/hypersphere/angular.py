@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from .geometry import arcsin
 from .geometry.norms import _accumulable
 
-AngularLike: TypeAlias = "Angular | nn.Module | Callable[[Tensor], Tensor]"
+AngularLike: TypeAlias = nn.Module | Callable[[Tensor], Tensor]
 
 
 class Angular(nn.Module):
@@ -122,7 +122,7 @@ class Sigmoid(Angular):
 
 
 class Custom(Angular):
-    """A user's own g, a callable on cosines; a module keeps its parameters."""
+    """A user's own g, a callable on cosines in [−1, 1] (rounding is cut off, so arccos is safe); a module keeps its parameters."""
 
     def __init__(self, function: Callable[[Tensor], Tensor]):
         super().__init__()
@@ -130,7 +130,7 @@ class Custom(Angular):
 
     def forward(self, cos: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
         """The callable on the cosines."""
-        return self.function(cos)
+        return self.function(cos.clamp(-1, 1))
 
 
 def as_angular(angular: AngularLike) -> Angular:
