@@ -1,0 +1,106 @@
+"""One chunk of a large head whose other classes are plain cosines: closed forms, in place."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ..geometry import norm
+from .scores import MIN_NORM
+
+
+class CosineParts:
+    r"""z = a·w/‖w‖ + b (or a·w + b), the largest over sub-centres, and its gradient, for features a = scale·x̂.
+
+    .. math:: ∂z/∂a = w/‖w‖,\quad ∂z/∂w = a/‖w‖ − (z − b)·w/‖w‖²
+
+    so with D = ∂L/∂z the chunk's gradients are two matrix products of D/‖w‖ and one scaled copy of w.
+    """
+
+    def __init__(self, sub_centers: int, normalized: bool, matmul_dtype: torch.dtype | None):
+        self.sub_centers, self.normalized, self.matmul_dtype = sub_centers, normalized, matmul_dtype
+        self.inverse: Tensor | None = None
+        self.nearest: Tensor | None = None
+
+    def open(self, weight: Tensor) -> None:
+        """Room for the inverse norms, which the chunks of the forward pass fill in."""
+        dtype = torch.promote_types(weight.dtype, torch.float32)
+        self.inverse = weight.new_empty(len(weight) // self.sub_centers, self.sub_centers, dtype=dtype) if self.normalized else None
+
+    def logits(self, part: slice, weight: Tensor, bias: Tensor | None, a: Tensor) -> Tensor:
+        """z of the classes in ``part``, a new tensor."""
+        if self.inverse is not None:
+            lengths = _lengths(self._rows(weight, part))
+            self.inverse[part] = torch.where(lengths > 0, 1 / lengths, 0)
+        return self.logits_again(part, weight, bias, a)
+
+    def logits_again(self, part: slice, weight: Tensor, bias: Tensor | None, a: Tensor) -> Tensor:
+        """The same with the norms already known; notes which sub-centre was the nearest."""
+        z = self._product(a, part, weight, 0)
+        self.nearest = torch.zeros(z.shape, dtype=torch.uint8, device=z.device) if self.sub_centers > 1 else None
+        for k in range(1, self.sub_centers):
+            other = self._product(a, part, weight, k)
+            assert self.nearest is not None
+            self.nearest.masked_fill_(other > z, k)
+            torch.maximum(z, other, out=z)
+        return z if bias is None else z.add_(bias[part])
+
+    def open_backward(self, weight: Tensor, bias: Tensor | None, needs: Sequence[bool], a: Tensor) -> None:
+        """Room for the gradients that are wanted."""
+        self.d_weight = torch.empty_like(weight) if needs[0] else None
+        self.d_bias = torch.empty_like(bias) if bias is not None and needs[1] else None
+        self.d_a = torch.zeros_like(a) if needs[2] else None
+
+    def pull(self, part: slice, z: Tensor, d: Tensor, weight: Tensor, bias: Tensor | None, a: Tensor) -> None:
+        """Add what this part's ∂L/∂z means for a, w and b; ``z`` and ``d`` are used up."""
+        if self.d_bias is not None:
+            torch.sum(d, 0, out=self.d_bias[part])
+        if bias is not None:
+            z.sub_(bias[part])
+        for k in range(self.sub_centers):
+            rows = self._rows(weight, part)[:, k].to(a.dtype)
+            mine = d if self.nearest is None else d * (self.nearest == k)
+            along = None if self.inverse is None else (mine * z).sum(0)
+            if self.inverse is not None:
+                mine = mine.mul_(self.inverse[part, k])
+            if self.d_a is not None:
+                self.d_a += self._matmul(mine, rows)
+            if self.d_weight is not None:
+                out = self._rows(self.d_weight, part)[:, k]
+                self._pull_rows(out, mine, along, rows, a, part, k)
+
+    def close(self) -> tuple[Tensor | None, ...]:
+        """The gradients of weight, bias and a; the buffers are given up."""
+        gradients = (self.d_weight, self.d_bias, self.d_a)
+        self.d_weight = self.d_bias = self.d_a = self.nearest = None
+        return gradients
+
+    def _pull_rows(self, out: Tensor, d: Tensor, along: Tensor | None, rows: Tensor, a: Tensor, part: slice, k: int) -> None:
+        if along is None or self.inverse is None:
+            out.copy_(self._matmul(d.T, a))
+            return
+        inverse = self.inverse[part, k]
+        bound = (1 / (MIN_NORM * inverse)).clamp_max(1)
+        d = d.mul_(bound)
+        along = along.mul_(inverse * inverse * bound).neg_().unsqueeze(-1)
+        if out.dtype == a.dtype and self.matmul_dtype is None:
+            torch.mm(d.T, a, out=out).addcmul_(rows, along)
+        else:
+            out.copy_(self._matmul(d.T, a).addcmul_(rows, along))
+
+    def _product(self, a: Tensor, part: slice, weight: Tensor, k: int) -> Tensor:
+        z = self._matmul(a, self._rows(weight, part)[:, k].to(a.dtype).T)
+        return z if self.inverse is None else z.mul_(self.inverse[part, k])
+
+    def _matmul(self, a: Tensor, b: Tensor) -> Tensor:
+        return a @ b if self.matmul_dtype is None else (a.to(self.matmul_dtype) @ b.to(self.matmul_dtype)).to(a.dtype)
+
+    def _rows(self, weight: Tensor, part: slice) -> Tensor:
+        return weight.unflatten(0, (-1, self.sub_centers))[part]
+
+
+def _lengths(rows: Tensor) -> Tensor:
+    """‖w‖ without overflow: the squares of anything in float32 fit float64, which is quicker than to rescale each row."""
+    if rows.dtype == torch.float64:
+        return norm(rows)
+    return torch.linalg.vector_norm(rows, dim=-1, dtype=torch.float64).float()

@@ -1,0 +1,88 @@
+"""From features and class weights to scores, for any part of the classes: the one definition the dense and the large head share."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.func import functional_call
+
+from ..angular import Angular, Cosine
+from ..geometry import norm, normalize
+from .margins import Margin
+
+MIN_NORM = 1e-4
+"""The gradient of x/‖x‖ grows as 1/‖x‖. Features and class weights shorter than this get the gradient of one of this length;
+their values, and everything about longer ones, are exact. Forms scaled by ‖x‖ need no bound on x, those by ‖w‖‖x‖ none at all."""
+
+
+@dataclass(frozen=True)
+class Features:
+    """A batch as the head sees it: directions x̂, norms ‖x‖, the scale of each sample, and scale·x̂ (x itself where the scale is ‖x‖)."""
+
+    directions: Float[Tensor, "n d"]
+    norms: Float[Tensor, "n"]
+    scale: Float[Tensor, "n"]
+    scaled: Float[Tensor, "n d"]
+
+    @staticmethod
+    def of(x: Float[Tensor, "n d"], scale: Float[Tensor, "..."] | float | str) -> "Features":
+        """Directions and scales of ``x``; ``scale`` is a number, a 0-d or (n,) tensor, ``"feature_norm"`` or ``"norms"``."""
+        norms = norm(x)
+        if isinstance(scale, str):
+            return Features(normalize(x), norms, norms, x)
+        directions = normalize(x, min_norm=MIN_NORM)
+        per_sample = torch.as_tensor(scale, dtype=x.dtype, device=x.device).expand(len(x))
+        return Features(directions, norms, per_sample, per_sample.unsqueeze(-1) * directions)
+
+
+@dataclass(frozen=True)
+class Scores:
+    r"""z = scale·φ(g(θ)) + b for a part of the classes, from features (n, d) and weights (c·K, d) → (n, c).
+
+    Row c·K + k of the weight is the k-th sub-centre of class c; the class's cosine is the largest of its K.
+    ``weight_norm`` puts ‖w‖ into the scale.
+    """
+
+    margin: Margin
+    angular: Angular
+    num_classes: int
+    sub_centers: int = 1
+    weight_norm: bool = False
+    matmul_dtype: torch.dtype | None = None
+
+    @property
+    def plain(self) -> bool:
+        """Whether the other classes' scores are nothing but scaled cosines."""
+        return isinstance(self.angular, Cosine) and type(self.margin).others is Margin.others
+
+    def __call__(
+        self,
+        part: slice,
+        weight: Float[Tensor, "ck d"],
+        bias: Float[Tensor, "c"] | None,
+        x: Features,
+        target: Float[Tensor, "n"] | None,
+    ) -> Float[Tensor, "n c"]:
+        """The scores of the classes in ``part``, whose weights and biases these are."""
+        direction = normalize(weight, min_norm=0.0 if self.weight_norm else MIN_NORM)
+        if self.plain:
+            z = self._nearest(x.scaled, weight if self.weight_norm else direction)
+        else:
+            cos = self._nearest(x.directions, direction).clamp(-1, 1)
+            column = None if target is None else target.unsqueeze(-1)
+            z = x.scale.unsqueeze(-1) * self.margin.others(cos, column, x.norms.unsqueeze(-1), self.angular_of(part))
+            z = z * norm(weight) if self.weight_norm else z
+        return z if bias is None else z + bias
+
+    def angular_of(self, classes: slice | Int[Tensor, "n"]) -> Callable[[Tensor], Tensor]:
+        """g with the parameters of these classes, where it has one per class."""
+        own = {name: p[classes] for name, p in self.angular.named_parameters(recurse=False) if p.shape == (self.num_classes,)}
+        return partial(functional_call, self.angular, own) if own else self.angular
+
+    def _nearest(self, x: Tensor, w: Tensor) -> Tensor:
+        dtype = self.matmul_dtype or x.dtype
+        products = (x.to(dtype) @ w.to(dtype).T).to(x.dtype)
+        return products if self.sub_centers == 1 else products.unflatten(-1, (-1, self.sub_centers)).max(-1).values
