@@ -14,11 +14,14 @@ class CosineParts:
 
     .. math:: ∂z/∂a = w/‖w‖,\quad ∂z/∂w = a/‖w‖ − (z − b)·w/‖w‖²
 
-    so with D = ∂L/∂z the chunk's gradients are two matrix products of D/‖w‖ and one scaled copy of w.
+    so with D = ∂L/∂z the chunk's gradients are two matrix products of D/‖w‖ and one scaled copy of w. ``keep`` holds on to the
+    logits between the passes instead of computing them again.
     """
 
-    def __init__(self, sub_centers: int, normalized: bool, matmul_dtype: torch.dtype | None):
+    def __init__(self, sub_centers: int, normalized: bool, matmul_dtype: torch.dtype | None, keep: bool, bounded: bool = True):
         self.sub_centers, self.normalized, self.matmul_dtype = sub_centers, normalized, matmul_dtype
+        self.min_norm = MIN_NORM if bounded else 0.0
+        self.kept: dict[int, tuple[Tensor, Tensor | None]] | None = {} if keep else None
         self.inverse: Tensor | None = None
         self.nearest: Tensor | None = None
 
@@ -32,18 +35,19 @@ class CosineParts:
         if self.inverse is not None:
             lengths = _lengths(self._rows(weight, part))
             self.inverse[part] = torch.where(lengths > 0, 1 / lengths, 0)
-        return self.logits_again(part, weight, bias, a)
+        return self._logits(part, weight, bias, a)
+
+    def keep(self, part: slice, z: Tensor) -> None:
+        """Hold on to the logits just made, if they are few."""
+        if self.kept is not None:
+            self.kept[part.start] = z, self.nearest
 
     def logits_again(self, part: slice, weight: Tensor, bias: Tensor | None, a: Tensor) -> Tensor:
-        """The same with the norms already known; notes which sub-centre was the nearest."""
-        z = self._product(a, part, weight, 0)
-        self.nearest = torch.zeros(z.shape, dtype=torch.uint8, device=z.device) if self.sub_centers > 1 else None
-        for k in range(1, self.sub_centers):
-            other = self._product(a, part, weight, k)
-            assert self.nearest is not None
-            self.nearest.masked_fill_(other > z, k)
-            torch.maximum(z, other, out=z)
-        return z if bias is None else z.add_(bias[part])
+        """The same with the norms already known, or what was kept."""
+        if self.kept is None:
+            return self._logits(part, weight, bias, a)
+        z, self.nearest = self.kept[part.start]
+        return z
 
     def open_backward(self, weight: Tensor, bias: Tensor | None, needs: Sequence[bool], a: Tensor) -> None:
         """Room for the gradients that are wanted."""
@@ -52,15 +56,13 @@ class CosineParts:
         self.d_a = torch.zeros_like(a) if needs[2] else None
 
     def pull(self, part: slice, z: Tensor, d: Tensor, weight: Tensor, bias: Tensor | None, a: Tensor) -> None:
-        """Add what this part's ∂L/∂z means for a, w and b; ``z`` and ``d`` are used up."""
+        """Add what this part's ∂L/∂z means for a, w and b; ``d`` is used up."""
         if self.d_bias is not None:
             torch.sum(d, 0, out=self.d_bias[part])
-        if bias is not None:
-            z.sub_(bias[part])
         for k in range(self.sub_centers):
             rows = self._rows(weight, part)[:, k].to(a.dtype)
             mine = d if self.nearest is None else d * (self.nearest == k)
-            along = None if self.inverse is None else (mine * z).sum(0)
+            along = None if self.inverse is None else (mine * (z if bias is None else z - bias[part])).sum(0)
             if self.inverse is not None:
                 mine = mine.mul_(self.inverse[part, k])
             if self.d_a is not None:
@@ -75,12 +77,24 @@ class CosineParts:
         self.d_weight = self.d_bias = self.d_a = self.nearest = None
         return gradients
 
+    def _logits(self, part: slice, weight: Tensor, bias: Tensor | None, a: Tensor) -> Tensor:
+        """z, and in ``nearest`` which sub-centre it came from."""
+        z = self._product(a, part, weight, 0)
+        self.nearest = torch.zeros(z.shape, dtype=torch.uint8, device=z.device) if self.sub_centers > 1 else None
+        for k in range(1, self.sub_centers):
+            other = self._product(a, part, weight, k)
+            assert self.nearest is not None
+            self.nearest.masked_fill_(other > z, k)
+            torch.maximum(z, other, out=z)
+        return z if bias is None else z.add_(bias[part])
+
     def _pull_rows(self, out: Tensor, d: Tensor, along: Tensor | None, rows: Tensor, a: Tensor, part: slice, k: int) -> None:
         if along is None or self.inverse is None:
             out.copy_(self._matmul(d.T, a))
             return
         inverse = self.inverse[part, k]
-        bound = (1 / (MIN_NORM * inverse)).clamp_max(1)
+        # As normalize(w, min_norm=…): the gradient of a shorter row is that of one of this length.
+        bound = (1 / (self.min_norm * inverse)).clamp_max(1)
         d = d.mul_(bound)
         along = along.mul_(inverse * inverse * bound).neg_().unsqueeze(-1)
         if out.dtype == a.dtype and self.matmul_dtype is None:
@@ -100,7 +114,8 @@ class CosineParts:
 
 
 def _lengths(rows: Tensor) -> Tensor:
-    """‖w‖ without overflow: the squares of anything in float32 fit float64, which is quicker than to rescale each row."""
-    if rows.dtype == torch.float64:
-        return norm(rows)
-    return torch.linalg.vector_norm(rows, dim=-1, dtype=torch.float64).float()
+    """‖w‖; rows whose squares leave the range of the dtype are rare, and only they cost the rescaling that :func:`norm` does."""
+    lengths = torch.linalg.vector_norm(rows, dim=-1, dtype=torch.promote_types(rows.dtype, torch.float32))
+    limits = torch.finfo(lengths.dtype)
+    low, high = 1e4 * limits.tiny**0.5, 1e-4 * limits.max**0.5
+    return lengths if bool(((lengths > low) & (lengths < high)).all()) else norm(rows.to(lengths.dtype))

@@ -93,7 +93,7 @@ def class_logits(
         work = _work(features, weight)
         scores = Scores(NoMargin(), g, len(weight) // sub_centers, sub_centers, isinstance(scale, str) and scale == "norms")
         bias = None if bias is None else bias.to(work.dtype)
-        return scores(slice(None), weight.to(work.dtype), bias, Features.of(work, scale), None)
+        return scores(weight.to(work.dtype), bias, Features.of(work, scale), None)
 
 
 def _losses(
@@ -118,7 +118,7 @@ def _losses(
         bias = bias.to(features.dtype)
         logit = logit + bias[labels]
     if chunk is None:
-        z = scores(slice(None), weight.to(features.dtype), bias, x, cos)
+        z = scores(weight.to(features.dtype), bias, x, cos)
         column = labels.unsqueeze(-1)
         others, total = z.scatter(1, column, -torch.inf).logsumexp(-1), z.scatter(1, column, 0).sum(-1)
     else:

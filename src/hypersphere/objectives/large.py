@@ -1,7 +1,7 @@
 r"""Heads with very many classes: log Σ_{j≠y} exp z_j over the other classes, a chunk of classes at a time.
 
-Neither the N×C logits nor a normalized copy of the weights is ever built; the backward pass computes each chunk's logits again.
-What is kept is the gradient itself, one inverse norm per row of the weight, and two buffers of N×chunk.
+Above :data:`KEEP` logits neither they nor a normalized copy of the weights is ever built: the backward pass computes each chunk's
+logits again. What is kept is the gradient itself, one inverse norm per row of the weight, and a few buffers of N×chunk.
 The target's own logit, with its margin, is plain autograd on N numbers: :func:`rows_of` gathers the N rows it needs and hands the
 weight on, so that their gradients are added to the rows of the one large gradient instead of filling another.
 """
@@ -20,6 +20,8 @@ from .scores import Features, Scores
 
 DENSE = 2**16
 """``chunk="auto"`` is dense up to this many logits (N·C), and always under torch.compile."""
+KEEP = 2**21
+"""Up to this many logits are kept for the backward pass instead of being computed again: 8 MiB in float32."""
 CPU_CHUNK, DEVICE_CHUNK = 2**18, 2**24
 """Logits in a chunk: on a CPU they stay in the cache, elsewhere they must fill the device."""
 
@@ -55,11 +57,12 @@ def large_log_sum_exp(
 ) -> tuple[Float[Tensor, "n"], Float[Tensor, "n"]]:
     """log Σ_{j≠y} exp z_j and, if asked for, Σ_{j≠y} z_j; exact, in chunks. The cosine has a closed form, hooks go through autograd."""
     parts: Any
+    keep = len(labels) * scores.num_classes <= KEEP
     if scores.plain:
-        parts = CosineParts(scores.sub_centers, not scores.weight_norm, scores.matmul_dtype)
+        parts = CosineParts(scores.sub_centers, not scores.weight_norm, scores.matmul_dtype, keep)
         tensors = [x.scaled]
     else:
-        parts = HookedParts(scores)
+        parts = HookedParts(scores, keep)
         tensors = [x.directions, x.norms, x.scale, target, *parts.parameters]
     lse, total = _LogSumExp.apply(parts, labels, chunk, with_total, weight, bias, *tensors)
     return lse, total
@@ -98,8 +101,9 @@ class _LogSumExp(torch.autograd.Function):
             if with_total:
                 total += _fill(z, labels, part, 0.0).sum(-1)
             new = torch.maximum(peak, _fill(z, labels, part, -torch.inf).amax(-1))
-            mass = mass * (peak - new).exp_() + z.sub_(new.unsqueeze(-1)).exp_().sum(-1)
+            mass = mass * (peak - new).exp_() + (z - new.unsqueeze(-1)).exp_().sum(-1)
             peak = new
+            parts.keep(part, _fill(z, labels, part, 0.0))
         lse = peak + mass.log_()
         ctx.save_for_backward(labels, lse, weight, bias, *tensors)
         ctx.parts, ctx.chunk, ctx.with_total = parts, chunk, with_total

@@ -30,10 +30,10 @@ class Features:
     @staticmethod
     def of(x: Float[Tensor, "n d"], scale: Float[Tensor, "..."] | float | str) -> "Features":
         """Directions and scales of ``x``; ``scale`` is a number, a 0-d or (n,) tensor, ``"feature_norm"`` or ``"norms"``."""
-        norms = norm(x)
+        directions = normalize(x, min_norm=0.0 if isinstance(scale, str) else MIN_NORM)
+        norms = (x * directions).sum(-1)
         if isinstance(scale, str):
-            return Features(normalize(x), norms, norms, x)
-        directions = normalize(x, min_norm=MIN_NORM)
+            return Features(directions, norms, norms, x)
         per_sample = torch.as_tensor(scale, dtype=x.dtype, device=x.device).expand(len(x))
         return Features(directions, norms, per_sample, per_sample.unsqueeze(-1) * directions)
 
@@ -59,22 +59,29 @@ class Scores:
         return isinstance(self.angular, Cosine) and type(self.margin).others is Margin.others
 
     def __call__(
+        self, weight: Float[Tensor, "ck d"], bias: Float[Tensor, "c"] | None, x: Features, target: Float[Tensor, "n"] | None
+    ) -> Float[Tensor, "n c"]:
+        """The scores of all classes at once."""
+        direction = normalize(weight, min_norm=0.0 if self.weight_norm else MIN_NORM)
+        if self.plain:
+            z = self._nearest(x.scaled, weight if self.weight_norm else direction)
+            return z if bias is None else z + bias
+        lengths = norm(weight) if self.weight_norm else None
+        return self.of_cosines(slice(None), self._nearest(x.directions, direction), lengths, bias, x, target)
+
+    def of_cosines(
         self,
         part: slice,
-        weight: Float[Tensor, "ck d"],
+        cos: Float[Tensor, "n c"],
+        lengths: Float[Tensor, "c"] | None,
         bias: Float[Tensor, "c"] | None,
         x: Features,
         target: Float[Tensor, "n"] | None,
     ) -> Float[Tensor, "n c"]:
-        """The scores of the classes in ``part``, whose weights and biases these are."""
-        direction = normalize(weight, min_norm=0.0 if self.weight_norm else MIN_NORM)
-        if self.plain:
-            z = self._nearest(x.scaled, weight if self.weight_norm else direction)
-        else:
-            cos = self._nearest(x.directions, direction).clamp(-1, 1)
-            column = None if target is None else target.unsqueeze(-1)
-            z = x.scale.unsqueeze(-1) * self.margin.others(cos, column, x.norms.unsqueeze(-1), self.angular_of(part))
-            z = z * norm(weight) if self.weight_norm else z
+        """The scores of the classes in ``part``, whose cosines, lengths and biases these are, through the hooks."""
+        column = None if target is None else target.unsqueeze(-1)
+        z = x.scale.unsqueeze(-1) * self.margin.others(cos.clamp(-1, 1), column, x.norms.unsqueeze(-1), self.angular_of(part))
+        z = z if lengths is None else z * lengths
         return z if bias is None else z + bias
 
     def angular_of(self, classes: slice | Int[Tensor, "n"]) -> Callable[[Tensor], Tensor]:
