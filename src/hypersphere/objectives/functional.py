@@ -13,7 +13,7 @@ from .checks import Scale, check, checked_labels
 from .large import chunk_size, large_log_sum_exp, rows_of
 from .margins import Margin, NoMargin
 from .margins.base import Score
-from .scores import MIN_NORM, Features, Scores
+from .scores import MIN_NORM, Features, Scores, all_scores, angular_of, features_of
 
 Chunk = int | Literal["auto"] | None
 
@@ -93,7 +93,7 @@ def class_logits(
         work = _work(features, weight)
         scores = Scores(NoMargin(), g, len(weight) // sub_centers, sub_centers, isinstance(scale, str) and scale == "norms")
         bias = None if bias is None else bias.to(work.dtype)
-        return scores(weight.to(work.dtype), bias, Features.of(work, scale), None)
+        return all_scores(scores, weight.to(work.dtype), bias, features_of(work, scale), None)
 
 
 def _losses(
@@ -108,9 +108,9 @@ def _losses(
     smoothing: float,
     chunk: int | None,
 ) -> Tensor:
-    x = Features.of(features, scale)
+    x = features_of(features, scale)
     rows, weight = rows_of(weight, labels, scores.sub_centers, chunk)
-    g = scores.angular_of(labels)
+    g = angular_of(scores, labels)
     plain, cos, length = _target(rows.to(features.dtype), x, scores, g)
     effect = (scores.margin.target(cos, x.norms, g) - g(cos)) / (1 + annealing)
     logit = plain + x.scale * length * (effect.detach() if gradient == "detached" else effect)
@@ -118,7 +118,7 @@ def _losses(
         bias = bias.to(features.dtype)
         logit = logit + bias[labels]
     if chunk is None:
-        z = scores(weight.to(features.dtype), bias, x, cos)
+        z = all_scores(scores, weight.to(features.dtype), bias, x, cos)
         column = labels.unsqueeze(-1)
         others, total = z.scatter(1, column, -torch.inf).logsumexp(-1), z.scatter(1, column, 0).sum(-1)
     else:

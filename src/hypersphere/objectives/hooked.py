@@ -8,7 +8,7 @@ from torch.func import functional_call
 
 from ..geometry import norm
 from .cosines import CosineParts
-from .scores import Features, Scores
+from .scores import Features, Scores, scores_of_cosines
 
 
 class HookedParts:
@@ -107,4 +107,4 @@ class _Hooks(nn.Module):
         self.margin, self.angular, self.scores = scores.margin, scores.angular, scores
 
     def forward(self, part: slice, cos: Tensor, lengths: Tensor | None, bias: Tensor | None, x: Features, target: Tensor) -> Tensor:
-        return self.scores.of_cosines(part, cos, lengths, bias, x, target)
+        return scores_of_cosines(self.scores, part, cos, lengths, bias, x, target)

@@ -16,7 +16,7 @@ from torch.autograd.function import once_differentiable
 
 from .cosines import CosineParts
 from .hooked import HookedParts
-from .scores import Features, Scores
+from .scores import Features, Scores, is_plain
 
 DENSE = 2**16
 """``chunk="auto"`` is dense up to this many logits (N·C), and always under torch.compile."""
@@ -58,7 +58,7 @@ def large_log_sum_exp(
     """log Σ_{j≠y} exp z_j and, if asked for, Σ_{j≠y} z_j; exact, in chunks. The cosine has a closed form, hooks go through autograd."""
     parts: Any
     keep = len(labels) * scores.num_classes <= KEEP
-    if scores.plain:
+    if is_plain(scores):
         parts = CosineParts(scores.sub_centers, not scores.weight_norm, scores.matmul_dtype, keep)
         tensors = [x.scaled]
     else:

@@ -1,8 +1,8 @@
 """From features and class weights to scores, for any part of the classes: the one definition the dense and the large head share."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -18,8 +18,7 @@ MIN_NORM = 1e-4
 their values, and everything about longer ones, are exact. Forms scaled by ‖x‖ need no bound on x, those by ‖w‖‖x‖ none at all."""
 
 
-@dataclass(frozen=True)
-class Features:
+class Features(NamedTuple):
     """A batch as the head sees it: directions x̂, norms ‖x‖, the scale of each sample, and scale·x̂ (x itself where the scale is ‖x‖)."""
 
     directions: Float[Tensor, "n d"]
@@ -27,19 +26,8 @@ class Features:
     scale: Float[Tensor, "n"]
     scaled: Float[Tensor, "n d"]
 
-    @staticmethod
-    def of(x: Float[Tensor, "n d"], scale: Float[Tensor, "..."] | float | str) -> "Features":
-        """Directions and scales of ``x``; ``scale`` is a number, a 0-d or (n,) tensor, ``"feature_norm"`` or ``"norms"``."""
-        directions = normalize(x, min_norm=0.0 if isinstance(scale, str) else MIN_NORM)
-        norms = (x * directions).sum(-1)
-        if isinstance(scale, str):
-            return Features(directions, norms, norms, x)
-        per_sample = torch.as_tensor(scale, dtype=x.dtype, device=x.device).expand(len(x))
-        return Features(directions, norms, per_sample, per_sample.unsqueeze(-1) * directions)
 
-
-@dataclass(frozen=True)
-class Scores:
+class Scores(NamedTuple):
     r"""z = scale·φ(g(θ)) + b for a part of the classes, from features (n, d) and weights (c·K, d) → (n, c).
 
     Row c·K + k of the weight is the k-th sub-centre of class c; the class's cosine is the largest of its K.
@@ -53,43 +41,57 @@ class Scores:
     weight_norm: bool = False
     matmul_dtype: torch.dtype | None = None
 
-    @property
-    def plain(self) -> bool:
-        """Whether the other classes' scores are nothing but scaled cosines."""
-        return isinstance(self.angular, Cosine) and type(self.margin).others is Margin.others
 
-    def __call__(
-        self, weight: Float[Tensor, "ck d"], bias: Float[Tensor, "c"] | None, x: Features, target: Float[Tensor, "n"] | None
-    ) -> Float[Tensor, "n c"]:
-        """The scores of all classes at once."""
-        direction = normalize(weight, min_norm=0.0 if self.weight_norm else MIN_NORM)
-        if self.plain:
-            z = self._nearest(x.scaled, weight if self.weight_norm else direction)
-            return z if bias is None else z + bias
-        lengths = norm(weight) if self.weight_norm else None
-        return self.of_cosines(slice(None), self._nearest(x.directions, direction), lengths, bias, x, target)
+def features_of(x: Float[Tensor, "n d"], scale: Float[Tensor, "..."] | float | str) -> Features:
+    """Directions and scales of ``x``; ``scale`` is a number, a 0-d or (n,) tensor, ``"feature_norm"`` or ``"norms"``."""
+    directions = normalize(x, min_norm=0.0 if isinstance(scale, str) else MIN_NORM)
+    norms = (x * directions).sum(-1)
+    if isinstance(scale, str):
+        return Features(directions, norms, norms, x)
+    per_sample = torch.as_tensor(scale, dtype=x.dtype, device=x.device).expand(len(x))
+    return Features(directions, norms, per_sample, per_sample.unsqueeze(-1) * directions)
 
-    def of_cosines(
-        self,
-        part: slice,
-        cos: Float[Tensor, "n c"],
-        lengths: Float[Tensor, "c"] | None,
-        bias: Float[Tensor, "c"] | None,
-        x: Features,
-        target: Float[Tensor, "n"] | None,
-    ) -> Float[Tensor, "n c"]:
-        """The scores of the classes in ``part``, whose cosines, lengths and biases these are, through the hooks."""
-        column = None if target is None else target.unsqueeze(-1)
-        z = x.scale.unsqueeze(-1) * self.margin.others(cos.clamp(-1, 1), column, x.norms.unsqueeze(-1), self.angular_of(part))
-        z = z if lengths is None else z * lengths
+
+def is_plain(scores: Scores) -> bool:
+    """Whether the other classes' scores are nothing but scaled cosines."""
+    return isinstance(scores.angular, Cosine) and type(scores.margin).others is Margin.others
+
+
+def all_scores(
+    scores: Scores, weight: Float[Tensor, "ck d"], bias: Float[Tensor, "c"] | None, x: Features, target: Float[Tensor, "n"] | None
+) -> Float[Tensor, "n c"]:
+    """The scores of all classes at once."""
+    direction = normalize(weight, min_norm=0.0 if scores.weight_norm else MIN_NORM)
+    if is_plain(scores):
+        z = _nearest(scores, x.scaled, weight if scores.weight_norm else direction)
         return z if bias is None else z + bias
+    lengths = norm(weight) if scores.weight_norm else None
+    return scores_of_cosines(scores, slice(None), _nearest(scores, x.directions, direction), lengths, bias, x, target)
 
-    def angular_of(self, classes: slice | Int[Tensor, "n"]) -> Callable[[Tensor], Tensor]:
-        """g with the parameters of these classes, where it has one per class."""
-        own = {name: p[classes] for name, p in self.angular.named_parameters(recurse=False) if p.shape == (self.num_classes,)}
-        return partial(functional_call, self.angular, own) if own else self.angular
 
-    def _nearest(self, x: Tensor, w: Tensor) -> Tensor:
-        dtype = self.matmul_dtype or x.dtype
-        products = (x.to(dtype) @ w.to(dtype).T).to(x.dtype)
-        return products if self.sub_centers == 1 else products.unflatten(-1, (-1, self.sub_centers)).max(-1).values
+def scores_of_cosines(
+    scores: Scores,
+    part: slice,
+    cos: Float[Tensor, "n c"],
+    lengths: Float[Tensor, "c"] | None,
+    bias: Float[Tensor, "c"] | None,
+    x: Features,
+    target: Float[Tensor, "n"] | None,
+) -> Float[Tensor, "n c"]:
+    """The scores of the classes in ``part``, whose cosines, lengths and biases these are, through the hooks."""
+    column = None if target is None else target.unsqueeze(-1)
+    z = x.scale.unsqueeze(-1) * scores.margin.others(cos.clamp(-1, 1), column, x.norms.unsqueeze(-1), angular_of(scores, part))
+    z = z if lengths is None else z * lengths
+    return z if bias is None else z + bias
+
+
+def angular_of(scores: Scores, classes: slice | Int[Tensor, "n"]) -> Callable[[Tensor], Tensor]:
+    """g with the parameters of these classes, where it has one per class."""
+    own = {name: p[classes] for name, p in scores.angular.named_parameters(recurse=False) if p.shape == (scores.num_classes,)}
+    return partial(functional_call, scores.angular, own) if own else scores.angular
+
+
+def _nearest(scores: Scores, x: Tensor, w: Tensor) -> Tensor:
+    dtype = scores.matmul_dtype or x.dtype
+    products = (x.to(dtype) @ w.to(dtype).T).to(x.dtype)
+    return products if scores.sub_centers == 1 else products.unflatten(-1, (-1, scores.sub_centers)).max(-1).values
