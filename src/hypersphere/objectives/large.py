@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from .cosines import CosineParts
 from .hooked import HookedParts
@@ -78,7 +77,6 @@ class _Rows(torch.autograd.Function):
         return weight.unflatten(0, (-1, sub_centers))[labels], weight.view_as(weight)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, rows: Tensor, rest: Tensor) -> tuple[Tensor, None, None]:
         (labels,) = ctx.saved_tensors
         # In place: the only other holder of this gradient is _LogSumExp, which has just made it.
@@ -110,8 +108,9 @@ class _LogSumExp(torch.autograd.Function):
         return lse, total
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, g_lse: Tensor, g_total: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            raise RuntimeError("a head in chunks has first derivatives only; chunk=None can be differentiated twice (create_graph=True)")
         labels, lse, weight, bias, *tensors = ctx.saved_tensors
         parts = ctx.parts
         parts.open_backward(weight, bias, ctx.needs_input_grad[4:], *tensors)
