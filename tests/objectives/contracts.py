@@ -120,7 +120,7 @@ class HeadContract:
     @pytest.mark.parametrize("chunk", [None, 4])
     def test_gradcheck(self, chunk):
         head = self.head(chunk=chunk, dtype=torch.float64)
-        x, y = self.batch(4)
+        x, y = self.batch(2)
 
         def loss(features, weight):
             return torch.func.functional_call(head, {"weight": weight}, (features, y))

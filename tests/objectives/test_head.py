@@ -13,7 +13,7 @@ PRESETS = [Softmax, LSoftmax, WSoftmax, SSoftmax, SphereFace, GASoftmax, ArcFace
 def test_the_weights_start_near_the_sphere():
     head = MarginSoftmax(64, 1000, bias=True)
     assert head.weight.shape == (1000, 64)
-    assert head.weight.norm(dim=1).mean() == pytest.approx(1, abs=0.05)
+    assert head.weight.norm(dim=1).mean().item() == pytest.approx(1, abs=0.05)
     assert (head.bias == 0).all()
     before = head.weight.detach().clone()
     head.reset_parameters()
@@ -25,7 +25,7 @@ def test_sub_centres_are_rows_of_one_weight():
     assert head.weight.shape == (6, 4)
     x = head.weight.detach()[3:4] * 5
     assert head.predict(x).item() == 1
-    assert head.logits(x)[0, 1] == pytest.approx(64, rel=1e-5)
+    assert head.logits(x)[0, 1].item() == pytest.approx(64, rel=1e-5)
 
 
 def test_a_learned_scale_is_a_parameter_and_learns():

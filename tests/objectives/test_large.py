@@ -1,6 +1,6 @@
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hypersphere.objectives import ArcFace, GASoftmax, SphereFace, SSoftmax
@@ -12,6 +12,7 @@ from tests.objectives.contracts import gradients
 CPU = torch.device("cpu")
 
 
+@settings(max_examples=40)
 @given(n=st.integers(1, 9), classes=st.integers(2, 40), chunk=st.integers(1, 50), d=st.integers(1, 6), seed=st.integers(0, 99))
 def test_any_shape_agrees_with_the_dense_path(n, classes, chunk, d, seed):
     generator = torch.Generator().manual_seed(seed)

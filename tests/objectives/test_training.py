@@ -7,6 +7,9 @@ from torch import nn
 
 from hypersphere.objectives import AMSoftmax, Annealing, ArcFace, ASoftmax, GASoftmax, LSoftmax, Softmax, SSoftmax, WSoftmax
 
+# Thousands of steps: the shape checks would take most of the time.
+pytestmark = pytest.mark.untyped
+
 
 @pytest.fixture(scope="module")
 def digits():
