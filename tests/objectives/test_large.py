@@ -93,6 +93,17 @@ def test_bfloat16_products_are_close_and_only_on_request():
         assert 0 < (a - b).norm() <= 0.03 * b.norm()
 
 
+@pytest.mark.untyped
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # the compiler's own look at its inputs
+def test_chunks_run_outside_of_a_compiled_graph():
+    torch._dynamo.reset()
+    head = ArcFace(5, 11, chunk=4)
+    x, y = torch.randn(6, 5), torch.randint(0, 11, (6,))
+    compiled = torch.compile(head, backend="aot_eager")
+    for a, b in zip(gradients(head, x, y), gradients(compiled, x, y, of=head), strict=True):
+        assert torch.allclose(a, b, atol=1e-6)
+
+
 def test_the_targets_logit_does_not_hide_the_others():
     """All of the mass is on the target; the sum over the others must still be exact, as a margin can lower the target."""
     head = SphereFace(2, 3, m=4, scale=1000.0, chunk=1)

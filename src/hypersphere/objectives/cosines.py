@@ -25,15 +25,14 @@ class CosineParts:
         self.inverse: Tensor | None = None
         self.nearest: Tensor | None = None
 
-    def open(self, weight: Tensor) -> None:
+    def open(self, weight: Tensor, dtype: torch.dtype) -> None:
         """Room for the inverse norms, which the chunks of the forward pass fill in."""
-        dtype = torch.promote_types(weight.dtype, torch.float32)
         self.inverse = weight.new_empty(len(weight) // self.sub_centers, self.sub_centers, dtype=dtype) if self.normalized else None
 
     def logits(self, part: slice, weight: Tensor, bias: Tensor | None, a: Tensor) -> Tensor:
         """z of the classes in ``part``, a new tensor."""
         if self.inverse is not None:
-            lengths = _lengths(self._rows(weight, part))
+            lengths = _lengths(self._rows(weight, part).to(a.dtype))
             self.inverse[part] = torch.where(lengths > 0, 1 / lengths, 0)
         return self._logits(part, weight, bias, a)
 
@@ -62,14 +61,11 @@ class CosineParts:
         for k in range(self.sub_centers):
             rows = self._rows(weight, part)[:, k].to(a.dtype)
             mine = d if self.nearest is None else d * (self.nearest == k)
-            along = None if self.inverse is None else (mine * (z if bias is None else z - bias[part])).sum(0)
-            if self.inverse is not None:
-                mine = mine.mul_(self.inverse[part, k])
-            if self.d_a is not None:
-                self.d_a += self._matmul(mine, rows)
             if self.d_weight is not None:
-                out = self._rows(self.d_weight, part)[:, k]
-                self._pull_rows(out, mine, along, rows, a, part, k)
+                along = (mine * (z if bias is None else z - bias[part])).sum(0)
+                self._pull_rows(self._rows(self.d_weight, part)[:, k], mine, along, rows, a, part, k)
+            if self.d_a is not None:
+                self.d_a += self._matmul(mine if self.inverse is None else mine.mul_(self.inverse[part, k]), rows)
 
     def close(self) -> tuple[Tensor | None, ...]:
         """The gradients of weight, bias and a; the buffers are given up."""
@@ -88,19 +84,17 @@ class CosineParts:
             torch.maximum(z, other, out=z)
         return z if bias is None else z.add_(bias[part])
 
-    def _pull_rows(self, out: Tensor, d: Tensor, along: Tensor | None, rows: Tensor, a: Tensor, part: slice, k: int) -> None:
-        if along is None or self.inverse is None:
-            out.copy_(self._matmul(d.T, a))
-            return
-        inverse = self.inverse[part, k]
-        # As normalize(w, min_norm=…): the gradient of a shorter row is that of one of this length.
-        bound = (1 / (self.min_norm * inverse)).clamp_max(1)
-        d = d.mul_(bound)
-        along = along.mul_(inverse * inverse * bound).neg_().unsqueeze(-1)
-        if out.dtype == a.dtype and self.matmul_dtype is None:
-            torch.mm(d.T, a, out=out).addcmul_(rows, along)
-        else:
-            out.copy_(self._matmul(d.T, a).addcmul_(rows, along))
+    def _pull_rows(self, out: Tensor, d: Tensor, along: Tensor, rows: Tensor, a: Tensor, part: slice, k: int) -> None:
+        """(Dᵀa − (Dᵀz)·w/‖w‖²)/‖w‖ into ``out``, each factor of 1/‖w‖ by itself, as their square may leave the range of the dtype."""
+        direct = out.dtype == a.dtype and self.matmul_dtype is None
+        result = torch.mm(d.T, a, out=out) if direct else self._matmul(d.T, a)
+        if self.inverse is not None:
+            inverse = self.inverse[part, k]
+            # As normalize(w, min_norm=…): the gradient of a shorter row is that of one of this length.
+            bounded = inverse * (1 / (self.min_norm * inverse)).clamp_max(1)
+            result.addcmul_(rows, along.mul_(inverse).neg_().unsqueeze(-1)).mul_(bounded.unsqueeze(-1))
+        if not direct:
+            out.copy_(result)
 
     def _product(self, a: Tensor, part: slice, weight: Tensor, k: int) -> Tensor:
         z = self._matmul(a, self._rows(weight, part)[:, k].to(a.dtype).T)
@@ -115,7 +109,7 @@ class CosineParts:
 
 def _lengths(rows: Tensor) -> Tensor:
     """‖w‖; rows whose squares leave the range of the dtype are rare, and only they cost the rescaling that :func:`norm` does."""
-    lengths = torch.linalg.vector_norm(rows, dim=-1, dtype=torch.promote_types(rows.dtype, torch.float32))
+    lengths = torch.linalg.vector_norm(rows, dim=-1)
     limits = torch.finfo(lengths.dtype)
     low, high = 1e4 * limits.tiny**0.5, 1e-4 * limits.max**0.5
-    return lengths if bool(((lengths > low) & (lengths < high)).all()) else norm(rows.to(lengths.dtype))
+    return lengths if bool(((lengths > low) & (lengths < high)).all()) else norm(rows)

@@ -65,11 +65,14 @@ def margin_softmax(
     check(features, weight, bias, scale, sub_centers, gradient, reduction, label_smoothing)
     num_classes = len(weight) // sub_centers
     labels, ignored = checked_labels(labels, len(features), num_classes, ignore_index)
-    margin, g = margin or NoMargin(), Cosine() if angular is None else as_angular(angular)
+    margin = NoMargin() if margin is None else margin
+    g = Cosine() if angular is None else as_angular(angular)
     scores = Scores(margin, g, num_classes, sub_centers, isinstance(scale, str) and scale == "norms", matmul_dtype)
     chunk = chunk_size(chunk, len(features), num_classes, features.device)
     with torch.autocast(features.device.type, enabled=False):
-        loss = _losses(_work(features, weight), weight, labels, scores, scale, bias, annealing, gradient, label_smoothing, chunk)
+        # Chunks are a loop with a backward of its own: a compiled graph ends before them and goes on behind.
+        losses = _losses if chunk is None else torch.compiler.disable(_losses)
+        loss = losses(_work(features, weight), weight, labels, scores, scale, bias, annealing, gradient, label_smoothing, chunk)
         return _reduce(loss, ignored, reduction)
 
 

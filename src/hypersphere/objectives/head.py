@@ -66,7 +66,7 @@ class MarginSoftmax(nn.Module):
         self.bias = nn.Parameter(torch.empty(num_classes, device=device, dtype=dtype)) if bias else None
         check(self.weight[:1], self.weight, self.bias, scale, sub_centers, gradient, reduction, label_smoothing)
         chunk_size(chunk, 1, num_classes, self.weight.device)
-        self.margin = margin or NoMargin()
+        self.margin = NoMargin() if margin is None else margin
         self.angular = Cosine() if angular is None else as_angular(angular).for_neurons(num_classes)
         self.scale = scale
         self.annealing = annealing

@@ -26,9 +26,9 @@ class HookedParts:
         self.names, self.parameters = list(named), list(named.values())
         self.buffers = {name: buffer.clone() for name, buffer in self.hooks.named_buffers()}
 
-    def open(self, weight: Tensor) -> None:
+    def open(self, weight: Tensor, dtype: torch.dtype) -> None:
         """Room for the inverse norms."""
-        self.cosines.open(weight)
+        self.cosines.open(weight, dtype)
 
     def logits(self, part: slice, weight: Tensor, bias: Tensor | None, directions: Tensor, *tensors: Tensor) -> Tensor:
         """z of the classes in ``part``, a new tensor."""

@@ -93,7 +93,7 @@ class _LogSumExp(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         peak = torch.full_like(tensors[0][:, 0], torch.finfo(tensors[0].dtype).min / 2)
         mass, total = torch.zeros_like(peak), torch.zeros_like(peak)
-        parts.open(weight)
+        parts.open(weight, peak.dtype)
         for part in _parts(len(weight) // parts.sub_centers, chunk):
             z = parts.logits(part, weight, bias, *tensors)
             if with_total:
