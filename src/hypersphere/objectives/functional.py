@@ -71,7 +71,7 @@ def margin_softmax(
     chunk = chunk_size(chunk, len(features), num_classes, features.device)
     with torch.autocast(features.device.type, enabled=False):
         # Chunks are a loop with a backward of its own: a compiled graph ends before them and goes on behind.
-        losses = _losses if chunk is None else torch.compiler.disable(_losses)
+        losses = torch.compiler.disable(_losses) if chunk is not None and torch.compiler.is_compiling() else _losses
         loss = losses(_work(features, weight), weight, labels, scores, scale, bias, annealing, gradient, label_smoothing, chunk)
         return _reduce(loss, ignored, reduction)
 
