@@ -56,6 +56,14 @@ class TestNormalize:
         assert 0 < x.grad[0].norm() <= 1e3
         assert torch.allclose(x.grad[1], torch.tensor([0.128, -0.096]))
 
+    def test_min_norm_is_a_length_in_any_dimension(self):
+        direction = torch.full((1, 400), 0.05, dtype=torch.float64)
+        pull = torch.eye(1, 400, dtype=torch.float64) - direction * 0.05
+        for length in (1e-6, 1e-3, 2e-3, 1.0):
+            x = (length * direction).requires_grad_()
+            (normalize(x, min_norm=1e-3) * pull).sum().backward()
+            assert torch.allclose(x.grad, pull / max(length, 1e-3))
+
     @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
     def test_keeps_the_dtype(self, dtype):
         x = torch.randn(3, 4).to(dtype)

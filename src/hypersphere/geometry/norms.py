@@ -72,7 +72,8 @@ def _rescaled(x: Tensor, dim: int, min_norm: float = 0.0) -> tuple[Tensor, Tenso
     scale = x.detach().abs().amax(dim, keepdim=True).clamp_min(torch.finfo(x.dtype).tiny)
     y = x / scale
     if min_norm > 0:
-        y = (x - x.detach()) / scale.clamp_min(min_norm) + y.detach()
+        length, _ = _length(y.detach(), dim)
+        y = (x - x.detach()) / torch.maximum(scale, min_norm / length) + y.detach()
     return y, scale
 
 

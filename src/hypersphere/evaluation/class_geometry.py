@@ -1,0 +1,86 @@
+"""How features of one class lie together and apart from other classes, in angles."""
+
+import math
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from ..geometry import angle, cosine, normalize
+
+
+class ClassAngles(NamedTuple):
+    """Angles in radians, as :func:`class_angles` defines them."""
+
+    intra: float
+    inter: float
+    nearest: float
+    margin: float
+
+
+def angular_fisher_score(features: Float[Tensor, "n d"], labels: Int[Tensor, "n"]) -> Float[Tensor, ""]:
+    r"""S_w / S_b, within-class over between-class scatter of the cosines; lower is better (eq. A.1).
+
+    .. math:: S_w = Σ_i Σ_{x∈X_i} (1 − \cos⟨x, m_i⟩), \quad S_b = Σ_i n_i (1 − \cos⟨m_i, m⟩)
+
+    with m_i the mean of the features of class i and m the mean of all features. At least two classes.
+
+    >>> x = torch.tensor([[1.0, 0.1], [1.0, -0.1], [0.1, 1.0], [-0.1, 1.0]])
+    >>> angular_fisher_score(x, torch.tensor([0, 0, 1, 1]))
+    tensor(0.0169)
+    """
+    features, classes, counts = _classes(features, labels)
+    means = _means(features, classes, counts)
+    within = (1 - cosine(features, means[classes])).sum()
+    between = (counts * (1 - cosine(means, features.mean(0)))).sum()
+    return within / between
+
+
+def class_angles(features: Float[Tensor, "n d"], labels: Int[Tensor, "n"]) -> ClassAngles:
+    r"""How wide classes are, how far apart, and what remains between them, as angles (2.3.5, Fig. 2.9).
+
+    A class's centre is the mean of the directions of its features.
+
+    - ``intra``: mean angle between a feature and the centre of its class;
+    - ``inter``: mean angle between the centres of two different classes;
+    - ``nearest``: the smallest such angle;
+    - ``margin``: the smallest angle between features of different classes less the largest between features of one class. Positive
+      is the criterion of 2.3.5: every feature is nearer to all of its own class than to any of another.
+
+    >>> x = torch.tensor([[1.0, 0.1], [1.0, -0.1], [0.1, 1.0], [-0.1, 1.0]])
+    >>> round(class_angles(x, torch.tensor([0, 0, 1, 1])).margin, 4)
+    1.1721
+    """
+    features, classes, counts = _classes(features, labels)
+    centers = _means(normalize(features), classes, counts)
+    between = angle(centers, centers, pairwise=True)[~torch.eye(len(centers), dtype=torch.bool, device=features.device)]
+    widest, closest = _extremes(features, classes)
+    return ClassAngles(angle(features, centers[classes]).mean().item(), between.mean().item(), between.min().item(), closest - widest)
+
+
+def _extremes(features: Tensor, classes: Tensor, rows: int = 512) -> tuple[float, float]:
+    """The largest angle within a class and the smallest between classes, some rows of all pairs at a time."""
+    widest, closest = 0.0, math.pi
+    for start in range(0, len(features), rows):
+        angles = angle(features[start : start + rows], features, pairwise=True)
+        same = classes[start : start + rows, None] == classes
+        widest = max(widest, angles[same].max().item())
+        if not same.all():
+            closest = min(closest, angles[~same].min().item())
+    return widest, closest
+
+
+def _classes(features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Features in float32 or better, classes numbered from 0 without gaps, and their sizes."""
+    if features.ndim != 2 or labels.shape != features.shape[:1]:
+        raise ValueError(f"features (n, d) need n labels, got {tuple(features.shape)} and {tuple(labels.shape)}")
+    names, classes, counts = labels.unique(return_inverse=True, return_counts=True)
+    if len(names) < 2:
+        raise ValueError(f"labels must hold at least two classes, got {len(names)}")
+    return features.to(torch.promote_types(features.dtype, torch.float32)), classes, counts
+
+
+def _means(vectors: Tensor, classes: Tensor, counts: Tensor) -> Tensor:
+    sums = vectors.new_zeros(len(counts), vectors.shape[1]).index_add_(0, classes, vectors)
+    return sums / counts.unsqueeze(-1)

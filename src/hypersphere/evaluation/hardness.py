@@ -1,0 +1,36 @@
+"""How hard a sample is: by its angles to the classifiers, and by the model's confidence."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from ..geometry import angle
+
+
+def angular_visual_hardness(features: Float[Tensor, "n d"], weight: Float[Tensor, "c d"], labels: Int[Tensor, "n"]) -> Float[Tensor, "n"]:
+    r"""AVH = θ(w_y, x) / Σ_i θ(w_i, x), in [0, 1]: small for an easy sample (1.1, Fig. 1.2). It ignores the feature's length.
+
+    >>> angular_visual_hardness(torch.tensor([[2.0, 0.0]]), torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([1]))
+    tensor([1.])
+    """
+    _check(labels, len(features), len(weight))
+    angles = angle(features, weight, pairwise=True)
+    return angles.gather(-1, labels.unsqueeze(-1).long()).squeeze(-1) / angles.sum(-1)
+
+
+def model_confidence(logits: Float[Tensor, "n c"], labels: Int[Tensor, "n"]) -> Float[Tensor, "n"]:
+    r"""exp z_y / Σ_i exp z_i of the logits z = Wx (+ b): the probability the model gives the true class (1.1).
+
+    >>> model_confidence(torch.tensor([[0.0, 0.0]]), torch.tensor([1]))
+    tensor([0.5000])
+    """
+    _check(labels, len(logits), logits.shape[-1])
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return logits.softmax(-1).gather(-1, labels.unsqueeze(-1).long()).squeeze(-1)
+
+
+def _check(labels: Tensor, n: int, classes: int) -> None:
+    if labels.shape != (n,) or labels.is_floating_point():
+        raise ValueError(f"labels must be {n} integers, got {labels.dtype} of shape {tuple(labels.shape)}")
+    if n and not (labels.min() >= 0 and labels.max() < classes):
+        raise ValueError(f"labels must be in [0, {classes - 1}], got {labels.min().item()} to {labels.max().item()}")

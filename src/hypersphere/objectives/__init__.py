@@ -1,0 +1,25 @@
+"""Part I: learning objectives on the hypersphere, one family of softmax losses with margins."""
+
+from . import functional, margins
+from .annealing import Annealing
+from .center import CenterLoss
+from .head import MarginSoftmax
+from .presets import AMSoftmax, ArcFace, ASoftmax, CosFace, GASoftmax, LSoftmax, Softmax, SphereFace, SSoftmax, WSoftmax
+
+__all__ = [
+    "AMSoftmax",
+    "ASoftmax",
+    "Annealing",
+    "ArcFace",
+    "CenterLoss",
+    "CosFace",
+    "GASoftmax",
+    "LSoftmax",
+    "MarginSoftmax",
+    "SSoftmax",
+    "Softmax",
+    "SphereFace",
+    "WSoftmax",
+    "functional",
+    "margins",
+]

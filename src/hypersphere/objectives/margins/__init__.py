@@ -1,0 +1,8 @@
+"""Margins: what a head does to the angle between a feature and its own class."""
+
+from .additive import AdditiveAngle, AdditiveCosine
+from .base import Margin, NoMargin
+from .combined import Combined
+from .multiplicative import Multiplicative
+
+__all__ = ["AdditiveAngle", "AdditiveCosine", "Combined", "Margin", "Multiplicative", "NoMargin"]

@@ -1,0 +1,33 @@
+"""The multiplicative angular margin of L-Softmax, A-Softmax and GA-Softmax."""
+
+from jaxtyping import Float
+from torch import Tensor
+
+from .base import Margin, Score, extended, identity, number
+
+
+class Multiplicative(Margin):
+    r"""ψ(θ) = (−1)^k cos(mθ) − 2k for θ ∈ [kπ/m, (k+1)π/m]  (eq. 2.6).
+
+    A feature must be ``m`` times closer to its own class than to any other, so two classes θ₁₂ apart keep a gap of
+    (m − 1)/(m + 1)·θ₁₂ between their features (2.2.4). ``m = 1`` is no margin. With another g of
+    :mod:`hypersphere.angular` it is GA-Softmax (eq. 3.11), ψ(θ) = g(mθ − kπ) − k(g(0) − g(π)).
+
+    An integer ``m`` needs no arccos: cos(mθ) is the Chebyshev polynomial of cos θ. A real ``m`` ≥ 1 is continuous and
+    decreasing as well; its last piece ends before it is complete.
+
+    >>> Multiplicative(2).target(torch.tensor([1.0, 0.0, -1.0]))
+    tensor([ 1., -1., -3.])
+    """
+
+    def __init__(self, m: float = 4):  # SphereFace uses 4, which is above the bounds of properties 2 and 3
+        super().__init__()
+        self.m = number("m", m, 1)
+
+    def target(self, cos: Float[Tensor, "n"], norms: Float[Tensor, "n"] | None = None, g: Score = identity) -> Float[Tensor, "n"]:
+        """ψ(θ) from cos θ."""
+        return extended(cos, self.m, 0.0, g)
+
+    def extra_repr(self) -> str:
+        """The factor."""
+        return f"m={self.m:g}"

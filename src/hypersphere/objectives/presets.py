@@ -1,0 +1,80 @@
+"""The named objectives of part I: a margin, an angular function and a scale each."""
+
+from typing import Any
+
+from ..angular import AngularLike, Linear
+from .checks import Scale
+from .head import MarginSoftmax
+from .margins import AdditiveAngle, AdditiveCosine, Multiplicative
+
+
+class Softmax(MarginSoftmax):
+    r"""The plain softmax loss, logits ‖w‖‖x‖cos θ + b = w·x + b (eq. 2.1, 2.2): the baseline, with a bias by default.
+
+    >>> Softmax(4, 3)
+    Softmax(
+      in_features=4, num_classes=3, scale='norms', bias=True
+      (margin): NoMargin()
+      (angular): Cosine()
+    )
+    """
+
+    def __init__(self, in_features: int, num_classes: int, *, bias: bool = True, **options: Any):
+        super().__init__(in_features, num_classes, scale="norms", bias=bias, **options)
+
+
+class LSoftmax(MarginSoftmax):
+    r"""Large-margin softmax: scale ‖w‖‖x‖, ψ(θ) = (−1)^k cos(mθ) − 2k (eq. 2.4–2.8)."""
+
+    def __init__(self, in_features: int, num_classes: int, *, m: float = 4, **options: Any):
+        super().__init__(in_features, num_classes, margin=Multiplicative(m), scale="norms", **options)
+
+
+class WSoftmax(MarginSoftmax):
+    r"""Weight-normalized softmax, ‖x‖·g(θ), without a margin (eq. 2.18 with the cosine, 3.10 with any g)."""
+
+    def __init__(self, in_features: int, num_classes: int, *, angular: AngularLike | None = None, **options: Any):
+        super().__init__(in_features, num_classes, angular=angular, scale="feature_norm", **options)
+
+
+class SSoftmax(MarginSoftmax):
+    r"""Sphere-normalized softmax, s·cos θ (L_s, B.3: s from 10 to 70)."""
+
+    def __init__(self, in_features: int, num_classes: int, *, scale: Scale = 30.0, angular: AngularLike | None = None, **options: Any):
+        super().__init__(in_features, num_classes, angular=angular, scale=scale, **options)
+
+
+class ASoftmax(MarginSoftmax):
+    r"""Angular softmax, SphereFace: ψ(θ) = (−1)^k cos(mθ) − 2k, scale ‖x‖ (eq. 2.20); a constant ``scale`` gives L_m."""
+
+    def __init__(self, in_features: int, num_classes: int, *, m: float = 4, scale: Scale = "feature_norm", **options: Any):
+        super().__init__(in_features, num_classes, margin=Multiplicative(m), scale=scale, **options)
+
+
+class GASoftmax(MarginSoftmax):
+    r"""Generalized angular softmax: ψ(θ) = g(mθ) continued decreasingly, others g(θ), scale ‖x‖ (eq. 3.11).
+
+    The linear g, the default, has no flat places (3.3); ``m = 4`` as in table 3.1.
+    """
+
+    def __init__(self, in_features: int, num_classes: int, *, m: float = 4, angular: AngularLike | None = None, **options: Any):
+        angular = Linear() if angular is None else angular
+        super().__init__(in_features, num_classes, margin=Multiplicative(m), angular=angular, scale="feature_norm", **options)
+
+
+class AMSoftmax(MarginSoftmax):
+    r"""Additive margin softmax, CosFace: s·(cos θ − m) (L_a1, D.11); s = 30, m = 0.35 are the best setting D.6 follows."""
+
+    def __init__(self, in_features: int, num_classes: int, *, m: float = 0.35, scale: Scale = 30.0, **options: Any):
+        super().__init__(in_features, num_classes, margin=AdditiveCosine(m), scale=scale, **options)
+
+
+class ArcFace(MarginSoftmax):
+    r"""Additive angular margin: s·cos(θ + m) (L_a2), continued past π; s = 64, m = 0.5 rad as its authors chose."""
+
+    def __init__(self, in_features: int, num_classes: int, *, m: float = 0.5, scale: Scale = 64.0, **options: Any):
+        super().__init__(in_features, num_classes, margin=AdditiveAngle(m), scale=scale, **options)
+
+
+SphereFace = ASoftmax
+CosFace = AMSoftmax
