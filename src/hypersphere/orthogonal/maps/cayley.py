@@ -1,0 +1,114 @@
+"""The Cayley transform, and its action on thin matrices without the transform itself (7.3.4)."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from ._precision import full_precision, skew
+from .base import Map
+
+
+@full_precision
+def cayley(x: Float[Tensor, "*batch n n"], *, terms: int | None = None) -> Float[Tensor, "*batch n n"]:
+    r"""R = (I + A)(I − A)⁻¹ with A = (X − Xᵀ)/2, the skew part of x (7.3.4): a rotation, det R = +1.
+
+    Exact by default: R = 2(I − A)⁻¹ − I, one inverse forward and two products backward. ``terms=k`` replaces the
+    inverse by its Neumann series I + A + … + A^k, so that R becomes R·(I − A^{k+1}), which needs ‖A‖ < 1. ``k`` is even:
+    then A^{k+1} is skew and RᵀR differs from I by ‖A‖^{2k+2} only, instead of ‖A‖^{k+1}.
+
+    >>> cayley(torch.tensor([[0.0, -1.0], [1.0, 0.0]]))
+    tensor([[ 0., -1.],
+            [ 1.,  0.]])
+    """
+    if terms is None:
+        return _Cayley.apply(x)  # type: ignore[no-any-return, no-untyped-call]
+    if terms < 2 or terms % 2:
+        raise ValueError(f"terms must be an even integer ≥ 2, or None for the exact transform, got {terms!r}")
+    a = skew(x)
+    eye = torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)
+    series = eye + a
+    for _ in range(terms - 1):
+        series = eye + a @ series
+    return series + a @ series
+
+
+class Cayley(Map):
+    """:func:`cayley` as a method; W = R·V costs one LU and two thin solves, R is never formed when neurons are few."""
+
+    function = staticmethod(cayley)
+    orthogonal = True
+
+    def __init__(self, terms: int | None = None):
+        super().__init__()
+        self.terms = terms
+
+    def forward(self, raw: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
+        """R."""
+        return cayley(raw, terms=self.terms)
+
+    def act(self, raw: Float[Tensor, "*batch n n"], rows: Float[Tensor, "*batch neurons n"]) -> Float[Tensor, "*batch neurons n"]:
+        """R v for every row v."""
+        if self.terms is not None or rows.shape[-2] >= rows.shape[-1]:
+            return super().act(raw, rows)
+        return _Rotate.apply(raw, rows)  # type: ignore[no-any-return, no-untyped-call]
+
+    def identity(self, raw: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
+        """X = 0, where weight decay pulls as well."""
+        return torch.zeros_like(raw)
+
+    def extra_repr(self) -> str:
+        """The length of the series, if there is one."""
+        return "" if self.terms is None else f"terms={self.terms}"
+
+
+class _Cayley(torch.autograd.Function):
+    """With B = (I − A)⁻¹ = (R + I)/2 the gradient of A is 2·BᵀGBᵀ, so R alone is kept."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        inverse = torch.linalg.inv(_transposed(x)).mul_(2)  # of (I − A)ᵀ, hence Rᵀ below
+        inverse.diagonal(dim1=-2, dim2=-1).sub_(1)
+        ctx.save_for_backward(inverse)
+        return inverse.mT
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        (transposed,) = ctx.saved_tensors
+        with torch.autocast(gradient.device.type, enabled=False):
+            half = transposed.clone()
+            half.diagonal(dim1=-2, dim2=-1).add_(1)
+            product = (half @ gradient) @ half
+            return (product - product.mT).div_(4)
+
+
+class _Rotate(torch.autograd.Function):
+    """W = 2Y − V with Y = V(I − A)⁻ᵀ; one LU serves both directions, the gradient of A is a thin product."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, rows: Tensor) -> Tensor:
+        # the transpose in rows is I − A in columns, the layout LAPACK wants: no copy
+        lu, pivots = torch.linalg.lu_factor(_transposed(x).mT)
+        solved = torch.linalg.lu_solve(lu, pivots, rows.mT)
+        ctx.save_for_backward(lu, pivots, solved)
+        return (2 * solved.mT).sub_(rows)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
+        lu, pivots, solved = ctx.saved_tensors
+        with torch.autocast(gradient.device.type, enabled=False):
+            adjoint = torch.linalg.lu_solve(lu, pivots, gradient.mT, adjoint=True)
+            product = adjoint @ solved.mT
+            rows = (2 * adjoint.mT).sub_(gradient) if ctx.needs_input_grad[1] else None
+            return product - product.mT, rows
+
+
+def _transposed(x: Tensor) -> Tensor:
+    """(I − A)ᵀ = I + A."""
+    result = (x - x.mT).div_(2)
+    result.diagonal(dim1=-2, dim2=-1).add_(1)
+    return result
