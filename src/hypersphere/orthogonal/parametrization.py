@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from .maps import Map
-from .maps._precision import accumulable
+from .maps.precision import accumulable
 
 Start: TypeAlias = Literal["text", "identity"]
 
@@ -114,6 +114,9 @@ def register(module: nn.Module, neurons: Tensor, own: Overparameterization) -> N
 def unregister(module: nn.Module) -> Tensor:
     """Take the over-parameterization off and return the effective weight; the layer is left without one."""
     weight: Tensor = module.weight.detach().clone()  # type: ignore[operator, union-attr, assignment]
+    # torch deletes the property from the class, which a deepcopy of the layer shares: delete it from a class of our own
+    kind = type(module)
+    module.__class__ = type(kind.__name__, kind.__bases__, {k: v for k, v in vars(kind).items() if k not in ("__dict__", "__weakref__")})
     parametrize.remove_parametrizations(module, "weight", leave_parametrized=False)
     del module.weight
     return weight

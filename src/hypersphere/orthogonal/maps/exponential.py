@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ._precision import full_precision, skew
 from .base import Map
 from .newton_schulz import polish
+from .precision import full_precision, skew
 
 # numerator of the [6/6] Padé approximant; its error is about 2·10⁻¹³‖A‖¹³
 _PADE = (1.0, 1 / 2, 5 / 44, 1 / 66, 1 / 792, 1 / 15840, 1 / 665280)
@@ -27,6 +27,8 @@ def exponential(x: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
             [ 0.5000,  0.8660]])
     """
     a = skew(x)
+    if torch.compiler.is_compiling():  # a graph cannot choose the number of squarings from the data; this operator does inside
+        return polish(torch.linalg.matrix_exp(a), 2)
     squarings = _squarings(a.detach())
     a = a / 2**squarings
     square = a @ a

@@ -4,9 +4,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ._precision import full_precision, missing
-from ._qr import SignedQ
 from .base import Unrolled
+from .precision import full_precision, missing
+from .qr import SignedQ
 
 
 @full_precision

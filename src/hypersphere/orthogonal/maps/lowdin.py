@@ -5,10 +5,9 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from ._precision import full_precision, missing
 from .base import Unrolled
+from .precision import first_order, full_precision, missing
 
 
 @full_precision
@@ -45,9 +44,8 @@ class _Polar(torch.autograd.Function):
         return w @ vh
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         w, sigma, vh = ctx.saved_tensors
-        with torch.autocast(gradient.device.type, enabled=False):
+        with first_order(gradient):
             k = w.mT @ gradient @ vh.mT
             return w @ ((k - k.mT) / (sigma.unsqueeze(-1) + sigma.unsqueeze(-2))) @ vh

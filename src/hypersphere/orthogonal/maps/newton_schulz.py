@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ._precision import full_precision
+from .precision import full_precision
 
 
 @full_precision
@@ -20,7 +20,9 @@ def newton_schulz(x: Float[Tensor, "*batch n n"], steps: int = 30) -> Float[Tens
     """
     if steps < 1:
         raise ValueError(f"steps must be an integer ≥ 1, got {steps!r}")
-    # largest singular value ≤ ‖X‖_F; the scale is constant to autograd, the limit does not depend on it
+    # largest singular value ≤ ‖X‖_F; the scales are constants to autograd, the limit does not depend on them
+    largest = x.detach().abs().amax((-2, -1), keepdim=True)
+    x = x / torch.where(largest > 0, largest, 1)
     length = torch.linalg.matrix_norm(x.detach(), keepdim=True)
     return polish(x / torch.where(length > 0, length, 1), steps)
 

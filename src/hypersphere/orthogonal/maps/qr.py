@@ -4,9 +4,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from ._precision import missing
+from .precision import first_order, missing
 
 
 class SignedQ(torch.autograd.Function):
@@ -31,22 +30,15 @@ class SignedQ(torch.autograd.Function):
         return q
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         q, r = ctx.saved_tensors
-        with torch.autocast(gradient.device.type, enabled=False):
+        with first_order(gradient):
             k = q.mT @ gradient
             z = (k - k.mT).tril_(-1)
             return torch.linalg.solve_triangular(r.mT, q @ z, upper=False, left=False), None
 
 
 def _as_reflected(signs: Tensor, tau: Tensor) -> Tensor:
-    """The signs after H₁⋯H_{n−1}, each onto +‖x‖e₁: det Q is −1 to the number of reflections, which fixes the last column.
-
-    A column that lies along +e₁ already needs no reflection; one along −e₁ (no reflection for LAPACK) needs one here.
-    """
-    first, idle = signs[..., :-1], tau[..., :-1] == 0
-    skipped = idle & (first > 0)
-    parity = (~idle).sum(-1) + (~skipped).sum(-1)
-    last = (1 - 2 * (parity % 2)).to(signs.dtype) * first.prod(-1)
-    return torch.cat([first, last.unsqueeze(-1)], -1)
+    """The signs after H₁⋯H_{n−1}, each onto +‖x‖e₁ or idle: det Q counts the reflections, which fixes the last column."""
+    first = torch.where(tau[..., :-1] == 0, 1, signs[..., :-1])
+    return torch.cat([first, first.prod(-1, keepdim=True)], -1)
