@@ -7,16 +7,17 @@ from jaxtyping import Float
 from torch import Tensor
 
 from .base import Map
-from .precision import first_order, full_precision, skew
+from .precision import full_precision, refuse_second_order, skew
 
 
 @full_precision
 def cayley(x: Float[Tensor, "*batch n n"], *, terms: int | None = None) -> Float[Tensor, "*batch n n"]:
     r"""R = (I + A)(I − A)⁻¹ with A = (X − Xᵀ)/2, the skew part of x (7.3.4): a rotation, det R = +1.
 
-    Exact by default, orthogonal to 10⁻⁵ in float32 up to ‖A‖ ≈ 10²: R = 2(I − A)⁻¹ − I, one inverse forward and two products backward. ``terms=k`` replaces the
-    inverse by its Neumann series I + A + … + A^k, so that R becomes R·(I − A^{k+1}), which needs ‖A‖ < 1. ``k`` is even:
-    then A^{k+1} is skew and RᵀR differs from I by ‖A‖^{2k+2} only, instead of ‖A‖^{k+1}.
+    Exact by default: R = 2(I − A)⁻¹ − I, one inverse forward and two products backward, orthogonal to 10⁻⁵ in float32
+    up to ‖A‖ ≈ 10². ``terms=k`` replaces the inverse by its Neumann series I + A + … + A^k, so that R becomes
+    R·(I − A^{k+1}), which needs ‖A‖ < 1. ``k`` is even: then A^{k+1} is skew and RᵀR differs from I by ‖A‖^{2k+2} only,
+    instead of ‖A‖^{k+1}.
 
     >>> cayley(torch.tensor([[0.0, -1.0], [1.0, 0.0]]))
     tensor([[ 0., -1.],
@@ -76,7 +77,8 @@ class _Cayley(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         (transposed,) = ctx.saved_tensors
-        with first_order(gradient):
+        refuse_second_order()
+        with torch.autocast(gradient.device.type, enabled=False):
             half = transposed.clone()
             half.diagonal(dim1=-2, dim2=-1).add_(1)
             product = (half @ gradient) @ half
@@ -97,7 +99,8 @@ class _Rotate(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
         lu, pivots, solved = ctx.saved_tensors
-        with first_order(gradient):
+        refuse_second_order()
+        with torch.autocast(gradient.device.type, enabled=False):
             adjoint = torch.linalg.lu_solve(lu, pivots, gradient.mT, adjoint=True)
             product = adjoint @ solved.mT
             rows = (2 * adjoint.mT).sub_(gradient) if ctx.needs_input_grad[1] else None

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from .base import Unrolled
-from .precision import first_order, full_precision, missing
+from .precision import full_precision, missing, refuse_second_order
 
 
 @full_precision
@@ -46,6 +46,7 @@ class _Polar(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         w, sigma, vh = ctx.saved_tensors
-        with first_order(gradient):
+        refuse_second_order()
+        with torch.autocast(gradient.device.type, enabled=False):
             k = w.mT @ gradient @ vh.mT
             return w @ ((k - k.mT) / (sigma.unsqueeze(-1) + sigma.unsqueeze(-2))) @ vh

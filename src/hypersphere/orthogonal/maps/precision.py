@@ -1,8 +1,7 @@
 """What every map shares: float32 or better inside, and a rule for directions that a singular matrix does not have."""
 
-import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
@@ -24,13 +23,10 @@ def full_precision(function: Function) -> Function:
     return wrapper  # type: ignore[return-value]
 
 
-@contextlib.contextmanager
-def first_order(gradient: Tensor) -> Iterator[None]:
-    """Around a hand-written backward: no autocast, and no second derivative, which would silently be zero."""
+def refuse_second_order() -> None:
+    """At the head of a hand-written backward: a second derivative would silently be zero."""
     if torch.is_grad_enabled() and not torch.compiler.is_compiling():
         raise RuntimeError("this map has a hand-written gradient that cannot be differentiated again (create_graph=True)")
-    with torch.autocast(gradient.device.type, enabled=False):
-        yield
 
 
 def accumulable(*dtypes: torch.dtype) -> torch.dtype:

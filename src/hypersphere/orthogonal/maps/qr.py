@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .precision import first_order, missing
+from .precision import missing, refuse_second_order
 
 
 class SignedQ(torch.autograd.Function):
@@ -17,6 +17,7 @@ class SignedQ(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, reflections: bool) -> Tensor:
+        """Q, from LAPACK's packed reflectors."""
         packed, tau = torch.geqrf(x)
         signs = torch.where(packed.diagonal(dim1=-2, dim2=-1) < 0, -1.0, 1.0).to(x.dtype)
         if reflections:
@@ -31,8 +32,10 @@ class SignedQ(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        """Q·Z·R⁻ᵀ."""
         q, r = ctx.saved_tensors
-        with first_order(gradient):
+        refuse_second_order()
+        with torch.autocast(gradient.device.type, enabled=False):
             k = q.mT @ gradient
             z = (k - k.mT).tril_(-1)
             return torch.linalg.solve_triangular(r.mT, q @ z, upper=False, left=False), None
