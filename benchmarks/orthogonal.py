@@ -25,12 +25,14 @@ Work = dict[str, Callable[[], object]]
 
 
 def main() -> None:
-    args = parser(__doc__).parse_args()
+    tables = {"maps": maps, "layers": layers, "training": training}
+    p = parser(__doc__)
+    p.add_argument("--only", nargs="+", choices=tables, default=list(tables))
+    args = p.parse_args()
     torch.set_num_threads(args.threads)
     warnings.simplefilter("ignore")  # peers' own
-    maps(args)
-    layers(args)
-    training(args)
+    for name in args.only:
+        tables[name](args)
 
 
 def maps(args) -> None:
