@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from hypersphere.orthogonal import OGD, exponential, gram_schmidt, orthogonality_error, overparameterize, param_groups
-from tests.orthogonal.contracts import OrthogonalContract, build, deviation
+from tests.orthogonal.contracts import OrthogonalContract, build
+from tests.orthogonal.maps.contracts import deviation
 
 
 def start(n=6, dtype=torch.float64):

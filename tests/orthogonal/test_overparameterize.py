@@ -126,6 +126,13 @@ class TestNeurons:
         assert torch.allclose(neurons(model[4]), -nn.functional.normalize(same[4].weight), atol=1e-6)
         assert torch.equal(net()[0].weight, same[0].weight)
 
+    def test_a_refinement_reaches_weights_of_any_memory_format(self):
+        layer, _ = build("conv2d")
+        expected = -layer.weight.detach()
+        layer = layer.to(memory_format=torch.channels_last)
+        overparameterize(layer, refine=lambda rows: rows.neg_())
+        assert torch.equal(layer.weight, expected)
+
     @pytest.mark.skipif(importlib.util.find_spec("hypersphere.energy") is None, reason="needs hypersphere.energy")
     @pytest.mark.parametrize("refine", ["energy", "half_space_energy"])
     def test_a_refinement_by_name_lowers_the_energy_and_keeps_the_lengths(self, refine):
@@ -157,6 +164,18 @@ class TestBlocks:
         with pytest.raises(ValueError, match="blocks must divide the 3 channels"):
             overparameterize(model, blocks=2)
         assert list(model.state_dict()) == list(net().state_dict())
+
+
+def test_an_error_halfway_leaves_the_model_as_it_was():
+    model = net()
+
+    def refine(rows):
+        if rows.shape[1] == 72:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        overparameterize(model, refine=refine)
+    assert list(model.state_dict()) == list(net().state_dict())
 
 
 def drawn(n, dim, seed):

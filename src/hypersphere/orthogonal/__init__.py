@@ -1,24 +1,14 @@
 """Orthogonal over-parameterized training (Part IV): neurons w_i = R v_i with v fixed and R orthogonal, learned, merged at the end."""
 
-from .maps import (
-    METHODS,
-    Banded,
-    Cayley,
-    Exponential,
-    Free,
-    GramSchmidt,
-    Householder,
-    Lowdin,
-    Map,
-    SymmetricPositive,
-    Triangular,
-    cayley,
-    exponential,
-    gram_schmidt,
-    householder,
-    lowdin,
-    newton_schulz,
-)
+from .maps import METHODS, Map
+from .maps.base import Free
+from .maps.cayley import Cayley, cayley
+from .maps.exponential import Exponential, exponential
+from .maps.gram_schmidt import GramSchmidt, gram_schmidt
+from .maps.householder import Householder, householder
+from .maps.lowdin import Lowdin, lowdin
+from .maps.newton_schulz import newton_schulz
+from .maps.structured import Banded, SymmetricPositive, Triangular
 from .measures import orthogonality_error, orthogonality_penalty, trainable_parameters
 from .merge import merge
 from .ogd import OGD, ParamGroups, param_groups

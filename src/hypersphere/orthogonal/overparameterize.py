@@ -58,13 +58,16 @@ def overparameterize(
     layers = _select(model, skip)
     counts = {name: _blocks(name, module, blocks) for name, module in layers.items()}
     refinement = _refinement(refine)
+    prepared = []
     for name, module in layers.items():
         weight: Tensor = module.weight  # type: ignore[assignment]
         neurons = _neurons(weight.detach(), redraw, refinement, normalize, generator)
         own = Overparameterization(neurons[0].numel(), blocks=counts[name], share=share_blocks)
         own.add(own.active, as_map(method), start, weight.detach(), generator)
         own.plain = {"order": list(module._parameters), "requires_grad": weight.requires_grad}
-        register(module, nn.Parameter(neurons) if train_neurons else neurons, own)
+        prepared.append((module, nn.Parameter(neurons) if train_neurons else neurons, own))
+    for module, neurons, own in prepared:  # only now, so that an error above leaves the model as it was
+        register(module, neurons, own)
     return model
 
 
@@ -106,7 +109,7 @@ def _neurons(
         std = math.sqrt(2 / weight[0].numel())
         neurons = torch.randn(weight.shape, generator=generator, dtype=weight.dtype, device=weight.device) * std
     else:
-        neurons = weight.clone()
+        neurons = weight.clone(memory_format=torch.contiguous_format)
     rows = neurons.flatten(1)  # a view: the refinement works in place
     if refinement is not None:
         refinement(rows)

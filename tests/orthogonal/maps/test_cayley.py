@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from hypersphere.orthogonal import Cayley, cayley, overparameterize
-from tests.orthogonal.contracts import SINGULAR, HandWrittenBackward, MapContract, OrthogonalContract, deviation
+from tests.orthogonal.contracts import OrthogonalContract
+from tests.orthogonal.maps.contracts import SINGULAR, HandWrittenBackward, MapContract, deviation
 
 
 class TestCayley(HandWrittenBackward, MapContract):

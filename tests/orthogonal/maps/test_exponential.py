@@ -3,7 +3,8 @@ import scipy.linalg
 import torch
 
 from hypersphere.orthogonal import exponential
-from tests.orthogonal.contracts import MapContract, OrthogonalContract, deviation
+from tests.orthogonal.contracts import OrthogonalContract
+from tests.orthogonal.maps.contracts import MapContract, deviation
 
 
 class TestExponential(MapContract):

@@ -3,7 +3,8 @@ import scipy.linalg
 import torch
 
 from hypersphere.orthogonal import GramSchmidt, gram_schmidt, orthogonality_error, overparameterize
-from tests.orthogonal.contracts import HandWrittenBackward, MapContract, OrthogonalContract
+from tests.orthogonal.contracts import OrthogonalContract
+from tests.orthogonal.maps.contracts import HandWrittenBackward, MapContract
 
 
 def algorithm_1(u):

@@ -1,7 +1,8 @@
 import torch
 
 from hypersphere.orthogonal import gram_schmidt, householder
-from tests.orthogonal.contracts import SINGULAR, HandWrittenBackward, MapContract, OrthogonalContract, deviation
+from tests.orthogonal.contracts import OrthogonalContract
+from tests.orthogonal.maps.contracts import SINGULAR, HandWrittenBackward, MapContract, deviation
 
 
 def algorithm_3(u):

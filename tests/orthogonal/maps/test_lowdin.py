@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hypersphere.orthogonal import lowdin
-from tests.orthogonal.contracts import HandWrittenBackward, MapContract, OrthogonalContract
+from tests.orthogonal.contracts import OrthogonalContract
+from tests.orthogonal.maps.contracts import HandWrittenBackward, MapContract
 
 
 class TestLowdin(HandWrittenBackward, MapContract):

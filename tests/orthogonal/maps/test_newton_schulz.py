@@ -4,7 +4,7 @@ import torch
 
 from hypersphere.orthogonal import lowdin, newton_schulz, overparameterize
 from hypersphere.orthogonal.maps.newton_schulz import polish
-from tests.orthogonal.contracts import MapContract, deviation
+from tests.orthogonal.maps.contracts import MapContract, deviation
 
 
 class TestNewtonSchulz(MapContract):
