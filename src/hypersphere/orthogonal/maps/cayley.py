@@ -65,24 +65,23 @@ class Cayley(Map):
 
 
 class _Cayley(torch.autograd.Function):
-    """With B = (I − A)⁻¹ = (R + I)/2 the gradient of A is 2·BᵀGBᵀ, so R alone is kept."""
+    """R = 2B − I with B = (I − A)⁻¹; the gradient of A is 2·BᵀGBᵀ."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        inverse = torch.linalg.inv(_transposed(x)).mul_(2)  # of (I − A)ᵀ, hence Rᵀ below
-        inverse.diagonal(dim1=-2, dim2=-1).sub_(1)
+        inverse = torch.linalg.inv(_columns(x))
         ctx.save_for_backward(inverse)
-        return inverse.mT
+        result = 2 * inverse
+        result.diagonal(dim1=-2, dim2=-1).sub_(1)
+        return result
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        (transposed,) = ctx.saved_tensors
         refuse_second_order()
+        (inverse,) = ctx.saved_tensors
         with torch.autocast(gradient.device.type, enabled=False):
-            half = transposed.clone()
-            half.diagonal(dim1=-2, dim2=-1).add_(1)
-            product = (half @ gradient) @ half
-            return (product - product.mT).div_(4)
+            product = (inverse.mT @ gradient) @ inverse.mT
+            return product - product.mT
 
 
 class _Rotate(torch.autograd.Function):
@@ -90,8 +89,7 @@ class _Rotate(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, rows: Tensor) -> Tensor:
-        # the transpose in rows is I − A in columns, the layout LAPACK wants: no copy
-        lu, pivots = torch.linalg.lu_factor(_transposed(x).mT)
+        lu, pivots = torch.linalg.lu_factor(_columns(x))
         solved = torch.linalg.lu_solve(lu, pivots, rows.mT)
         ctx.save_for_backward(lu, pivots, solved)
         return (2 * solved.mT).sub_(rows)
@@ -107,8 +105,8 @@ class _Rotate(torch.autograd.Function):
             return product - product.mT, rows
 
 
-def _transposed(x: Tensor) -> Tensor:
-    """(I − A)ᵀ = I + A."""
-    result = (x - x.mT).div_(2)
-    result.diagonal(dim1=-2, dim2=-1).add_(1)
-    return result
+def _columns(x: Tensor) -> Tensor:
+    """I − A stored by columns, as LAPACK wants it, so that no copy is made: by rows it is the transpose, I + A."""
+    transposed = (x - x.mT).div_(2)
+    transposed.diagonal(dim1=-2, dim2=-1).add_(1)
+    return transposed.mT
