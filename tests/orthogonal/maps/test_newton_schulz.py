@@ -9,16 +9,13 @@ from tests.orthogonal.maps.contracts import MapContract, deviation
 
 class TestNewtonSchulz(MapContract):
     function = staticmethod(newton_schulz)
+    starts = ("identity", "negative identity", "huge")  # a singular matrix has no polar factor that products alone could find
 
     def reference(self, x):
         return scipy.linalg.polar(x.numpy())[0]
 
     def matrices(self, *shape, dtype=torch.float64):
         return super().matrices(*shape, dtype=dtype) / shape[-1] ** 0.5 + 2 * torch.eye(shape[-1], dtype=dtype)
-
-    @pytest.mark.parametrize("name", ["identity", "negative identity", "huge"])
-    def test_a_valid_rotation_with_finite_gradients_from(self, name):
-        super().test_a_valid_rotation_with_finite_gradients_from(name)
 
     def test_the_length_does_not_matter(self):
         x = self.matrices(6, 6, dtype=torch.float32)
