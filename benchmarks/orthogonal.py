@@ -1,0 +1,233 @@
+"""What an orthogonal matrix costs: every map, the over-parameterized layer and a training step, against the peers.
+
+python benchmarks/orthogonal.py            # about four minutes on two cores
+python benchmarks/orthogonal.py --record   # also write the dated reports
+"""
+
+import pathlib
+import sys
+import warnings
+from collections.abc import Callable
+
+import geoopt
+import geotorch
+import torch
+from peft.tuners.oft.layer import OFTRotationModule
+from torch import Tensor, nn
+from torch.nn.utils import parametrizations
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
+
+from benchmarks._harness import interleaved, parser, report
+from hypersphere import orthogonal
+
+Work = dict[str, Callable[[], object]]
+
+
+def main() -> None:
+    tables = {"maps": maps, "layers": layers, "training": training}
+    p = parser(__doc__)
+    p.add_argument("--only", nargs="+", choices=tables, default=list(tables))
+    args = p.parse_args()
+    torch.set_num_threads(args.threads)
+    warnings.simplefilter("ignore")  # peers' own
+    for name in args.only:
+        tables[name](args)
+
+
+def maps(args) -> None:
+    sizes = (64, 256, 576, 1152)
+    columns = {}
+    for n in sizes:
+        torch.manual_seed(0)
+        rounds = args.rounds if n <= 576 else max(3, args.rounds // 2)
+        columns[n] = interleaved(_map_work(n), rounds=rounds, min_seconds=0.02)
+    names = list(columns[sizes[0]])
+    rows = [[name, *[columns[n][name] / columns[n]["floor"] for n in sizes]] for name in names]
+    rows[0] = ["floor, ms", *[1000 * columns[n]["floor"] for n in sizes]]
+    notes = (
+        "Forward and backward of one n×n matrix, as a ratio to the floor: R = 2(I − A)⁻¹ − I and its gradient by hand, without autograd. "
+        "The optimizers' rows are one step from a given gradient."
+    )
+    report("orthogonal_maps", "Ways to an orthogonal matrix", ["map", *[f"n = {n}" for n in sizes]], rows, args, notes)
+
+
+def _map_work(n: int) -> Work:
+    x, g = torch.randn(n, n) / n**0.5, torch.randn(n, n)
+    work: Work = {"floor": lambda: _dense_floor(x, g)}
+    for name in ("cayley", "gram_schmidt", "householder", "lowdin", "exponential", "newton_schulz"):
+        work[name] = _differentiated(getattr(orthogonal, name), x, g)
+    work["cayley, 4 terms"] = _differentiated(lambda y: orthogonal.cayley(y, terms=4), x, g)
+    work["OGD step"] = _step(lambda p: orthogonal.OGD([p], lr=0.01), n, g)
+    work["OGD step, exact"] = _step(lambda p: orthogonal.OGD([p], lr=0.01, exact=True), n, g)
+    work["bare linalg.qr"] = _differentiated(lambda y: torch.linalg.qr(y)[0], x, g)
+    work["bare linalg.solve"] = _differentiated(_solve, x, g)
+    work["bare linalg.matrix_exp"] = _differentiated(lambda y: torch.linalg.matrix_exp((y - y.mT) / 2), x, g)
+    for name, module in _square_peers(n).items():
+        work[name] = _weight_and_gradient(module, g)
+    work["geoopt Stiefel step"] = _geoopt_step(n, g)
+    return work
+
+
+def layers(args) -> None:
+    shapes = {(576, 64): None, (1152, 128): None}
+    for d, neurons in shapes:
+        torch.manual_seed(0)
+        shapes[d, neurons] = interleaved(_layer_work(d, neurons), rounds=args.rounds, min_seconds=0.02)
+    names = list(next(iter(shapes.values())))
+    rows = [[name, *[times[name] / times["floor"] for times in shapes.values()]] for name in names]
+    rows[0] = ["floor, ms", *[1000 * times["floor"] for times in shapes.values()]]
+    notes = (
+        "Weight of a layer R·V and the gradient of its parameters, as a ratio to the floor: one LU, two thin solves, the thin product that "
+        "is the gradient, without autograd. Peers give R; the product with V is added."
+    )
+    report("orthogonal_layers", "Over-parameterized layers", ["layer", *[f"{d}→{n}" for d, n in shapes]], rows, args, notes)
+
+
+def _layer_work(d: int, neurons: int) -> Work:
+    x, v, g = torch.randn(d, d) / d**0.5, torch.randn(neurons, d), torch.randn(neurons, d)
+    work: Work = {"floor": lambda: _thin_floor(x, v, g)}
+    for method in ("cayley", "gram_schmidt", "householder", "lowdin", "exponential", "ogd"):
+        work[method] = _weight_and_gradient(orthogonal.overparameterize(nn.Linear(d, neurons), method), g)
+    for share in (False, True):
+        layer = orthogonal.overparameterize(nn.Linear(d, neurons), blocks=d // 32, share_blocks=share)
+        work["cayley, blocks of 32" + (", shared" if share else "")] = _weight_and_gradient(layer, g)
+    for name, module in _square_peers(d).items():
+        work[name] = _times(module, v, g)
+    work["peft OFT, blocks of 32"] = _times(_oft(d, 32), v, g)
+    stiefel = geoopt.ManifoldParameter(torch.eye(d), manifold=geoopt.CanonicalStiefel())
+    work["geoopt Stiefel, R·V and step"] = _geoopt_layer(stiefel, v, g)
+    return work
+
+
+def training(args) -> None:
+    torch.manual_seed(0)
+    images, labels = torch.randn(128, 3, 32, 32), torch.randint(100, (128,))
+    work: Work = {"plain": _training_step(_cnn6(), images, labels)}
+    for method in ("cayley", "gram_schmidt", "ogd"):
+        work[f"OPT, {method}"] = _training_step(orthogonal.overparameterize(_cnn6(), method), images, labels)
+    work["OPT, cayley, 4 blocks"] = _training_step(
+        orthogonal.overparameterize(_cnn6(), blocks=lambda name, module: 1 if module.weight.shape[1] == 3 else 4), images, labels
+    )
+    work["OPT, cayley, merged"] = _training_step(orthogonal.merge(orthogonal.overparameterize(_cnn6())), images, labels)
+    times = interleaved(work, rounds=max(3, args.rounds // 2))
+    rows = [[name, 1000 * t, t / times["plain"]] for name, t in times.items()]
+    notes = "CNN-6 of table F.1 with batch normalization, a batch of 128 CIFAR-sized images, forward, backward and a step of momentum SGD."
+    report("orthogonal_training", "A training step under OPT", ["training", "ms", "ratio"], rows, args, notes)
+
+
+def _dense_floor(x: Tensor, g: Tensor) -> Tensor:
+    r = (x.mT - x).div_(2)
+    r.diagonal().add_(1)
+    r = torch.linalg.inv(r).mul_(2)
+    r.diagonal().sub_(1)
+    b = r.mT.clone()
+    b.diagonal().add_(1)
+    gradient = (b @ g) @ b
+    return (gradient - gradient.mT).div_(4)
+
+
+def _thin_floor(x: Tensor, v: Tensor, g: Tensor) -> Tensor:
+    transposed = (x - x.mT).div_(2)
+    transposed.diagonal().add_(1)
+    lu, pivots = torch.linalg.lu_factor(transposed.mT)
+    solved = torch.linalg.lu_solve(lu, pivots, v.mT)
+    (2 * solved.mT).sub_(v)
+    gradient = torch.linalg.lu_solve(lu, pivots, g.mT, adjoint=True) @ solved.mT
+    return gradient - gradient.mT
+
+
+def _solve(x: Tensor) -> Tensor:
+    a, eye = (x - x.mT) / 2, torch.eye(len(x))
+    return torch.linalg.solve(eye - a, eye + a)
+
+
+def _differentiated(function: Callable[[Tensor], Tensor], x: Tensor, g: Tensor) -> Callable[[], object]:
+    leaf = x.clone().requires_grad_()
+    return lambda: torch.autograd.grad(function(leaf), leaf, g)
+
+
+def _weight_and_gradient(layer: nn.Module, g: Tensor) -> Callable[[], object]:
+    parameters = [p for name, p in layer.named_parameters() if name != "bias"]
+    return lambda: torch.autograd.grad(layer.weight, parameters, g, allow_unused=True)
+
+
+def _times(module: nn.Module, v: Tensor, g: Tensor) -> Callable[[], object]:
+    parameters = [p for name, p in module.named_parameters() if name != "bias"]
+    return lambda: torch.autograd.grad(v @ module.weight.mT, parameters, g, allow_unused=True)
+
+
+def _square_peers(n: int) -> dict[str, nn.Module]:
+    peers = {}
+    for name in ("cayley", "matrix_exp", "householder"):
+        peers[f"torch orthogonal, {name}"] = parametrizations.orthogonal(nn.Linear(n, n, bias=False), orthogonal_map=name)
+    peers["torch orthogonal, default"] = parametrizations.orthogonal(nn.Linear(n, n, bias=False))
+    for triv in ("cayley", "expm"):
+        layer = nn.Linear(n, n, bias=False)
+        geotorch.orthogonal(layer, "weight", triv=triv)
+        peers[f"geotorch, {triv}"] = layer
+    peers["peft OFT, exact"] = _oft(n, n, exact=True)
+    peers["peft OFT, 5 terms"] = _oft(n, n)
+    return peers
+
+
+class _oft(nn.Module):  # noqa: N801
+    """peft's rotation, dense as its merge uses it, under the name that the other modules have."""
+
+    def __init__(self, n: int, block: int, exact: bool = False):
+        super().__init__()
+        self.rotation = OFTRotationModule(n // block, block * (block - 1) // 2, block, n, use_cayley_neumann=not exact)
+        nn.init.normal_(self.rotation.weight, std=0.01)
+
+    @property
+    def weight(self) -> Tensor:
+        return self.rotation.get_weight()
+
+
+def _step(make: Callable[[nn.Parameter], torch.optim.Optimizer], n: int, g: Tensor) -> Callable[[], object]:
+    p = nn.Parameter(torch.eye(n))
+    p.grad = g / n
+    return make(p).step
+
+
+def _geoopt_step(n: int, g: Tensor) -> Callable[[], object]:
+    p = geoopt.ManifoldParameter(torch.eye(n), manifold=geoopt.CanonicalStiefel())
+    p.grad = g / n
+    return geoopt.optim.RiemannianSGD([p], lr=0.01).step
+
+
+def _geoopt_layer(p: nn.Parameter, v: Tensor, g: Tensor) -> Callable[[], object]:
+    optimizer = geoopt.optim.RiemannianSGD([p], lr=1e-4)
+
+    def work() -> None:
+        (p.grad,) = torch.autograd.grad(v @ p.mT, p, g)
+        optimizer.step()
+
+    return work
+
+
+def _cnn6() -> nn.Module:
+    def unit(inputs: int) -> list[nn.Module]:
+        return [nn.Conv2d(inputs, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU()]
+
+    stages = [[*unit(3 if i == 0 else 64), *unit(64), nn.MaxPool2d(2)] for i in range(3)]
+    return nn.Sequential(*[m for stage in stages for m in stage], nn.Flatten(), nn.Linear(1024, 64), nn.ReLU(), nn.Linear(64, 100))
+
+
+def _training_step(model: nn.Module, images: Tensor, labels: Tensor) -> Callable[[], object]:
+    rotations, others = orthogonal.param_groups(model)
+    optimizers = [torch.optim.SGD(others, lr=0.01, momentum=0.9, weight_decay=5e-4)]
+    if rotations:
+        optimizers.append(orthogonal.OGD(rotations, lr=0.01, momentum=0.9))
+
+    def step() -> None:
+        nn.functional.cross_entropy(model(images), labels).backward()
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return step
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""The slot: a free square matrix goes in, the matrix R that acts on a layer's neurons comes out."""
+
+from collections.abc import Callable
+from typing import ClassVar, TypeAlias
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+MapLike: TypeAlias = "str | Map | type[Map] | nn.Module | Callable[[Tensor], Tensor]"
+
+
+class Map(nn.Module):
+    """One way from a free matrix X to R; a new one defines ``forward`` and whatever of the rest differs.
+
+    ``forward(raw)`` is R; ``act(raw, rows)`` is R v for every row v, and may avoid R or, for a nonlinear T(v) (F.35),
+    may not have one. ``identity`` and ``start`` give the X that training begins from.
+    """
+
+    function: ClassVar[Callable[..., Tensor] | None] = None  # the pure function that this is the twin of
+    orthogonal: ClassVar[bool] = False
+
+    def forward(self, raw: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
+        """R for X."""
+        raise TypeError(f"{type(self).__name__} must define forward(raw)")
+
+    def act(self, raw: Float[Tensor, "*batch n n"], rows: Float[Tensor, "*batch neurons n"]) -> Float[Tensor, "*batch neurons n"]:
+        """R v for every row v."""
+        return rows @ self(raw).mT
+
+    def identity(self, raw: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
+        """An X of the same shape with R = I: the identity, or 0 where that does it."""
+        eye = torch.eye(raw.shape[-1], dtype=raw.dtype, device=raw.device).expand(raw.shape)
+        for candidate in (eye, torch.zeros_like(raw)):
+            with torch.no_grad():
+                if torch.allclose(self(candidate), eye, atol=1e-6):
+                    return candidate.clone()
+        raise ValueError(f'{self!r} gives the identity neither at I nor at 0: define identity(raw), or use start="text"')
+
+    def start(self, raw: Float[Tensor, "*batch n n"], generator: torch.Generator | None = None) -> Float[Tensor, "*batch n n"]:
+        """The X that the text begins from: the identity unless a method says otherwise."""
+        return self.identity(raw)
+
+    def freedom(self, n: int) -> int:
+        """The dimension of the set that R moves in."""
+        return n * (n - 1) // 2 if self.orthogonal else n * n
+
+
+class Unrolled(Map):
+    """A method that orthogonalizes X itself; it starts from N(0, 1) (7.5.3, F.3)."""
+
+    orthogonal = True
+
+    def start(self, raw: Float[Tensor, "*batch n n"], generator: torch.Generator | None = None) -> Float[Tensor, "*batch n n"]:
+        """Standard normal entries."""
+        return torch.randn(raw.shape, generator=generator, dtype=raw.dtype, device=raw.device)
+
+
+class Custom(Map):
+    """A user's own map, a callable on ``(…, n, n)``; a module keeps its parameters."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]):
+        super().__init__()
+        self.map = function
+
+    def forward(self, raw: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
+        """The callable on X."""
+        return self.map(raw)
+
+    def start(self, raw: Float[Tensor, "*batch n n"], generator: torch.Generator | None = None) -> Float[Tensor, "*batch n n"]:
+        """The identity if I or 0 gives it, else N(0, 1)."""
+        try:
+            return self.identity(raw)
+        except ValueError:
+            return torch.randn(raw.shape, generator=generator, dtype=raw.dtype, device=raw.device)
+
+
+class Free(Map):
+    """R = X: trained by :class:`~hypersphere.orthogonal.OGD` (7.3.5), with a penalty (7.3.6), or unconstrained (UPT, 7.5.1)."""
+
+    def __init__(self, by: str = "unconstrained"):
+        super().__init__()
+        self.by = by
+
+    def forward(self, raw: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
+        """X as it is."""
+        return raw
+
+    def freedom(self, n: int) -> int:
+        """n(n − 1)/2 when the optimizer keeps R orthogonal, else n²."""
+        return n * (n - 1) // 2 if self.by == "ogd" else n * n
+
+    def extra_repr(self) -> str:
+        """Who keeps R orthogonal."""
+        return f"by={self.by!r}"

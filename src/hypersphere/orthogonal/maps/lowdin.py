@@ -1,0 +1,52 @@
+"""Löwdin's symmetric orthogonalization (7.3.3, F.1.3)."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from .base import Unrolled
+from .precision import full_precision, missing, refuse_second_order
+
+
+@full_precision
+def lowdin(x: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
+    r"""R = X(XᵀX)^{−1/2} = WVᵀ from X = WΣVᵀ (F.10, F.14): the orthogonal matrix nearest to x (F.15).
+
+    The gradient divides by σ_i + σ_j, never by their difference, so repeated singular values are harmless.
+
+    >>> lowdin(torch.tensor([[0.0, -2.0], [3.0, 0.0]]))
+    tensor([[ 0., -1.],
+            [ 1.,  0.]])
+    """
+    return _Polar.apply(x)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class Lowdin(Unrolled):
+    """:func:`lowdin` as a method."""
+
+    function = staticmethod(lowdin)
+
+    def forward(self, raw: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
+        """R."""
+        return lowdin(raw)
+
+
+class _Polar(torch.autograd.Function):
+    """With K = WᵀGV the gradient of X is W·[(K − Kᵀ)/(σ_i + σ_j)]·Vᵀ."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        w, sigma, vh = torch.linalg.svd(x)
+        absent, instead = missing(sigma)
+        ctx.save_for_backward(w, torch.where(absent, instead, sigma), vh)
+        return w @ vh
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        w, sigma, vh = ctx.saved_tensors
+        refuse_second_order()
+        with torch.autocast(gradient.device.type, enabled=False):
+            k = w.mT @ gradient @ vh.mT
+            return w @ ((k - k.mT) / (sigma.unsqueeze(-1) + sigma.unsqueeze(-2))) @ vh

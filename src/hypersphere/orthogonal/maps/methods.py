@@ -1,0 +1,42 @@
+"""The methods by name, and the door through which any other map enters the same slot."""
+
+import copy
+import functools
+from collections.abc import Callable
+
+from .base import Custom, Free, Map, MapLike
+from .cayley import Cayley
+from .exponential import Exponential
+from .gram_schmidt import GramSchmidt
+from .householder import Householder
+from .lowdin import Lowdin
+
+METHODS: dict[str, Callable[[], Map]] = {
+    "cayley": Cayley,
+    "gram_schmidt": GramSchmidt,
+    "householder": Householder,
+    "lowdin": Lowdin,
+    "exponential": Exponential,
+    "ogd": functools.partial(Free, "ogd"),
+    "regularized": functools.partial(Free, "regularized"),
+    "unconstrained": functools.partial(Free, "unconstrained"),
+}
+
+
+def as_map(method: MapLike) -> Map:
+    """A fresh :class:`Map` from a name, one of the functions here, a map, its class, or any callable on square matrices.
+
+    >>> as_map("cayley"), as_map(torch.matrix_exp).start(torch.empty(2, 2))
+    (Cayley(), tensor([[0., 0.],
+            [0., 0.]]))
+    """
+    if isinstance(method, str) and method in METHODS:
+        return METHODS[method]()
+    if isinstance(method, type) and issubclass(method, Map):
+        return method()
+    if isinstance(method, type) or not callable(method):
+        raise ValueError(f"method must be one of {', '.join(METHODS)}, or a map from a square matrix to R, got {method!r}")
+    if isinstance(method, Map):
+        return copy.deepcopy(method)
+    twins = (twin for twin in METHODS.values() if getattr(twin, "function", None) is method)
+    return next(twins, functools.partial(Custom, copy.deepcopy(method)))()

@@ -1,0 +1,51 @@
+"""What every map shares: float32 or better inside, and a rule for directions that a singular matrix does not have."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+Function = TypeVar("Function", bound=Callable[..., Tensor])
+
+
+def full_precision(function: Function) -> Function:
+    """Check that the first argument is square, compute in float32 or better outside autocast, return the caller's dtype."""
+
+    @functools.wraps(function)
+    def wrapper(x: Tensor, *args: Any, **options: Any) -> Tensor:
+        if not x.is_floating_point() or x.ndim < 2 or x.shape[-1] != x.shape[-2] or x.shape[-1] == 0:
+            raise ValueError(f"x must be a floating-point tensor of square matrices (…, n, n), got {x.dtype} of shape {tuple(x.shape)}")
+        with torch.autocast(x.device.type, enabled=False):
+            return function(x.to(accumulable(x.dtype)), *args, **options).to(x.dtype)
+
+    return wrapper  # type: ignore[return-value]
+
+
+def refuse_second_order() -> None:
+    """At the head of a hand-written backward: a second derivative would silently be zero."""
+    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        raise RuntimeError("this map has a hand-written gradient that cannot be differentiated again (create_graph=True)")
+
+
+def accumulable(*dtypes: torch.dtype) -> torch.dtype:
+    """The widest of the dtypes, float32 at least."""
+    return functools.reduce(torch.promote_types, dtypes, torch.float32)
+
+
+def skew(x: Tensor) -> Tensor:
+    """(X − Xᵀ)/2, the skew-symmetric part; a skew-symmetric matrix is its own."""
+    return (x - x.mT) / 2
+
+
+def missing(lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """Which lengths ``(…, n)`` are zero up to rounding, and what stands in for them: the longest, or 1 where all are 0.
+
+    A matrix with dependent columns has no direction there and no derivative. The maps complete the basis and
+    differentiate as though the added direction had the length of the longest: finite, and training moves away from it.
+    """
+    longest = lengths.amax(-1, keepdim=True)
+    rounding = 4 * lengths.shape[-1] * torch.finfo(lengths.dtype).eps
+    # below 1e-20 a slope of 1/length would leave the range of float32
+    return lengths <= (rounding * longest).clamp_min(1e-20), torch.where(longest > 1e-20, longest, 1)

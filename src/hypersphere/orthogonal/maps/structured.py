@@ -1,0 +1,82 @@
+"""Matrices that are not orthogonal but have another structure (generalized OPT, F.6)."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from .base import Map
+
+
+class SymmetricPositive(Map):
+    r"""R = LLᵀ, symmetric positive definite: every neuron stays within π/2 of where it was, vᵀRv > 0 (F.6).
+
+    L is lower triangular with the exponential of X's diagonal on its own, so that R cannot become singular;
+    X = 0 is the identity, where weight decay pulls.
+
+    >>> SymmetricPositive()(torch.tensor([[0.0, 9.0], [1.0, 0.0]]))
+    tensor([[1., 1.],
+            [1., 2.]])
+    """
+
+    def forward(self, raw: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
+        """LLᵀ."""
+        lower = raw.tril(-1) + torch.diag_embed(raw.diagonal(dim1=-2, dim2=-1).exp())
+        return lower @ lower.mT
+
+    def freedom(self, n: int) -> int:
+        """n(n + 1)/2."""
+        return n * (n + 1) // 2
+
+
+class Triangular(Map):
+    """R = the lower (or upper) triangle of X (F.6); it starts from the identity.
+
+    >>> Triangular(upper=True)(torch.ones(2, 2))
+    tensor([[1., 1.],
+            [0., 1.]])
+    """
+
+    def __init__(self, upper: bool = False):
+        super().__init__()
+        self.upper = upper
+
+    def forward(self, raw: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
+        """The triangle."""
+        return raw.triu() if self.upper else raw.tril()
+
+    def freedom(self, n: int) -> int:
+        """n(n + 1)/2."""
+        return n * (n + 1) // 2
+
+    def extra_repr(self) -> str:
+        """Which triangle."""
+        return f"upper={self.upper}"
+
+
+class Banded(Map):
+    """R = X within ``width`` of the diagonal, 0 elsewhere (F.6); it starts from the identity.
+
+    >>> Banded(1)(torch.ones(3, 3))
+    tensor([[1., 1., 0.],
+            [1., 1., 1.],
+            [0., 1., 1.]])
+    """
+
+    def __init__(self, width: int = 1):
+        super().__init__()
+        if width < 0:
+            raise ValueError(f"width must be an integer ≥ 0, got {width!r}")
+        self.width = width
+
+    def forward(self, raw: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
+        """The band."""
+        return raw.tril(self.width).triu(-self.width)
+
+    def freedom(self, n: int) -> int:
+        """The number of entries in the band."""
+        w = min(self.width, n - 1)
+        return n + w * (2 * n - w - 1)
+
+    def extra_repr(self) -> str:
+        """The width."""
+        return f"width={self.width}"

@@ -1,0 +1,71 @@
+"""What an over-parameterized model says about its rotations: orthogonality, parameters, the penalty of 7.3.6."""
+
+from typing import Literal, overload
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ..geometry import orthonormality
+from .parametrization import Overparameterization, overparameterized
+
+
+@overload
+def orthogonality_error(model: nn.Module, per_layer: Literal[False] = False) -> float: ...
+@overload
+def orthogonality_error(model: nn.Module, per_layer: Literal[True]) -> dict[str, float]: ...
+@torch.no_grad()
+def orthogonality_error(model: nn.Module, per_layer: bool = False) -> float | dict[str, float]:
+    """The largest entry of |RᵀR − I| over the layers' R of the task in use, or by layer; the product is taken in float64.
+
+    >>> from hypersphere.orthogonal import overparameterize
+    >>> orthogonality_error(overparameterize(torch.nn.Linear(8, 3), "gram_schmidt")) < 1e-6
+    True
+    """
+    errors = {name: _error(own) for name, own in overparameterized(model).items()}
+    return errors if per_layer else max(errors.values())
+
+
+@overload
+def trainable_parameters(model: nn.Module, per_layer: Literal[False] = False, *, freedom: bool = False) -> int: ...
+@overload
+def trainable_parameters(model: nn.Module, per_layer: Literal[True], *, freedom: bool = False) -> dict[str, int]: ...
+def trainable_parameters(model: nn.Module, per_layer: bool = False, *, freedom: bool = False) -> int | dict[str, int]:
+    """How many numbers the layers' R of the task in use have, as tables F.4 and F.5 count them: d², d²/k² or d²/k.
+
+    With ``freedom`` the dimension of the set R moves in instead, n(n − 1)/2 for an orthogonal n×n matrix. Neurons,
+    biases and layers that are trained as usual are not counted.
+
+    >>> from hypersphere.orthogonal import overparameterize
+    >>> trainable_parameters(overparameterize(torch.nn.Conv2d(64, 64, 3), blocks=2))
+    165888
+    """
+    counts = {name: _count(own, freedom) for name, own in overparameterized(model).items()}
+    return counts if per_layer else sum(counts.values())
+
+
+def orthogonality_penalty(model: nn.Module, beta: float = 1.0) -> Float[Tensor, ""]:
+    r"""β Σ_layers ‖RᵀR − I‖²_F, differentiable: add it to the loss under ``method="regularized"`` (eq. 7.7).
+
+    The text leaves β to the user.
+
+    >>> from hypersphere.orthogonal import overparameterize
+    >>> orthogonality_penalty(overparameterize(torch.nn.Linear(8, 3), "regularized")).item()
+    0.0
+    """
+    terms = []
+    for own in overparameterized(model).values():
+        r = own.rotation.matrix()
+        repeats = own.blocks if r.ndim == 2 else 1  # a shared block stands on the diagonal this often
+        terms.append(repeats * orthonormality(r.mT))
+    return beta * torch.stack(terms).sum()
+
+
+def _error(own: Overparameterization) -> float:
+    r = own.rotation.matrix().double()
+    return float((r.mT @ r - torch.eye(r.shape[-1], dtype=r.dtype, device=r.device)).abs().max())
+
+
+def _count(own: Overparameterization, freedom: bool) -> int:
+    rotation, n = own.rotation, own.shape[-1]
+    return rotation.map.freedom(n) * (rotation.raw.numel() // n**2) if freedom else rotation.raw.numel()

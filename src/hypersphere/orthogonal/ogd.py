@@ -1,0 +1,130 @@
+"""Orthogonality-preserving gradient descent (7.3.5)."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from .maps.newton_schulz import polish
+from .parametrization import Rotation
+
+
+class OGD(Optimizer):
+    r"""Descent along the orthogonal group: U ← (I + λ/2·W)⁻¹(I − λ/2·W)U (eq. 7.5 with −∇f, so that it descends).
+
+    W = Ŵ − Ŵᵀ, Ŵ = MUᵀ − ½U(UᵀMUᵀ), where M is the gradient plus ``momentum`` times the last step's direction WU.
+    By default the Cayley step is found by the fixed point of eq. 7.6, Y ← U − λ/2·W(U + Y), from Y = U − λWU and
+    with two ``iterations`` as the text does: n of them leave an error of order λ^{n+2}, and a drift from orthogonality
+    of (λ‖W‖)⁴/4 a step. ``exact=True`` solves 7.5 instead; ``reproject_every=k`` brings U back to the nearest
+    orthogonal matrix at every k-th step (0: never). Weight decay has no meaning here: ‖U‖ is constant.
+
+    Parameters are square, ``(…, n, n)``, orthogonal at the start. Take them from :func:`param_groups` and train the rest
+    with any other optimizer.
+
+    >>> u = torch.nn.Parameter(torch.eye(2))
+    >>> target = torch.tensor([[0.0, -1.0], [1.0, 0.0]])
+    >>> optimizer = OGD([u], lr=0.1, exact=True)
+    >>> for _ in range(100):
+    ...     optimizer.zero_grad()
+    ...     (u - target).square().sum().backward()
+    ...     optimizer.step()
+    >>> (u.detach() - target).abs().max().item() < 1e-3
+    True
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 0.01,
+        momentum: float = 0.0,
+        *,
+        iterations: int = 2,  # the text finds two to suffice
+        exact: bool = False,
+        reproject_every: int = 0,
+    ):
+        defaults = {"lr": lr, "momentum": momentum, "iterations": iterations, "exact": exact, "reproject_every": reproject_every}
+        super().__init__(params, defaults)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Check the parameters and options of a group and add it."""
+        group = {**self.defaults, **param_group}
+        for name, accepted in {"lr": group["lr"] >= 0, "momentum": 0 <= group["momentum"] < 1}.items():
+            if not accepted:
+                raise ValueError(f"{name} must be {'≥ 0' if name == 'lr' else 'in [0, 1)'}, got {group[name]!r}")
+        if group["iterations"] < 1 or group["reproject_every"] < 0:
+            given = f"{group['iterations']!r} and {group['reproject_every']!r}"
+            raise ValueError(f"iterations must be ≥ 1 and reproject_every ≥ 0, got {given}")
+        super().add_param_group(param_group)
+        for p in self.param_groups[-1]["params"]:
+            if p.ndim < 2 or p.shape[-1] != p.shape[-2]:
+                raise ValueError(f"params must be square matrices (…, n, n), got shape {tuple(p.shape)}")
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """One step of every parameter that has a gradient."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    self._update(p, p.grad, group)
+        return loss
+
+    def _update(self, p: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
+        state, momentum = self.state[p], group["momentum"]
+        state["step"] = state.get("step", 0) + 1
+        with torch.autocast(p.device.type, enabled=False):
+            u = p.to(torch.promote_types(p.dtype, torch.float32))
+            direction = gradient.to(u.dtype)
+            if momentum and "momentum_buffer" in state:
+                direction = direction + momentum * state["momentum_buffer"]
+            w = _generator(u, direction)
+            if momentum:
+                state["momentum_buffer"] = w @ u
+            result = _exact(u, w, group["lr"]) if group["exact"] else _fixed_point(u, w, group["lr"], group["iterations"])
+            if group["reproject_every"] and state["step"] % group["reproject_every"] == 0:
+                result = polish(result, 2)
+            p.copy_(result)
+
+
+class ParamGroups(NamedTuple):
+    """The parameters of a model by who trains them."""
+
+    rotations: list[nn.Parameter]
+    others: list[nn.Parameter]
+
+
+def param_groups(model: nn.Module) -> ParamGroups:
+    """``(rotations, others)``: the R of layers with ``method="ogd"``, for :class:`OGD`, and every other trainable parameter.
+
+    >>> from hypersphere.orthogonal import overparameterize
+    >>> rotations, others = param_groups(overparameterize(torch.nn.Linear(4, 2), "ogd"))
+    >>> [tuple(p.shape) for p in rotations], [tuple(p.shape) for p in others]
+    ([(4, 4)], [(2,)])
+    """
+    rotations = [m.raw for m in model.modules() if isinstance(m, Rotation) and getattr(m.map, "by", None) == "ogd" and m.raw.requires_grad]
+    theirs = {id(p) for p in rotations}
+    return ParamGroups(rotations, [p for p in model.parameters() if p.requires_grad and id(p) not in theirs])
+
+
+def _generator(u: Tensor, m: Tensor) -> Tensor:
+    """W = Ŵ − Ŵᵀ with Ŵ = MUᵀ − ½U(UᵀMUᵀ)."""
+    mu = m @ u.mT
+    hat = mu - 0.5 * (u @ (u.mT @ mu))
+    return hat - hat.mT
+
+
+def _exact(u: Tensor, w: Tensor, lr: float) -> Tensor:
+    eye = torch.eye(u.shape[-1], dtype=u.dtype, device=u.device)
+    return torch.linalg.solve(eye + lr / 2 * w, u - lr / 2 * (w @ u))
+
+
+def _fixed_point(u: Tensor, w: Tensor, lr: float, iterations: int) -> Tensor:
+    y = u - lr * (w @ u)
+    for _ in range(iterations):
+        y = u - lr / 2 * (w @ (u + y))
+    return y

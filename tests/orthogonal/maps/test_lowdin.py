@@ -1,0 +1,38 @@
+import scipy.linalg
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hypersphere.orthogonal import lowdin
+from tests.orthogonal.contracts import OrthogonalContract
+from tests.orthogonal.maps.contracts import HandWrittenBackward, MapContract
+
+
+class TestLowdin(HandWrittenBackward, MapContract):
+    function = staticmethod(lowdin)
+
+    def reference(self, x):
+        return scipy.linalg.polar(x.numpy())[0]
+
+    def test_is_u_times_the_inverse_root_of_the_gram_matrix(self):
+        x = self.matrices(6, 6)
+        root = torch.from_numpy(scipy.linalg.inv(scipy.linalg.sqrtm((x.T @ x).numpy())).real)
+        assert torch.allclose(lowdin(x), x @ root)
+
+    @given(st.integers(0, 10**6))
+    def test_is_the_nearest_orthogonal_matrix(self, seed):
+        generator = torch.Generator().manual_seed(seed)
+        x = torch.randn(5, 5, dtype=torch.float64, generator=generator)
+        other = torch.linalg.qr(torch.randn(5, 5, dtype=torch.float64, generator=generator))[0]
+        near = torch.linalg.matrix_exp(0.05 * (x - x.T)) @ lowdin(x)
+        assert (lowdin(x) - x).norm() <= (other - x).norm()
+        assert (lowdin(x) - x).norm() <= (near - x).norm()
+
+    def test_gradients_at_repeated_singular_values_are_right(self):
+        q = torch.linalg.qr(self.matrices(5, 5))[0]
+        for x in (q, 3 * torch.eye(5, dtype=torch.float64), q @ torch.diag(torch.tensor([2.0, 2, 2, 1, 1]).double())):
+            assert torch.autograd.gradcheck(lowdin, x.clone().requires_grad_())
+
+
+class TestMethod(OrthogonalContract):
+    method = "lowdin"

@@ -1,0 +1,220 @@
+import importlib.util
+
+import pytest
+import scipy.stats
+import torch
+from torch import nn
+
+from hypersphere.layers import neurons
+from hypersphere.orthogonal import METHODS, overparameterize
+from hypersphere.orthogonal.parametrization import overparameterized
+from tests.orthogonal.contracts import build, energy
+
+
+def net():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.Flatten(), nn.Linear(8, 6), nn.Linear(6, 2))
+
+
+def originals(model):
+    return {name: module.parametrizations.weight.original for name, module in model.named_modules() if name in overparameterized(model)}
+
+
+class TestWhichLayers:
+    def test_every_layer_but_the_classifier(self):
+        model = net()
+        assert overparameterize(model) is model
+        assert list(overparameterized(model)) == ["0", "2", "4"]
+        assert isinstance(model[5].weight, nn.Parameter)
+
+    @pytest.mark.parametrize(
+        ("skip", "chosen"), [((), ["0", "2", "4", "5"]), (["0", "5"], ["2", "4"]), ([nn.Linear], ["0", "2"]), (["[45]"], ["0", "2"])]
+    )
+    def test_skip_replaces_the_default(self, skip, chosen):
+        assert list(overparameterized(overparameterize(net(), skip=skip))) == chosen
+
+    def test_a_layer_on_its_own_is_not_a_classifier(self):
+        assert list(overparameterized(overparameterize(nn.Linear(3, 2)))) == [""]
+
+    def test_nothing_to_do_is_an_error(self):
+        with pytest.raises(ValueError, match="has no Linear or Conv layer to over-parameterize"):
+            overparameterize(nn.Sequential(nn.Linear(3, 2)))
+
+    def test_tied_weights_are_refused(self):
+        model = nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 5, bias=False), nn.Linear(5, 2))
+        model[1].weight = model[0].weight
+        with pytest.raises(ValueError, match=r"layer '1' has a tied weight \(0.weight, 1.weight\)"):
+            overparameterize(model)
+        assert list(overparameterized(overparameterize(nn.Sequential(nn.Linear(4, 4), model), skip=["1.*"]))) == ["0"]
+
+    def test_a_module_used_twice_is_not_tied(self):
+        layer = nn.Linear(4, 4)
+        assert list(overparameterized(overparameterize(nn.Sequential(layer, layer, nn.Linear(4, 2))))) == ["0"]
+
+    def test_a_second_time_is_refused_and_changes_nothing(self):
+        model = overparameterize(net())
+        keys = list(model.state_dict())
+        with pytest.raises(ValueError, match="over-parameterized already: merge"):
+            overparameterize(model)
+        assert list(model.state_dict()) == keys
+
+    def test_a_computed_weight_is_refused(self):
+        with pytest.raises(ValueError, match="computed from something else"):
+            overparameterize(nn.utils.parametrizations.weight_norm(nn.Linear(3, 3)))
+
+
+class TestStart:
+    def test_unrolled_methods_start_from_the_normal_distribution(self):
+        for method in ("gram_schmidt", "householder", "lowdin"):
+            raw = overparameterize(nn.Linear(40, 3), method).parametrizations.weight[0].rotation.raw
+            assert scipy.stats.kstest(raw.detach().flatten().numpy(), "norm").pvalue > 1e-3
+
+    def test_the_others_start_at_the_identity(self):
+        for method in ("cayley", "exponential", "ogd", "regularized", "unconstrained"):
+            r = overparameterize(nn.Linear(5, 3), method).parametrizations.weight[0].rotation.matrix()
+            assert torch.equal(r, torch.eye(5))
+
+    def test_a_generator_makes_it_repeatable(self):
+        draws = []
+        for _ in range(2):
+            model = overparameterize(net(), "gram_schmidt", redraw=True, generator=torch.Generator().manual_seed(4))
+            draws.append([p.detach().clone() for n, p in model.state_dict().items() if "raw" in n or "original" in n])
+            torch.manual_seed(17)
+        assert all(torch.equal(a, b) for a, b in zip(*draws, strict=True))
+
+    @pytest.mark.untyped
+    def test_refuses_another_word(self):
+        with pytest.raises(ValueError, match='start must be "text" or "identity"'):
+            overparameterize(nn.Linear(3, 3), start="random")
+
+
+class TestNeurons:
+    def test_the_present_weight_is_kept(self):
+        model, same = net(), net()
+        overparameterize(model, "gram_schmidt")
+        assert all(torch.equal(v, same.get_submodule(name).weight) for name, v in originals(model).items())
+
+    def test_redrawn_neurons_are_gaussian_of_kaiming_he(self):
+        v = originals(overparameterize(nn.Sequential(nn.Conv2d(16, 64, 3)), redraw=True))["0"]
+        assert abs(v.std() / (2 / 144) ** 0.5 - 1) < 0.05
+        assert scipy.stats.kstest((v / v.std()).flatten()[::4].numpy(), "norm").pvalue > 1e-3
+
+    @pytest.mark.parametrize("method", METHODS)
+    def test_trained_neurons_are_parameters(self, method):
+        layer, x = build("conv2d")
+        overparameterize(layer, method, train_neurons=True)
+        assert isinstance(layer.parametrizations.weight.original, nn.Parameter)
+        layer(x).square().sum().backward()
+        assert layer.parametrizations.weight.original.grad.abs().max() > 0
+
+    def test_normalized(self):
+        layer, _ = build("conv2d")
+        directions = neurons(layer) / neurons(layer).norm(dim=1, keepdim=True)
+        overparameterize(layer, normalize=True)
+        assert torch.allclose(neurons(layer), directions, atol=1e-6)
+
+    def test_a_refinement_of_ones_own_sees_rows_and_works_in_place(self):
+        seen = []
+
+        def refine(rows):
+            seen.append(rows.shape)
+            rows.neg_()
+
+        model, same = net(), net()
+        overparameterize(model, refine=refine, normalize=True)
+        assert seen == [(8, 27), (8, 72), (6, 8)]
+        assert torch.allclose(neurons(model[4]), -nn.functional.normalize(same[4].weight), atol=1e-6)
+        assert torch.equal(net()[0].weight, same[0].weight)
+
+    def test_a_refinement_reaches_weights_of_any_memory_format(self):
+        layer, _ = build("conv2d")
+        expected = -layer.weight.detach()
+        layer = layer.to(memory_format=torch.channels_last)
+        overparameterize(layer, refine=lambda rows: rows.neg_())
+        assert torch.equal(layer.weight, expected)
+
+    @pytest.mark.skipif(importlib.util.find_spec("hypersphere.energy") is None, reason="needs hypersphere.energy")
+    @pytest.mark.parametrize("refine", ["energy", "half_space_energy"])
+    def test_a_refinement_by_name_lowers_the_energy_and_keeps_the_lengths(self, refine):
+        layer, _ = build("linear tall")
+        before, lengths = layer.weight.detach().clone(), layer.weight.detach().norm(dim=1)
+        overparameterize(layer, refine=refine)
+        both = (lambda w: torch.cat([w, -w])) if refine == "half_space_energy" else (lambda w: w)
+        assert energy(both(layer.weight)) < energy(both(before))
+        assert torch.allclose(layer.weight.norm(dim=1), lengths, rtol=1e-5)
+
+    @pytest.mark.untyped
+    def test_refuses_another_refinement(self):
+        with pytest.raises(ValueError, match="refine must be None"):
+            overparameterize(nn.Linear(3, 3), refine="entropy")
+
+
+class TestBlocks:
+    @pytest.mark.parametrize("blocks", [0, 3, 16])
+    def test_must_divide_the_channels(self, blocks):
+        with pytest.raises(ValueError, match=f"blocks must divide the 8 channels that a neuron of layer '0' sees, got {blocks}"):
+            overparameterize(nn.Sequential(nn.Conv2d(8, 4, 3)), blocks=blocks)
+
+    def test_each_layer_may_have_its_own(self):
+        model = overparameterize(net(), blocks=lambda name, module: 1 if name == "0" else 2)
+        assert {name: own.blocks for name, own in overparameterized(model).items()} == {"0": 1, "2": 2, "4": 2}
+
+    def test_nothing_is_changed_when_one_layer_does_not_fit(self):
+        model = net()
+        with pytest.raises(ValueError, match="blocks must divide the 3 channels"):
+            overparameterize(model, blocks=2)
+        assert list(model.state_dict()) == list(net().state_dict())
+
+
+def test_an_error_halfway_leaves_the_model_as_it_was():
+    model = net()
+
+    def refine(rows):
+        if rows.shape[1] == 72:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        overparameterize(model, refine=refine)
+    assert list(model.state_dict()) == list(net().state_dict())
+
+
+def drawn(n, dim, seed):
+    layer = overparameterize(nn.Linear(dim, n), redraw=True, generator=torch.Generator().manual_seed(seed))
+    return layer.weight.detach().double()
+
+
+def rayleigh(rows):
+    """The p-value of uniformity against a preferred direction: n·d·‖mean‖² is χ² with d degrees."""
+    n, d = rows.shape
+    return scipy.stats.chi2.sf(float(n * d * rows.mean(0).square().sum()), d)
+
+
+def bingham(rows):
+    """The p-value of uniformity against a preferred axis: n·d(d+2)/2·(tr T² − 1/d) is χ² with (d−1)(d+2)/2 degrees."""
+    n, d = rows.shape
+    t = rows.T @ rows / n
+    return scipy.stats.chi2.sf(float(n * d * (d + 2) / 2 * (t.square().sum() - 1 / d)), (d - 1) * (d + 2) // 2)
+
+
+class TestTheorem6:
+    def test_gaussian_neurons_are_uniform_on_the_sphere(self):
+        for seed in range(5):
+            rows = nn.functional.normalize(drawn(2000, 8, seed))
+            assert rayleigh(rows) > 1e-3
+            assert bingham(rows) > 1e-3
+
+    def test_the_tests_see_what_is_not_uniform(self):
+        shifted = drawn(2000, 8, 0) + 0.1
+        stretched = drawn(2000, 8, 0) * torch.tensor([1.3] + [1.0] * 7)
+        assert rayleigh(nn.functional.normalize(shifted)) < 1e-6
+        assert rayleigh(nn.functional.normalize(stretched)) > 1e-3
+        assert bingham(nn.functional.normalize(stretched)) < 1e-6
+
+    def test_a_shifted_mean_raises_the_energy_monotonically(self):
+        # table 7.2's means, for neurons of the same spread (64 channels, 3 × 3)
+        energies = []
+        for mean in (0.0, 1e-3, 1e-2, 2e-2, 3e-2, 5e-2):
+            rows = [nn.functional.normalize(drawn(256, 576, seed) + mean) for seed in range(4)]
+            energies.append(sum(float((1 / torch.pdist(r)).sum()) for r in rows))
+        assert energies == sorted(energies)
+        assert energies[-1] > 1.1 * energies[0]
