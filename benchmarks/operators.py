@@ -7,9 +7,9 @@ import sys
 from collections.abc import Callable
 
 import torch
+from _harness import interleaved, measure_peak, parser, peak_memory, report
 from torch import Tensor, nn
 
-from benchmarks._harness import interleaved, measure_peak, parser, peak_memory, report
 from hypersphere import angular, operators
 from hypersphere.operators import magnitudes
 

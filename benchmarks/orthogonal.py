@@ -18,7 +18,8 @@ from torch.nn.utils import parametrizations
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 
-from benchmarks._harness import interleaved, parser, report
+from _harness import interleaved, parser, report
+
 from hypersphere import orthogonal
 
 Work = dict[str, Callable[[], object]]
