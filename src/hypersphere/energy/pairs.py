@@ -37,12 +37,23 @@ def pair_sums(
     >>> pair_sums(torch.eye(3)[None], Riesz(2))
     tensor([3.])
     """
-    chunk = chunk or max(64, ENTRIES // weight.shape[1])
+    chunk = chunk or _rows_at_a_time(weight)
     gradient = torch.is_grad_enabled() and weight.requires_grad
     # The operator costs its first caller the import of the compiler, so eager code does without.
     run = _operator if torch.compiler.is_compiling() else _PairSums.apply
     sums, _ = run(weight, importance, rows, counts, kernel.name, kernel.parameter, half_space, chunk, gradient)
     return sums
+
+
+def value_and_gradient(
+    weight: Float[Tensor, "batch neurons dim"], kernel: Kernel, half_space: bool = False
+) -> tuple[Float[Tensor, " batch"], Float[Tensor, "batch neurons dim"]]:
+    """:func:`pair_sums` and their gradient at once, without autograd."""
+    return _compute(weight, None, None, None, kernel.name, kernel.parameter, half_space, _rows_at_a_time(weight), True)
+
+
+def _rows_at_a_time(weight: Tensor) -> int:
+    return max(64, ENTRIES // weight.shape[1])
 
 
 def _compute(
