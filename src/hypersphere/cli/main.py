@@ -11,6 +11,7 @@ from .. import __version__
 # only the one that is asked for is imported.
 COMMANDS = {
     "demo": "the library at work in one minute",
+    "energy": "the hyperspherical energy of every layer of a checkpoint",
 }
 
 

@@ -35,7 +35,7 @@ def lbfgs(
         direction = torch.where(uphill[:, None], -g, direction)
         descent = torch.where(uphill, -g.square().sum(1), descent)
         if not pairs:  # nothing is known of the curvature: a first step of a hundredth of the point's own size
-            length = 0.01 * x.norm(dim=1) / direction.norm(dim=1).clamp_min(torch.finfo(x.dtype).tiny)
+            length = 0.01 * x.norm(dim=1).clamp_min(1) / direction.norm(dim=1).clamp_min(torch.finfo(x.dtype).tiny)
             direction, descent = direction * length[:, None], descent * length
         new_x, new_f, new_g, moved = _search(objective, x, f, g, direction, descent, active)
         s, y = new_x - x, new_g - g

@@ -19,11 +19,11 @@ class AnglePreservingProjection(RandomProjection):
     derivatives; P itself advances on the same schedule. The bases start random, one by default, and are redrawn every ``every`` steps.
 
     ``preserve="cosine"`` compares cosines in place of angles, as the text does for convenience; ``"angle"`` compares angles.
-    The text gives no η; 10 lowers L_P by about a third in a step on layers of the usual sizes.
+    The text gives no η; at 30 one step lowers the L_P of a random basis by half for neurons of 27 dimensions, by 1 % for 2304.
     Layers that share a basis share L_P, the mean over them.
 
     >>> AnglePreservingProjection(mode="unrolled")
-    AnglePreservingProjection(dim=30, count=1, every=1000, mode='unrolled', lr=10, update=10, preserve='cosine')
+    AnglePreservingProjection(dim=30, count=1, every=1000, mode='unrolled', lr=30, update=10, preserve='cosine')
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class AnglePreservingProjection(RandomProjection):
         every: int | None = 1000,
         mode: Literal["alternating", "unrolled"] = "alternating",
         *,
-        lr: float = 10.0,
+        lr: float = 30.0,
         update: int = 10,
         preserve: Literal["cosine", "angle"] = "cosine",
         seed: int = 0,
