@@ -164,4 +164,4 @@ def _angle(q: Tensor) -> Tensor:
 
 def _complement(q: Tensor) -> Tensor:
     """4 − q, the squared distance to the antipode, kept from 0, where the angle's slope in q is infinite."""
-    return (4 - q).clamp_min(1e-12)
+    return (4 - q).clamp_min(1e-24)
