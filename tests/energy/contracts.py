@@ -53,7 +53,9 @@ class EnergyContract:
         w = torch.randn(n, d, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
         reference = brute_force(w, self.s, self.half_space, self.distance)
         assert self.energy(w).item() == pytest.approx(reference, rel=1e-10, abs=1e-12)
-        assert self.energy(w.float()).item() == pytest.approx(brute_force(w.float(), self.s, self.half_space, self.distance), rel=1e-4, abs=1e-5)
+        assert self.energy(w.float()).item() == pytest.approx(
+            brute_force(w.float(), self.s, self.half_space, self.distance), rel=1e-4, abs=1e-5
+        )
 
     def test_sum_is_the_mean_times_the_pairs(self):
         points = 18 if self.half_space else 9
@@ -189,7 +191,10 @@ class RegularizerContract:
         nn.utils.parametrizations.weight_norm(net[0])
         value = self.make(net).per_layer()["0"]
         plain = self.net()
-        plain.load_state_dict({k: v for k, v in net.state_dict().items() if not k.startswith("0.")} | {"0.weight": net[0].weight.detach(), "0.bias": net[0].bias.detach()})
+        plain.load_state_dict(
+            {k: v for k, v in net.state_dict().items() if not k.startswith("0.")}
+            | {"0.weight": net[0].weight.detach(), "0.bias": net[0].bias.detach()}
+        )
         assert value.item() == pytest.approx(self.make(plain).per_layer()["0"].item(), rel=1e-5)
 
     def test_autocast_changes_nothing(self):

@@ -113,7 +113,9 @@ class TestSample:
     def test_is_unbiased(self, half_space, reduction):
         w, generator = torch.randn(12, 4), torch.Generator().manual_seed(3)
         exact = hyperspherical_energy(w, 1, half_space, reduction=reduction)
-        draws = torch.stack([hyperspherical_energy(w, 1, half_space, reduction=reduction, sample=4, generator=generator) for _ in range(1500)])
+        draws = torch.stack(
+            [hyperspherical_energy(w, 1, half_space, reduction=reduction, sample=4, generator=generator) for _ in range(1500)]
+        )
         assert (draws.mean() - exact).abs() < 4 * draws.std() / 1500**0.5
 
     def test_keeps_the_importance_of_each(self):
@@ -189,7 +191,9 @@ assert torch.isfinite(w.grad).all()
 print("compiled")
 """
     source = str(pathlib.Path(energy_package.__file__).parents[2])
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": source}, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": source}, check=False
+    )
     assert done.stdout.strip() == "compiled", done.stderr
 
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -38,7 +39,7 @@ class CoMHE(MHE):
         distance: Distance = "euclidean",
         skip: Iterable[Selector] = (),
         *,
-        classifier: str | None = None,
+        classifier: str | Literal[False] | None = None,
         shared: bool = True,
     ):
         super().__init__(model, hidden, output, s, half_space, distance, skip, classifier=classifier)

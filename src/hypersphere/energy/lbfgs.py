@@ -68,17 +68,16 @@ def _search(
     objective: Objective, x: Tensor, f: Tensor, g: Tensor, direction: Tensor, descent: Tensor, active: Bool[Tensor, " batch"]
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Halve the step of each row until its value falls enough (Armijo); rows that never do stay where they are."""
-    step = active.to(x.dtype)
-    new_x, new_f, new_g = x, f, g
-    waiting = active
-    for _ in range(30):
-        trial = x + step[:, None] * direction
+    new_x, new_f, new_g = x.clone(), f.clone(), g.clone()
+    waiting, step = active.nonzero().flatten(), 1.0
+    moved = torch.zeros_like(active)
+    for _ in range(12):
+        trial = x[waiting] + step * direction[waiting]
         value, slope = objective(trial)
-        good = waiting & (value <= f + 1e-4 * step * descent) & (value < f)
-        new_x = torch.where(good[:, None], trial, new_x)
-        new_f, new_g = torch.where(good, value, new_f), torch.where(good[:, None], slope, new_g)
-        waiting = waiting & ~good
-        if not waiting.any():
+        good = (value <= f[waiting] + 1e-4 * step * descent[waiting]) & (value < f[waiting])
+        done = waiting[good]
+        new_x[done], new_f[done], new_g[done], moved[done] = trial[good], value[good], slope[good], True
+        waiting, step = waiting[~good], step / 2
+        if len(waiting) == 0:
             break
-        step = torch.where(waiting, step / 2, step)
-    return new_x, new_f, new_g, active & ~waiting
+    return new_x, new_f, new_g, moved

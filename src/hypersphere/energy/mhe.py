@@ -1,6 +1,7 @@
 """Minimum hyperspherical energy as a regulariser of a network."""
 
 from collections.abc import Iterable
+from typing import Literal
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -25,7 +26,7 @@ class MHE(Regularizer):
         half_space: energy of ±ŵ_i for the hidden layers.
         distance: ``"euclidean"``, or ``"angular"`` for A-MHE (5.3.5).
         skip: layers to leave out: names, patterns, types, modules or predicates.
-        classifier: the name of the output layer, by default the last Linear; ``""`` if there is none.
+        classifier: the name of the output layer, by default the last Linear; False if there is none.
 
     >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
     >>> mhe = MHE(net)
@@ -45,7 +46,7 @@ class MHE(Regularizer):
         distance: Distance = "euclidean",
         skip: Iterable[Selector] = (),
         *,
-        classifier: str | None = None,
+        classifier: str | Literal[False] | None = None,
     ):
         if hidden is None:
             hidden = 1.0 if half_space else 10.0

@@ -1,6 +1,7 @@
 """What every regulariser of neurons shares: which layers it sees, their weights, and how the values add up to a loss."""
 
 from collections.abc import Callable, Iterable
+from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -21,10 +22,18 @@ class Regularizer(nn.Module):
         model: whose Linear and Conv layers are regularised.
         hidden, output: the weights λ_h and λ_o; 0 leaves the layers out.
         skip: layers to leave out: names, patterns, types, modules or predicates.
-        classifier: the name of the output layer, by default the last Linear; ``""`` if there is none.
+        classifier: the name of the output layer, by default the last Linear; False if there is none.
     """
 
-    def __init__(self, model: nn.Module, *, hidden: float, output: float, skip: Iterable[Selector] = (), classifier: str | None = None):
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        hidden: float,
+        output: float,
+        skip: Iterable[Selector] = (),
+        classifier: str | Literal[False] | None = None,
+    ):
         super().__init__()
         for name, value in (("hidden", hidden), ("output", output)):
             if not 0 <= value < float("inf"):
@@ -32,7 +41,7 @@ class Regularizer(nn.Module):
         everything = neuron_layers(model)
         if classifier is None:
             classifier = output_layer(model)
-        elif classifier and classifier not in everything:
+        elif classifier is not False and classifier not in everything:
             raise ValueError(
                 f"classifier must name a Linear or Conv layer of the model, got {classifier!r}; it has {', '.join(everything)}"
             )
@@ -48,7 +57,7 @@ class Regularizer(nn.Module):
                 self._layers[name] = (module, weight)
         if not self._layers:
             raise ValueError(f"no layer of {type(model).__name__} is left to regularise: {self.skipped}")
-        self.classifier = classifier if classifier in self._layers else None
+        self.classifier = classifier if isinstance(classifier, str) and classifier in self._layers else None
 
     def weights(self) -> dict[str, Float[Tensor, "groups neurons dim"]]:
         """The neurons of each layer as they are now, those of a grouped convolution by group."""
@@ -68,7 +77,7 @@ class Regularizer(nn.Module):
         values = self.per_layer()
         first = next(iter(values.values()))
         weights = [weight for _, weight in self._layers.values()]
-        return torch.stack([value.to(first.device) for value in values.values()]) @ first.new_tensor(weights)
+        return (torch.stack([value.to(first.device) for value in values.values()]) * first.new_tensor(weights)).sum()
 
     def hidden_values(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
         """The value of each hidden layer from its neurons, (groups, neurons, dim)."""
@@ -106,7 +115,7 @@ class Penalty(Regularizer):
         hidden: float = 1e-5,
         output: float = 0.0,
         skip: Iterable[Selector] = (),
-        classifier: str | None = None,
+        classifier: str | Literal[False] | None = None,
     ):
         super().__init__(model, hidden=hidden, output=output, skip=skip, classifier=classifier)
         if not callable(measure):

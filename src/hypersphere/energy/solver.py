@@ -56,7 +56,7 @@ def minimize_energy(
         points = spread(start, half_space, tolerance, min(steps, 100))
         return points, smallest_angle(points, half_space)
     kernel = Riesz(s)
-    flat, energies = lbfgs(_objective(kernel, half_space, start.shape), start.flatten(1), tolerance=tolerance, steps=steps)
+    flat, energies = lbfgs(_objective(kernel, half_space, dim), start.flatten(1), tolerance=tolerance, steps=steps)
     best = energies.argmin()
     antipodal = n * kernel.value(torch.tensor(4.0, dtype=torch.float64)).item() if half_space else 0
     return normalize(flat[best].view(n, dim)), energies[best] + antipodal
@@ -86,8 +86,7 @@ def refine_(
     kernel, rows = riesz_kernel(s, distance), as_neurons(weight)
     lengths = torch.linalg.vector_norm(rows.double(), dim=1, keepdim=True)
     start = normalize(rows.to(torch.promote_types(rows.dtype, torch.float32)))
-    shape = torch.Size((1, *start.shape))
-    flat, _ = lbfgs(_objective(kernel, half_space, shape), start.view(1, -1), tolerance=tolerance, steps=steps)
+    flat, _ = lbfgs(_objective(kernel, half_space, start.shape[1]), start.view(1, -1), tolerance=tolerance, steps=steps)
     weight.copy_((normalize(flat.view(start.shape)) * lengths).to(weight.dtype).view(weight.shape))
     return weight
 
@@ -106,11 +105,11 @@ def smallest_angle(points: Float[Tensor, "n dim"], half_space: bool = False) -> 
     return 2 * torch.asin(torch.linalg.vector_norm(x[nearest] - sign * y[nearest]) / 2)
 
 
-def _objective(kernel: Kernel, half_space: bool, shape: torch.Size) -> Objective:
+def _objective(kernel: Kernel, half_space: bool, dim: int) -> Objective:
     """The energy over unordered pairs, and its gradient by flattened, unnormalized points."""
 
     def objective(flat: Tensor) -> tuple[Tensor, Tensor]:
-        sums, gradient = value_and_gradient(flat.view(shape), kernel, half_space)
+        sums, gradient = value_and_gradient(flat.unflatten(1, (-1, dim)), kernel, half_space)
         # Half-space sums run over ordered pairs of neurons, each standing for two unordered pairs of points ±x.
         share = 1.0 if half_space else 0.5
         return share * sums, share * gradient.flatten(1)

@@ -22,7 +22,7 @@ def spread(start: Float[Tensor, "starts n dim"], half_space: bool, tolerance: fl
     x = start
     for k, s in enumerate(POWERS):
         part = x[: -(-len(x) * min(k + 1, 4) // 4)]
-        objective = functools.partial(_soft_maximum, shape=part.shape, half_space=half_space, s=s)
+        objective = functools.partial(_soft_maximum, dim=part.shape[2], half_space=half_space, s=s)
         flat, _ = lbfgs(objective, part.flatten(1), tolerance=tolerance, steps=steps)
         x = torch.cat([normalize(flat.view(part.shape)), x[len(part) :]])
         if k >= 3:
@@ -43,9 +43,9 @@ def _cosines(x: Tensor, half_space: bool) -> tuple[Tensor, Tensor]:
     return (sign * cos).masked_fill(eye, -1), sign
 
 
-def _soft_maximum(x: Tensor, shape: torch.Size, half_space: bool, s: float) -> tuple[Tensor, Tensor]:
+def _soft_maximum(x: Tensor, dim: int, half_space: bool, s: float) -> tuple[Tensor, Tensor]:
     r"""(1/s)·log Σ q^{−s/2} + log 2, which is log(2/smallest distance) in the limit, and its gradient by unnormalized points."""
-    x = x.view(shape)
+    x = x.unflatten(1, (-1, dim))
     lengths = torch.linalg.vector_norm(x, dim=2, keepdim=True)
     unit = x / lengths
     cos, sign = _cosines(unit, half_space)

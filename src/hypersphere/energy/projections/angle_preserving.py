@@ -49,7 +49,7 @@ class AnglePreservingProjection(RandomProjection):
             raise ValueError(f"update must be a number of steps ≥ 1, got {update!r}")
         self.mode, self.lr, self.update, self.preserve = mode, lr, update, preserve
 
-    def views(self, weights: dict[str, Tensor]) -> dict[str, list[Float[Tensor, "count groups neurons k"]]]:
+    def views(self, weights: dict[str, Tensor]) -> dict[str, list[Tensor]]:
         """The neurons projected by P, or by P after its step."""
         if self.mode == "alternating":
             return super().views(weights)

@@ -38,8 +38,8 @@ class Projection(nn.Module):
         """One random array, on the CPU, from ``self.generator``."""
         raise TypeError(f"{type(self).__name__} must define draw(part, size)")
 
-    def views(self, weights: dict[str, Tensor]) -> dict[str, list[Float[Tensor, "count groups neurons dim"]]]:
-        """What becomes of the neurons of each layer."""
+    def views(self, weights: dict[str, Tensor]) -> dict[str, list[Tensor]]:
+        """What becomes of the neurons of each layer: views of shape (count, groups, points, dim)."""
         raise TypeError(f"{type(self).__name__} must define views(weights)")
 
     def bind(self, layer: str, weight: Float[Tensor, "groups neurons dim"], area: int = 1, shared: bool = True) -> None:

@@ -35,7 +35,7 @@ class BilateralProjection(Projection):
         """A Gaussian matrix."""
         return torch.randn(1, self.rank, size, generator=self.generator) / math.sqrt(self.rank)
 
-    def views(self, weights: dict[str, Tensor]) -> dict[str, list[Float[Tensor, "1 groups points d"]]]:
+    def views(self, weights: dict[str, Tensor]) -> dict[str, list[Tensor]]:
         """The projected neurons and the mixed neurons."""
         return {
             name: [project(weight, self.basis(name, weight, "left")), (self.basis(name, weight, "right") @ weight).unsqueeze(0)]

@@ -1,7 +1,7 @@
 """Group CoMHE: the energy within groups of channels (6.3.5)."""
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -32,7 +32,7 @@ class ChannelGroups(Projection):
         """A random order."""
         return torch.randperm(size, generator=self.generator)
 
-    def views(self, weights: dict[str, Tensor]) -> dict[str, list[Float[Tensor, "count groups neurons d"]]]:
+    def views(self, weights: dict[str, Tensor]) -> dict[str, list[Tensor]]:
         """The neurons cut into groups; zeros fill the last one up, which changes no angle."""
         result = {}
         for name, weight in weights.items():

@@ -39,7 +39,7 @@ class RandomProjection(Projection):
         """One basis: Gaussian here."""
         return torch.randn(self.dim, size, generator=self.generator) / math.sqrt(self.dim)
 
-    def views(self, weights: dict[str, Tensor]) -> dict[str, list[Float[Tensor, "count groups neurons k"]]]:
+    def views(self, weights: dict[str, Tensor]) -> dict[str, list[Tensor]]:
         """The projected neurons, of all bases by one product."""
         return {name: [project(weight, self.basis(name, weight))] for name, weight in weights.items()}
 
