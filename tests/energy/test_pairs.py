@@ -53,6 +53,15 @@ def test_no_gradient_is_computed_for_nothing():
         assert pair_sums(torch.randn(1, 4, 3, requires_grad=True), Riesz(2)).grad_fn is None
 
 
+def test_strides_do_not_matter():
+    w = torch.randn(7, 5, 2).permute(2, 0, 1)
+    w[:, 1] = w[:, 0]
+    first, second = (
+        torch.autograd.grad(pair_sums(x, Riesz(2)).sum(), x)[0] for x in (w.requires_grad_(), w.detach().contiguous().requires_grad_())
+    )
+    assert torch.equal(first, second)
+
+
 def test_a_large_batch_is_taken_in_parts():
     w = torch.randn(40, 200, 3)
     assert torch.allclose(pair_sums(w, Riesz(1)), torch.cat([pair_sums(x[None], Riesz(1)) for x in w]), rtol=1e-5)

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..geometry import angle, normalize, uniform
+from ..geometry import angle, normalize, tangent, uniform
 from .close import wide
 from .hyperspherical import as_neurons, mean_energies
 from .kernels import Gaussian, Riesz
@@ -52,16 +52,28 @@ def polarization(weight: Float[Tensor, "neurons *dim"], s: float = 2, probes: in
     return -kernel(2 - 2 * x @ darkest).mean().to(_result(rows))
 
 
-def covering(weight: Float[Tensor, "neurons *dim"], probes: int = 16, sharpness: float = 200.0, seed: int = 0) -> Float[Tensor, ""]:
-    r"""The radius of the deepest hole found, min_i arccos(u·ŵ_i) at its centre u, as a soft minimum over the hole's rim.
+def covering(weight: Float[Tensor, "neurons *dim"], probes: int = 16, seed: int = 0) -> Float[Tensor, ""]:
+    r"""max_u min_i arccos(u·ŵ_i), the radius of the deepest hole found from ``probes`` starts: covering well makes it small.
+
+    At the centre of a hole the pulls of the neurons on its rim cancel; the weights with which they do are those of the
+    gradient, which therefore closes the hole from all sides at once.
 
     >>> covering(torch.tensor([[1.0, 0.0], [-1.0, 0.0]]))
     tensor(1.5708)
     """
     rows = as_neurons(weight)
     x = rows.to(wide(rows))
-    angles = angle(x, deepest_hole(rows, probes, seed).to(x))
-    return (torch.softmax(-sharpness * angles.detach(), 0) @ angles).to(_result(rows))
+    center = deepest_hole(rows, probes, seed).to(x)
+    angles = angle(x, center)
+    with torch.no_grad():
+        rim = angles < angles.min() + 1e-3
+        pulls = normalize(tangent(center, x[rim]))
+        system = torch.cat([pulls.T, torch.ones(1, len(pulls), dtype=x.dtype, device=x.device)])
+        target = torch.zeros(len(system), dtype=x.dtype, device=x.device)
+        target[-1] = 1
+        shares = (torch.linalg.pinv(system) @ target).clamp_min(0)
+        shares = shares / shares.sum()
+    return (shares @ angles[rim]).to(_result(rows))
 
 
 def gram_log_determinant(weight: Float[Tensor, "neurons *dim"], t: float = 1.0, ridge: float = 1e-6) -> Float[Tensor, ""]:

@@ -256,7 +256,7 @@ def _squared_distances(cos: Tensor, beta: tuple[Tensor, Tensor] | None) -> tuple
 
 def _directions(weight: Tensor) -> tuple[Tensor, Tensor]:
     """ŵ, 0 for a zero row, and ‖w‖; entries are scaled by the largest first, so that no square overflows."""
-    x = weight.detach().to(torch.promote_types(weight.dtype, torch.float32))
+    x = weight.detach().to(torch.promote_types(weight.dtype, torch.float32)).contiguous()
     scale = torch.linalg.vector_norm(x, torch.inf, dim=2, keepdim=True)
     x = x / scale.clamp_min(torch.finfo(x.dtype).tiny)
     length = torch.linalg.vector_norm(x, dim=2, keepdim=True)
