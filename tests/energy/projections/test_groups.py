@@ -8,7 +8,7 @@ from tests.energy.contracts import ProjectionContract
 
 class TestFixed(ProjectionContract):
     def projection(self, **options):
-        return ChannelGroups(size=2, **options)
+        return ChannelGroups(size=8, **options)
 
     def test_is_eq_6_9(self):
         layer = nn.Conv2d(20, 6, 3)
@@ -20,7 +20,7 @@ class TestFixed(ProjectionContract):
 
 class TestStochastic(ProjectionContract):
     def projection(self, **options):
-        return ChannelGroups(size=2, stochastic=True, **options)
+        return ChannelGroups(size=8, stochastic=True, **options)
 
     def test_the_groups_change_and_cover_all_channels(self):
         comhe = CoMHE(nn.Sequential(nn.Conv2d(20, 6, 3), nn.Linear(6, 3)), ChannelGroups(size=8, stochastic=True))
