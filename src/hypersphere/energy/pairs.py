@@ -53,7 +53,9 @@ def value_and_gradient(
 
 
 def _rows_at_a_time(weight: Tensor) -> int:
-    return max(64, ENTRIES // weight.shape[1])
+    """A quarter of the rows, so that the lower triangle is saved, in no more than a chunk's entries and not too few at a time."""
+    n = weight.shape[1]
+    return max(64, min(max(128, n // 4), ENTRIES // n))
 
 
 def _compute(

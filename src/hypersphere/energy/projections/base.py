@@ -97,16 +97,3 @@ class Projection(nn.Module):
         if not array.is_floating_point():
             return array.to(like.device)
         return array.to(like.device, torch.promote_types(like.dtype, torch.float32))
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> "Projection":
-        """A generator cannot be copied by itself; its state can."""
-        import copy
-
-        new = self.__class__.__new__(self.__class__)
-        memo[id(self)] = new
-        for key, value in self.__dict__.items():
-            if key != "generator":
-                object.__setattr__(new, key, copy.deepcopy(value, memo))
-        new.generator = torch.Generator()
-        new.generator.set_state(self.generator.get_state())
-        return new
