@@ -12,6 +12,7 @@ from .. import __version__
 COMMANDS = {
     "demo": "the library at work in one minute",
     "data": "list the datasets that are present, and get others by name",
+    "energy": "the hyperspherical energy of every layer of a checkpoint",
 }
 
 

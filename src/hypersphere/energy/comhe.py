@@ -1,0 +1,61 @@
+"""Compressive MHE: the energy of neurons after a projection to few dimensions, where it is easier to lower."""
+
+import math
+from collections.abc import Iterable
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from ..layers import Selector
+from .kernels import Distance
+from .mhe import MHE
+from .projections import Projection, RandomProjection
+
+
+class CoMHE(MHE):
+    r"""Σ_{i≠j} f_s(‖g(ŵ_i) − g(ŵ_j)‖), g(v) = Pv/‖Pv‖, for the hidden layers  (eq. 6.3); MHE for the output layer.
+
+    Half space and λ_h = λ_o = 1 by default (E.1). Layers of equal dimension share their basis (6.3.6); ``shared=False``
+    gives each its own. Call :meth:`step` once per training step: it redraws or learns the bases when they are due.
+    Bases, counters and the state of the generator are in the ``state_dict``, so training resumes exactly. All processes
+    of a distributed run draw the same bases, from the projection's seed.
+
+    >>> net = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10))
+    >>> comhe = CoMHE(net, RandomProjection(dim=8, count=2, every=100))
+    >>> loss = comhe()  # + criterion(net(x), y)
+    >>> loss.backward()
+    >>> comhe.step()
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        projection: Projection | None = None,
+        hidden: float = 1.0,
+        output: float = 1.0,
+        s: float = 2,
+        half_space: bool = True,
+        distance: Distance = "euclidean",
+        skip: Iterable[Selector] = (),
+        *,
+        classifier: str | Literal[False] | None = None,
+        shared: bool = True,
+    ):
+        super().__init__(model, hidden, output, s, half_space, distance, skip, classifier=classifier)
+        self.projection = RandomProjection() if projection is None else projection
+        for name, weight in self._hidden().items():
+            kernel_size = getattr(self._layers[name][0], "kernel_size", ())
+            self.projection.bind(name, weight, area=math.prod(kernel_size), shared=shared)
+
+    def hidden_values(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The energy of each hidden layer's projected neurons."""
+        return self.projection.energies(weights, self.energy)
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """One training step has passed: redraw or learn the bases that are due."""
+        self.projection.step(self._hidden(), self.energy)
+
+    def _hidden(self) -> dict[str, Tensor]:
+        return {name: weight for name, weight in self.weights().items() if name != self.classifier}

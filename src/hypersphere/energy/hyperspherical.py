@@ -1,0 +1,138 @@
+"""Hyperspherical energy: how far from uniform the directions of a layer's neurons are."""
+
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from .kernels import Distance, Kernel, riesz_kernel
+from .pairs import pair_sums
+
+
+def hyperspherical_energy(
+    weight: Float[Tensor, "neurons *dim"],
+    s: float = 2,
+    half_space: bool = False,
+    distance: Distance = "euclidean",
+    importance: Float[Tensor, " neurons"] | None = None,
+    reduction: Literal["mean", "sum"] = "mean",
+    *,
+    sample: int | None = None,
+    generator: torch.Generator | None = None,
+    chunk: int | None = None,
+) -> Float[Tensor, ""]:
+    r"""E_s = Σ_{i≠j} f_s(‖ŵ_i − ŵ_j‖), f_s(z) = z^{−s} for s > 0 and log(1/z) for s = 0  (eq. 5.1).
+
+    Args:
+        weight: neurons in rows; further axes are flattened. Lengths do not matter, only directions.
+        s: power of the kernel, any number ≥ 0; the text's usual choice is 2.
+        half_space: energy of the 2N points ±ŵ_i (5.3.4), from one N × N Gram matrix.
+        distance: ``"euclidean"``, or ``"angular"`` for arccos(ŵ_i·ŵ_j) in place of the distance (eq. 5.5).
+        importance: β, a constant weight per neuron: the energy of the points β_i·ŵ_i (eq. D.10). Not for angles, which ignore it.
+        reduction: ``"mean"`` over the N(N − 1) ordered pairs, 2N(2N − 1) in half space (eq. 5.4), or their ``"sum"``.
+        sample: use a random subset of so many neurons, drawn with ``generator``; the mean and the sum stay unbiased (5.3.6).
+        chunk: rows of the Gram matrix formed at a time; memory is O(N·chunk).
+
+    Two neurons closer than a floor — 10⁻⁶, or 10^{−32/(s+1)} if that is more — have the energy that the tangent at the
+    floor gives, so duplicates have a finite value and gradient. A zero row has no direction: it counts as orthogonal to
+    all others and gets no gradient. Computed in float32 or better, and close pairs in float64.
+
+    >>> hyperspherical_energy(torch.eye(3))
+    tensor(0.5000)
+    >>> hyperspherical_energy(torch.tensor([[3.0, 0.0], [-1.0, 0.0]]), s=1, reduction="sum")
+    tensor(1.)
+    """
+    if reduction not in ("mean", "sum"):
+        raise ValueError(f'reduction must be "mean" or "sum", got {reduction!r}')
+    kernel, weight = riesz_kernel(s, distance), as_neurons(weight)
+    total = len(weight)
+    _check(chunk=chunk)
+    if importance is not None:
+        importance = _checked_importance(importance, weight, distance)
+    if sample is not None:
+        weight, importance = _sampled(weight, importance, sample, generator)
+    mean = mean_energies(weight.unsqueeze(0), kernel, half_space, importance=importance, population=total, chunk=chunk).squeeze(0)
+    points = 2 * total if half_space else total
+    return mean if reduction == "mean" else mean * (points * (points - 1))
+
+
+def class_energy(
+    weight: Float[Tensor, "classes *dim"],
+    labels: Int[Tensor, " samples"],
+    s: float = 2,
+    *,
+    distance: Distance = "euclidean",
+    chunk: int | None = None,
+) -> Float[Tensor, ""]:
+    r"""1/(m(N−1)) · Σ_i Σ_{j≠y_i} f_s(‖ŵ_{y_i} − ŵ_j‖): the energy of a classifier as a mini-batch sees it (5.3.6).
+
+    Only the classes that appear in the batch meet all others, so the cost is m·N pairs. When every class is equally
+    likely as a label, the expectation is the mean energy of the classifier.
+
+    >>> class_energy(torch.eye(4), torch.tensor([0, 0, 2]))
+    tensor(0.5000)
+    """
+    kernel, weight = riesz_kernel(s, distance), as_neurons(weight)
+    _check(chunk=chunk)
+    if labels.numel() == 0:
+        raise ValueError("labels must have at least one entry, got none")
+    n = len(weight)
+    rows, counts = labels.unique(return_counts=True)
+    if rows[0] < 0 or rows[-1] >= n:
+        raise ValueError(f"labels must be in [0, {n - 1}], got values from {rows[0].item()} to {rows[-1].item()}")
+    sums = pair_sums(weight.unsqueeze(0), kernel, rows=rows, counts=counts.to(torch.float32), chunk=chunk)
+    return sums.squeeze(0) / (labels.numel() * (n - 1))
+
+
+def mean_energies(
+    weight: Float[Tensor, "batch neurons dim"],
+    kernel: Kernel,
+    half_space: bool = False,
+    *,
+    importance: Float[Tensor, " neurons"] | None = None,
+    population: int | None = None,
+    chunk: int | None = None,
+) -> Float[Tensor, " batch"]:
+    """The mean energy of each matrix of a batch over its ordered pairs.
+
+    In half space the N pairs (ŵ_i, −ŵ_i), a constant for unit neurons, are part of the mean; ``population`` is the N
+    that sets their share when the rows are a sample.
+    """
+    n = weight.shape[1]
+    mean = pair_sums(weight, kernel, half_space=half_space, importance=importance, chunk=chunk) / (n * (n - 1))
+    if not half_space:
+        return mean
+    population = population or n
+    lengths = torch.ones(1, dtype=mean.dtype, device=mean.device) if importance is None else importance.to(mean.dtype)
+    return ((population - 1) * mean + kernel.value(4 * lengths.square()).mean()) / (2 * population - 1)
+
+
+def as_neurons(weight: Float[Tensor, "neurons *dim"]) -> Float[Tensor, "neurons flat"]:
+    """The rows of a weight, flattened; at least two, each with at least one entry."""
+    if weight.ndim < 2 or weight.shape[0] < 2 or weight.numel() == 0:
+        raise ValueError(f"weight must hold at least two neurons in rows, (N, …), got shape {tuple(weight.shape)}")
+    if not weight.is_floating_point():
+        raise ValueError(f"weight must be a floating-point tensor, got {weight.dtype}")
+    return weight.flatten(1)
+
+
+def _checked_importance(importance: Tensor, weight: Tensor, distance: Distance) -> Tensor:
+    if distance == "angular":
+        raise ValueError('importance scales neurons, which angles ignore: use distance="euclidean"')
+    if importance.shape != weight.shape[:1] or not (importance.isfinite() & (importance > 0)).all():
+        raise ValueError(f"importance must hold one finite number > 0 for each of the {len(weight)} neurons, got {importance!r}")
+    return importance.detach()
+
+
+def _sampled(weight: Tensor, importance: Tensor | None, sample: int, generator: torch.Generator | None) -> tuple[Tensor, Tensor | None]:
+    if not 2 <= sample <= len(weight):
+        raise ValueError(f"sample must be between 2 and the {len(weight)} neurons, got {sample!r}")
+    device = weight.device if generator is None else generator.device
+    chosen = torch.randperm(len(weight), generator=generator, device=device)[:sample].to(weight.device)
+    return weight[chosen], None if importance is None else importance[chosen]
+
+
+def _check(chunk: int | None) -> None:
+    if chunk is not None and chunk < 1:
+        raise ValueError(f"chunk must be a number of rows ≥ 1, got {chunk!r}")

@@ -1,0 +1,21 @@
+"""Projections of neurons for CoMHE: one file each; a new one says what it draws and what it makes of the neurons."""
+
+from .adversarial import AdversarialProjection
+from .angle_preserving import AnglePreservingProjection
+from .base import Projection
+from .bilateral import BilateralProjection
+from .count_sketch import CountSketch
+from .groups import ChannelGroups
+from .hadamard import HadamardProjection
+from .random import RandomProjection
+
+__all__ = [
+    "AdversarialProjection",
+    "AnglePreservingProjection",
+    "BilateralProjection",
+    "ChannelGroups",
+    "CountSketch",
+    "HadamardProjection",
+    "Projection",
+    "RandomProjection",
+]

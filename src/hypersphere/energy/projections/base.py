@@ -1,0 +1,99 @@
+"""What every projection shares: bases by dimension, redrawn on a schedule from a generator of their own."""
+
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+Energy: TypeAlias = Callable[[Tensor], Tensor]  # (batch, neurons, dim) → (batch,)
+
+
+class Projection(nn.Module):
+    """Views of the neurons whose energies are summed; each view may come from several projections at once.
+
+    A subclass says in :meth:`parts` which random arrays it needs and of what size, in :meth:`draw` how to draw one, and in
+    :meth:`views` what it makes of the neurons. The arrays are buffers named after their size, so layers of equal size
+    share them. ``every`` is the number of steps between redraws, None never redraws.
+    """
+
+    def __init__(self, *, every: int | None = None, reduce: Literal["mean", "max"] = "mean", seed: int = 0):
+        super().__init__()
+        if every is not None and every < 1:
+            raise ValueError(f"every must be a number of steps ≥ 1, or None, got {every!r}")
+        if reduce not in ("mean", "max"):
+            raise ValueError(f'reduce must be "mean" or "max", got {reduce!r}')
+        self.every, self.reduce, self.steps = every, reduce, 0
+        self.generator = torch.Generator().manual_seed(seed)
+        self._names: dict[str, dict[str, str]] = {}  # layer → part → buffer
+        self._sizes: dict[str, tuple[str, int]] = {}  # buffer → what to draw
+        self._areas: dict[str, int] = {}
+
+    def parts(self, neurons: int, dim: int, area: int) -> dict[str, int]:
+        """The random arrays a layer needs, by name, and the size each depends on."""
+        raise TypeError(f"{type(self).__name__} must define parts(neurons, dim, area)")
+
+    def draw(self, part: str, size: int) -> Tensor:
+        """One random array, on the CPU, from ``self.generator``."""
+        raise TypeError(f"{type(self).__name__} must define draw(part, size)")
+
+    def views(self, weights: dict[str, Tensor]) -> dict[str, list[Tensor]]:
+        """What becomes of the neurons of each layer: views of shape (count, groups, points, dim)."""
+        raise TypeError(f"{type(self).__name__} must define views(weights)")
+
+    def bind(self, layer: str, weight: Float[Tensor, "groups neurons dim"], area: int = 1, shared: bool = True) -> None:
+        """Draw what this layer needs and does not share with an earlier one; ``area`` is the number of taps of its kernel."""
+        if layer in self._names:
+            raise ValueError(f"this projection already serves a layer called {layer!r}; give each CoMHE a projection of its own")
+        self._names[layer], self._areas[layer] = {}, area
+        for part, size in self.parts(weight.shape[1], weight.shape[2], area).items():
+            name = f"{part}_{size}" if shared else f"{part}_{layer.replace('.', '_')}"
+            self._names[layer][part] = name
+            if name not in self._sizes:
+                self._sizes[name] = part, size
+                self.register_buffer(name, self._cast(self.draw(part, size), weight))
+
+    def energies(self, weights: dict[str, Tensor], energy: Energy) -> dict[str, Tensor]:
+        """The energy of each layer: over its projections the mean or the maximum, over its views the sum."""
+        first = next(iter(weights.values()), None)
+        if first is None:
+            return {}
+        with torch.autocast(first.device.type, enabled=False):
+            views = self.views({name: w.to(torch.promote_types(w.dtype, torch.float32)) for name, w in weights.items()})
+            return {name: torch.stack([self._reduced(view, energy) for view in views[name]]).sum() for name in weights}
+
+    def step(self, weights: dict[str, Tensor], energy: Energy) -> None:
+        """Advance the counter and redraw the arrays that are due."""
+        self.steps += 1
+        if self.every is not None and self.steps % self.every == 0:
+            self.redraw()
+
+    def redraw(self) -> None:
+        """New random arrays, in place."""
+        for name, (part, size) in self._sizes.items():
+            self.get_buffer(name).copy_(self.draw(part, size))
+
+    def basis(self, layer: str, like: Tensor, part: str = "basis") -> Tensor:
+        """One random array of a layer, where and in what dtype its neurons are."""
+        return self._cast(self.get_buffer(self._names[layer][part]), like)
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """The counter and the generator, so that a resumed run draws what this one would have."""
+        return {"steps": self.steps, "generator": self.generator.get_state()}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Take over the counter and the generator."""
+        self.steps = state["steps"]
+        self.generator.set_state(state["generator"].cpu())
+
+    def _reduced(self, view: Tensor, energy: Energy) -> Tensor:
+        count, groups = view.shape[:2]
+        energies = energy(view.flatten(0, 1)).view(count, groups).mean(1)
+        return energies.mean() if self.reduce == "mean" else energies.max()
+
+    @staticmethod
+    def _cast(array: Tensor, like: Tensor) -> Tensor:
+        if not array.is_floating_point():
+            return array.to(like.device)
+        return array.to(like.device, torch.promote_types(like.dtype, torch.float32))

@@ -1,0 +1,47 @@
+"""Bilateral projection (E.6)."""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from .base import Projection
+from .random import project
+
+
+class BilateralProjection(Projection):
+    r"""E_s of the columns of Y₁ = P₁W plus E_s of the columns of Y₂ = WP₂  (eq. E.20–E.22).
+
+    The columns of W are the neurons: Y₁ has all of them in ``rank`` dimensions, Y₂ has ``rank`` mixtures of them in their
+    own dimension. Both matrices are Gaussian and redrawn every ``every`` steps; P₁ is shared by layers of equal dimension
+    and P₂ by layers of equally many neurons.
+
+    >>> BilateralProjection(rank=10)
+    BilateralProjection(rank=10, every=1000)
+    """
+
+    def __init__(self, rank: int = 30, every: int | None = 1000, seed: int = 0):
+        super().__init__(every=every, seed=seed)
+        if rank < 2:
+            raise ValueError(f"rank must be a number ≥ 2, got {rank!r}")
+        self.rank = rank
+
+    def parts(self, neurons: int, dim: int, area: int) -> dict[str, int]:
+        """P₁ for the dimension, P₂ for the number of neurons."""
+        return {"left": dim, "right": neurons}
+
+    def draw(self, part: str, size: int) -> Float[Tensor, "1 rank size"]:
+        """A Gaussian matrix."""
+        return torch.randn(1, self.rank, size, generator=self.generator) / math.sqrt(self.rank)
+
+    def views(self, weights: dict[str, Tensor]) -> dict[str, list[Tensor]]:
+        """The projected neurons and the mixed neurons."""
+        return {
+            name: [project(weight, self.basis(name, weight, "left")), (self.basis(name, weight, "right") @ weight).unsqueeze(0)]
+            for name, weight in weights.items()
+        }
+
+    def extra_repr(self) -> str:
+        """The constructor's arguments."""
+        return f"rank={self.rank}, every={self.every}"

@@ -1,0 +1,21 @@
+"""Count sketch (6.5)."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from .random import RandomProjection
+
+
+class CountSketch(RandomProjection):
+    r"""P with one entry ±1 in each column, at a random row: every coordinate is added to one of ``dim`` buckets.
+
+    >>> CountSketch(dim=4).draw_one(6).abs().sum(0)
+    tensor([1., 1., 1., 1., 1., 1.])
+    """
+
+    def draw_one(self, size: int) -> Float[Tensor, "k d"]:
+        """Random buckets and signs."""
+        buckets = torch.randint(self.dim, (1, size), generator=self.generator)
+        signs = 2.0 * torch.randint(2, (1, size), generator=self.generator) - 1
+        return torch.zeros(self.dim, size).scatter_(0, buckets, signs)

@@ -1,0 +1,34 @@
+import pytest
+import torch
+
+from hypersphere.energy import AdversarialProjection, CoMHE
+from tests.energy.contracts import ProjectionContract
+
+
+class TestAdversarial(ProjectionContract):
+    def projection(self, **options):
+        return AdversarialProjection(dim=8, every=20, lr=0.001, **options)
+
+    def test_the_basis_climbs_the_energy(self):
+        comhe = CoMHE(self.net(), AdversarialProjection(dim=8, count=2, every=None))
+        values = [comhe().item()]
+        for _ in range(5):
+            comhe.step()
+            values.append(comhe().item())
+        assert values == sorted(values)
+        assert values[-1] > values[0]
+
+    def test_moves_by_its_rate_and_asks_the_network_for_nothing(self):
+        net = self.net()
+        comhe = CoMHE(net, AdversarialProjection(dim=8, every=None, lr=0.05))
+        before = comhe.projection.basis_27.clone()
+        comhe.step()
+        assert ((comhe.projection.basis_27 - before).norm() / before.norm()).item() == pytest.approx(0.05, rel=1e-4)
+        assert not comhe.projection.basis_27.requires_grad
+        assert all(p.grad is None for p in net.parameters())
+
+
+def test_refuses():
+    with pytest.raises(ValueError, match="lr must be"):
+        AdversarialProjection(lr=-1.0)
+    assert torch.is_grad_enabled()

@@ -1,0 +1,78 @@
+import math
+
+import pytest
+import torch
+
+from hypersphere.energy.kernels import KERNELS, AngularRiesz, Gaussian, Kernel, Riesz, riesz_kernel
+
+MEMBERS = [Riesz(0), Riesz(1), Riesz(2), Riesz(3.7), AngularRiesz(0), AngularRiesz(1), AngularRiesz(2), Gaussian(2)]
+
+
+@pytest.mark.parametrize("kernel", MEMBERS, ids=lambda k: f"{k.name}-{k.parameter}")
+class TestKernels:
+    def test_the_slope_is_the_derivative(self, kernel):
+        q = torch.linspace(0.01, 3.99, 40, dtype=torch.float64, requires_grad=True)
+        (slope,) = torch.autograd.grad(kernel.value(q).sum(), q)
+        assert torch.allclose(kernel.slope(q), slope, rtol=1e-9)
+
+    def test_both_at_once_are_the_same(self, kernel):
+        q = torch.linspace(0.01, 3.99, 40, dtype=torch.float64)
+        value, slope = kernel.value_and_slope(q.clone())
+        assert torch.allclose(value, kernel.value(q), rtol=1e-12)
+        assert torch.allclose(slope, kernel.slope(q), rtol=1e-12)
+
+    def test_decreases(self, kernel):
+        values = kernel(torch.cat([torch.zeros(1), torch.logspace(-14, 0.6, 300)]).double())
+        assert (values.diff() < 0).all()
+        assert torch.isfinite(values).all()
+
+    def test_is_smooth_at_the_floor_and_has_a_bounded_force_below(self, kernel):
+        q = torch.tensor([0.5, 0.999999, 1.000001], dtype=torch.float64) * kernel.floor**2
+        q.requires_grad_()
+        (slope,) = torch.autograd.grad(kernel(q).sum(), q)
+        assert slope[1].item() == pytest.approx(slope[2].item(), rel=1e-4)
+        assert slope[0] == slope[1]
+
+    def test_is_found_by_its_name(self, kernel):
+        assert type(KERNELS[kernel.name](kernel.parameter)) is type(kernel)
+
+
+def test_the_formulas():
+    z = torch.tensor([0.3, 1.0, 1.7], dtype=torch.float64)
+    assert torch.allclose(Riesz(3).value(z**2), z**-3)
+    assert torch.allclose(Riesz(0).value(z**2), -z.log())
+    assert torch.allclose(AngularRiesz(3).value(z**2), (2 * torch.asin(z / 2)) ** -3)
+    assert torch.allclose(AngularRiesz(0).value(z**2), -(2 * torch.asin(z / 2)).log())
+    assert torch.allclose(Gaussian(2).value(z**2), torch.exp(-2 * z**2))
+
+
+def test_the_log_is_the_limit_of_small_powers():
+    q, s = torch.tensor([0.2, 1.5], dtype=torch.float64), 1e-6
+    assert torch.allclose((Riesz(s).value(q) - 1) / s, Riesz(0).value(q), atol=1e-5)
+
+
+def test_the_floor_keeps_large_powers_in_float32():
+    for s in (0, 2, 7, 30):
+        assert Riesz(s).floor ** -(s + 1) <= 1.001e32
+    assert Riesz(2).floor == 1e-6
+
+
+@pytest.mark.parametrize("s", [-1, math.nan, math.inf])
+def test_refuses_powers(s):
+    with pytest.raises(ValueError, match="s must be a number ≥ 0"):
+        Riesz(s)
+
+
+def test_refuses_the_rest():
+    with pytest.raises(ValueError, match="t must be a number > 0"):
+        Gaussian(0)
+    with pytest.raises(TypeError, match="must define value"):
+        Kernel(1).value(torch.ones(1))
+    with pytest.raises(TypeError, match="must define slope"):
+        Kernel(1).slope(torch.ones(1))
+
+
+@pytest.mark.untyped
+def test_refuses_a_distance():
+    with pytest.raises(ValueError, match="distance must be"):
+        riesz_kernel(2, "cosine")
