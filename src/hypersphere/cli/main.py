@@ -11,6 +11,8 @@ from .. import __version__
 # only the one that is asked for is imported.
 COMMANDS = {
     "demo": "the library at work in one minute",
+    "embed": "features of image files by a trained model",
+    "gallery": "enrol, identify and verify identities in one file",
 }
 
 
