@@ -1,8 +1,6 @@
 import json
 import math
 
-import pytest
-
 from hypersphere.evaluation.report import Report, table
 
 
@@ -23,12 +21,3 @@ def test_what_is_not_finite_is_null():
 def test_the_table_is_aligned():
     lines = table("t", {"x": 1, "long name": 0.123456789}).splitlines()
     assert lines == ["t", "  x               1", "  long name  0.1235"]
-
-
-def test_without_matplotlib_the_install_line_is_named(monkeypatch):
-    import sys
-
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ImportError, match=r"hypersphere\[train\]"):
-        Minimal().plot()

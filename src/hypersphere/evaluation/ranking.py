@@ -52,7 +52,7 @@ def ranking(
         of_identity.scatter_reduce_(1, owner.expand(len(cos), -1), cos, "amax")
         own = of_identity.gather(1, mate[rows, None])
         rank = (of_identity >= own - TIE).sum(1)  # its own identity is one of them
-        parts.append((of_identity.amax(1), own.squeeze(1), rank))
+        parts.append((of_identity.amax(1).round(decimals=12), own.squeeze(1).round(decimals=12), rank))
     best, score, rank = (torch.cat(column) for column in zip(*parts, strict=True))
     return Ranking(best, score.masked_fill(~mated, -torch.inf), rank.masked_fill(~mated, 0))
 

@@ -78,12 +78,20 @@ class Roc:
 
 def roc_curve(scores: Shaped[Tensor, "..."], same: Shaped[Tensor, "..."]) -> Roc:
     """The curve of scores ``(n,)`` of pairs and whether each pair is of the same identity ``(n,)``."""
-    scores, same = check_pairs(scores, same)
+    return sorted_roc(*sort_pairs(*check_pairs(scores, same)))
+
+
+def sort_pairs(scores: Float[Tensor, "n"], *columns: Shaped[Tensor, "n"]) -> tuple[Tensor, ...]:
+    """Scores from the highest down, and the columns in the same order."""
     ordered, order = scores.sort(descending=True)
-    hits = same[order].long()
+    return ordered, *(column[order] for column in columns)
+
+
+def sorted_roc(ordered: Float[Tensor, "n"], same: Bool[Tensor, "n"]) -> Roc:
+    """:func:`roc_curve` of pairs that are sorted already."""
     last = torch.ones_like(same)
     last[:-1] = ordered[1:] != ordered[:-1]  # the last pair of each run of equal scores
-    same_count, all_count = hits.cumsum(0)[last], torch.arange(1, len(scores) + 1, device=scores.device)[last]
+    same_count, all_count = same.cumsum(0)[last], torch.arange(1, len(same) + 1, device=same.device)[last]
     zero = same_count.new_zeros(1)
     return Roc(
         torch.cat([ordered.new_full((1,), torch.inf), ordered[last]]),

@@ -3,8 +3,13 @@
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn import functional as F
 
-from ..geometry import normalize
+from ..geometry import cosine, normalize
+
+BLOCK = 1024  # probes compared at a time
+TILE = 64  # gallery rows come in multiples of this: equal rows then round alike wherever they stand
+SPARE = 16  # candidates beyond k that are scored again, so that rounding at the edge of the list cannot decide
 
 
 def search(
@@ -17,10 +22,11 @@ def search(
 ) -> tuple[Float[Tensor, "p k"], Int[Tensor, "p k"]]:
     """The ``k`` gallery rows nearest to each probe: cosines, highest first, and their indices.
 
-    Exact: one matrix product per ``chunk`` of the gallery, whose best ``k`` are merged with the best so far. Of equal
-    scores the lowest index comes first. Besides the result, memory is ``chunk·(probes + d)`` numbers. A half-precision
-    gallery is computed in float32, chunk by chunk. ``normalized`` says that the rows of both have unit length already
-    and saves the division.
+    Exact: one matrix product per ``chunk`` of the gallery, whose best are merged with the best so far; the winners are
+    scored again in float64, so that neither chunks nor the number of probes show in the result. Of scores within 1e-12
+    of each other the lowest index comes first. Besides the result, memory is ``chunk·(1024 + d)`` numbers at the most.
+    A half-precision gallery is computed in float32, chunk by chunk. ``normalized`` says that the rows of both have unit
+    length already and saves the division.
 
     >>> search(torch.tensor([[1.0, 0.1]]), torch.tensor([[0.0, 1.0], [2.0, 0.0], [4.0, 0.0]]), k=2)
     (tensor([[0.9950, 0.9950]]), tensor([[1, 2]]))
@@ -29,23 +35,49 @@ def search(
         raise ValueError(f"k must be between 1 and the size of the gallery {len(gallery)}, got {k!r}")
     if chunk < 1:
         raise ValueError(f"chunk must be an integer ≥ 1, got {chunk!r}")
-    probes = _rows(probes, normalized)
     if not probes.isfinite().all():
         raise ValueError("probes must be finite, got NaN or infinity")
-    rows = len(probes)
-    if rows == 1:  # a matrix–vector product rounds equal rows differently by their position; a matrix product does not
-        probes = probes.expand(2, -1)
-    scores, indices = probes.new_empty(len(probes), 0), torch.empty(len(probes), 0, dtype=torch.long, device=probes.device)
+    chunk = -(-min(chunk, len(gallery)) // TILE) * TILE
+    parts = []
+    for block in probes.split(BLOCK):
+        candidates = _candidates(block, gallery, min(k + SPARE, len(gallery)), normalized, chunk)
+        parts.append(_rescored(block, gallery, candidates, k))
+    dtype = torch.promote_types(probes.dtype, torch.float32)
+    return torch.cat([scores for scores, _ in parts]).to(dtype), torch.cat([indices for _, indices in parts])
+
+
+def _candidates(probes: Tensor, gallery: Tensor, k: int, normalized: bool, chunk: int) -> Int[Tensor, "p k"]:
+    """Indices of the best ``k`` by the matrix product, in no particular order."""
+    probes = _rows(probes, normalized)
+    scores = probes.new_empty(len(probes), 0)
+    indices = torch.empty(len(probes), 0, dtype=torch.long, device=probes.device)
     for start in range(0, len(gallery), chunk):
-        cos = probes @ _rows(gallery[start : start + chunk], normalized).to(probes.dtype).T
-        new_scores, new = _best(cos, min(k, cos.shape[1]))
+        rows = gallery[start : start + chunk]
+        if not normalized and not rows.isfinite().all():
+            raise ValueError(_not_finite(start, rows))
+        # Products of one shape: the last chunk is filled up, and what fills it cut off again.
+        padded = F.pad(_rows(rows, normalized).to(probes.dtype), (0, 0, 0, chunk - len(rows)))
+        new_scores, new = _best((probes @ padded.T)[:, : len(rows)], min(k, len(rows)))
         if not new_scores.isfinite().all():
-            raise ValueError(f"gallery must be finite, got NaN or infinity in rows {start} to {start + cos.shape[1] - 1}")
+            raise ValueError(_not_finite(start, rows))
         # Of equals the earlier in the row wins a stable sort: the ones so far have the lower indices.
         scores, order = torch.cat([scores, new_scores], 1).sort(dim=1, descending=True, stable=True)
         indices = torch.cat([indices, new + start], 1).gather(1, order)[:, :k]
         scores = scores[:, :k]
-    return scores[:rows].clamp(-1, 1), indices[:rows]
+    return indices
+
+
+def _rescored(probes: Tensor, gallery: Tensor, candidates: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The best ``k`` of the candidates by their cosines in float64, one pair at a time."""
+    indices = candidates.sort(dim=1).values
+    scores = torch.cat(
+        [
+            cosine(p[:, None].double(), gallery[i].double())
+            for p, i in zip(probes.split(64), indices.split(64), strict=True)  # 64: the gathered rows stay small
+        ]
+    ).round(decimals=12)
+    scores, order = scores.sort(dim=1, descending=True, stable=True)
+    return scores[:, :k], indices.gather(1, order)[:, :k]
 
 
 def _best(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -67,3 +99,7 @@ def _best(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 def _rows(x: Tensor, normalized: bool) -> Tensor:
     x = x.to(torch.promote_types(x.dtype, torch.float32))
     return x if normalized else normalize(x)
+
+
+def _not_finite(start: int, rows: Tensor) -> str:
+    return f"gallery must be finite, got NaN or infinity in rows {start} to {start + len(rows) - 1}"

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .intervals import Estimate, wilson
 from .report import Number, Report
-from .roc import Roc, check_pairs, roc_curve
+from .roc import Roc, check_pairs, sort_pairs, sorted_roc
 
 
 def verification(
@@ -38,16 +38,17 @@ def verification(
     if fold is None:
         if folds < 2:
             raise ValueError(f"folds must be an integer ≥ 2, got {folds!r}")
-        fold = deal(scores, same, folds, seed) if len(scores) >= folds else None
+        scores, same = sort_pairs(scores, same)
+        fold = deal(same, folds, seed) if len(scores) >= folds else None
     else:
-        fold = _check_fold(fold, scores)
+        scores, same, fold = sort_pairs(scores, same, _check_fold(fold, scores))
         folds = int(fold.max()) + 1
-    return VerificationReport(roc_curve(scores, same), scores, same, fold, folds)
+    return VerificationReport(sorted_roc(scores, same), scores, same, fold, folds)
 
 
 @dataclass(frozen=True, repr=False)
 class VerificationReport(Report):
-    """The result of :func:`verification`; figures are computed when they are asked for."""
+    """The result of :func:`verification`; its pairs go from the highest score down. Figures are computed when asked for."""
 
     roc: Roc
     scores: Float[Tensor, "n"]
@@ -122,10 +123,10 @@ class VerificationReport(Report):
 
 
 def best_threshold(scores: Float[Tensor, "n"], same: Bool[Tensor, "n"]) -> float:
-    """The threshold of highest accuracy: midway between neighbouring scores, or beyond them all; the highest of equals."""
+    """The threshold of highest accuracy on sorted pairs: midway between neighbouring scores, or beyond them all; the highest of equals."""
     if not same.any() or same.all():
         return -torch.inf if same.any() else torch.inf
-    roc = roc_curve(scores, same)
+    roc = sorted_roc(scores, same)
     i = int((roc.accepted_same - roc.accepted_different).argmax())  # the first of equals is the highest threshold
     if i == 0 or i == len(roc.thresholds) - 1:
         return torch.inf if i == 0 else -torch.inf
@@ -134,17 +135,15 @@ def best_threshold(scores: Float[Tensor, "n"], same: Bool[Tensor, "n"]) -> float
     return middle if below < middle <= above else above  # neighbours in float64 have nothing between them
 
 
-def deal(scores: Float[Tensor, "n"], same: Bool[Tensor, "n"], folds: int, seed: int) -> Int[Tensor, "n"]:
-    """A fold for every pair, both kinds in equal shares: a random deal of the *sorted* pairs, so that their order is no matter."""
+def deal(same: Bool[Tensor, "n"], folds: int, seed: int) -> Int[Tensor, "n"]:
+    """A fold for every pair, both kinds in equal shares: a random deal of *sorted* pairs, so that their first order is no matter."""
     generator = torch.Generator().manual_seed(seed)
-    fold = torch.empty(len(scores), dtype=torch.long, device=scores.device)
+    fold = torch.empty(len(same), dtype=torch.long, device=same.device)
     dealt = 0
     for kind in (~same, same):
-        members = kind.nonzero().squeeze(1)
-        members = members[scores[members].argsort()]
-        shuffled = torch.randperm(len(members), generator=generator).to(scores.device)
-        fold[members] = (shuffled + dealt) % folds
-        dealt += len(members)
+        count = int(kind.sum())
+        fold[kind] = (torch.randperm(count, generator=generator) + dealt).to(same.device) % folds
+        dealt += count
     return fold
 
 
