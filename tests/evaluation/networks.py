@@ -5,7 +5,7 @@ from torch import nn
 
 
 def small_network(seed=0, *, train=True):
-    """A convolutional network with BatchNorm and dropout that separates two colours of noise; in training mode."""
+    """A convolutional network with BatchNorm and dropout that separates four colours of noise; in training mode."""
     torch.manual_seed(seed)
     model = nn.Sequential(
         nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout(0.1), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(32, 4)
@@ -25,4 +25,4 @@ def colours(n):
     """Noise with one of four tints; the tint is the label."""
     tints = torch.tensor([[0.5, 0.5, 0.5], [0.6, 0.45, 0.5], [0.45, 0.6, 0.5], [0.5, 0.45, 0.6]])
     labels = torch.randint(4, (n,))
-    return (tints[labels][:, :, None, None] + 0.15 * torch.randn(n, 3, 8, 8)).clamp(0, 1), labels
+    return (tints[labels][:, :, None, None] + 0.1 * torch.randn(n, 3, 8, 8)).clamp(0, 1), labels

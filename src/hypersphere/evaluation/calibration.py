@@ -71,6 +71,6 @@ class CalibrationReport(Report):
     def draw(self, axes: Any) -> None:
         """The reliability diagram: accuracy of every bin over its confidence, the diagonal being perfect."""
         width = 1 / len(self.counts)
-        axes.bar([(i + 0.5) * width for i in range(len(self.counts))], self.accuracy.cpu(), width, edgecolor="white")
+        axes.bar([(i + 0.5) * width for i in range(len(self.counts))], self.accuracy.tolist(), width, edgecolor="white")
         axes.plot([0, 1], [0, 1], color="black", linestyle="--")
         axes.set(xlabel="confidence", ylabel="accuracy", title=f"calibration, ECE {self.ece:.4f}")

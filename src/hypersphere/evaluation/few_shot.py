@@ -81,7 +81,7 @@ class FewShotReport(Report):
 
     def draw(self, axes: Any) -> None:
         """How the accuracy of episodes is distributed."""
-        axes.hist(self.accuracies.cpu(), bins=20, range=(0, 1))
+        axes.hist(self.accuracies.tolist(), bins=20, range=(0, 1))
         axes.set(xlabel="accuracy of an episode", ylabel="episodes", title=f"{self.ways}-way {self.shots}-shot, {self.accuracy}")
 
 

@@ -63,7 +63,7 @@ class IdentificationReport(Report):
 
     def draw(self, axes: Any) -> None:
         """The CMC curve."""
-        axes.semilogx(range(1, self.identities + 1), self.cmc.cpu(), label=f"rank-1 {float(self.rank(1)):.4f}")
+        axes.semilogx(range(1, self.identities + 1), self.cmc.tolist(), label=f"rank-1 {float(self.rank(1)):.4f}")
         axes.set(xlabel="rank", ylabel="identification rate", title=self.title)
         axes.legend(loc="lower right")
 

@@ -111,6 +111,8 @@ def load_model(path: str | Path) -> EmbeddingModel:
         network = _constructor(metadata["constructor"])(**arguments)
     except (KeyError, TypeError, json.JSONDecodeError) as error:
         raise ValueError(f"{path} does not say how its model is built: {error!r}") from error
+    if not isinstance(network, nn.Module):
+        raise ValueError(f"{metadata['constructor']} must build a module, got {type(network).__name__}")
     try:
         network.load_state_dict(tensors)
     except RuntimeError as error:

@@ -75,7 +75,7 @@ class OpenSetReport(Report):
     def draw(self, axes: Any) -> None:
         """The detection-and-identification curve at rank 1."""
         curve = self.curve(1)
-        axes.plot(curve.fpir.cpu(), curve.tpir.cpu(), drawstyle="steps-post")
+        axes.plot(curve.fpir.tolist(), curve.tpir.tolist(), drawstyle="steps-post")
         axes.set(xlabel="false positive identification rate", ylabel="true positive identification rate", title=self.title)
 
     def _accepted(self, rank: int) -> Roc:

@@ -28,7 +28,7 @@ def robustness(
     bounds: Bounds = (0.0, 1.0),
     batch: int = 128,
     deepfool_steps: int = 50,
-    decision_based: bool = False,
+    decision_steps: int = 0,
     seed: int = 0,
 ) -> "RobustnessReport":
     """Accuracy under FGSM, BIM and PGD (C.1.2), DeepFool strengths (C.3), and checks for masked gradients.
@@ -36,7 +36,7 @@ def robustness(
     Bounded operators can leave a gradient attack without a usable gradient while the decision itself is easy to move;
     a high accuracy then says nothing. So the report also has random noise, the iterative attack in a ball as wide as
     the bounds allow (which must succeed), attacks transferred from ``baseline`` — a plain network of the same
-    architecture (C.1.3) — and, with ``decision_based``, the boundary attack of foolbox, which uses no gradient at all.
+    architecture (C.1.3) — and, with ``decision_steps``, an attack of foolbox that sees decisions only.
     What looks like masking is named in ``findings``.
     """
     if labels.shape != images.shape[:1] or not len(images):
@@ -56,8 +56,8 @@ def robustness(
         if baseline is not None:
             made["transferred FGSM"] = fgsm(baseline, x, y, epsilon, **options)
             made["transferred BIM"] = bim(baseline, x, y, epsilon, step, iterations, **options)
-        if decision_based:
-            made["decision-based"] = boundary_attack(model, x, y, epsilon, bounds=bounds, seed=seed)
+        if decision_steps:
+            made["decision-based"] = boundary_attack(model, x, y, epsilon, steps=decision_steps, bounds=bounds, seed=seed)
         part = {name: predictions(model, adversarial) == y for name, adversarial in made.items()}
         part["no gradient"] = _without_gradient(model, x, y)
         for name, p in (("DeepFool ℓ2", 2.0), ("DeepFool ℓ∞", math.inf)):
@@ -125,20 +125,18 @@ def boundary_attack(
     labels: Int[Tensor, "n"],
     epsilon: float = EPSILON,
     *,
-    steps: int = 200,
+    steps: int = 20,
     bounds: Bounds = (0.0, 1.0),
     seed: int = 0,
 ) -> Float[Tensor, "n ..."]:
     """HopSkipJump of foolbox in ℓ∞: decisions only, no gradient; images it cannot fool within ``epsilon`` stay clean.
 
-    Needs foolbox (``pip install foolbox``). ``steps`` bounds the model's evaluations per estimate of the boundary.
+    Needs foolbox: ``pip install 'hypersphere[attacks]'``. Each of ``steps`` costs some hundred evaluations of the model.
     """
     foolbox = require("foolbox", "attacks")
     with evaluating(model), torch.random.fork_rng():
         torch.manual_seed(seed)
-        attack = foolbox.attacks.HopSkipJumpAttack(
-            steps=10, initial_gradient_eval_steps=20, max_gradient_eval_steps=steps, constraint="linf"
-        )
+        attack = foolbox.attacks.HopSkipJumpAttack(steps=steps, constraint="linf")
         wrapped = foolbox.PyTorchModel(model, bounds=bounds, device=images.device)
         _, made, fooled = attack(wrapped, images, labels, epsilons=[epsilon])
     return torch.where(fooled[0].view(-1, *[1] * (images.ndim - 1)), made[0], images)
