@@ -9,7 +9,13 @@ from hypersphere.evaluation import load_features, load_model, save_model
 
 @pytest.fixture
 def files(models, tmp_path):
-    save_model(models.tiny(3, 5), tmp_path / "model.safetensors", constructor="tiny", arguments={"channels": 3, "dim": 5}, preprocessing={"size": (9, 7)})
+    save_model(
+        models.tiny(3, 5),
+        tmp_path / "model.safetensors",
+        constructor="tiny",
+        arguments={"channels": 3, "dim": 5},
+        preprocessing={"size": (9, 7)},
+    )
     for i in range(3):
         (tmp_path / "images").mkdir(exist_ok=True)
         pixels = np.random.default_rng(i).integers(0, 256, (12, 10, 3), dtype=np.uint8)

@@ -10,7 +10,9 @@ from torch import nn
 
 def tiny(channels=1, dim=8, seed=0):
     torch.manual_seed(seed)
-    return nn.Sequential(nn.Conv2d(channels, 4, 3, stride=2), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(3), nn.Flatten(), nn.Linear(36, dim))
+    return nn.Sequential(
+        nn.Conv2d(channels, 4, 3, stride=2), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(3), nn.Flatten(), nn.Linear(36, dim)
+    )
 
 
 @pytest.fixture

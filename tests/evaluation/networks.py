@@ -8,7 +8,13 @@ def small_network(seed=0, *, train=True):
     """A convolutional network with BatchNorm and dropout that separates four colours of noise; in training mode."""
     torch.manual_seed(seed)
     model = nn.Sequential(
-        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout(0.1), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(32, 4)
+        nn.Conv2d(3, 8, 3, padding=1),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.Dropout(0.1),
+        nn.AdaptiveAvgPool2d(2),
+        nn.Flatten(),
+        nn.Linear(32, 4),
     )
     if train:
         optimizer = torch.optim.Adam(model.parameters(), 0.02)

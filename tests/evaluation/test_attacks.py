@@ -41,7 +41,9 @@ def test_agrees_with_foolbox(network, data):
     for ours, attack in pairs[:2]:
         theirs = attack(wrapped, images, labels, epsilons=8 / 255)[0]
         torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0)
-    theirs = fb.attacks.LinfProjectedGradientDescentAttack(abs_stepsize=0.03, steps=5, random_start=False)(wrapped, images, labels, epsilons=0.1)[0]
+    theirs = fb.attacks.LinfProjectedGradientDescentAttack(abs_stepsize=0.03, steps=5, random_start=False)(
+        wrapped, images, labels, epsilons=0.1
+    )[0]
     torch.testing.assert_close(pairs[2][0], theirs, atol=1e-6, rtol=0)
 
 

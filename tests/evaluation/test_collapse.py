@@ -19,7 +19,9 @@ def brute(x, labels, weight, bias):
     classes = np.unique(labels)
     means = np.stack([x[labels == c].mean(0) for c in classes])
     m = means - means.mean(0)
-    within = sum(np.outer(v - means[list(classes).index(c)], v - means[list(classes).index(c)]) for v, c in zip(x, labels, strict=True)) / len(x)
+    within = sum(
+        np.outer(v - means[list(classes).index(c)], v - means[list(classes).index(c)]) for v, c in zip(x, labels, strict=True)
+    ) / len(x)
     between = sum(np.outer(v, v) for v in m) / len(m)
     nc1 = np.trace(within @ np.linalg.pinv(between, rcond=1e-10)) / len(m)
     norms = np.linalg.norm(m, axis=1)

@@ -8,7 +8,7 @@ from hypersphere.evaluation import sample_episodes
 
 @given(st.integers(2, 5), st.integers(1, 3), st.integers(1, 3), st.integers(0, 10), st.randoms(use_true_random=False))
 def test_ways_are_classes_and_samples_are_different(ways, shots, queries, seed, random):
-    labels = [7 * c - 3 for c in range(8) for _ in range(4 + c % 3)]
+    labels = [7 * c - 3 for c in range(8) for _ in range(6 + c % 3)]
     random.shuffle(labels)
     labels = torch.tensor(labels)
     episodes = sample_episodes(labels, ways, shots, queries, count=5, seed=seed)

@@ -78,7 +78,12 @@ def test_nothing_of_a_fold_enters_its_own_transform():
 
 @pytest.mark.parametrize(
     ("pairs", "message"),
-    [(torch.zeros(3).long(), "shape"), (torch.zeros(3, 3).long(), "shape"), (torch.rand(3, 2), "integers"), (torch.tensor([[0, 30]]), "index 30 features")],
+    [
+        (torch.zeros(3).long(), "shape"),
+        (torch.zeros(3, 3).long(), "shape"),
+        (torch.rand(3, 2), "integers"),
+        (torch.tensor([[0, 30]]), "index 30 features"),
+    ],
 )
 def test_refuses_pairs(pairs, message):
     with pytest.raises(ValueError, match=message):

@@ -66,7 +66,9 @@ def test_verify_and_identify(gallery):
 @given(st.integers(1, 6), st.integers(1, 4), st.integers(1, 8), st.integers(0, 1000))
 def test_identify_is_that_of_loops(people, most, k, seed):
     generator = torch.Generator().manual_seed(seed)
-    templates = {f"p{i}": torch.randn(int(torch.randint(1, most + 1, (), generator=generator)), 3, generator=generator) for i in range(people)}
+    templates = {
+        f"p{i}": torch.randn(int(torch.randint(1, most + 1, (), generator=generator)), 3, generator=generator) for i in range(people)
+    }
     probes = torch.randn(4, 3, generator=generator)
     with Gallery(":memory:") as gallery:
         for name, features in templates.items():
@@ -90,7 +92,9 @@ def test_the_threshold_comes_from_calibration_pairs(gallery, tmp_path):
     with Gallery(tmp_path / "people.db") as again:
         assert again.threshold == threshold
     gallery.enrol("ada", torch.tensor([1.0, 0.0]))
-    probe = torch.tensor([[threshold + 0.01, (1 - (threshold + 0.01) ** 2) ** 0.5], [threshold - 0.01, (1 - (threshold - 0.01) ** 2) ** 0.5]])
+    probe = torch.tensor(
+        [[threshold + 0.01, (1 - (threshold + 0.01) ** 2) ** 0.5], [threshold - 0.01, (1 - (threshold - 0.01) ** 2) ** 0.5]]
+    )
     assert [m[0].accepted for m in gallery.identify(probe)] == [True, False]
     with pytest.raises(ValueError, match="far=0.0001 needs at least 10000 different pairs"):
         gallery.calibrate(scores, same, far=1e-4)
@@ -103,7 +107,9 @@ def test_features_of_another_model_are_refused(tmp_path):
     with Gallery(path, model) as gallery:
         gallery.enrol("ada", torch.rand(2))
         assert gallery.fingerprint == fingerprint(model)
-    with pytest.raises(ValueError, match=f"holds features of model {fingerprint(model)[:12]}, got features of model {fingerprint(other)[:12]}"):
+    with pytest.raises(
+        ValueError, match=f"holds features of model {fingerprint(model)[:12]}, got features of model {fingerprint(other)[:12]}"
+    ):
         Gallery(path, other)
     with Gallery(path, fingerprint(model)) as gallery:
         gallery.enrol("ada", torch.rand(2))
@@ -237,34 +243,39 @@ def test_a_kill_during_enrolment_loses_nothing_acknowledged(tmp_path, after):
 
 
 READ = """
-    import sys, time, torch
+    import sys, torch
     from hypersphere.evaluation import Gallery
-    seen = []
     with Gallery(sys.argv[1]) as gallery:
-        print("ready", flush=True)
-        while not seen or seen[-1] < 60:
-            best = gallery.identify(torch.ones(1, 64), k=1, threshold=0.5)[0][0]
-            seen.append(len(gallery))
-            assert best.accepted and all(v == 3 for v in gallery.list().values()), gallery.list()
-            assert len(gallery._templates().owner) % 3 == 0
-    assert seen == sorted(seen)
-    print(len(set(seen)))
+        for line in sys.stdin:
+            best = gallery.identify(torch.ones(1, 64), threshold=0.5)[0][0]
+            print(best.identity, *gallery.list().values(), flush=True)
 """
 
 
 def test_two_processes_read_while_one_writes(tmp_path):
     path = tmp_path / "people.db"
+
+    def ask():
+        for reader in readers:
+            reader.stdin.write("read\n")
+            reader.stdin.flush()
+        return [reader.stdout.readline() for reader in readers]
+
     with Gallery(path) as gallery:
-        gallery.enrol("person 0", torch.ones(3, 64))
-        readers = [python(READ, path) for _ in range(2)]
+        gallery.enrol("ada", torch.ones(3, 64))
+        readers = [python(READ, path, stdin=subprocess.PIPE) for _ in range(2)]
+        assert ask() == ["ada 3\n"] * 2
+        with gallery._writing():  # what enrol does, held open in the middle
+            gallery._db.execute("INSERT INTO identities(name) VALUES ('bob')")
+            assert ask() == ["ada 3\n"] * 2, "a change is not seen before it is whole, and does not block"
+        assert ask() == ["ada 3 0\n"] * 2
+        for i in range(20):
+            gallery.enrol(f"person {i:02}", torch.randn(3, 64))
+            if i % 5 == 0:
+                assert ask() == ["ada 3 0" + " 3" * (i + 1) + "\n"] * 2
         for reader in readers:
-            assert reader.stdout.readline() == "ready\n"
-        for i in range(1, 60):
-            gallery.enrol(f"person {i}", torch.randn(3, 64))
-        for reader in readers:
-            out, error = reader.communicate(timeout=60)
+            _, error = reader.communicate(timeout=60)
             assert reader.returncode == 0, error
-            assert int(out) > 1, "the reader saw the gallery grow"
 
 
 def test_changes_of_another_process_are_seen(tmp_path):
@@ -285,7 +296,7 @@ def test_several_processes_may_make_the_same_gallery(tmp_path):
         with Gallery(sys.argv[1]) as gallery:
             gallery.enrol(sys.argv[2], torch.ones(1, 4))
     """
-    processes = [python(code, tmp_path / "people.db", f"p{i}", stdin=subprocess.PIPE) for i in range(3)]
+    processes = [python(code, tmp_path / "people.db", f"p{i}", stdin=subprocess.PIPE) for i in range(2)]
     for process in processes:
         process.stdin.write("\n")
         process.stdin.flush()
@@ -293,4 +304,4 @@ def test_several_processes_may_make_the_same_gallery(tmp_path):
         _, error = process.communicate(timeout=60)
         assert process.returncode == 0, error
     with Gallery(tmp_path / "people.db") as gallery:
-        assert gallery.list() == {"p0": 1, "p1": 1, "p2": 1}
+        assert gallery.list() == {"p0": 1, "p1": 1}

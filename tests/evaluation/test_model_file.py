@@ -109,7 +109,8 @@ def test_refuses_to_save(models, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"), [({"size": (0, 4)}, "size must be"), ({"channels": 2}, "channels must be 1 or 3"), ({"std": 0.0}, "std must be a number > 0")]
+    ("options", "message"),
+    [({"size": (0, 4)}, "size must be"), ({"channels": 2}, "channels must be 1 or 3"), ({"std": 0.0}, "std must be a number > 0")],
 )
 def test_refuses_preprocessing(options, message):
     with pytest.raises(ValueError, match=message):

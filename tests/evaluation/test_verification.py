@@ -37,7 +37,9 @@ def test_accuracy_is_that_of_the_protocol(case, folds):
     scores, same = case
     report = verification(scores, same, folds)
     expected = brute_accuracy(report.scores, report.same, report.fold)
-    assert sorted(zip(report.scores.tolist(), report.same.tolist(), strict=True)) == sorted(zip((scores.double() + 0.0).tolist(), same.tolist(), strict=True))
+    assert sorted(zip(report.scores.tolist(), report.same.tolist(), strict=True)) == sorted(
+        zip((scores.double() + 0.0).tolist(), same.tolist(), strict=True)
+    )
     np.testing.assert_allclose(report.accuracies, expected)
     assert report.accuracy == pytest.approx(np.mean(expected))
     assert report.spread == pytest.approx(np.std(expected, ddof=1))
@@ -97,7 +99,9 @@ def test_tar_is_the_most_that_the_rate_allows(case):
     scores, same = case
     far = max(0.1, 1 / int((~same).sum()))
     rate = verification(scores, same).tar(far)
-    possible = [(scores[same] >= t).double().mean().item() for t in [*scores.tolist(), math.inf] if (scores[~same] >= t).double().mean() <= far]
+    possible = [
+        (scores[same] >= t).double().mean().item() for t in [*scores.tolist(), math.inf] if (scores[~same] >= t).double().mean() <= far
+    ]
     assert rate == pytest.approx(max(possible))
     assert rate.low <= rate <= rate.high
 

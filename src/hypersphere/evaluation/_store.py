@@ -48,7 +48,7 @@ def encode(feature: Float[Tensor, "d"]) -> bytes:
 
 def decode(blobs: Sequence[bytes], dim: int) -> Float[Tensor, "n d"]:
     """Features of all rows at once."""
-    return torch.from_numpy(np.frombuffer(b"".join(blobs), dtype="<f4").astype(np.float32).reshape(-1, dim))
+    return torch.from_numpy(np.frombuffer(b"".join(blobs), dtype="<f4").astype(np.float32).reshape(len(blobs), dim))
 
 
 def _prepare(db: sqlite3.Connection, path: Path) -> None:

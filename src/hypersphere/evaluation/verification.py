@@ -117,7 +117,9 @@ class VerificationReport(Report):
     def draw(self, axes: Any) -> None:
         """The ROC curve, with a logarithmic FAR."""
         far = self.roc.far.clamp_min(0.5 / self.roc.negatives)  # 0 has no place on a logarithmic axis
-        axes.semilogx(far.cpu().numpy(), self.roc.tar.cpu().numpy(), drawstyle="steps-post", label=f"AUC {self.auc:.4f}, EER {self.eer:.4f}")
+        axes.semilogx(
+            far.cpu().numpy(), self.roc.tar.cpu().numpy(), drawstyle="steps-post", label=f"AUC {self.auc:.4f}, EER {self.eer:.4f}"
+        )
         axes.set(xlabel="false accept rate", ylabel="true accept rate", ylim=(0, 1.02), title="verification")
         axes.legend(loc="lower right")
 
