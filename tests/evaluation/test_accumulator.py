@@ -1,3 +1,5 @@
+import itertools
+
 import pytest
 import torch
 from hypothesis import given
@@ -15,7 +17,7 @@ def test_batches_in_any_order_give_the_report_of_one_batch(case, cuts, random, f
     random.shuffle(order)
     edges = [0, *sorted(min(c, len(scores)) for c in cuts), len(scores)]
     stream = VerificationAccumulator()
-    for a, b in zip(edges, edges[1:], strict=False):
+    for a, b in itertools.pairwise(edges):
         rows = order[a:b]
         stream.update(scores[rows], same[rows], None if fold is None else fold[rows])
     assert len(stream) == len(scores)

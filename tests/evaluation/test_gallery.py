@@ -96,7 +96,7 @@ def test_the_threshold_comes_from_calibration_pairs(gallery, tmp_path):
         [[threshold + 0.01, (1 - (threshold + 0.01) ** 2) ** 0.5], [threshold - 0.01, (1 - (threshold - 0.01) ** 2) ** 0.5]]
     )
     assert [m[0].accepted for m in gallery.identify(probe)] == [True, False]
-    with pytest.raises(ValueError, match="far=0.0001 needs at least 10000 different pairs"):
+    with pytest.raises(ValueError, match=r"far=0.0001 needs at least 10000 different pairs"):
         gallery.calibrate(scores, same, far=1e-4)
     assert gallery.threshold == threshold
 

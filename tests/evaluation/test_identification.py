@@ -26,7 +26,7 @@ class TestDistractorReport(ReportContract):
 
 @given(galleries())
 def test_rank_and_cmc_are_those_of_loops(case):
-    probes, probe_ids, gallery, gallery_ids = case
+    _probes, _probe_ids, _gallery, gallery_ids = case
     ranks = brute_ranking(*case)[2]
     if 0 in ranks:
         with pytest.raises(ValueError, match=f"got {ranks.count(0)} without; open_set takes those"):

@@ -67,3 +67,10 @@ def test_refuses_what_is_not_finite():
         ranking(torch.rand(1, 2), torch.tensor([0]), bad, torch.tensor([0]))
     with pytest.raises(ValueError, match="probes must be finite"):
         ranking(bad, torch.tensor([0]), torch.rand(1, 2), torch.tensor([0]))
+
+
+def test_strided_views_are_as_good_as_copies():
+    x, ids = torch.randn(20, 6), torch.arange(20)
+    views = ranking(x[::2, ::2], ids[::2], x[:, ::2], ids)
+    copies = ranking(x[::2, ::2].clone(), ids[::2].clone(), x[:, ::2].clone(), ids)
+    assert all(torch.equal(a, b) for a, b in zip(views, copies, strict=True))

@@ -1,3 +1,4 @@
+import itertools
 import math
 
 import numpy as np
@@ -23,7 +24,7 @@ def brute_eer(scores, same):
     """Walk along the polygon through all (FAR, FRR) points until FAR = FRR."""
     thresholds = [math.inf, *sorted({s + 0.0 for s in scores.tolist()}, reverse=True)]
     points = [((scores[~same] >= t).double().mean().item(), (scores[same] < t).double().mean().item()) for t in thresholds]
-    for (far0, frr0), (far1, frr1) in zip(points, points[1:], strict=False):
+    for (far0, frr0), (far1, frr1) in itertools.pairwise(points):
         if far1 >= frr1:
             share = (frr0 - far0) / ((frr0 - far0) + (far1 - frr1))
             return far0 + share * (far1 - far0)

@@ -1,3 +1,4 @@
+import itertools
 import math
 
 import numpy as np
@@ -18,7 +19,7 @@ def brute_accuracy(scores, same, fold):
     for i in sorted(set(fold.tolist())):
         train = [(s, y) for s, y, f in zip(scores, same, fold.tolist(), strict=True) if f != i]
         values = sorted({s for s, _ in train})
-        candidates = [-math.inf, *((a + b) / 2 for a, b in zip(values, values[1:], strict=False)), math.inf]
+        candidates = [-math.inf, *((a + b) / 2 for a, b in itertools.pairwise(values)), math.inf]
         best = max(candidates, key=lambda t: (sum((s >= t) == y for s, y in train), t))
         held = [(s, y) for s, y, f in zip(scores, same, fold.tolist(), strict=True) if f == i]
         accuracies.append(sum((s >= best) == y for s, y in held) / len(held))
@@ -82,7 +83,7 @@ def test_scores_without_meaning_are_not_above_chance():
 
 @given(pairs(least=6), st.integers(2, 6), st.integers(0, 5))
 def test_folds_are_even_in_both_kinds(case, folds, seed):
-    scores, same = case
+    _scores, same = case
     fold = deal(same, folds, seed)
     for kind in (same, ~same, torch.ones_like(same)):
         counts = torch.bincount(fold[kind], minlength=folds)
@@ -109,7 +110,7 @@ def test_tar_is_the_most_that_the_rate_allows(case):
 def test_a_rate_that_the_negatives_cannot_resolve_is_refused():
     report = verification(torch.rand(1998), torch.arange(1998) % 2 == 0)
     assert 0 <= report.tar(2e-3) <= 1
-    with pytest.raises(ValueError, match="far=0.001 needs at least 1000 different pairs to be resolved, got 999"):
+    with pytest.raises(ValueError, match=r"far=0.001 needs at least 1000 different pairs to be resolved, got 999"):
         report.tar(1e-3)
 
 

@@ -85,12 +85,11 @@ def distractor_identification(
     sizes = sorted(sizes) if sizes is not None else sorted({*(10**e for e in range(1, 9) if 10**e < len(distractors)), len(distractors)})
     if not sizes or not 1 <= sizes[0] <= sizes[-1] <= len(distractors):
         raise ValueError(f"sizes must be between 1 and the number of distractors {len(distractors)}, got {sizes}")
-    probe, mate = (ids[:, None] == ids).fill_diagonal_(False).nonzero().unbind(1)
+    probe, mate, column = _mates(ids)
     if not len(probe):
         raise ValueError("ids must name some identity at least twice, got every identity once")
     x = unit(features, "features")
     # Rows of equal length, so that one sorted chunk serves all mates of a probe; the padding is never read back.
-    column = torch.arange(len(probe), device=ids.device) - torch.searchsorted(probe, probe)
     mate_scores = x.new_zeros(len(x), int(column.max()) + 1)
     mate_scores[probe, column] = (x[probe] * x[mate]).sum(1)
     ahead, seen, ranks = torch.zeros_like(mate_scores, dtype=torch.long), 0, []
@@ -134,3 +133,14 @@ class DistractorReport(Report):
             axes.semilogx(self.sizes, [self.rank(k, size) for size in self.sizes], marker="o", label=f"rank-{k}")
         axes.set(xlabel="distractors", ylabel="identification rate", title=self.title)
         axes.legend()
+
+
+def _mates(ids: Int[Tensor, "n"]) -> Int[Tensor, "3 pairs"]:
+    """Every ordered pair of one identity: the probe, its mate, and which of the probe's mates it is."""
+    parts = []
+    for members in ids.argsort().split(ids.unique(return_counts=True)[1].tolist()):
+        m = len(members)
+        others = members.expand(m, m)[~torch.eye(m, dtype=torch.bool, device=ids.device)]
+        which = torch.arange(m - 1, device=ids.device).repeat(m)
+        parts.append(torch.stack([members.repeat_interleave(m - 1), others, which]))
+    return torch.cat(parts, 1)

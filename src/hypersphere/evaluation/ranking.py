@@ -68,4 +68,4 @@ def check_ids(name: str, ids: Shaped[Tensor, "..."], features: Float[Tensor, "n 
     """Identities as integers, one for each of at least one feature."""
     if not len(features) or ids.shape != features.shape[:1] or ids.is_floating_point() or ids.is_complex():
         raise ValueError(f"{name}_ids must be integers, one for each of {len(features)} ≥ 1 features, got {ids.dtype} {tuple(ids.shape)}")
-    return ids.to(features.device).long()
+    return ids.to(features.device).long().contiguous()
