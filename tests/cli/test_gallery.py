@@ -53,7 +53,7 @@ def test_a_gallery_from_folders_to_answers(files, capsys):
 
 def test_a_named_identity_and_what_is_stored(files, capsys):
     image = files / "strangers" / "dia" / "0.png"
-    assert run(files, capsys, "enrol", image, "--identity", "Dia D.") == "enrolled Dia D. with 1 templates\n"
+    assert run(files, capsys, "enrol", image, "--identity", "Dia D.") == "enrolled Dia D. with 1 template\n"
     with Gallery(files / "people.db") as gallery:
         assert gallery.list() == {"Dia D.": 1}
         assert gallery.fingerprint == load_model(files / "model").fingerprint

@@ -175,6 +175,20 @@ def test_other_files_are_refused_untouched(tmp_path):
     with pytest.raises(ValueError, match="there is no gallery at"):
         Gallery(tmp_path / "missing.db", create=False)
     assert not (tmp_path / "missing.db").exists()
+    with pytest.raises(ValueError, match="cannot be opened as a gallery"):
+        Gallery(tmp_path / "no folder" / "people.db")
+
+
+def test_a_damaged_gallery_is_an_os_error(tmp_path):
+    path = tmp_path / "people.db"
+    with Gallery(path) as gallery:
+        for i in range(50):
+            gallery.enrol(f"person {i}", torch.rand(4, 100))
+    content = bytearray(path.read_bytes())
+    content[5000:] = b"\xff" * (len(content) - 5000)
+    path.write_bytes(content)
+    with pytest.raises((OSError, ValueError), match="gallery"), Gallery(path) as gallery:
+        gallery.list()
 
 
 def test_a_later_version_is_refused(tmp_path):

@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     with Gallery(args.gallery, create=False) as gallery:
         if args.action == "remove":
-            print(f"removed {args.identity} with {gallery.remove(args.identity)} templates")
+            print(f"removed {args.identity} with {_templates(gallery.remove(args.identity))}")
         else:
             for identity, count in gallery.list().items():
                 print(f"{identity}\t{count}")
@@ -67,7 +67,7 @@ def _enrol(args: argparse.Namespace, gallery: Gallery, features: Features) -> No
         by_identity.setdefault(args.identity or _folder(file), []).append(i)
     for identity, rows in by_identity.items():
         gallery.enrol(identity, features.features[rows], [features.files[i] for i in rows])
-        print(f"enrolled {identity} with {len(rows)} templates", flush=True)  # an acknowledgement: it is on disk
+        print(f"enrolled {identity} with {_templates(len(rows))}", flush=True)  # an acknowledgement: it is on disk
 
 
 def _identify(args: argparse.Namespace, gallery: Gallery, features: Features) -> None:
@@ -88,6 +88,10 @@ def _calibrate(args: argparse.Namespace, gallery: Gallery, features: Features) -
     pairs = torch.combinations(torch.arange(len(who)))
     threshold = gallery.calibrate(pair_scores(features.features, pairs), who[pairs[:, 0]] == who[pairs[:, 1]], args.far)
     print(f"threshold {threshold:.4f} for a false accept rate of {args.far:g} on {len(pairs)} pairs")
+
+
+def _templates(count: int) -> str:
+    return f"{count} template" if count == 1 else f"{count} templates"
 
 
 def _folder(file: str) -> str:

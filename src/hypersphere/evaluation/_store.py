@@ -25,19 +25,19 @@ CREATE INDEX IF NOT EXISTS templates_of_identity ON templates(identity);
 """
 
 
-def connect(path: Path, create: bool) -> sqlite3.Connection:
+def connect(path: Path, create: bool, fingerprint: str | None) -> sqlite3.Connection:
     """Open a gallery file or make one; another database, and one of a later version, are refused untouched."""
     if not path.exists() and not create:
         raise ValueError(f"there is no gallery at {path}")
-    db = sqlite3.connect(path, timeout=30, isolation_level=None)
     try:
-        _prepare(db, path)
+        db = sqlite3.connect(path, timeout=30, isolation_level=None)  # 30 s for another writer to finish
+        try:
+            _prepare(db, path, fingerprint)
+        except BaseException:
+            db.close()
+            raise
     except sqlite3.Error as error:
-        db.close()
         raise ValueError(f"{path} cannot be opened as a gallery: {error}") from error
-    except BaseException:
-        db.close()
-        raise
     return db
 
 
@@ -51,7 +51,7 @@ def decode(blobs: Sequence[bytes], dim: int) -> Float[Tensor, "n d"]:
     return torch.from_numpy(np.frombuffer(b"".join(blobs), dtype="<f4").astype(np.float32).reshape(len(blobs), dim))
 
 
-def _prepare(db: sqlite3.Connection, path: Path) -> None:
+def _prepare(db: sqlite3.Connection, path: Path, fingerprint: str | None) -> None:
     (application,), (version,) = (db.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version"))
     (tables,) = db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
     if application != APPLICATION and tables:
@@ -61,5 +61,11 @@ def _prepare(db: sqlite3.Connection, path: Path) -> None:
     db.execute("PRAGMA journal_mode = WAL")  # readers go on while one writes
     db.execute("PRAGMA synchronous = FULL")  # what is acknowledged is on disk, also after a power cut
     if not tables:
-        # The marks come last and inside the transaction: a half-made file is made again, never taken for a gallery.
-        db.executescript(f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION}; COMMIT;")
+        # One transaction: a half-made file is never taken for a gallery, and of two that make it the second finds it made.
+        db.execute("BEGIN IMMEDIATE")
+        for statement in SCHEMA.split(";"):
+            db.execute(statement)
+        db.execute("INSERT OR IGNORE INTO meta(key, value) VALUES ('revision', '0'), ('fingerprint', ?)", (fingerprint,))
+        db.execute(f"PRAGMA application_id = {APPLICATION}")
+        db.execute(f"PRAGMA user_version = {VERSION}")
+        db.execute("COMMIT")

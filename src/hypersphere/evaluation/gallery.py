@@ -43,13 +43,10 @@ class Gallery:
 
     def __init__(self, path: str | Path, model: nn.Module | str | None = None, *, create: bool = True):
         given = fingerprint_of(model) if isinstance(model, nn.Module) else model
-        self._db, self._cache = connect(Path(path), create), _Templates(-1, [], torch.empty(0, 0), torch.empty(0, dtype=torch.long))
+        self._db, self._cache = connect(Path(path), create, given), _Templates(-1, [], torch.empty(0, 0), torch.empty(0, dtype=torch.long))
         try:
-            with self._writing() if not self._initialised() else self._reading():
-                if not self._initialised():
-                    self._set("fingerprint", given)
-                    self._set("revision", 0)
-            kept = self._get("fingerprint")
+            with self._reading():
+                kept = self._get("fingerprint")
             if given is not None and given != kept:
                 raise ValueError(f"the gallery {path} holds features of model {_short(kept)}, got features of model {_short(given)}")
         except BaseException:
@@ -94,7 +91,8 @@ class Gallery:
         query = (
             "SELECT name, COUNT(templates.id) FROM identities LEFT JOIN templates ON identity = identities.id GROUP BY name ORDER BY name"
         )
-        return dict(self._db.execute(query).fetchall())
+        with self._reading():
+            return dict(self._db.execute(query).fetchall())
 
     def calibrate(self, scores: Shaped[Tensor, "..."], same: Shaped[Tensor, "..."], far: float) -> float:
         """Set the threshold to accept at most ``far`` of the different pairs among calibration pairs, and keep it in the file."""
@@ -193,9 +191,6 @@ class Gallery:
             raise ValueError("threshold must be given, or the gallery calibrated with pairs and a false accept rate")
         return threshold
 
-    def _initialised(self) -> bool:
-        return self._db.execute("SELECT 1 FROM meta WHERE key = 'revision'").fetchone() is not None
-
     def _get(self, key: str) -> str | None:
         row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
         return None if row is None else row[0]
@@ -234,7 +229,7 @@ def _transaction(db: sqlite3.Connection, begin: str) -> Iterator[None]:
             db.execute("ROLLBACK")
             raise
         db.execute("COMMIT")
-    except sqlite3.OperationalError as error:
+    except sqlite3.Error as error:
         raise OSError(f"the gallery cannot be used: {error}") from error
 
 

@@ -63,7 +63,7 @@ class OpenSetReport(Report):
         Refused when there are fewer than 1/fpir impostors.
         """
         roc = self._accepted(rank)
-        return wilson(int(roc.accepted_same[roc.at_far(fpir)]), int(self.ranking.mated.sum()), confidence)
+        return wilson(int(roc.accepted_same[roc.at_far(fpir, "fpir", "impostors")]), int(self.ranking.mated.sum()), confidence)
 
     def numbers(self) -> dict[str, Number]:
         """TPIR at rank 1 for every power of ten of FPIR that the impostors resolve."""

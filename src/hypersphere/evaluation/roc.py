@@ -1,5 +1,6 @@
 """The receiver operating characteristic of scores: every threshold at once, with ties counted exactly."""
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -62,17 +63,18 @@ class Roc:
         share = (gap[i - 1] / (gap[i - 1] - gap[i])).item()
         return (far[i - 1] + share * (far[i] - far[i - 1])).item()
 
-    def at_far(self, far: float) -> int:
+    def at_far(self, far: float, name: str = "far", negatives: str = "different pairs") -> int:
         """The last point with a false accept rate of at most ``far``: its threshold is the lowest that keeps the promise.
 
         Refused when fewer than 1/far negatives were seen: one false accept would already exceed the rate, and a
-        threshold above all of them would promise what was not measured.
+        threshold above all of them would promise what was not measured. ``name`` and ``negatives`` are what the
+        message calls the rate and its pairs.
         """
         if not 0 < far <= 1:
-            raise ValueError(f"far must be in (0, 1], got {far!r}")
+            raise ValueError(f"{name} must be in (0, 1], got {far!r}")
         allowed = far * self.negatives
         if allowed < 1 - 1e-9:
-            raise ValueError(f"far={far:g} needs at least {-int(-1 / far // 1)} different pairs to be resolved, got {self.negatives}")
+            raise ValueError(f"{name}={far:g} needs at least {math.ceil(1 / far - 1e-9)} {negatives} to be resolved, got {self.negatives}")
         return int((self.accepted_different <= allowed * (1 + 1e-12)).sum()) - 1
 
 

@@ -48,23 +48,31 @@ def search(
 
 def _candidates(probes: Tensor, gallery: Tensor, k: int, normalized: bool, chunk: int) -> Int[Tensor, "p k"]:
     """Indices of the best ``k`` by the matrix product, in no particular order."""
-    probes = _rows(probes, normalized)
+    probes = probes.to(torch.promote_types(probes.dtype, torch.float32))
+    probes = probes if normalized else normalize(probes)
     scores = probes.new_empty(len(probes), 0)
     indices = torch.empty(len(probes), 0, dtype=torch.long, device=probes.device)
     for start in range(0, len(gallery), chunk):
-        rows = gallery[start : start + chunk]
-        if not normalized and not rows.isfinite().all():
-            raise ValueError(_not_finite(start, rows))
-        # Products of one shape: the last chunk is filled up, and what fills it cut off again.
-        padded = F.pad(_rows(rows, normalized).to(probes.dtype), (0, 0, 0, chunk - len(rows)))
-        new_scores, new = _best((probes @ padded.T)[:, : len(rows)], min(k, len(rows)))
+        rows = gallery[start : start + chunk].to(probes.dtype)
+        new_scores, new = _best(_products(probes, rows, normalized, chunk), min(k, len(rows)))
         if not new_scores.isfinite().all():
-            raise ValueError(_not_finite(start, rows))
+            raise ValueError(f"gallery must be finite, got NaN or infinity in rows {start} to {start + len(rows) - 1}")
         # Of equals the earlier in the row wins a stable sort: the ones so far have the lower indices.
         scores, order = torch.cat([scores, new_scores], 1).sort(dim=1, descending=True, stable=True)
         indices = torch.cat([indices, new + start], 1).gather(1, order)[:, :k]
         scores = scores[:, :k]
     return indices
+
+
+def _products(probes: Tensor, rows: Tensor, normalized: bool, chunk: int) -> Float[Tensor, "p rows"]:
+    """Cosines of unit probes with rows; NaN where a row is not finite."""
+    length = rows.new_ones(()) if normalized else torch.linalg.vector_norm(rows, dim=1)
+    if not ((length > 1e-15) & (length < 1e15)).all():  # its square may not be representable: the careful way, or NaN for NaN
+        rows, length = torch.where(rows.isfinite().all(1, keepdim=True), normalize(rows), torch.nan), rows.new_ones(())
+    # Products of one shape: the last chunk is filled up, and what fills it cut off again.
+    padded = rows if len(rows) == chunk else F.pad(rows, (0, 0, 0, chunk - len(rows)))
+    # Dividing the products is cheaper than dividing the rows.
+    return (probes @ padded.T)[:, : len(rows)].div_(length)
 
 
 def _rescored(probes: Tensor, gallery: Tensor, candidates: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -94,12 +102,3 @@ def _best(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
             values[tied], indices[tied] = full[:, :k], order[:, :k]
     indices, order = indices.sort(dim=1)
     return values.gather(1, order), indices
-
-
-def _rows(x: Tensor, normalized: bool) -> Tensor:
-    x = x.to(torch.promote_types(x.dtype, torch.float32))
-    return x if normalized else normalize(x)
-
-
-def _not_finite(start: int, rows: Tensor) -> str:
-    return f"gallery must be finite, got NaN or infinity in rows {start} to {start + len(rows) - 1}"
