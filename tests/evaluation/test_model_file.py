@@ -50,6 +50,17 @@ def test_the_mode_is_left_and_no_graph_is_kept(models):
     assert not features.requires_grad
 
 
+def test_a_classifier_gives_its_features_not_its_logits():
+    class Classifier(nn.Module):
+        def features(self, x):
+            return x.flatten(1)
+
+        def forward(self, x):
+            return self.features(x)[:, :2]
+
+    assert EmbeddingModel(Classifier(), Preprocessing((2, 2), 1))(torch.rand(3, 1, 2, 2)).shape == (3, 4)
+
+
 def test_a_model_must_give_features():
     with pytest.raises(ValueError, match=r"features of shape \(n, d\), got torch.float32 \(2, 1, 4, 4\)"):
         EmbeddingModel(nn.Identity(), Preprocessing((4, 4), 1))(torch.rand(2, 1, 4, 4))

@@ -36,9 +36,8 @@ def test_the_curve_is_scikit_learns(case):
     scores, same = case
     roc = roc_curve(scores, same)
     far, tar, thresholds = sklearn.metrics.roc_curve(same.numpy(), scores.numpy() + 0.0, drop_intermediate=False)
-    np.testing.assert_allclose(roc.far, far)
-    np.testing.assert_allclose(roc.tar, tar)
-    np.testing.assert_allclose(roc.thresholds, thresholds)
+    for ours, theirs in zip(roc, (far, tar, thresholds), strict=True):
+        np.testing.assert_allclose(ours, theirs)
 
 
 @given(pairs())

@@ -57,10 +57,11 @@ class EmbeddingModel:
 
     @torch.no_grad()
     def __call__(self, images: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d"]:
-        """Features in evaluation mode; the network's own mode is left as it was."""
+        """Features in evaluation mode, by the network's ``features`` method where it has one; its own mode is left as it was."""
         x = (images - self.preprocessing.mean) / self.preprocessing.std
+        network = getattr(self.network, "features", self.network)
         with evaluating(self.network):
-            features = mirrored(self.network, x) if self.preprocessing.mirror else self.network(x)
+            features = mirrored(network, x) if self.preprocessing.mirror else network(x)
         if features.ndim != 2 or not features.is_floating_point():
             raise ValueError(f"the model must give features of shape (n, d), got {features.dtype} {tuple(features.shape)}")
         return features

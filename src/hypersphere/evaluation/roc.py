@@ -1,6 +1,7 @@
 """The receiver operating characteristic of scores: every threshold at once, with ties counted exactly."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -26,6 +27,10 @@ class Roc:
     thresholds: Float[Tensor, "points"]
     accepted_same: Int[Tensor, "points"]
     accepted_different: Int[Tensor, "points"]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        """``far, tar, thresholds = roc``, in scikit-learn's order."""
+        return iter((self.far, self.tar, self.thresholds))
 
     @property
     def positives(self) -> int:
