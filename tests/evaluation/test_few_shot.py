@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from hypersphere.evaluation import Episodes, few_shot, sample_episodes
-from hypersphere.evaluation.episodes import _mix
+from hypersphere.evaluation.episodes import mix_seed
 from tests.evaluation.contracts import ReportContract
 
 
@@ -66,7 +66,7 @@ def test_episodes_trained_together_are_as_trained_alone(data, method, shots):
     y = torch.arange(5)
     for i, accuracy in enumerate(report.accuracies.tolist()):
         support, query = (features[index[i]].flatten(0, 1) for index in episodes)
-        predicted = trained_alone(support, y.repeat_interleave(shots), query, _mix(3, i), 20, method == "baseline++")
+        predicted = trained_alone(support, y.repeat_interleave(shots), query, mix_seed(3, i), 20, method == "baseline++")
         assert accuracy == pytest.approx((predicted == y.repeat_interleave(6)).double().mean().item())
 
 

@@ -104,6 +104,9 @@ def test_tar_is_the_most_that_the_rate_allows(case):
         (scores[same] >= t).double().mean().item() for t in [*scores.tolist(), math.inf] if (scores[~same] >= t).double().mean() <= far
     ]
     assert rate == pytest.approx(max(possible))
+    threshold = verification(scores, same).threshold(far)
+    assert (scores[same] >= threshold).double().mean().item() == pytest.approx(rate)
+    assert (scores[~same] >= threshold).double().mean() <= far + 1e-12
     assert rate.low <= rate <= rate.high
 
 

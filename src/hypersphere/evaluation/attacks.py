@@ -51,7 +51,7 @@ def bim(
 
     ``start`` is where the steps begin, the images themselves by default.
     """
-    _check(images, epsilon, bounds)
+    check_images(images, epsilon, bounds)
     if not step > 0 or iterations < 1:
         raise ValueError(f"step must be > 0 and iterations ≥ 1, got {step!r} and {iterations!r}")
     images = images.detach()
@@ -93,7 +93,7 @@ def random_noise(
     images: Float[Tensor, "n ..."], epsilon: float = EPSILON, *, bounds: Bounds = (0.0, 1.0), generator: torch.Generator | None = None
 ) -> Float[Tensor, "n ..."]:
     """A uniformly random point of each image's ball: the attack that needs no gradient and should be the weakest."""
-    _check(images, epsilon, bounds)
+    check_images(images, epsilon, bounds)
     noise = torch.rand(images.shape, generator=generator).to(images) * 2 - 1
     return (images.detach() + epsilon * noise).clamp(*bounds)
 
@@ -147,7 +147,8 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             module.training = mode
 
 
-def _check(images: Tensor, epsilon: float, bounds: Bounds) -> None:
+def check_images(images: Tensor, epsilon: float, bounds: Bounds) -> None:
+    """Refuse images outside their bounds, and a ball or bounds that are none."""
     low, high = bounds
     if not low < high or not epsilon > 0:
         raise ValueError(f"epsilon must be > 0 and bounds increasing, got {epsilon!r} and {bounds!r}")

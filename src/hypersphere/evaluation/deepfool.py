@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from .attacks import Bounds, _check, evaluating
+from .attacks import Bounds, check_images, evaluating
 
 
 def deepfool(
@@ -32,7 +32,7 @@ def deepfool(
     >>> deepfool(model, torch.tensor([[0.6, 0.4]]), overshoot=0.1)
     tensor([[0.4899, 0.5101]])
     """
-    _check(images, 1.0, bounds)
+    check_images(images, 1.0, bounds)
     if norm not in (2, math.inf):
         raise ValueError(f"norm must be 2 or math.inf, got {norm!r}")
     if candidates < 2 or steps < 1 or overshoot < 0:

@@ -37,7 +37,7 @@ def sample_episodes(
         raise ValueError(f"{ways} ways need as many classes of at least {shots + queries} samples, got {len(large)} of {len(sizes)}")
     rows = []
     for i in range(count):
-        generator = torch.Generator().manual_seed(_mix(seed, i))
+        generator = torch.Generator().manual_seed(mix_seed(seed, i))
         classes = large[torch.randperm(len(large), generator=generator)[:ways]]
         rows.append(
             torch.stack([order[first[c] + torch.randperm(int(sizes[c]), generator=generator)[: shots + queries]] for c in classes.tolist()])
@@ -46,7 +46,7 @@ def sample_episodes(
     return Episodes(chosen[..., :shots], chosen[..., shots:])
 
 
-def _mix(seed: int, index: int) -> int:
+def mix_seed(seed: int, index: int) -> int:
     """One seed of two numbers; neighbours give unrelated streams."""
     value = (seed * 0x9E3779B97F4A7C15 + index + 1) & (2**64 - 1)
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & (2**64 - 1)

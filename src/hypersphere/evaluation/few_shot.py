@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..geometry import normalize
-from .episodes import Episodes, _mix, sample_episodes
+from .episodes import Episodes, mix_seed, sample_episodes
 from .intervals import Estimate, mean_interval
 from .report import Number, Report
 
@@ -52,7 +52,7 @@ def few_shot(
     accuracies = []
     for start in range(0, len(episodes.support), chunk):
         support, query = (index[start : start + chunk] for index in episodes)
-        seeds = [_mix(seed, i) for i in range(start, start + len(support))]
+        seeds = [mix_seed(seed, i) for i in range(start, start + len(support))]
         logits = methods[method](features[support], features[query].flatten(1, 2), seeds, epochs)
         target = torch.arange(support.shape[1], device=logits.device).repeat_interleave(query.shape[2])
         accuracies.append((logits.argmax(2) == target).double().mean(1))

@@ -36,8 +36,9 @@ def ranking(
 ) -> Ranking:
     """Rank identities by their best template: 1 + how many *other* identities score at least as high as the right one.
 
-    A tie counts against the probe, so the result does not depend on the order of the gallery. Scores are float64 and
-    ``chunk`` probes are compared at a time, which bounds memory and changes nothing else.
+    A tie counts against the probe, so the result does not depend on the order of the gallery. Scores are float64;
+    ``chunk`` probes are compared at a time, which changes nothing but memory: the gallery once in float64 and
+    ``chunk·(templates + identities)`` numbers.
     """
     probe_ids, gallery_ids = (check_ids(n, i, f) for n, i, f in (("probe", probe_ids, probes), ("gallery", gallery_ids, gallery)))
     identities, owner = gallery_ids.unique(return_inverse=True)
