@@ -13,6 +13,8 @@ COMMANDS = {
     "demo": "the library at work in one minute",
     "data": "list the datasets that are present, and get others by name",
     "energy": "the hyperspherical energy of every layer of a checkpoint",
+    "embed": "features of image files by a trained model",
+    "gallery": "enrol, identify and verify identities in one file",
 }
 
 

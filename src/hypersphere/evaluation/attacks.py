@@ -1,0 +1,156 @@
+"""White-box attacks within an ℓ∞ ball: FGSM, BIM and PGD (C.1.2), and training against the first of them."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeAlias
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+Bounds: TypeAlias = tuple[float, float]
+EPSILON, STEP, ITERATIONS = 8 / 255, 2 / 255, 20  # C.1.2: ε = 8, τ = 2, N = 20 of 255 grey levels
+
+
+def fgsm(
+    model: nn.Module,
+    images: Float[Tensor, "n ..."],
+    labels: Int[Tensor, "n"],
+    epsilon: float = EPSILON,
+    *,
+    bounds: Bounds = (0.0, 1.0),
+    loss: Loss = F.cross_entropy,
+) -> Float[Tensor, "n ..."]:
+    r"""One step up the loss: x̃ = clip(x + ε·sign ∇ₓ J(x, y)), so that ‖x̃ − x‖_∞ ≤ ε (C.1.2).
+
+    Every attack runs the model in evaluation mode and puts each module back as it was; parameters receive no gradient.
+
+    >>> model = torch.nn.Linear(2, 2, bias=False)
+    >>> model.weight.data = torch.eye(2)
+    >>> fgsm(model, torch.tensor([[0.5, 0.5]]), torch.tensor([0]), epsilon=0.25)
+    tensor([[0.2500, 0.7500]])
+    """
+    return bim(model, images, labels, epsilon, epsilon, 1, bounds=bounds, loss=loss)
+
+
+def bim(
+    model: nn.Module,
+    images: Float[Tensor, "n ..."],
+    labels: Int[Tensor, "n"],
+    epsilon: float = EPSILON,
+    step: float = STEP,
+    iterations: int = ITERATIONS,
+    *,
+    bounds: Bounds = (0.0, 1.0),
+    loss: Loss = F.cross_entropy,
+    start: Float[Tensor, "n ..."] | None = None,
+) -> Float[Tensor, "n ..."]:
+    r"""The basic iterative method: ``iterations`` signed steps of length ``step``, each clipped back into the ball and the bounds.
+
+    ``start`` is where the steps begin, the images themselves by default.
+    """
+    check_images(images, epsilon, bounds)
+    if not step > 0 or iterations < 1:
+        raise ValueError(f"step must be > 0 and iterations ≥ 1, got {step!r} and {iterations!r}")
+    images = images.detach()
+    x = images if start is None else start
+    with evaluating(model):
+        for _ in range(iterations):
+            x = x + step * input_gradient(model, x, labels, loss).sign()
+            x = (images + (x - images).clamp(-epsilon, epsilon)).clamp(*bounds)
+    return x
+
+
+def pgd(
+    model: nn.Module,
+    images: Float[Tensor, "n ..."],
+    labels: Int[Tensor, "n"],
+    epsilon: float = EPSILON,
+    step: float = STEP,
+    iterations: int = ITERATIONS,
+    *,
+    restarts: int = 1,
+    seed: int = 0,
+    bounds: Bounds = (0.0, 1.0),
+    loss: Loss = F.cross_entropy,
+) -> Float[Tensor, "n ..."]:
+    """:func:`bim` from uniformly random points of the ball; of several ``restarts`` the one that fools, else the last, is kept."""
+    if restarts < 1:
+        raise ValueError(f"restarts must be an integer ≥ 1, got {restarts!r}")
+    generator = torch.Generator().manual_seed(seed)
+    best, fooled = images.detach(), torch.zeros(len(images), dtype=torch.bool, device=images.device)
+    for _ in range(restarts):
+        start = random_noise(images, epsilon, bounds=bounds, generator=generator)
+        x = bim(model, images, labels, epsilon, step, iterations, bounds=bounds, loss=loss, start=start)
+        best = torch.where(fooled.view(-1, *[1] * (x.ndim - 1)), best, x)
+        fooled = predictions(model, best) != labels
+    return best
+
+
+def random_noise(
+    images: Float[Tensor, "n ..."], epsilon: float = EPSILON, *, bounds: Bounds = (0.0, 1.0), generator: torch.Generator | None = None
+) -> Float[Tensor, "n ..."]:
+    """A uniformly random point of each image's ball: the attack that needs no gradient and should be the weakest."""
+    check_images(images, epsilon, bounds)
+    noise = torch.rand(images.shape, generator=generator).to(images) * 2 - 1
+    return (images.detach() + epsilon * noise).clamp(*bounds)
+
+
+def adversarial_loss(
+    model: nn.Module,
+    images: Float[Tensor, "n ..."],
+    labels: Int[Tensor, "n"],
+    epsilon: float = EPSILON,
+    *,
+    weight: float = 0.5,
+    bounds: Bounds = (0.0, 1.0),
+    loss: Loss = F.cross_entropy,
+) -> Float[Tensor, ""]:
+    r"""FGSM adversarial training: (1 − weight)·J(x, y) + weight·J(x̃, y), x̃ being the FGSM image of the present model.
+
+    The images are made in evaluation mode (BatchNorm's statistics do not move for them); the loss is taken in the
+    model's own mode, and its gradient does not flow through the making of x̃.
+    """
+    if not 0 <= weight <= 1:
+        raise ValueError(f"weight must be between 0 and 1, got {weight!r}")
+    adversarial = fgsm(model, images, labels, epsilon, bounds=bounds, loss=loss)
+    return (1 - weight) * loss(model(images), labels) + weight * loss(model(adversarial), labels)
+
+
+def input_gradient(model: nn.Module, x: Tensor, labels: Tensor, loss: Loss = F.cross_entropy) -> Tensor:
+    """∇ₓ J; other inputs of the graph, the parameters among them, are left without a gradient."""
+    with torch.enable_grad():
+        x = x.detach().requires_grad_(True)
+        # Per-sample sums: a mean would scale the gradient by the batch size and underflow in half precision.
+        (gradient,) = torch.autograd.grad(loss(model(x), labels) * len(x), x)
+    return gradient
+
+
+@torch.no_grad()
+def predictions(model: nn.Module, images: Tensor, batch: int = 512) -> Int[Tensor, "n"]:
+    """The highest logit of each image, in evaluation mode."""
+    with evaluating(model):
+        return torch.cat([model(part).argmax(1) for part in images.split(batch)])
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode inside, every module's own mode again outside, whatever happens."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+def check_images(images: Tensor, epsilon: float, bounds: Bounds) -> None:
+    """Refuse images outside their bounds, and a ball or bounds that are none."""
+    low, high = bounds
+    if not low < high or not epsilon > 0:
+        raise ValueError(f"epsilon must be > 0 and bounds increasing, got {epsilon!r} and {bounds!r}")
+    if not ((images >= low) & (images <= high)).all():
+        raise ValueError(f"images must lie within bounds {bounds}, got {images.min().item():g} to {images.max().item():g}")

@@ -1,0 +1,76 @@
+"""Calibration: is a prediction of 80 % confidence right four times in five?"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor
+
+from .report import Number, Report
+
+
+def calibration(probabilities: Float[Tensor, "n c"], labels: Shaped[Tensor, "..."], bins: int = 15) -> "CalibrationReport":
+    r"""Confidence against accuracy in ``bins`` equal bins (k/B, (k+1)/B] of the highest probability.
+
+    ``probabilities`` are rows that sum to 1 (apply a softmax to logits first).
+
+    >>> report = calibration(torch.tensor([[0.9, 0.1], [0.8, 0.2]]), torch.tensor([0, 1]), bins=1)
+    >>> round(report.ece, 4)
+    0.35
+    """
+    if bins < 1:
+        raise ValueError(f"bins must be an integer ≥ 1, got {bins!r}")
+    if labels.shape != probabilities.shape[:1] or labels.is_floating_point() or not len(labels):
+        raise ValueError(
+            f"labels must be an integer for each row of {tuple(probabilities.shape)}, got {labels.dtype} {tuple(labels.shape)}"
+        )
+    p = probabilities.detach().double()
+    tolerance = 1e-6 if probabilities.dtype in (torch.float32, torch.float64) else 1e-2
+    if not ((p >= 0).all() and ((p.sum(1) - 1).abs() <= tolerance * p.shape[1] ** 0.5 + tolerance).all()):
+        raise ValueError("probabilities must be non-negative rows that sum to 1; apply a softmax to logits first")
+    if not 0 <= int(labels.min()) <= int(labels.max()) < p.shape[1]:
+        raise ValueError(f"labels must be between 0 and {p.shape[1] - 1}, got {int(labels.min())} to {int(labels.max())}")
+    confidence, predicted = p.max(1)
+    index = (confidence * bins).ceil().long().clamp(1, bins) - 1
+    sums = p.new_zeros(3, bins)
+    sums.index_add_(1, index, torch.stack([torch.ones_like(confidence), confidence, (predicted == labels).double()]))
+    brier = (p - torch.nn.functional.one_hot(labels.long(), p.shape[1])).square().sum(1).mean().item()
+    return CalibrationReport(sums[0].long(), sums[1] / sums[0].clamp_min(1), sums[2] / sums[0].clamp_min(1), brier)
+
+
+def expected_calibration_error(probabilities: Float[Tensor, "n c"], labels: Shaped[Tensor, "..."], bins: int = 15) -> float:
+    r"""Σ_b n_b/n·|accuracy_b − confidence_b|, the ``ece`` of :func:`calibration`."""
+    return calibration(probabilities, labels, bins).ece
+
+
+@dataclass(frozen=True, repr=False)
+class CalibrationReport(Report):
+    """Count, mean confidence and accuracy of every bin, and the Brier score Σ_c (p_c − [c = y])² averaged over samples."""
+
+    counts: Int[Tensor, "bins"]
+    confidence: Float[Tensor, "bins"]
+    accuracy: Float[Tensor, "bins"]
+    brier: float
+    title = "calibration"
+
+    @property
+    def ece(self) -> float:
+        """Expected calibration error."""
+        return ((self.counts * (self.accuracy - self.confidence).abs()).sum() / self.counts.sum()).item()
+
+    @property
+    def mce(self) -> float:
+        """The largest error of a bin that holds samples."""
+        return (self.accuracy - self.confidence).abs()[self.counts > 0].max().item()
+
+    def numbers(self) -> dict[str, Number]:
+        """Expected and maximal calibration error, and the Brier score."""
+        return {"samples": int(self.counts.sum()), "ECE": self.ece, "MCE": self.mce, "Brier": self.brier}
+
+    def draw(self, axes: Any) -> None:
+        """The reliability diagram: accuracy of every bin over its confidence, the diagonal being perfect."""
+        width = 1 / len(self.counts)
+        axes.bar([(i + 0.5) * width for i in range(len(self.counts))], self.accuracy.tolist(), width, edgecolor="white")
+        axes.plot([0, 1], [0, 1], color="black", linestyle="--")
+        axes.set(xlabel="confidence", ylabel="accuracy", title=f"calibration, ECE {self.ece:.4f}")

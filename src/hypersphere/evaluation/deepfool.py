@@ -1,0 +1,84 @@
+"""DeepFool: the shortest way out of a decision region, by repeated linearisation (C.3)."""
+
+import math
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from .attacks import Bounds, check_images, evaluating
+
+
+def deepfool(
+    model: nn.Module,
+    images: Float[Tensor, "n ..."],
+    labels: Int[Tensor, "n"] | None = None,
+    *,
+    norm: float = 2,
+    steps: int = 50,
+    candidates: int = 10,
+    overshoot: float = 0.02,
+    bounds: Bounds = (0.0, 1.0),
+) -> Float[Tensor, "n ..."]:
+    r"""Images moved just beyond the nearest boundary in ℓ₂ (``norm=2``) or ℓ∞ (``norm=math.inf``).
+
+    Each step goes to the nearest boundary of the linearised differences f_k − f_0 of the ``candidates`` highest logits:
+    distance |f_k − f_0| / ‖∇(f_k − f_0)‖_q, q the dual norm. Steps add up; the sum, 1 + ``overshoot`` times as long, is
+    clipped to ``bounds``. ``labels`` are the true classes (the predictions by default); images that are misclassified
+    already stay as they are. :func:`strength` measures the result.
+
+    >>> model = torch.nn.Linear(2, 2, bias=False)
+    >>> model.weight.data = torch.eye(2)
+    >>> deepfool(model, torch.tensor([[0.6, 0.4]]), overshoot=0.1)
+    tensor([[0.4899, 0.5101]])
+    """
+    check_images(images, 1.0, bounds)
+    if norm not in (2, math.inf):
+        raise ValueError(f"norm must be 2 or math.inf, got {norm!r}")
+    if candidates < 2 or steps < 1 or overshoot < 0:
+        raise ValueError(f"candidates must be ≥ 2, steps ≥ 1, overshoot ≥ 0, got {candidates!r}, {steps!r}, {overshoot!r}")
+    images = images.detach()
+    x, total = images.clone(), torch.zeros_like(images)
+    with evaluating(model):
+        with torch.no_grad():
+            order = model(images).argsort(dim=1, descending=True)[:, :candidates]
+        labels = order[:, 0] if labels is None else labels
+        active = torch.arange(len(images), device=images.device)
+        for _ in range(steps):
+            logits, losses, gradients = _linearised(model, x[active], order[active])
+            keep = logits.argmax(1) == labels[active]
+            active, losses, gradients = active[keep], losses[keep], gradients[keep]
+            if not len(active):
+                break
+            total[active] += _shortest(losses, gradients, norm)
+            x[active] = (images[active] + (1 + overshoot) * total[active]).clamp(*bounds)
+    return x
+
+
+def strength(adversarial: Float[Tensor, "n ..."], images: Float[Tensor, "n ..."], norm: float = 2) -> Float[Tensor, "n"]:
+    """‖x̃ − x‖ of each image, ℓ₂ or ℓ∞ (``norm=math.inf``): the strengths of fig. C.1.
+
+    >>> strength(torch.tensor([[3.0, 4.0]]), torch.zeros(1, 2)), strength(torch.tensor([[3.0, 4.0]]), torch.zeros(1, 2), math.inf)
+    (tensor([5.]), tensor([4.]))
+    """
+    return torch.linalg.vector_norm((adversarial - images).flatten(1), norm, dim=1)
+
+
+def _linearised(model: nn.Module, x: Tensor, order: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Logits, the differences f_k − f_0 for the other candidates k, and their gradients ``(n, candidates − 1, …)``."""
+    with torch.enable_grad():
+        x = x.requires_grad_(True)
+        logits = model(x)
+        losses = logits.gather(1, order[:, 1:]) - logits.gather(1, order[:, :1])
+        gradients = [torch.autograd.grad(column.sum(), x, retain_graph=True)[0] for column in losses.unbind(1)]
+    return logits.detach(), losses.detach(), torch.stack(gradients, 1)
+
+
+def _shortest(losses: Tensor, gradients: Tensor, norm: float) -> Tensor:
+    """The step to the nearest of the linearised boundaries; 1e-4 beyond it, as published, so that rounding cannot stall it."""
+    flat = gradients.flatten(2)
+    dual = torch.linalg.vector_norm(flat, 2 if norm == 2 else 1, dim=2) + 1e-8
+    distance, best = (losses.abs() / dual).min(1)
+    rows = torch.arange(len(best), device=best.device)
+    direction = flat[rows, best] / dual[rows, best, None] if norm == 2 else flat[rows, best].sign()
+    return ((distance + 1e-4)[:, None] * direction).view_as(gradients[:, 0])

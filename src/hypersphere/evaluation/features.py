@@ -1,0 +1,97 @@
+"""From images to features to scores of pairs: mirror images, patch ensembles, per-fold centring and PCA."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor
+
+from ..geometry import cosine, normalize
+
+
+def mirrored(model: Callable[[Tensor], Tensor], images: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d2"]:
+    """The features of each image and of its mirror image, one after the other (2.3, the text's test-time feature).
+
+    >>> mirrored(lambda images: images[:, 0, 0], torch.tensor([[[[1.0, 2.0, 3.0]]]]))
+    tensor([[1., 2., 3., 3., 2., 1.]])
+    """
+    return torch.cat([model(images), model(images.flip(-1))], dim=1)
+
+
+def ensemble(features: Sequence[Float[Tensor, "n _"]], *, normalized: bool = False) -> Float[Tensor, "n d"]:
+    """Features of several patches of the same images as one: plain concatenation (A.8, three patches, no PCA).
+
+    A patch with longer features weighs more; ``normalized`` gives all of them the same say.
+    """
+    if not features or len({len(f) for f in features}) > 1:
+        raise ValueError(f"features must be of the same images, at least one patch, got {[tuple(f.shape) for f in features]}")
+    return torch.cat([normalize(f) if normalized else f for f in features], dim=1)
+
+
+def pair_scores(features: Float[Tensor, "n d"], pairs: Shaped[Tensor, "..."], chunk: int = 65536) -> Float[Tensor, "pairs"]:
+    """cos θ of the pairs ``(pairs, 2)``, rows of ``features``; at most ``chunk`` pairs are gathered at a time.
+
+    >>> pair_scores(torch.tensor([[1.0, 0.0], [0.0, 2.0], [3.0, 0.0]]), torch.tensor([[0, 1], [0, 2]]))
+    tensor([0., 1.])
+    """
+    left, right = _check_pairs(features, pairs)
+    return torch.cat([cosine(features[left[rows]], features[right[rows]]) for rows in _slices(len(left), chunk)])
+
+
+def fold_scores(
+    features: Float[Tensor, "n d"],
+    pairs: Shaped[Tensor, "..."],
+    fold: Shaped[Tensor, "..."],
+    *,
+    center: bool = True,
+    components: int | None = None,
+    chunk: int = 65536,
+) -> Float[Tensor, "pairs"]:
+    """cos θ of pairs after subtracting the mean, and keeping the first principal ``components`` (None: no PCA).
+
+    Both are fitted, for each fold, on the features that the *other* folds' pairs use and this fold's do not, each once:
+    nothing of the fold that is scored, not even an image it shares with another, enters its own transform.
+    """
+    left, right = _check_pairs(features, pairs)
+    if fold.shape != left.shape or fold.is_floating_point():
+        raise ValueError(f"fold must hold an integer for each of the {len(left)} pairs, got {fold.dtype} {tuple(fold.shape)}")
+    if components is not None and not 1 <= components <= features.shape[1]:
+        raise ValueError(f"components must be between 1 and the dimension {features.shape[1]}, got {components!r}")
+    scores = features.new_empty(len(left))
+    for i in fold.unique():
+        held = (fold == i).nonzero().squeeze(1)
+        own = torch.zeros(len(features), dtype=torch.bool, device=features.device)
+        own[torch.cat([left[held], right[held]])] = True
+        seen = torch.zeros_like(own)
+        seen[torch.cat([left, right])] = True
+        mean, axes = _fit(features[seen & ~own], center, components, int(i))
+        for rows in _slices(len(held), chunk):
+            a, b = (((features[side[held[rows]]].double() - mean) @ axes) for side in (left, right))
+            scores[held[rows]] = cosine(a, b).to(scores.dtype)
+    return scores
+
+
+def _fit(x: Tensor, center: bool, components: int | None, fold: int) -> tuple[Tensor, Tensor]:
+    """The mean (or 0) and the principal axes (or the identity) of rows, in float64."""
+    if not len(x) or (components is not None and len(x) <= components):
+        raise ValueError(f"fold {fold} leaves {len(x)} features of other folds, too few to fit {components or 1} component(s)")
+    x = x.double()
+    mean = x.mean(0)
+    axes = torch.eye(x.shape[1], dtype=x.dtype, device=x.device)
+    if components is not None:
+        axes = torch.linalg.svd(x - mean, full_matrices=False).Vh[:components].T
+    return mean if center else torch.zeros_like(mean), axes
+
+
+def _check_pairs(features: Tensor, pairs: Tensor) -> tuple[Int[Tensor, "pairs"], Int[Tensor, "pairs"]]:
+    if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.is_floating_point() or pairs.dtype == torch.bool:
+        raise ValueError(f"pairs must be integers of shape (pairs, 2), got {pairs.dtype} {tuple(pairs.shape)}")
+    if pairs.numel() and not 0 <= int(pairs.min()) <= int(pairs.max()) < len(features):
+        raise ValueError(f"pairs must index {len(features)} features, got indices {int(pairs.min())} to {int(pairs.max())}")
+    return pairs[:, 0].long(), pairs[:, 1].long()
+
+
+def _slices(n: int, chunk: int) -> Iterator[slice]:
+    if chunk < 1:
+        raise ValueError(f"chunk must be an integer ≥ 1, got {chunk!r}")
+    return (slice(start, start + chunk) for start in range(0, max(n, 1), chunk))

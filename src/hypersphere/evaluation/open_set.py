@@ -1,0 +1,89 @@
+"""Open-set identification: some probes are of nobody in the gallery and must be turned away."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+from .intervals import Estimate, wilson
+from .ranking import Ranking, ranking
+from .report import Number, Report
+from .roc import Roc, roc_curve
+
+
+def open_set(
+    probes: Float[Tensor, "p d"],
+    probe_ids: Shaped[Tensor, "..."],
+    gallery: Float[Tensor, "g d"],
+    gallery_ids: Shaped[Tensor, "..."],
+    *,
+    chunk: int = 256,
+) -> "OpenSetReport":
+    """Detection and identification by cosine: probes whose identity is not in the gallery are the impostors.
+
+    At a threshold t, FPIR is the share of impostors whose best score is ≥ t, and TPIR at rank k the share of the
+    others whose own identity scores ≥ t and stands among the first k. Ties of rank count against the probe.
+
+    >>> gallery, ids = torch.eye(3), torch.tensor([0, 1, 2])
+    >>> probes = torch.tensor([[1.0, 0.1, 0.0], [0.0, 1.0, 0.2], [1.0, 1.0, 1.0], [-1.0, 0.5, 0.0]])
+    >>> report = open_set(probes, torch.tensor([0, 1, 7, 8]), gallery, ids)
+    >>> report.tpir(fpir=0.5)
+    1.0000 [0.3424, 1.0000]
+    """
+    result = ranking(probes, probe_ids, gallery, gallery_ids, chunk)
+    if result.mated.all() or not result.mated.any():
+        raise ValueError(f"probes must be partly in the gallery and partly not, got {int(result.mated.sum())} of {len(probes)} in it")
+    return OpenSetReport(result)
+
+
+class DetectionCurve(NamedTuple):
+    """A detection-and-identification curve: rates at every threshold, from the highest down."""
+
+    thresholds: Float[Tensor, "points"]
+    fpir: Float[Tensor, "points"]
+    tpir: Float[Tensor, "points"]
+
+
+@dataclass(frozen=True, repr=False)
+class OpenSetReport(Report):
+    """Scores and ranks of all probes; :meth:`tpir` and :meth:`curve` read them at any threshold."""
+
+    ranking: Ranking
+    title = "open-set identification"
+
+    def curve(self, rank: int = 1) -> "DetectionCurve":
+        """TPIR at ``rank`` against FPIR as the threshold falls past every score."""
+        roc = self._accepted(rank)
+        return DetectionCurve(roc.thresholds, roc.far, roc.accepted_same.double() / int(self.ranking.mated.sum()))
+
+    def tpir(self, fpir: float, rank: int = 1, confidence: float = 0.95) -> Estimate:
+        """TPIR at the lowest threshold with a false positive identification rate of at most ``fpir``; Wilson's interval.
+
+        Refused when there are fewer than 1/fpir impostors.
+        """
+        roc = self._accepted(rank)
+        return wilson(int(roc.accepted_same[roc.at_far(fpir, "fpir", "impostors")]), int(self.ranking.mated.sum()), confidence)
+
+    def numbers(self) -> dict[str, Number]:
+        """TPIR at rank 1 for every power of ten of FPIR that the impostors resolve."""
+        mated = int(self.ranking.mated.sum())
+        impostors = len(self.ranking.rank) - mated
+        rates = {f"TPIR@FPIR=1e-{e}": float(self.tpir(10.0**-e)) for e in range(1, 5) if impostors >= 10**e}
+        return {"mated probes": mated, "impostors": impostors, **rates}
+
+    def draw(self, axes: Any) -> None:
+        """The detection-and-identification curve at rank 1."""
+        curve = self.curve(1)
+        axes.plot(curve.fpir.tolist(), curve.tpir.tolist(), drawstyle="steps-post")
+        axes.set(xlabel="false positive identification rate", ylabel="true positive identification rate", title=self.title)
+
+    def _accepted(self, rank: int) -> Roc:
+        """Counts of rightly identified probes and of impostors at every threshold."""
+        if rank < 1:
+            raise ValueError(f"rank must be an integer ≥ 1, got {rank!r}")
+        # A mated probe that is not among the first `rank` is never right: it is put below every cosine, then cut off.
+        right = self.ranking.mate.masked_fill(self.ranking.rank > rank, -2)
+        roc = roc_curve(right.where(self.ranking.mated, self.ranking.best), self.ranking.mated)
+        keep = roc.thresholds > -2
+        return Roc(roc.thresholds[keep], roc.accepted_same[keep], roc.accepted_different[keep])

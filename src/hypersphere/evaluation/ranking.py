@@ -1,0 +1,72 @@
+"""Where the right identity stands among all of a gallery: the counting behind closed- and open-set identification."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int, Shaped
+from torch import Tensor
+
+from ..geometry import normalize
+
+TIE = 1e-12  # cosines in float64 that differ by less are rounding apart: equal
+
+
+class Ranking(NamedTuple):
+    """For each probe: its best score in the gallery, that of its own identity, and the rank of its own identity.
+
+    Without a mate in the gallery the mate's score is −∞ and the rank 0.
+    """
+
+    best: Float[Tensor, "p"]
+    mate: Float[Tensor, "p"]
+    rank: Int[Tensor, "p"]
+
+    @property
+    def mated(self) -> Bool[Tensor, "p"]:
+        """Which probes have their identity in the gallery."""
+        return self.rank > 0
+
+
+def ranking(
+    probes: Float[Tensor, "p d"],
+    probe_ids: Shaped[Tensor, "..."],
+    gallery: Float[Tensor, "g d"],
+    gallery_ids: Shaped[Tensor, "..."],
+    chunk: int = 256,
+) -> Ranking:
+    """Rank identities by their best template: 1 + how many *other* identities score at least as high as the right one.
+
+    A tie counts against the probe, so the result does not depend on the order of the gallery. Scores are float64;
+    ``chunk`` probes are compared at a time, which changes nothing but memory: the gallery once in float64 and
+    ``chunk·(templates + identities)`` numbers.
+    """
+    probe_ids, gallery_ids = (check_ids(n, i, f) for n, i, f in (("probe", probe_ids, probes), ("gallery", gallery_ids, gallery)))
+    identities, owner = gallery_ids.unique(return_inverse=True)
+    mate = torch.searchsorted(identities, probe_ids).clamp_max(len(identities) - 1)
+    mated = identities[mate] == probe_ids
+    templates = unit(gallery, "gallery")
+    parts = []
+    for start in range(0, len(probes), chunk):
+        rows = slice(start, start + chunk)
+        cos = unit(probes[rows], "probes") @ templates.T
+        of_identity = cos.new_full((len(cos), len(identities)), -torch.inf)
+        of_identity.scatter_reduce_(1, owner.expand(len(cos), -1), cos, "amax")
+        own = of_identity.gather(1, mate[rows, None])
+        rank = (of_identity >= own - TIE).sum(1)  # its own identity is one of them
+        parts.append((of_identity.amax(1).round(decimals=12), own.squeeze(1).round(decimals=12), rank))
+    best, score, rank = (torch.cat(column) for column in zip(*parts, strict=True))
+    return Ranking(best, score.masked_fill(~mated, -torch.inf), rank.masked_fill(~mated, 0))
+
+
+def unit(features: Float[Tensor, "n d"], name: str) -> Float[Tensor, "n d"]:
+    """Directions in float64; NaN and infinity are refused by the name of the argument."""
+    if not features.isfinite().all():
+        raise ValueError(f"{name} must be finite, got NaN or infinity")
+    return normalize(features.detach().double())
+
+
+def check_ids(name: str, ids: Shaped[Tensor, "..."], features: Float[Tensor, "n d"]) -> Int[Tensor, "n"]:
+    """Identities as integers, one for each of at least one feature."""
+    if not len(features) or ids.shape != features.shape[:1] or ids.is_floating_point() or ids.is_complex():
+        raise ValueError(f"{name}_ids must be integers, one for each of {len(features)} ≥ 1 features, got {ids.dtype} {tuple(ids.shape)}")
+    return ids.to(features.device).long().contiguous()

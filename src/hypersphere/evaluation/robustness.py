@@ -1,0 +1,148 @@
+"""How a classifier stands up to attacks, and whether the attacks were worth the name."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from .._extras import require
+from .attacks import EPSILON, ITERATIONS, STEP, Bounds, bim, evaluating, fgsm, input_gradient, pgd, predictions, random_noise
+from .deepfool import deepfool, strength
+from .report import Number, Report
+
+TOLERANCE = 0.02  # differences of accuracy below this are noise
+
+
+def robustness(
+    model: nn.Module,
+    images: Float[Tensor, "n ..."],
+    labels: Int[Tensor, "n"],
+    *,
+    baseline: nn.Module | None = None,
+    epsilon: float = EPSILON,
+    step: float = STEP,
+    iterations: int = ITERATIONS,
+    bounds: Bounds = (0.0, 1.0),
+    batch: int = 128,
+    deepfool_steps: int = 50,
+    decision_steps: int = 0,
+    seed: int = 0,
+) -> "RobustnessReport":
+    """Accuracy under FGSM, BIM and PGD (C.1.2), DeepFool strengths (C.3), and checks for masked gradients.
+
+    Bounded operators can leave a gradient attack without a usable gradient while the decision itself is easy to move;
+    a high accuracy then says nothing. So the report also has random noise, the iterative attack in a ball as wide as
+    the bounds allow (which must succeed), attacks transferred from ``baseline`` — a plain network of the same
+    architecture (C.1.3) — and, with ``decision_steps``, an attack of foolbox that sees decisions only.
+    What looks like masking is named in ``findings``.
+    """
+    if labels.shape != images.shape[:1] or not len(images):
+        raise ValueError(f"labels must have shape ({len(images)},) with at least one image, got {tuple(labels.shape)}")
+    wide = bounds[1] - bounds[0]
+    options: dict[str, Any] = {"bounds": bounds}
+    parts: list[dict[str, Tensor]] = []
+    for i, (x, y) in enumerate(zip(images.split(batch), labels.split(batch), strict=True)):
+        made = {
+            "clean": x,
+            "noise": random_noise(x, epsilon, generator=torch.Generator().manual_seed(seed + i), **options),
+            "FGSM": fgsm(model, x, y, epsilon, **options),
+            "BIM": bim(model, x, y, epsilon, step, iterations, **options),
+            "PGD": pgd(model, x, y, epsilon, step, iterations, seed=seed + i, **options),
+            "BIM, wide ball": bim(model, x, y, wide, wide / 10, iterations, **options),
+        }
+        if baseline is not None:
+            made["transferred FGSM"] = fgsm(baseline, x, y, epsilon, **options)
+            made["transferred BIM"] = bim(baseline, x, y, epsilon, step, iterations, **options)
+        if decision_steps:
+            made["decision-based"] = boundary_attack(model, x, y, epsilon, steps=decision_steps, bounds=bounds, seed=seed)
+        part = {name: predictions(model, adversarial) == y for name, adversarial in made.items()}
+        part["no gradient"] = _without_gradient(model, x, y)
+        for name, p in (("DeepFool ℓ2", 2.0), ("DeepFool ℓ∞", math.inf)):
+            part[name] = strength(deepfool(model, x, y, norm=p, steps=deepfool_steps, bounds=bounds), x, p)
+        parts.append(part)
+    joined = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    strengths = {name: joined.pop(name) for name in ("DeepFool ℓ2", "DeepFool ℓ∞")}
+    no_gradient = joined.pop("no gradient").double().mean().item()
+    return RobustnessReport({name: right.double().mean().item() for name, right in joined.items()}, strengths, no_gradient, len(images))
+
+
+@dataclass(frozen=True, repr=False)
+class RobustnessReport(Report):
+    """Accuracy under each attack, DeepFool strengths of each image, and the share of images without a usable gradient."""
+
+    accuracy: dict[str, float]
+    strengths: dict[str, Float[Tensor, "n"]]
+    no_gradient: float
+    images: int
+    title = "robustness"
+
+    @property
+    def findings(self) -> list[str]:
+        """What suggests that gradients are masked, in words; empty when nothing does."""
+        a = self.accuracy
+        white = min(a["FGSM"], a["BIM"], a["PGD"])
+        checks = {
+            f"{self.no_gradient:.1%} of the images have a zero or non-finite gradient": self.no_gradient > TOLERANCE,
+            "random noise is as strong as a gradient attack": a["noise"] < a["clean"] - TOLERANCE and a["noise"] <= white + TOLERANCE,
+            "one step (FGSM) is stronger than many (BIM, PGD)": a["FGSM"] < min(a["BIM"], a["PGD"]) - TOLERANCE,
+            "the iterative attack fails even without a bound on the perturbation": a["BIM, wide ball"] > TOLERANCE,
+        }
+        for name in ("transferred FGSM", "transferred BIM", "decision-based"):
+            if name in a:
+                checks[f"{name} is stronger than every attack with the model's own gradient"] = a[name] < white - TOLERANCE
+        return [text for text, found in checks.items() if found]
+
+    def numbers(self) -> dict[str, Number]:
+        """Accuracies, median DeepFool strengths, the share without gradient, and the findings as one text."""
+        return {
+            "images": self.images,
+            **self.accuracy,
+            **{f"median {name}": s.double().median().item() for name, s in self.strengths.items()},
+            "no gradient": self.no_gradient,
+            "masked gradients": "; ".join(self.findings) or "no sign",
+        }
+
+    def draw(self, axes: Any) -> None:
+        """Accuracy under every attack."""
+        axes.barh(list(self.accuracy), list(self.accuracy.values()))
+        axes.invert_yaxis()
+        axes.set(xlabel="accuracy", xlim=(0, 1), title=self.title)
+
+
+def transfer(
+    source: nn.Module, target: nn.Module, images: Float[Tensor, "n ..."], labels: Int[Tensor, "n"], attack: Any = bim, **options: Any
+) -> float:
+    """Black-box accuracy of ``target`` on images that ``attack`` made with ``source``'s gradient (C.1.3, table 4.8)."""
+    return (predictions(target, attack(source, images, labels, **options)) == labels).double().mean().item()
+
+
+def boundary_attack(
+    model: nn.Module,
+    images: Float[Tensor, "n ..."],
+    labels: Int[Tensor, "n"],
+    epsilon: float = EPSILON,
+    *,
+    steps: int = 20,
+    bounds: Bounds = (0.0, 1.0),
+    seed: int = 0,
+) -> Float[Tensor, "n ..."]:
+    """HopSkipJump of foolbox in ℓ∞: decisions only, no gradient; images it cannot fool within ``epsilon`` stay clean.
+
+    Needs foolbox: ``pip install 'hypersphere[attacks]'``. Each of ``steps`` costs some hundred evaluations of the model.
+    """
+    foolbox = require("foolbox", "attacks")
+    with evaluating(model), torch.random.fork_rng():
+        torch.manual_seed(seed)
+        attack = foolbox.attacks.HopSkipJumpAttack(steps=steps, constraint="linf")
+        wrapped = foolbox.PyTorchModel(model, bounds=bounds, device=images.device)
+        _, made, fooled = attack(wrapped, images, labels, epsilons=[epsilon])
+    return torch.where(fooled[0].view(-1, *[1] * (images.ndim - 1)), made[0], images)
+
+
+def _without_gradient(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    with evaluating(model):
+        gradient = input_gradient(model, x, y).flatten(1)
+    return (gradient == 0).all(1) | ~gradient.isfinite().all(1)

@@ -1,0 +1,136 @@
+"""The receiver operating characteristic of scores: every threshold at once, with ties counted exactly."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int, Shaped
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Roc:
+    r"""Counts of accepted pairs as the threshold falls past each distinct score; a pair is accepted when score ≥ threshold.
+
+    The first point accepts nothing (threshold ∞), the last accepts everything. Counts are integers, so every figure
+    taken from them is exact and does not depend on the order of the pairs.
+
+    >>> roc = roc_curve(torch.tensor([0.9, 0.8, 0.8, 0.1]), torch.tensor([True, True, False, False]))
+    >>> roc.tar, roc.far
+    (tensor([0.0000, 0.5000, 1.0000, 1.0000], dtype=torch.float64),
+     tensor([0.0000, 0.0000, 0.5000, 1.0000], dtype=torch.float64))
+    >>> roc.auc
+    0.875
+    """
+
+    thresholds: Float[Tensor, "points"]
+    accepted_same: Int[Tensor, "points"]
+    accepted_different: Int[Tensor, "points"]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        """``far, tar, thresholds = roc``, in scikit-learn's order."""
+        return iter((self.far, self.tar, self.thresholds))
+
+    @property
+    def positives(self) -> int:
+        """How many pairs are of the same identity."""
+        return int(self.accepted_same[-1])
+
+    @property
+    def negatives(self) -> int:
+        """How many pairs are of different identities."""
+        return int(self.accepted_different[-1])
+
+    @property
+    def tar(self) -> Float[Tensor, "points"]:
+        """True accept rate (true positive rate) at every threshold."""
+        return self.accepted_same.double() / self.positives
+
+    @property
+    def far(self) -> Float[Tensor, "points"]:
+        """False accept rate (false positive rate) at every threshold."""
+        return self.accepted_different.double() / self.negatives
+
+    @property
+    def auc(self) -> float:
+        """P(score of a same pair > score of a different pair), ties counted half."""
+        step = self.accepted_different.diff()
+        twice = (step * (self.accepted_same[1:] + self.accepted_same[:-1])).sum().item()
+        return twice / (2 * self.positives * self.negatives)
+
+    @property
+    def eer(self) -> float:
+        """Equal error rate: where FAR = 1 − TAR on the curve, straight lines between its points."""
+        far, tar = self.far, self.tar
+        gap = far + tar - 1  # increasing from −1 to 1
+        i = int((gap < 0).sum())  # the first point at or beyond the crossing; never 0
+        share = (gap[i - 1] / (gap[i - 1] - gap[i])).item()
+        return (far[i - 1] + share * (far[i] - far[i - 1])).item()
+
+    def at_far(self, far: float, name: str = "far", negatives: str = "different pairs") -> int:
+        """The last point with a false accept rate of at most ``far``: its threshold is the lowest that keeps the promise.
+
+        Refused when fewer than 1/far negatives were seen: one false accept would already exceed the rate, and a
+        threshold above all of them would promise what was not measured. ``name`` and ``negatives`` are what the
+        message calls the rate and its pairs.
+        """
+        if not 0 < far <= 1:
+            raise ValueError(f"{name} must be in (0, 1], got {far!r}")
+        allowed = far * self.negatives
+        if allowed < 1 - 1e-9:
+            raise ValueError(f"{name}={far:g} needs at least {math.ceil(1 / far - 1e-9)} {negatives} to be resolved, got {self.negatives}")
+        return int((self.accepted_different <= allowed * (1 + 1e-12)).sum()) - 1
+
+
+def roc_curve(scores: Shaped[Tensor, "..."], same: Shaped[Tensor, "..."]) -> Roc:
+    """The curve of scores ``(n,)`` of pairs and whether each pair is of the same identity ``(n,)``."""
+    return sorted_roc(*sort_pairs(*check_pairs(scores, same)))
+
+
+def sort_pairs(scores: Float[Tensor, "n"], *columns: Shaped[Tensor, "n"]) -> tuple[Tensor, ...]:
+    """Scores from the highest down, and the columns in the same order."""
+    ordered, order = scores.sort(descending=True)
+    return ordered, *(column[order] for column in columns)
+
+
+def sorted_roc(ordered: Float[Tensor, "n"], same: Bool[Tensor, "n"]) -> Roc:
+    """:func:`roc_curve` of pairs that are sorted already."""
+    last = torch.ones_like(same)
+    last[:-1] = ordered[1:] != ordered[:-1]  # the last pair of each run of equal scores
+    same_count, all_count = same.cumsum(0)[last], torch.arange(1, len(same) + 1, device=same.device)[last]
+    zero = same_count.new_zeros(1)
+    return Roc(
+        torch.cat([ordered.new_full((1,), torch.inf), ordered[last]]),
+        torch.cat([zero, same_count]),
+        torch.cat([zero, all_count - same_count]),
+    )
+
+
+def threshold_at_far(scores: Shaped[Tensor, "..."], same: Shaped[Tensor, "..."], far: float) -> float:
+    """The lowest observed score that, as a threshold, accepts at most ``far`` of the different pairs.
+
+    >>> threshold_at_far(torch.tensor([0.9, 0.7, 0.5, 0.3]), torch.tensor([True, True, False, False]), far=0.5)
+    0.5
+    """
+    roc = roc_curve(scores, same)
+    return roc.thresholds[roc.at_far(far)].item()
+
+
+def check_pairs(
+    scores: Shaped[Tensor, "..."], same: Shaped[Tensor, "..."], *, both_kinds: bool = True
+) -> tuple[Float[Tensor, "n"], Bool[Tensor, "n"]]:
+    """Scores in float64 and ``same`` as booleans, or a ``ValueError`` that says what is wrong with them."""
+    if scores.ndim != 1 or same.shape != scores.shape:
+        raise ValueError(f"scores and same must both have shape (n,), got {tuple(scores.shape)} and {tuple(same.shape)}")
+    if scores.is_complex() or scores.dtype == torch.bool:
+        raise ValueError(f"scores must be real numbers, got {scores.dtype}")
+    if same.dtype != torch.bool:
+        if same.is_floating_point() or same.is_complex() or not ((same == 0) | (same == 1)).all():
+            raise ValueError(f"same must be boolean or integers 0 and 1, got {same.dtype}")
+        same = same.bool()
+    if not scores.isfinite().all():
+        raise ValueError(f"scores must be finite, got {int((~scores.isfinite()).sum())} that are not among {len(scores)}")
+    if both_kinds and (not same.any() or same.all()):
+        raise ValueError(f"same must hold both kinds of pairs, got {int(same.sum())} same of {len(same)} pairs")
+    return scores.detach().double() + 0.0, same.to(scores.device)  # + 0.0: minus zero is zero

@@ -1,0 +1,5 @@
+"""Commands that load a model find one small constructor in place of the architectures."""
+
+from tests.evaluation.conftest import models
+
+__all__ = ["models"]

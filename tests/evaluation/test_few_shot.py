@@ -1,0 +1,115 @@
+import numpy as np
+import pytest
+import torch
+from sklearn.neighbors import NearestCentroid
+from torch import nn
+from torch.nn import functional as F
+
+from hypersphere.evaluation import Episodes, few_shot, sample_episodes
+from hypersphere.evaluation.episodes import mix_seed
+from tests.evaluation.contracts import ReportContract
+
+
+@pytest.fixture
+def data():
+    labels = torch.arange(12).repeat(20)
+    return 1.2 * torch.randn(12, 6)[labels] + torch.randn(240, 6), labels
+
+
+class TestFewShotReport(ReportContract):
+    @pytest.fixture
+    def report(self, data):
+        return few_shot(*data, episodes=50)
+
+
+def test_centroid_is_that_of_scikit_learn_on_the_sphere(data):
+    features, labels = data
+    episodes = sample_episodes(labels, 5, 3, 4, 30)
+    unit = F.normalize(features.double()).numpy()
+    expected = []
+    for support, query in zip(episodes.support.numpy(), episodes.query.numpy(), strict=True):
+        ways = np.arange(5)
+        model = NearestCentroid().fit(unit[support].reshape(15, -1), ways.repeat(3))
+        # Nearest by cosine is nearest by distance once the centroids have unit length.
+        model.centroids_ /= np.linalg.norm(model.centroids_, axis=1, keepdims=True)
+        expected.append((model.predict(unit[query].reshape(20, -1)) == ways.repeat(4)).mean())
+    report = few_shot(features, labels, episodes=episodes)
+    np.testing.assert_allclose(report.accuracies, expected)
+    assert report.accuracy == pytest.approx(np.mean(expected))
+    assert report.accuracy.high - report.accuracy == pytest.approx(1.959964 * np.std(expected, ddof=1) / np.sqrt(30), rel=1e-5)
+
+
+def trained_alone(x, y, query, seed, epochs, cosine):
+    """One episode with an ordinary layer, optimizer and loop, as F.3 describes it."""
+    generator = torch.Generator().manual_seed(seed)
+    ways, d = int(y.max()) + 1, x.shape[1]
+    layer = nn.Linear(d, ways, bias=not cosine)
+    layer.weight.data = (torch.rand(ways, d, generator=generator) * 2 - 1) / d**0.5
+    if not cosine:
+        layer.bias.data.zero_()
+    forward = (lambda v: 2 * F.normalize(v) @ F.normalize(layer.weight).T) if cosine else layer
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.01, momentum=0.9, dampening=0.9, weight_decay=0.001)
+    for _ in range(epochs):
+        for rows in torch.randperm(len(x), generator=generator).split(4):
+            optimizer.zero_grad()
+            F.cross_entropy(forward(x[rows]), y[rows]).backward()
+            optimizer.step()
+    return forward(query).argmax(1)
+
+
+@pytest.mark.parametrize("method", ["baseline", "baseline++"])
+@pytest.mark.parametrize("shots", [1, 3])  # 5 and 15 samples: the last batch is smaller
+def test_episodes_trained_together_are_as_trained_alone(data, method, shots):
+    features, labels = data
+    episodes = sample_episodes(labels, 5, shots, 6, 8)
+    report = few_shot(features, labels, method=method, episodes=episodes, seed=3, epochs=20, chunk=3)
+    y = torch.arange(5)
+    for i, accuracy in enumerate(report.accuracies.tolist()):
+        support, query = (features[index[i]].flatten(0, 1) for index in episodes)
+        predicted = trained_alone(support, y.repeat_interleave(shots), query, mix_seed(3, i), 20, method == "baseline++")
+        assert accuracy == pytest.approx((predicted == y.repeat_interleave(6)).double().mean().item())
+
+
+@pytest.mark.parametrize("method", ["centroid", "baseline", "baseline++"])
+def test_chunks_and_repetition_change_nothing(data, method):
+    reports = [few_shot(*data, method=method, episodes=11, epochs=5, chunk=chunk) for chunk in (1, 4, 100, 100)]
+    assert all(torch.equal(r.accuracies, reports[0].accuracies) for r in reports)
+
+
+@pytest.mark.parametrize("method", ["centroid", "baseline", "baseline++"])
+def test_learns_what_is_there_and_nothing_else(data, method):
+    features, labels = data
+    assert few_shot(features, labels, shots=5, method=method, episodes=60).accuracy > 0.6
+    noise = few_shot(torch.randn(240, 6), labels, shots=5, method=method, episodes=60).accuracy
+    assert noise.low - 0.02 <= 0.2 <= noise.high + 0.02
+
+
+def test_default_is_five_ways_and_six_hundred_episodes(data):
+    report = few_shot(*data)
+    assert (report.ways, report.shots, len(report.accuracies)) == (5, 1, 600)
+    assert report.accuracy.low < report.accuracy < report.accuracy.high
+
+
+def test_published_episodes_are_used_as_they_are():
+    # Twenty classes, one support image each, one query each: the form of Lake's one-shot runs.
+    features = torch.cat([torch.eye(20), torch.eye(20)])
+    runs = Episodes(torch.arange(20).view(1, 20, 1).repeat(2, 1, 1), torch.arange(20, 40).view(1, 20, 1).repeat(2, 1, 1))
+    runs.query[1] = runs.query[1].roll(1, 0)
+    report = few_shot(features, torch.arange(20).repeat(2), episodes=runs)
+    assert report.accuracies.tolist() == [1.0, 0.0]
+    assert (report.ways, report.shots) == (20, 1)
+
+
+def test_gradients_off_is_no_obstacle(data):
+    with torch.no_grad():
+        assert few_shot(*data, method="baseline", episodes=2, epochs=2).accuracies.shape == (2,)
+
+
+def test_refuses(data):
+    features, labels = data
+    with pytest.raises(ValueError, match="method must be one of centroid, baseline, baseline\\+\\+, got 'svm'"):
+        few_shot(features, labels, method="svm")
+    with pytest.raises(ValueError, match=r"labels must have shape \(240,\)"):
+        few_shot(features, labels[:-1])
+    with pytest.raises(ValueError, match="features must be finite"):
+        few_shot(features / 0, labels)

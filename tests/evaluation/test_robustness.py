@@ -1,0 +1,106 @@
+import pytest
+import torch
+from torch import nn
+
+from hypersphere.evaluation import bim, fgsm, robustness, transfer
+from hypersphere.evaluation.attacks import predictions
+from hypersphere.evaluation.robustness import boundary_attack
+from tests.evaluation.contracts import ReportContract
+from tests.evaluation.networks import colours, small_network
+from tests.evaluation.test_attacks import foolbox
+
+
+@pytest.fixture(scope="module")
+def network():
+    return small_network()
+
+
+@pytest.fixture(scope="module")
+def data():
+    torch.manual_seed(0)
+    return colours(60)
+
+
+class Steps(nn.Module):
+    """The same decisions behind a function of steps, which has no slope anywhere: a masked gradient."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, x):
+        return (1000 * self.model(x)).round() / 1000
+
+
+@pytest.fixture(scope="module")
+def honest(network, data):
+    return robustness(network, *data, baseline=small_network(1), batch=25, deepfool_steps=10)
+
+
+class TestRobustnessReport(ReportContract):
+    @pytest.fixture
+    def report(self, honest):
+        return honest
+
+    def test_an_honest_model_has_no_findings(self, report):
+        assert report.findings == []
+        assert report.numbers()["masked gradients"] == "no sign"
+        assert report.accuracy["clean"] > 0.9 > 0.1 > report.accuracy["BIM, wide ball"]
+
+    def test_accuracies_are_those_of_the_attacks(self, report, network, data):
+        images, labels = data
+        right = lambda x: (predictions(network, x) == labels).double().mean().item()
+        assert report.accuracy["clean"] == pytest.approx(right(images))
+        assert report.accuracy["FGSM"] == pytest.approx(right(fgsm(network, images, labels)), abs=0.02)
+        assert report.accuracy["BIM"] == pytest.approx(right(bim(network, images, labels)), abs=0.02)
+        assert report.accuracy["transferred BIM"] == pytest.approx(transfer(small_network(1), network, images, labels), abs=0.02)
+        assert len(report.strengths["DeepFool ℓ2"]) == 60
+
+
+def test_masked_gradients_are_found(network, data):
+    report = robustness(Steps(network), *data, baseline=network, deepfool_steps=2)
+    assert report.accuracy["BIM"] > 0.5  # it looks robust …
+    text = " ".join(report.findings)
+    assert "zero or non-finite gradient" in text
+    assert "fails even without a bound" in text
+    assert "transferred BIM is stronger" in text
+    assert "zero or non-finite" in str(report)
+
+
+def test_a_decision_based_attack_sees_through_the_mask(network, data):
+    foolbox()
+    images, labels = data[0][:8], data[1][:8]
+    epsilon = 0.1
+    report = robustness(Steps(network), images, labels, epsilon=epsilon, decision_steps=2, deepfool_steps=1)
+    assert report.accuracy["decision-based"] < report.accuracy["BIM"]
+    assert any("decision-based is stronger" in finding for finding in report.findings)
+    made = boundary_attack(network, images, labels, epsilon, steps=1)
+    assert (made - images).abs().max() <= epsilon + 1e-6
+    assert torch.equal(made, boundary_attack(network, images, labels, epsilon, steps=1))
+
+
+def test_random_noise_that_is_as_strong_is_a_finding():
+    class Flicker(nn.Module):
+        """Decides by parity of the finest digits: any change breaks it, and the gradient points nowhere."""
+
+        def forward(self, x):
+            parity = (x.flatten(1)[:, :8] * 1024).round().sum(1) % 2
+            return torch.stack([parity, 1 - parity], 1) + 1e-3 * x.flatten(1)[:, :2]
+
+    images = torch.rand(200, 1, 4, 4).mul(1024).round() / 1024
+    labels = predictions(Flicker(), images)
+    report = robustness(Flicker(), images, labels, deepfool_steps=1)
+    assert any("random noise is as strong" in finding for finding in report.findings)
+
+
+def test_transfer_takes_any_attack(network, data):
+    images, labels = data
+    source = small_network(2)
+    expected = (predictions(network, fgsm(source, images, labels, 0.05)) == labels).double().mean().item()
+    assert transfer(source, network, images, labels, fgsm, epsilon=0.05) == expected
+
+
+@pytest.mark.untyped
+def test_refuses_labels_of_another_length(network, data):
+    with pytest.raises(ValueError, match=r"labels must have shape \(60,\)"):
+        robustness(network, data[0], data[1][:-1])

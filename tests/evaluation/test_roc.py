@@ -1,0 +1,114 @@
+import itertools
+import math
+
+import numpy as np
+import pytest
+import sklearn.metrics
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hypersphere.evaluation import roc_curve, threshold_at_far
+
+
+@st.composite
+def pairs(draw, least=2, most=60):
+    """Few distinct scores, so that ties between and within the two kinds are common."""
+    n = draw(st.integers(least, most))
+    scores = draw(st.lists(st.sampled_from([-1.0, -0.5, -0.0, 0.0, 0.1, 0.25, 1 / 3, 0.9, 1.0]), min_size=n, max_size=n))
+    same = draw(st.lists(st.booleans(), min_size=n, max_size=n).filter(lambda s: any(s) and not all(s)))
+    return torch.tensor(scores), torch.tensor(same)
+
+
+def brute_eer(scores, same):
+    """Walk along the polygon through all (FAR, FRR) points until FAR = FRR."""
+    thresholds = [math.inf, *sorted({s + 0.0 for s in scores.tolist()}, reverse=True)]
+    points = [((scores[~same] >= t).double().mean().item(), (scores[same] < t).double().mean().item()) for t in thresholds]
+    for (far0, frr0), (far1, frr1) in itertools.pairwise(points):
+        if far1 >= frr1:
+            share = (frr0 - far0) / ((frr0 - far0) + (far1 - frr1))
+            return far0 + share * (far1 - far0)
+    raise AssertionError("the curve ends at FAR 1, FRR 0")
+
+
+@given(pairs())
+def test_the_curve_is_scikit_learns(case):
+    scores, same = case
+    roc = roc_curve(scores, same)
+    far, tar, thresholds = sklearn.metrics.roc_curve(same.numpy(), scores.numpy() + 0.0, drop_intermediate=False)
+    for ours, theirs in zip(roc, (far, tar, thresholds), strict=True):
+        np.testing.assert_allclose(ours, theirs)
+
+
+@given(pairs())
+def test_auc_counts_ties_half(case):
+    scores, same = case
+    diff = scores[same][:, None] - scores[~same]
+    expected = ((diff > 0).double() + 0.5 * (diff == 0)).mean().item()
+    assert roc_curve(scores, same).auc == pytest.approx(expected, abs=1e-15)
+    assert roc_curve(scores, same).auc == pytest.approx(sklearn.metrics.roc_auc_score(same.numpy(), scores.numpy()), abs=1e-12)
+
+
+@given(pairs())
+def test_eer_is_where_the_errors_meet(case):
+    scores, same = case
+    assert roc_curve(scores, same).eer == pytest.approx(brute_eer(scores, same), abs=1e-12)
+
+
+@given(pairs(), st.sampled_from([0.05, 0.1, 0.25, 0.5, 1.0]))
+def test_the_threshold_keeps_its_promise_and_is_the_lowest_to_do_so(case, far):
+    scores, same = case
+    negatives = scores[~same]
+    if len(negatives) * far < 1:
+        with pytest.raises(ValueError, match=rf"needs at least {math.ceil(1 / far)} different pairs"):
+            threshold_at_far(scores, same, far)
+        return
+    threshold = threshold_at_far(scores, same, far)
+    assert (negatives >= threshold).double().mean() <= far
+    lower = [s for s in scores.tolist() if s < threshold]
+    if lower:
+        assert (negatives >= max(lower)).double().mean() > far
+
+
+@pytest.mark.parametrize("far", [0.0, -0.1, 1.5, math.nan])
+def test_refuses_a_rate(far):
+    with pytest.raises(ValueError, match=r"far must be in \(0, 1\]"):
+        roc_curve(torch.tensor([0.1, 0.2]), torch.tensor([True, False])).at_far(far)
+
+
+def test_perfect_reversed_and_constant_scores():
+    same = torch.tensor([True, True, False, False])
+    for scores, auc, eer in (([2.0, 3, 0, 1], 1, 0), ([0.0, 1, 2, 3], 0, 1), ([5.0, 5, 5, 5], 0.5, 0.5)):
+        roc = roc_curve(torch.tensor(scores), same)
+        assert (roc.auc, roc.eer) == (auc, eer)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_refuses_scores_that_are_not_finite(value):
+    with pytest.raises(ValueError, match="scores must be finite, got 1 that are not among 3"):
+        roc_curve(torch.tensor([0.1, value, 0.3]), torch.tensor([True, False, True]))
+
+
+@pytest.mark.parametrize(
+    ("scores", "same", "message"),
+    [
+        (torch.rand(3, 1), torch.ones(3, 1).bool(), "shape"),
+        (torch.rand(3), torch.ones(4).bool(), "shape"),
+        (torch.tensor(0.5), torch.tensor(True), "shape"),
+        (torch.rand(0), torch.rand(0) > 0, "both kinds"),
+        (torch.rand(3), torch.ones(3).bool(), "both kinds of pairs, got 3 same of 3"),
+        (torch.rand(3), torch.zeros(3).bool(), "both kinds"),
+        (torch.rand(3), torch.tensor([0, 1, 2]), "boolean or integers 0 and 1"),
+        (torch.rand(3), torch.rand(3), "boolean or integers 0 and 1"),
+        (torch.rand(3) > 0.5, torch.tensor([True, False, True]), "real numbers"),
+    ],
+)
+def test_refuses_wrong_shapes_and_types(scores, same, message):
+    with pytest.raises(ValueError, match=message):
+        roc_curve(scores, same)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int64])
+def test_every_real_dtype(dtype):
+    roc = roc_curve(torch.tensor([3, 2, 1, 0]).to(dtype), torch.tensor([1, 0, 1, 0]))
+    assert roc.auc == 0.75

@@ -1,0 +1,167 @@
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hypersphere.evaluation import verification
+from hypersphere.evaluation.verification import best_threshold, deal
+from tests.evaluation.contracts import ReportContract
+from tests.evaluation.test_roc import pairs
+
+
+def brute_accuracy(scores, same, fold):
+    """The protocol with loops: try every threshold on the other folds, the highest of the best, score the held fold."""
+    scores, same, accuracies = scores.double().tolist(), same.tolist(), []
+    for i in sorted(set(fold.tolist())):
+        train = [(s, y) for s, y, f in zip(scores, same, fold.tolist(), strict=True) if f != i]
+        values = sorted({s for s, _ in train})
+        candidates = [-math.inf, *((a + b) / 2 for a, b in itertools.pairwise(values)), math.inf]
+        best = max(candidates, key=lambda t: (sum((s >= t) == y for s, y in train), t))
+        held = [(s, y) for s, y, f in zip(scores, same, fold.tolist(), strict=True) if f == i]
+        accuracies.append(sum((s >= best) == y for s, y in held) / len(held))
+    return accuracies
+
+
+class TestVerificationReport(ReportContract):
+    @pytest.fixture
+    def report(self):
+        same = torch.arange(4000) % 2 == 0
+        return verification(torch.randn(4000) + 2 * same, same)
+
+
+@given(pairs(least=6), st.integers(2, 6))
+def test_accuracy_is_that_of_the_protocol(case, folds):
+    scores, same = case
+    report = verification(scores, same, folds)
+    expected = brute_accuracy(report.scores, report.same, report.fold)
+    assert sorted(zip(report.scores.tolist(), report.same.tolist(), strict=True)) == sorted(
+        zip((scores.double() + 0.0).tolist(), same.tolist(), strict=True)
+    )
+    np.testing.assert_allclose(report.accuracies, expected)
+    assert report.accuracy == pytest.approx(np.mean(expected))
+    assert report.spread == pytest.approx(np.std(expected, ddof=1))
+
+
+@given(pairs(least=6), st.integers(2, 5))
+def test_given_folds_are_used_whatever_their_numbers(case, folds):
+    scores, same = case
+    fold = torch.tensor([7 * (i % folds) - 3 for i in range(len(scores))])
+    np.testing.assert_allclose(verification(scores, same, fold=fold).accuracies, brute_accuracy(scores, same, fold))
+
+
+@given(pairs(least=10), st.randoms(use_true_random=False))
+def test_order_changes_nothing(case, random):
+    scores, same = case
+    order = list(range(len(scores)))
+    random.shuffle(order)
+    assert verification(scores[order], same[order]).json() == verification(scores, same).json()
+
+
+@given(pairs(least=10))
+def test_an_increasing_function_of_the_scores_changes_nothing_but_thresholds(case):
+    scores, same = case
+    assert verification(scores.double().exp() * 3, same).json() == verification(scores.double(), same).json()
+
+
+def test_the_threshold_never_sees_the_pairs_it_is_scored_on():
+    # Fold 1's scores are shifted: its own best threshold would be perfect, that of the others rejects all of it.
+    same = torch.tensor([True, False] * 10)
+    scores = same.double() + torch.tensor([0.0] * 10 + [-5.0] * 10)
+    fold = torch.tensor([0] * 10 + [1] * 10)
+    assert verification(scores, same, fold=fold).accuracies.tolist() == [0.5, 0.5]
+
+
+def test_scores_without_meaning_are_not_above_chance():
+    # Choosing the threshold on the scored pairs would give clearly more than one half for so few pairs.
+    accuracy = [verification(torch.randn(40), torch.arange(40) % 2 == 0).accuracy for _ in range(100)]
+    assert np.mean(accuracy) == pytest.approx(0.47, abs=0.04)
+
+
+@given(pairs(least=6), st.integers(2, 6), st.integers(0, 5))
+def test_folds_are_even_in_both_kinds(case, folds, seed):
+    _scores, same = case
+    fold = deal(same, folds, seed)
+    for kind in (same, ~same, torch.ones_like(same)):
+        counts = torch.bincount(fold[kind], minlength=folds)
+        assert counts.max() - counts.min() <= 1
+
+
+def test_another_seed_deals_other_folds():
+    scores, same = torch.rand(100), torch.arange(100) % 2 == 0
+    assert not torch.equal(verification(scores, same, seed=0).fold, verification(scores, same, seed=1).fold)
+
+
+@given(pairs())
+def test_tar_is_the_most_that_the_rate_allows(case):
+    scores, same = case
+    far = max(0.1, 1 / int((~same).sum()))
+    rate = verification(scores, same).tar(far)
+    possible = [
+        (scores[same] >= t).double().mean().item() for t in [*scores.tolist(), math.inf] if (scores[~same] >= t).double().mean() <= far
+    ]
+    assert rate == pytest.approx(max(possible))
+    threshold = verification(scores, same).threshold(far)
+    assert (scores[same] >= threshold).double().mean().item() == pytest.approx(rate)
+    assert (scores[~same] >= threshold).double().mean() <= far + 1e-12
+    assert rate.low <= rate <= rate.high
+
+
+def test_a_rate_that_the_negatives_cannot_resolve_is_refused():
+    report = verification(torch.rand(1998), torch.arange(1998) % 2 == 0)
+    assert 0 <= report.tar(2e-3) <= 1
+    with pytest.raises(ValueError, match=r"far=0.001 needs at least 1000 different pairs to be resolved, got 999"):
+        report.tar(1e-3)
+
+
+def test_the_interval_covers_the_truth():
+    # TAR at a threshold of mean 0 negatives: 95 % intervals should contain the expectation about 95 times in 100.
+    same = torch.arange(4000) % 2 == 0
+    truth = 0.5 * math.erfc((1.2816 - 1.5) / math.sqrt(2))
+    hits = 0
+    for _ in range(100):
+        rate = verification(torch.randn(4000) + 1.5 * same, same).tar(0.1)
+        hits += rate.low - 0.02 <= truth <= rate.high + 0.02  # the threshold itself is estimated: ±0.02 of TAR
+    assert hits >= 90
+
+
+def test_few_pairs_have_everything_but_folds():
+    report = verification(torch.tensor([0.9, 0.8, 0.3, 0.1]), torch.tensor([True, True, False, False]))
+    assert (report.auc, report.eer) == (1.0, 0.0)
+    assert "accuracy" not in report.numbers()
+    with pytest.raises(ValueError, match="folds must be at most the number of pairs, got 10 folds of 4 pairs"):
+        report.accuracy
+
+
+def test_neighbouring_doubles_are_told_apart():
+    low = 0.1
+    scores = torch.tensor([math.nextafter(low, 1), low], dtype=torch.float64)
+    threshold = best_threshold(scores, torch.tensor([True, False]))
+    assert (scores >= threshold).tolist() == [True, False]
+
+
+def test_one_kind_of_pair_in_the_other_folds():
+    report = verification(torch.tensor([0.9, 0.8, 0.1]), torch.tensor([True, True, False]), fold=torch.tensor([0, 0, 1]))
+    assert report.accuracies.tolist() == [0.0, 0.0]  # the others are all different, then all same
+
+
+@pytest.mark.parametrize("folds", [1, 0, -3])
+def test_refuses_folds(folds):
+    with pytest.raises(ValueError, match="folds must be an integer ≥ 2"):
+        verification(torch.rand(4), torch.tensor([True, False, True, False]), folds)
+
+
+@pytest.mark.parametrize("fold", [torch.zeros(4).long(), torch.zeros(3).long(), torch.rand(4)])
+def test_refuses_fold_numbers(fold):
+    with pytest.raises(ValueError, match="fold must"):
+        verification(torch.rand(4), torch.tensor([True, False, True, False]), fold=fold)
+
+
+def test_a_million_pairs_take_seconds_at_most():
+    same = torch.arange(1_000_000) % 2 == 0
+    report = verification(torch.randn(1_000_000) + 3 * same, same)
+    assert report.accuracy == pytest.approx(0.9332, abs=2e-3)  # Φ(1.5)
+    assert report.eer == pytest.approx(0.0668, abs=2e-3)
