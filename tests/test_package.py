@@ -12,7 +12,7 @@ import hypersphere
 
 ROOT = pathlib.Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "hypersphere"
-LAYERS = ["geometry", "angular", "layers", "objectives operators energy orthogonal", "models data evaluation", "experiments plots", "cli"]
+LAYERS = ["geometry", "angular", "layers", "objectives operators energy orthogonal", "models data evaluation", "plots", "experiments", "cli"]
 # The one crossing between the four parts: refining the fixed neurons of Part IV is done by Part III's solver.
 SANCTIONED = {("orthogonal", "energy")}
 

@@ -1,7 +1,112 @@
 """Deep representation learning on the hypersphere: objectives, operators, energy and orthogonal training for PyTorch."""
 
-from . import angular, geometry, layers
+import importlib
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from . import angular, energy, geometry, layers, objectives, operators, orthogonal
+from .energy import (
+    MHE,
+    CoMHE,
+    class_energy,
+    hyperspherical_energy,
+    minimize_energy,
+    refine_,
+)
+from .objectives import (
+    AMSoftmax,
+    Annealing,
+    ArcFace,
+    ASoftmax,
+    CenterLoss,
+    CosFace,
+    GASoftmax,
+    LSoftmax,
+    MarginSoftmax,
+    Softmax,
+    SphereFace,
+    SSoftmax,
+    WSoftmax,
+    margins,
+)
+from .operators import SphereNorm, convert, magnitudes, project_weights, restore, weighted_gradients
+from .orthogonal import (
+    OGD,
+    add_task,
+    merge,
+    orthogonality_error,
+    orthogonality_penalty,
+    overparameterize,
+    param_groups,
+    trainable_parameters,
+    use_task,
+)
+
+if TYPE_CHECKING:
+    from . import data, evaluation, experiments, models, plots
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "angular", "geometry", "layers"]
+# Imported when first used, so that `import hypersphere` stays light.
+_LAZY = ("data", "evaluation", "experiments", "models", "plots")
+
+__all__ = [
+    "MHE",
+    "OGD",
+    "AMSoftmax",
+    "ASoftmax",
+    "Annealing",
+    "ArcFace",
+    "CenterLoss",
+    "CoMHE",
+    "CosFace",
+    "GASoftmax",
+    "LSoftmax",
+    "MarginSoftmax",
+    "SSoftmax",
+    "Softmax",
+    "SphereFace",
+    "SphereNorm",
+    "WSoftmax",
+    "__version__",
+    "add_task",
+    "angular",
+    "class_energy",
+    "convert",
+    "data",
+    "energy",
+    "evaluation",
+    "experiments",
+    "geometry",
+    "hyperspherical_energy",
+    "layers",
+    "magnitudes",
+    "margins",
+    "merge",
+    "minimize_energy",
+    "models",
+    "objectives",
+    "operators",
+    "orthogonal",
+    "orthogonality_error",
+    "orthogonality_penalty",
+    "overparameterize",
+    "param_groups",
+    "plots",
+    "project_weights",
+    "refine_",
+    "restore",
+    "trainable_parameters",
+    "use_task",
+    "weighted_gradients",
+]
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name in _LAZY:
+        return importlib.import_module(f".{name}", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -37,6 +37,12 @@ class TestNormalize:
         assert (y == 0).all()
         assert (x.grad == 0).all()
 
+    def test_not_a_number_stays_one(self):
+        x = torch.tensor([[float("nan"), 1.0], [3.0, 4.0]])
+        assert normalize(x)[0].isnan().all()
+        assert norm(x)[0].isnan()
+        assert torch.allclose(normalize(x)[1], torch.tensor([0.6, 0.8]))
+
     def test_zero_beside_others_leaves_them_alone(self):
         x = torch.tensor([[0.0, 0.0], [3.0, 4.0]], requires_grad=True)
         normalize(x)[:, 0].sum().backward()

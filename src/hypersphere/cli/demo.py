@@ -1,23 +1,31 @@
-"""``hypersphere demo``: what the geometry is for, shown on one pair of vectors."""
+"""``hypersphere demo``: four heads on the digits, a table and pictures."""
 
 import argparse
 
-import torch
-
-from ..geometry import angle
+from .._extras import require
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """No options."""
+    """Where to write, and for how long to train."""
+    parser.add_argument("-o", "--output", default="runs/demo", help="folder for the pictures and models (%(default)s)")
+    parser.add_argument("--epochs", type=int, default=40, help="passes over the training digits per head (%(default)s)")
+    parser.add_argument("--seed", type=int, default=0)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the angle of nearly parallel float32 vectors by arccos and by this library, beside the true one."""
-    print(f"{'true angle':>12} {'arccos':>12} {'hypersphere':>12}")
-    for exponent in range(-7, 0):
-        true = 10.0**exponent
-        x = torch.tensor([1.0, 0.0])
-        w = torch.tensor([1.0, true], dtype=torch.float64).atan_().tan_().to(torch.float32)
-        cos = torch.nn.functional.cosine_similarity(x, w, dim=0)
-        print(f"{true:12.3e} {cos.acos().item():12.3e} {angle(x, w).item():12.3e}")
+    """Train with a progress bar a head, then print the table."""
+    from ..experiments import demo
+
+    console = require("rich.console").Console()
+    with require("rich.progress").Progress(console=console) as bars:
+        tasks = {name: bars.add_task(f"{name:>10}", total=max(args.epochs, 1)) for name in demo.HEADS}
+        results = demo.run(args.output, epochs=args.epochs, seed=args.seed, progress=lambda name, _: bars.advance(tasks[name]))
+    table = require("rich.table").Table(title="Digits, 3-D features: tighter classes under margins")
+    table.add_column("head")
+    for heading in demo.COLUMNS.values():
+        table.add_column(heading, justify="right")
+    for result in results:
+        table.add_row(result.name, *(f"{result.row[key]:.{4 if key == 'fisher' else 1}f}" for key in demo.COLUMNS))
+    console.print(table)
+    console.print(f"Pictures and models: {args.output}/features.png, angles.png, training.png, *.safetensors", highlight=False)
     return 0

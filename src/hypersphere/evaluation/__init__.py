@@ -1,5 +1,7 @@
 """Open-set evaluation of features: verification, identification, galleries, robustness, few-shot, feature geometry."""
 
+from ..energy import alignment
+from ..energy import gaussian_uniformity as uniformity
 from .accumulator import VerificationAccumulator
 from .approximate import ApproximateIndex
 from .attacks import adversarial_loss, bim, fgsm, pgd, random_noise
@@ -21,17 +23,12 @@ from .report import Report
 from .robustness import RobustnessReport, robustness, transfer
 from .roc import Roc, roc_curve, threshold_at_far
 from .search import search
-from .uniformity import alignment, uniformity
 from .verification import VerificationReport, verification
 
 __all__ = [
-    "ClassAngles",
-    "angular_fisher_score",
-    "angular_visual_hardness",
-    "class_angles",
-    "model_confidence",
     "ApproximateIndex",
     "CalibrationReport",
+    "ClassAngles",
     "CollapseReport",
     "DistractorReport",
     "EmbeddingModel",
@@ -51,8 +48,11 @@ __all__ = [
     "VerificationReport",
     "adversarial_loss",
     "alignment",
+    "angular_fisher_score",
+    "angular_visual_hardness",
     "bim",
     "calibration",
+    "class_angles",
     "deepfool",
     "distractor_identification",
     "embed",
@@ -67,6 +67,7 @@ __all__ = [
     "load_model",
     "mean_interval",
     "mirrored",
+    "model_confidence",
     "neural_collapse",
     "open_set",
     "pair_scores",

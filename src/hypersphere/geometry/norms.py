@@ -80,7 +80,7 @@ def _rescaled(x: Tensor, dim: int, min_norm: float = 0.0) -> tuple[Tensor, Tenso
 def _length(y: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     """‖y‖ of rescaled vectors and where it is not 0; the root's infinite slope at 0 is never touched."""
     square = (y * y).sum(dim, keepdim=True)
-    nonzero = square > 0
+    nonzero = square != 0  # NaN stays NaN
     return torch.where(nonzero, torch.where(nonzero, square, 1).sqrt(), 0), nonzero
 
 

@@ -38,7 +38,7 @@ def plot_features(
             tip = reach * normalize(centers[label]).detach().float().cpu()
             ax.plot(*[(0.0, float(t)) for t in tip], color=color(index), linewidth=1.2)
     _frame(ax, dim, reach)
-    ax.set_title(title)
+    ax.set_title(title, y=0.97 if dim == 3 else None)  # a zoomed sphere would push it off the canvas
     return figure, ax
 
 

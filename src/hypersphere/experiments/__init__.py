@@ -1,0 +1,1 @@
+"""Experiments: what is trained, measured and drawn with the library."""
