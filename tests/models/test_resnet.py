@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from hypersphere import models
+from hypersphere import models, operators
 from hypersphere.models import Layers
 from hypersphere.models.resnet import PadShortcut, ResidualStage
 
@@ -112,7 +112,6 @@ def test_the_versions_differ_in_the_shortcuts_only():
 
 
 def test_sphere_conv_is_the_default_of_sphere_resnet():
-    operators = pytest.importorskip("hypersphere.operators")
     net = models.sphere_resnet18(5, version=1, width=1 / 64)
     spherical = operators.SphereConv2d(3, 4, 3)
     assert {type(m) for m in net.modules() if hasattr(m, "kernel_size") and not isinstance(m, nn.MaxPool2d)} == {type(spherical)}

@@ -1,4 +1,3 @@
-import importlib.util
 
 import pytest
 import scipy.stats
@@ -133,7 +132,6 @@ class TestNeurons:
         overparameterize(layer, refine=lambda rows: rows.neg_())
         assert torch.equal(layer.weight, expected)
 
-    @pytest.mark.skipif(importlib.util.find_spec("hypersphere.energy") is None, reason="needs hypersphere.energy")
     @pytest.mark.parametrize("refine", ["energy", "half_space_energy"])
     def test_a_refinement_by_name_lowers_the_energy_and_keeps_the_lengths(self, refine):
         layer, _ = build("linear tall")
