@@ -16,6 +16,8 @@ from .close import ClosePairs, closeness, wide
 from .kernels import KERNELS, AngularRiesz, Kernel
 
 ENTRIES = 1 << 19  # of one chunk of the Gram matrix: small enough to stay in the cache between the passes over it
+TOGETHER = 1 << 18  # entries of the Gram matrices of a batch that are done together
+WHOLE = 256  # neurons up to which saving the lower triangle is not worth the passes over their entries
 
 
 def pair_sums(
@@ -70,19 +72,47 @@ def _compute(
     gradient: bool,
 ) -> tuple[Tensor, Tensor]:
     kernel = KERNELS[name](parameter)
-    batch, n, _ = weight.shape
     with torch.autocast(weight.device.type, enabled=False):
+        if rows is None and importance is None and weight.shape[1] <= min(WHOLE, weight.shape[2]):
+            done = _at_once(kernel, half_space, weight, gradient)
+            if done is not None:
+                return done
         x, length = _directions(weight)
-        grad = torch.zeros_like(x) if gradient else None
-        sums = torch.zeros(batch, dtype=wide(x), device=x.device)
-        together = max(1, ENTRIES // (min(chunk, n) * n))
-        for first in range(0, batch, together):
+        grad = (torch.empty_like(x) if rows is None else torch.zeros_like(x)) if gradient else None
+        sums = torch.empty(len(x), dtype=wide(x), device=x.device)
+        together = max(1, TOGETHER // (min(chunk, x.shape[1]) * x.shape[1]))
+        for first in range(0, len(x), together):
             part = slice(first, first + together)
             work = _Pass(kernel, half_space, weight[part], x[part], None if grad is None else grad[part], importance)
             sums[part] = work.triangle(chunk) if rows is None else work.rows(rows, counts, chunk)
         if grad is None:
             return sums.to(x.dtype), x.new_empty(0)
         return sums.to(x.dtype), _through_normalization(grad, x, length).to(weight.dtype)
+
+
+def _at_once(kernel: Kernel, half_space: bool, weight: Tensor, gradient: bool) -> tuple[Tensor, Tensor] | None:
+    r"""The sums and gradients of few long neurons, by two products and nothing else of their size; None if that is not exact.
+
+    With the Gram matrix C of ŵ, D = diag(1/‖w‖) and F the forces, (I − ŵŵᵀ)FŵD of each row is D(F − diag(F∘C·1))D·W.
+    Close pairs, zero rows and lengths whose squares lose digits need the care of :class:`_Pass`.
+    """
+    x = weight.detach().to(torch.promote_types(weight.dtype, torch.float32))
+    work = _Pass(kernel, half_space, weight, x, None, None)
+    cos = x @ x.mT
+    inverse = cos.diagonal(dim1=1, dim2=2).rsqrt()
+    cos.mul_(inverse.unsqueeze(2)).mul_(inverse.unsqueeze(1)).diagonal(dim1=1, dim2=2).zero_()
+    least, most = torch.aminmax(inverse)
+    if not (least > 1e-8 and most < 1e8) or work.has_close(cos):
+        return None
+    kept = cos.clone() if half_space and gradient else cos  # whose memory the half-space kernels use
+    value, force = work.of_cosines(cos)
+    sums = _without_self(value, None).sum((1, 2))
+    if not gradient:
+        return sums, x.new_empty(0)
+    radial = torch.linalg.vecdot(_without_self(force, None), kept)
+    force.diagonal(dim1=1, dim2=2).sub_(radial)
+    force.mul_((4 * inverse).unsqueeze(2)).mul_(inverse.unsqueeze(1))
+    return sums, (force @ x).to(weight.dtype)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -174,9 +204,9 @@ class _Pass:
             value, force, close = self._evaluate(left, right, None, None if beta is None else (beta[start:stop], beta[start:]))
             self.total += 2 * value.sum((1, 2)) - value[:, :, :inside].sum((1, 2)) if stop < n else value.sum((1, 2))
             if self.grad is not None:
-                self.grad[:, start:stop].baddbmm_(force, right, alpha=4)
+                self.grad[:, start:stop].baddbmm_(force, right, alpha=4, beta=min(start, 1))
                 if stop < n:
-                    self.grad[:, stop:].baddbmm_(force[:, :, inside:].mT, left, alpha=4)
+                    self.grad[:, stop:].baddbmm_(force[:, :, inside:].mT, left, alpha=4, beta=min(start, 1))
             if close is not None:
                 b, i, j, sign = close
                 once = j > i
@@ -209,14 +239,13 @@ class _Pass:
         ``own`` is the column of each row's own neuron; without it, they are on the diagonal.
         """
         cos = _without_self(left @ right.mT, own)
-        limit = 1 - closeness(cos) / 2
         close, mask = None, None
-        if cos.max() > limit or (self.both_ends and cos.min() < -limit):
-            mask = (cos.abs() if self.both_ends else cos) > limit
+        if self.has_close(cos):
+            mask = (cos.abs() if self.both_ends else cos) > 1 - closeness(cos) / 2
             close = *mask.nonzero(as_tuple=True), cos[mask].sign()
             cos.masked_fill_(mask, 0)
         if beta is None:
-            value, force = self._of_cosines(cos)
+            value, force = self.of_cosines(cos)
         else:
             value, force = self._of_distances(*_squared_distances(cos, beta))
             force = force * beta[0][:, None] * beta[1]
@@ -225,7 +254,14 @@ class _Pass:
             value, force = value.masked_fill_(mask, 0), force.masked_fill_(mask, 0)
         return value, force, close
 
-    def _of_cosines(self, cos: Tensor) -> tuple[Tensor, Tensor]:
+    def has_close(self, cos: Tensor) -> bool:
+        """Whether any pair is too close for the Gram matrix, or next to antipodal where that matters."""
+        least, most = torch.aminmax(cos)
+        limit = 1 - closeness(cos) / 2
+        return bool(most > limit or (self.both_ends and least < -limit))
+
+    def of_cosines(self, cos: Tensor) -> tuple[Tensor, Tensor]:
+        """φ and −dφ/dq of cosines, whose memory may be used."""
         if self.half_space and self.kernel.name == "riesz" and self.kernel.parameter == 2:
             value = torch.addcmul(cos.new_ones(()), cos, cos, value=-1).reciprocal_()  # 1/(2−2c) + 1/(2+2c) = 1/(1−c²)
             return value, cos.mul_(value).mul_(value)
@@ -257,9 +293,13 @@ def _squared_distances(cos: Tensor, beta: tuple[Tensor, Tensor] | None) -> tuple
 
 
 def _directions(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """ŵ, 0 for a zero row, and ‖w‖; entries are scaled by the largest first, so that no square overflows."""
+    """ŵ, 0 for a zero row, and ‖w‖; where a square may overflow or vanish, entries are scaled by the largest first."""
     x = weight.detach().to(torch.promote_types(weight.dtype, torch.float32)).contiguous()
-    scale = torch.linalg.vector_norm(x, torch.inf, dim=2, keepdim=True)
+    length = torch.linalg.vector_norm(x, dim=2, keepdim=True)
+    least, most = torch.aminmax(length)
+    if least > 1e-12 and most < 1e15:
+        return x / length, length
+    scale = x.abs().amax(2, keepdim=True)
     x = x / scale.clamp_min(torch.finfo(x.dtype).tiny)
     length = torch.linalg.vector_norm(x, dim=2, keepdim=True)
     return x.div_(length.clamp_min(1 / 2)), length * scale
