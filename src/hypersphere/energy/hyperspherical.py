@@ -100,12 +100,13 @@ def mean_energies(
     that sets their share when the rows are a sample.
     """
     n = weight.shape[1]
-    mean = pair_sums(weight, kernel, half_space=half_space, importance=importance, chunk=chunk) / (n * (n - 1))
+    sums, pairs = pair_sums(weight, kernel, half_space=half_space, importance=importance, chunk=chunk), n * (n - 1)
     if not half_space:
-        return mean
+        return sums / pairs
     population = population or n
-    lengths = torch.ones(1, dtype=mean.dtype, device=mean.device) if importance is None else importance.to(mean.dtype)
-    return ((population - 1) * mean + kernel.value(4 * lengths.square()).mean()) / (2 * population - 1)
+    lengths = sums.new_ones(()) if importance is None else importance.to(sums.dtype)
+    own = kernel.value(4 * lengths.square()).mean()
+    return torch.add(own / (2 * population - 1), sums, alpha=(population - 1) / (pairs * (2 * population - 1)))
 
 
 def as_neurons(weight: Float[Tensor, "neurons *dim"]) -> Float[Tensor, "neurons flat"]:

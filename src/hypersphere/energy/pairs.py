@@ -12,10 +12,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ..geometry import normalize
-from .close import ClosePairs, closeness, wide
-from .kernels import KERNELS, AngularRiesz, Kernel
+from .blocks import Pass, directions, squared_distances, through_normalization
+from .close import wide
+from .few import few_neurons
+from .kernels import KERNELS, Kernel
 
 ENTRIES = 1 << 19  # of one chunk of the Gram matrix: small enough to stay in the cache between the passes over it
+FEW = 256  # neurons up to which saving the lower triangle is not worth the trouble
 
 
 def pair_sums(
@@ -53,9 +56,9 @@ def value_and_gradient(
 
 
 def _rows_at_a_time(weight: Tensor) -> int:
-    """A quarter of the rows, so that the lower triangle is saved, in no more than a chunk's entries and not too few at a time."""
+    """All of few rows, else a quarter, so that the lower triangle is saved, in no more than a chunk's entries and not too few at a time."""
     n = weight.shape[1]
-    return max(64, min(max(128, n // 4), ENTRIES // n))
+    return n if n <= FEW else max(64, min(max(128, n // 4), ENTRIES // n))
 
 
 def _compute(
@@ -70,19 +73,20 @@ def _compute(
     gradient: bool,
 ) -> tuple[Tensor, Tensor]:
     kernel = KERNELS[name](parameter)
-    batch, n, _ = weight.shape
     with torch.autocast(weight.device.type, enabled=False):
-        x, length = _directions(weight)
-        grad = torch.zeros_like(x) if gradient else None
-        sums = torch.zeros(batch, dtype=wide(x), device=x.device)
-        together = max(1, ENTRIES // (min(chunk, n) * n))
-        for first in range(0, batch, together):
+        if rows is None and importance is None and weight.shape[1] <= chunk:
+            return few_neurons(kernel, half_space, weight, gradient)
+        x, length = directions(weight)
+        grad = (torch.empty_like(x) if rows is None else torch.zeros_like(x)) if gradient else None
+        sums = torch.empty(len(x), dtype=wide(x), device=x.device)
+        together = max(1, ENTRIES // (min(chunk, x.shape[1]) * x.shape[1]))
+        for first in range(0, len(x), together):
             part = slice(first, first + together)
-            work = _Pass(kernel, half_space, weight[part], x[part], None if grad is None else grad[part], importance)
+            work = Pass(kernel, half_space, weight[part], x[part], None if grad is None else grad[part], importance)
             sums[part] = work.triangle(chunk) if rows is None else work.rows(rows, counts, chunk)
         if grad is None:
             return sums.to(x.dtype), x.new_empty(0)
-        return sums.to(x.dtype), _through_normalization(grad, x, length).to(weight.dtype)
+        return sums.to(x.dtype), through_normalization(grad, x, length).to(weight.dtype)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -146,126 +150,9 @@ def dense_sums(
         n = torch.arange(x.shape[1], device=x.device)
         i = n if rows is None else rows
         beta = None if importance is None else (importance.to(x.dtype)[i], importance.to(x.dtype))
-        q, opposite = _squared_distances(x[:, i] @ x.mT, beta)
+        q, opposite = squared_distances(x[:, i] @ x.mT, beta)
         value = kernel(q) + kernel(opposite) if half_space else kernel(q)
         value = value.masked_fill(i[:, None] == n, 0)
         if counts is not None:
             value = value * counts.to(value.dtype)[:, None]
         return value.sum((1, 2)).to(torch.promote_types(weight.dtype, torch.float32))
-
-
-class _Pass:
-    """One pass over the pairs of a few matrices; ``grad`` gathers the derivative by the directions x."""
-
-    def __init__(self, kernel: Kernel, half_space: bool, weight: Tensor, x: Tensor, grad: Tensor | None, beta: Tensor | None):
-        self.kernel, self.half_space, self.x, self.grad = kernel, half_space, x, grad
-        self.beta = None if beta is None else beta.to(x.dtype)
-        self.both_ends = half_space or isinstance(kernel, AngularRiesz)  # these need the distance to the antipode as well
-        self.close = ClosePairs(kernel, half_space, weight, grad, beta)
-        self.total = torch.zeros(len(x), dtype=wide(x), device=x.device)
-
-    def triangle(self, chunk: int) -> Tensor:
-        """Every unordered pair once, counted twice."""
-        x, n, beta = self.x, self.x.shape[1], self.beta
-        for start in range(0, n, chunk):
-            stop = min(start + chunk, n)
-            inside = stop - start
-            left, right = x[:, start:stop], x[:, start:]
-            value, force, close = self._evaluate(left, right, None, None if beta is None else (beta[start:stop], beta[start:]))
-            self.total += 2 * value.sum((1, 2)) - value[:, :, :inside].sum((1, 2)) if stop < n else value.sum((1, 2))
-            if self.grad is not None:
-                self.grad[:, start:stop].baddbmm_(force, right, alpha=4)
-                if stop < n:
-                    self.grad[:, stop:].baddbmm_(force[:, :, inside:].mT, left, alpha=4)
-            if close is not None:
-                b, i, j, sign = close
-                once = j > i
-                self.close.add(self.total, b[once], i[once] + start, j[once] + start, sign[once], torch.full_like(sign[once], 2))
-        return self.total
-
-    def rows(self, rows: Tensor, counts: Tensor | None, chunk: int) -> Tensor:
-        """The given rows against all neurons."""
-        x, beta = self.x, self.beta
-        times = torch.ones(len(rows), dtype=x.dtype, device=x.device) if counts is None else counts.to(x.dtype)
-        for start in range(0, len(rows), chunk):
-            i, count = rows[start : start + chunk], times[start : start + chunk]
-            left = x[:, i]
-            value, force, close = self._evaluate(left, x, i, None if beta is None else (beta[i], beta))
-            self.total += (value.sum(2) * count).sum(1)
-            if self.grad is not None:
-                force = force * count[:, None]
-                self.grad.baddbmm_(force.mT, left, alpha=2)
-                self.grad.index_add_(1, i, force @ x, alpha=2)
-            if close is not None:
-                b, r, j, sign = close
-                self.close.add(self.total, b, i[r], j, sign, count[r])
-        return self.total
-
-    def _evaluate(
-        self, left: Tensor, right: Tensor, own: Tensor | None, beta: tuple[Tensor, Tensor] | None
-    ) -> tuple[Tensor, Tensor, tuple[Tensor, ...] | None]:
-        """φ and −dφ/dq of a block of pairs, 0 for a neuron with itself and for close pairs, which are listed instead.
-
-        ``own`` is the column of each row's own neuron; without it, they are on the diagonal.
-        """
-        cos = _without_self(left @ right.mT, own)
-        limit = 1 - closeness(cos) / 2
-        close, mask = None, None
-        if cos.max() > limit or (self.both_ends and cos.min() < -limit):
-            mask = (cos.abs() if self.both_ends else cos) > limit
-            close = *mask.nonzero(as_tuple=True), cos[mask].sign()
-            cos.masked_fill_(mask, 0)
-        if beta is None:
-            value, force = self._of_cosines(cos)
-        else:
-            value, force = self._of_distances(*_squared_distances(cos, beta))
-            force = force * beta[0][:, None] * beta[1]
-        value, force = _without_self(value, own), _without_self(force, own)
-        if mask is not None:
-            value, force = value.masked_fill_(mask, 0), force.masked_fill_(mask, 0)
-        return value, force, close
-
-    def _of_cosines(self, cos: Tensor) -> tuple[Tensor, Tensor]:
-        if self.half_space and self.kernel.name == "riesz" and self.kernel.parameter == 2:
-            value = torch.addcmul(cos.new_ones(()), cos, cos, value=-1).reciprocal_()  # 1/(2−2c) + 1/(2+2c) = 1/(1−c²)
-            return value, cos.mul_(value).mul_(value)
-        q = torch.rsub(cos, 2, alpha=2)
-        return self._of_distances(q, cos.mul_(2).add_(2) if self.half_space else cos)
-
-    def _of_distances(self, q: Tensor, opposite: Tensor) -> tuple[Tensor, Tensor]:
-        value, slope = self.kernel.value_and_slope(q)
-        if self.half_space:
-            more, less = self.kernel.value_and_slope(opposite)
-            return value + more, less - slope
-        return value, slope.neg_()
-
-
-def _without_self(block: Tensor, own: Tensor | None) -> Tensor:
-    if own is None:
-        block.diagonal(dim1=1, dim2=2).zero_()
-    else:
-        block[:, torch.arange(len(own), device=own.device), own] = 0
-    return block
-
-
-def _squared_distances(cos: Tensor, beta: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor]:
-    """‖β_iŵ_i ∓ β_jŵ_j‖², so that a zero row, whose cosines are 0, counts as orthogonal to all."""
-    if beta is None:
-        return 2 - 2 * cos, 2 + 2 * cos
-    lengths, product = beta[0].square()[:, None] + beta[1].square(), 2 * beta[0][:, None] * beta[1]
-    return lengths - product * cos, lengths + product * cos
-
-
-def _directions(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """ŵ, 0 for a zero row, and ‖w‖; entries are scaled by the largest first, so that no square overflows."""
-    x = weight.detach().to(torch.promote_types(weight.dtype, torch.float32)).contiguous()
-    scale = torch.linalg.vector_norm(x, torch.inf, dim=2, keepdim=True)
-    x = x / scale.clamp_min(torch.finfo(x.dtype).tiny)
-    length = torch.linalg.vector_norm(x, dim=2, keepdim=True)
-    return x.div_(length.clamp_min(1 / 2)), length * scale
-
-
-def _through_normalization(grad: Tensor, x: Tensor, length: Tensor) -> Tensor:
-    """(I − ŵŵᵀ)g/‖w‖, 0 for a zero row; the division is by no less than 10⁻²⁰, where float32 would overflow."""
-    grad.addcmul_(x, torch.linalg.vecdot(grad, x).unsqueeze(-1), value=-1)
-    return grad.mul_(torch.where(length > 0, 1 / length.clamp_min(1e-20), 0))

@@ -1,0 +1,145 @@
+"""Blocks of the Gram matrix: the kernel and its slope for every pair of a block, close pairs set apart."""
+
+import torch
+from torch import Tensor
+
+from .close import ClosePairs, closeness, wide
+from .kernels import AngularRiesz, Kernel
+
+
+class Pass:
+    """One pass over the pairs of a few matrices; ``grad`` gathers the derivative by the directions x."""
+
+    def __init__(self, kernel: Kernel, half_space: bool, weight: Tensor, x: Tensor, grad: Tensor | None, beta: Tensor | None):
+        self.kernel, self.half_space, self.x, self.grad = kernel, half_space, x, grad
+        self.beta = None if beta is None else beta.to(x.dtype)
+        self.both_ends = half_space or isinstance(kernel, AngularRiesz)  # these need the distance to the antipode as well
+        self.close = ClosePairs(kernel, half_space, weight, grad, beta)
+        self.total = torch.zeros(len(x), dtype=wide(x), device=x.device)
+
+    def triangle(self, chunk: int) -> Tensor:
+        """Every unordered pair once, counted twice."""
+        x, n, beta = self.x, self.x.shape[1], self.beta
+        for start in range(0, n, chunk):
+            stop = min(start + chunk, n)
+            inside = stop - start
+            left, right = x[:, start:stop], x[:, start:]
+            value, force, close = self._evaluate(left, right, None, None if beta is None else (beta[start:stop], beta[start:]))
+            self.total += 2 * value.sum((1, 2)) - value[:, :, :inside].sum((1, 2)) if stop < n else value.sum((1, 2))
+            if self.grad is not None:
+                _add_product(self.grad[:, start:stop], force, right, first=start == 0)
+                if stop < n:
+                    _add_product(self.grad[:, stop:], force[:, :, inside:].mT, left, first=start == 0)
+            if close is not None:
+                b, i, j, sign = close
+                once = j > i
+                self.close.add(self.total, b[once], i[once] + start, j[once] + start, sign[once], torch.full_like(sign[once], 2))
+        return self.total
+
+    def rows(self, rows: Tensor, counts: Tensor | None, chunk: int) -> Tensor:
+        """The given rows against all neurons."""
+        x, beta = self.x, self.beta
+        times = torch.ones(len(rows), dtype=x.dtype, device=x.device) if counts is None else counts.to(x.dtype)
+        for start in range(0, len(rows), chunk):
+            i, count = rows[start : start + chunk], times[start : start + chunk]
+            left = x[:, i]
+            value, force, close = self._evaluate(left, x, i, None if beta is None else (beta[i], beta))
+            self.total += (value.sum(2) * count).sum(1)
+            if self.grad is not None:
+                force = force * count[:, None]
+                self.grad.baddbmm_(force.mT, left, alpha=2)
+                self.grad.index_add_(1, i, force @ x, alpha=2)
+            if close is not None:
+                b, r, j, sign = close
+                self.close.add(self.total, b, i[r], j, sign, count[r])
+        return self.total
+
+    def _evaluate(
+        self, left: Tensor, right: Tensor, own: Tensor | None, beta: tuple[Tensor, Tensor] | None
+    ) -> tuple[Tensor, Tensor, tuple[Tensor, ...] | None]:
+        """φ and −dφ/dq of a block of pairs, 0 for a neuron with itself and for close pairs, which are listed instead.
+
+        ``own`` is the column of each row's own neuron; without it, they are on the diagonal.
+        """
+        cos = without_self(left @ right.mT, own)
+        close, mask = None, None
+        if self.has_close(cos):
+            mask = (cos.abs() if self.both_ends else cos) > 1 - closeness(cos) / 2
+            close = *mask.nonzero(as_tuple=True), cos[mask].sign()
+            cos.masked_fill_(mask, 0)
+        if beta is None:
+            value, force = self.of_cosines(cos, torch.empty_like(cos))
+        else:
+            value, force = self._of_distances(*squared_distances(cos, beta))
+            force = force * beta[0][:, None] * beta[1]
+        value, force = without_self(value, own), without_self(force, own)
+        if mask is not None:
+            value, force = value.masked_fill_(mask, 0), force.masked_fill_(mask, 0)
+        return value, force, close
+
+    def has_close(self, cos: Tensor) -> bool:
+        """Whether any pair is too close for the Gram matrix, or next to antipodal where that matters."""
+        least, most = torch.aminmax(cos)
+        limit = 1 - closeness(cos) / 2
+        return bool(most > limit or (self.both_ends and least < -limit))
+
+    def of_cosines(self, cos: Tensor, scratch: Tensor) -> tuple[Tensor, Tensor]:
+        """φ and −dφ/dq of cosines, in the memory of either argument."""
+        if self.half_space and self.kernel.name == "riesz" and self.kernel.parameter == 2:
+            value = torch.addcmul(cos.new_ones(()), cos, cos, value=-1, out=scratch).reciprocal_()  # 1/(2−2c) + 1/(2+2c) = 1/(1−c²)
+            return value, cos.mul_(value).mul_(value)
+        q = torch.sub(cos.new_full((), 2), cos, alpha=2, out=scratch)
+        return self._of_distances(q, cos.mul_(2).add_(2) if self.half_space else cos)
+
+    def _of_distances(self, q: Tensor, opposite: Tensor) -> tuple[Tensor, Tensor]:
+        value, slope = self.kernel.value_and_slope(q)
+        if self.half_space:
+            more, less = self.kernel.value_and_slope(opposite)
+            return value + more, less - slope
+        return value, slope.neg_()
+
+
+def _add_product(out: Tensor, a: Tensor, b: Tensor, *, first: bool) -> None:
+    """out += 4·a·b, or out = 4·a·b at first; a batch of slices is not one product to the library, but one by one."""
+    if len(out) == 1 or out.is_contiguous():
+        out.baddbmm_(a, b, alpha=4, beta=0 if first else 1)
+    elif first:
+        torch.mul(a @ b, 4, out=out)
+    else:
+        out.add_(a @ b, alpha=4)
+
+
+def without_self(block: Tensor, own: Tensor | None) -> Tensor:
+    """0, in place, for a neuron with itself: on the diagonal, or in column ``own`` of each row."""
+    if own is None:
+        block.diagonal(dim1=1, dim2=2).zero_()
+    else:
+        block[:, torch.arange(len(own), device=own.device), own] = 0
+    return block
+
+
+def squared_distances(cos: Tensor, beta: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor]:
+    """‖β_iŵ_i ∓ β_jŵ_j‖², so that a zero row, whose cosines are 0, counts as orthogonal to all."""
+    if beta is None:
+        return 2 - 2 * cos, 2 + 2 * cos
+    lengths, product = beta[0].square()[:, None] + beta[1].square(), 2 * beta[0][:, None] * beta[1]
+    return lengths - product * cos, lengths + product * cos
+
+
+def directions(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """ŵ, 0 for a zero row, and ‖w‖; where a square may overflow or vanish, entries are scaled by the largest first."""
+    x = weight.detach().to(torch.promote_types(weight.dtype, torch.float32)).contiguous()
+    length = torch.linalg.vector_norm(x, dim=2, keepdim=True)
+    least, most = torch.aminmax(length)
+    if least > 1e-12 and most < 1e15:
+        return x / length, length
+    scale = x.abs().amax(2, keepdim=True)
+    x = x / scale.clamp_min(torch.finfo(x.dtype).tiny)
+    length = torch.linalg.vector_norm(x, dim=2, keepdim=True)
+    return x.div_(length.clamp_min(1 / 2)), length * scale
+
+
+def through_normalization(grad: Tensor, x: Tensor, length: Tensor) -> Tensor:
+    """(I − ŵŵᵀ)g/‖w‖, 0 for a zero row; the division is by no less than 10⁻²⁰, where float32 would overflow."""
+    grad.addcmul_(x, torch.linalg.vecdot(grad, x).unsqueeze(-1), value=-1)
+    return grad.mul_(torch.where(length > 0, 1 / length.clamp_min(1e-20), 0))
