@@ -12,7 +12,8 @@ import hypersphere
 
 ROOT = pathlib.Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "hypersphere"
-LAYERS = ["geometry", "angular", "layers", "objectives operators energy orthogonal", "models data evaluation", "plots", "experiments", "cli"]
+PARTS = "objectives operators energy orthogonal"
+LAYERS = ["geometry", "angular", "layers", PARTS, "models data evaluation", "plots", "experiments", "cli"]
 # The one crossing between the four parts: refining the fixed neurons of Part IV is done by Part III's solver.
 SANCTIONED = {("orthogonal", "energy")}
 
