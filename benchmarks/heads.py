@@ -129,7 +129,8 @@ def main() -> None:
         "weight: in the last column but one with the weight's gradient, in the last without it."
     )
     header = ["C", "head", "time / floor", "MiB above W", "MiB above W and dW"]
-    _harness.report("heads", "Margin heads, forward and backward, batch 128, d 512, float32", header, table, args, notes)
+    name = "heads" if args.classes == list(CLASSES) else "heads_" + "_".join(args.classes)
+    _harness.report(name, "Margin heads, forward and backward, batch 128, d 512, float32", header, table, args, notes)
 
 
 if __name__ == "__main__":

@@ -28,11 +28,11 @@ HEADS: dict[str, Callable[[], MarginSoftmax]] = {
     "ArcFace": lambda: ArcFace(3, 10, m=0.5, scale=12.0),
 }
 COLUMNS = {
-    "accuracy": "test accuracy %",
-    "intra": "intra-class angle °",
-    "inter": "smallest angle between centres °",
-    "fisher": "angular Fisher score",
-    "seconds": "training s",
+    "accuracy": "test %",
+    "intra": "intra-class °",
+    "inter": "nearest centres °",
+    "fisher": "Fisher score",
+    "seconds": "train s",
 }
 
 
