@@ -1,0 +1,60 @@
+"""The log of a run: one JSON object a line, nothing in it that another machine or another hour would change."""
+
+import json
+import os
+import pathlib
+from typing import Any
+
+from .._extras import require
+
+
+class Log:
+    """``log.jsonl`` in a folder, and TensorBoard beside it when it is installed.
+
+    Rows hold the step and what was measured, never the time, so two runs that compute the same have the same log. ``size`` is its
+    length in bytes; opening it with a ``size`` cuts off what was written after that, which a resumed run writes again.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], size: int = 0, step: int = 0):
+        self.path = pathlib.Path(folder) / "log.jsonl"
+        if size and not (self.path.exists() and self.path.stat().st_size >= size):
+            raise ValueError(f"{self.path} is shorter than its checkpoint says ({size} bytes): it was changed by hand")
+        self._file = open(self.path, "ab")  # noqa: SIM115 - open as long as the run
+        self._file.truncate(size)
+        self._board = _board(folder, step)
+
+    @property
+    def size(self) -> int:
+        """Bytes that have reached the disk."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        return self._file.tell()
+
+    def append(self, row: dict[str, Any]) -> None:
+        """Write one row; numbers also go to TensorBoard."""
+        self._file.write((json.dumps(row) + "\n").encode())
+        self._file.flush()
+        if self._board is not None:
+            for key, value in row.items():
+                if isinstance(value, int | float) and key != "step":
+                    self._board.add_scalar(key, value, row["step"])
+
+    def close(self) -> None:
+        """Everything is on the disk."""
+        self._file.close()
+        if self._board is not None:
+            self._board.close()
+
+
+def read_log(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    """The rows of a run; an unfinished last line (the run was killed, or is writing it) is left out."""
+    path = pathlib.Path(folder) / "log.jsonl"
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]] if path.exists() else []
+
+
+def _board(folder: str | os.PathLike[str], step: int) -> Any:
+    try:
+        require("tensorboard")
+    except ImportError:  # an optional twin of the log; its absence loses nothing
+        return None
+    return require("torch.utils.tensorboard").SummaryWriter(str(folder), purge_step=step + 1 if step else None)

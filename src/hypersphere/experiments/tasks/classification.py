@@ -1,0 +1,113 @@
+"""Classification: features, a head with its margin, regularisers, over-parameterization; the task most experiments are."""
+
+import pathlib
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from ... import models, operators, plots
+from ...data import InMemory, Loader
+from ...objectives import MarginSoftmax
+from ..config import Config
+from ..datasets import augmentation, normalization, prepared, read, split, training_part
+from ..measures import feature_measures
+from ..parts import Regularizers, build_model, build_orthogonal
+from .base import Task
+
+
+class Classification(Task):
+    """A network of the text on a dataset, measured by its accuracy on the test set, or on held-out samples."""
+
+    by_class = False
+    model: models.Network
+
+    def __init__(self, config: Config):
+        super().__init__(config)
+        train = read(config.data, train=True)
+        train, held = split(config.data, train, self.by_class)
+        train = training_part(config.data, train)
+        self.measured: InMemory = held if held is not None else self.test_set()
+        self.normalize = normalization(config.data, train)
+        self.build(train)
+        batch = min(config.data.batch_size, len(train))
+        self.loader = Loader(train, batch, config.seed, augment=augmentation(config.data, self.normalize), drop_last=True)
+
+    def test_set(self) -> InMemory:
+        """What is measured when nothing is held out."""
+        return read(self.config.data, train=False)
+
+    def build(self, train: InMemory) -> None:
+        """The network for these samples, and what is added to its loss."""
+        config = self.config
+        self.model = build_model(config.model, config.head, len(train.classes), **input_options(config, train.data))
+        build_orthogonal(config.orthogonal, self.model, torch.Generator().manual_seed(config.seed))
+        self.regularizers = Regularizers(config.energy, config.orthogonal, self.model, config.seed)
+        if config.model.operator.weighted_gradients:
+            operators.weighted_gradients(self.model)
+        self._facts = {"training samples": len(train), "classes": len(train.classes), "measured samples": len(self.measured)}
+
+    def forward(self, step: int, *batch: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """The head's loss and the regularisers."""
+        inputs, labels = batch
+        parts = {"objective": self.objective(self.inputs(inputs), labels), **self.regularizers(labels)}
+        return torch.stack(list(parts.values())).sum(), parts
+
+    def objective(self, inputs: Tensor, labels: Int[Tensor, "b"]) -> Tensor:
+        """The loss without regularisers."""
+        assert isinstance(self.model.classifier, MarginSoftmax)
+        return self.model.classifier(self.model.features(inputs), labels)
+
+    def inputs(self, batch: Tensor) -> Tensor:
+        """A batch as the network wants it: clouds have their coordinates before their points."""
+        return batch.transpose(1, 2) if batch.ndim == 3 else batch
+
+    def advance(self, step: int) -> None:
+        """λ, projection bases, and weight projection move on."""
+        assert isinstance(self.model.classifier, MarginSoftmax)
+        self.model.classifier.step()
+        self.regularizers.step()
+        every = self.config.model.operator.project_every
+        if every and step % every == 0:
+            operators.project_weights(self.model)
+
+    def embed(self, dataset: InMemory, batch: int = 512) -> Float[Tensor, "n d"]:
+        """Features of a dataset, on the CPU."""
+        parts = [self.inputs(prepared(dataset.data[i : i + batch].to(self.device), self.normalize)) for i in range(0, len(dataset), batch)]
+        return torch.cat([self.model.features(part).float().cpu() for part in parts])
+
+    def evaluate(self) -> dict[str, float]:
+        """Accuracy and error in percent, and the geometry of the features."""
+        features, labels = self.embed(self.measured), self.measured.labels
+        head = self.model.classifier
+        assert isinstance(head, MarginSoftmax)
+        predicted = torch.cat([head.predict(part.to(self.device)).cpu() for part in features.split(1024)])
+        accuracy = 100 * (predicted == labels).double().mean().item()
+        return {"accuracy": accuracy, "error": 100 - accuracy, **feature_measures(features, labels)}
+
+    @torch.no_grad()
+    def pictures(self, folder: pathlib.Path) -> None:
+        """Angles of pairs, and the features themselves where they can be drawn."""
+        count = min(len(self.measured), 2000)
+        some = InMemory(self.measured.data[:count], self.measured.labels[:count], self.measured.classes)
+        features = self.embed(some)
+        plots.plot_angle_histogram(features, some.labels)[0].savefig(folder / "angles.png", dpi=120)
+        if features.shape[1] in (2, 3):
+            head = self.model.classifier
+            centers = head.weight.detach().cpu() if isinstance(head, MarginSoftmax) else None
+            plots.plot_features(features, some.labels, centers=centers)[0].savefig(folder / "features.png", dpi=120)
+
+    def summary(self) -> dict[str, Any]:
+        """Sizes."""
+        return dict(self._facts)
+
+
+def input_options(config: Config, data: Tensor) -> dict[str, Any]:
+    """What the data decides of a network: channels and size of images, length of a flattened input; nothing for clouds."""
+    if config.model.name == "mlp":
+        return {"in_features": data[0].numel()}
+    if data.ndim != 4:
+        return {}
+    height, width = data.shape[-2:]
+    return {"in_channels": data.shape[1], "input_size": (height, width)}
