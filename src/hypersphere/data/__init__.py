@@ -20,6 +20,7 @@ from .shapes import ModelNet10Voxels, ModelNet40
 from .splits import identity_split
 from .streams import Stream
 from .subsets import ImbalancedMultiple, ImbalancedSingle, OfClasses, Subset
+from .synthetic import PlantedGraph, Shapes
 from .tiny_imagenet import TinyImageNet
 
 __all__ = [
@@ -52,8 +53,10 @@ __all__ = [
     "Omniglot",
     "Pairs",
     "Planetoid",
+    "PlantedGraph",
     "RotateJitter",
     "Sequential",
+    "Shapes",
     "Shuffled",
     "Stream",
     "Subset",

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 # What a stream is for; the numbers are part of every recorded experiment and never change.
-ORDER, AUGMENT, BATCH, EPISODE, PAIR, SPLIT, IMBALANCE, POINTS = range(8)
+ORDER, AUGMENT, BATCH, EPISODE, PAIR, SPLIT, IMBALANCE, POINTS, SYNTHETIC = range(9)
 
 
 class Stream:

@@ -23,6 +23,7 @@ READERS: dict[str, Callable[[bool, Data], Any]] = {
     "Omniglot": lambda train, config: sets.Omniglot(background=train, size=config.size),
     "ModelNet40": lambda train, config: sets.ModelNet40(train=train, points=config.points),
     "ModelNet10Voxels": lambda train, config: sets.ModelNet10Voxels(train=train).clouds(config.points),
+    "Shapes": lambda train, config: sets.Shapes(train, config.points),
 }
 
 

@@ -3,8 +3,9 @@
 from ..config import Config
 from .base import Task
 from .classification import Classification
+from .graph import Graph
 
-TASKS: dict[str, type[Task]] = {"classification": Classification}
+TASKS: dict[str, type[Task]] = {"classification": Classification, "graph": Graph}
 
 
 def build_task(config: Config) -> Task:
@@ -14,4 +15,4 @@ def build_task(config: Config) -> Task:
     return TASKS[config.task](config)
 
 
-__all__ = ["TASKS", "Classification", "Task", "build_task"]
+__all__ = ["TASKS", "Classification", "Graph", "Task", "build_task"]

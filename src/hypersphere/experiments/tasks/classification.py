@@ -41,12 +41,16 @@ class Classification(Task):
     def build(self, train: InMemory) -> None:
         """The network for these samples, and what is added to its loss."""
         config = self.config
-        self.model = build_model(config.model, config.head, len(train.classes), **input_options(config, train.data))
+        self.model = self.network(train)
         build_orthogonal(config.orthogonal, self.model, torch.Generator().manual_seed(config.seed))
         self.regularizers = Regularizers(config.energy, config.orthogonal, self.model, config.seed)
         if config.model.operator.weighted_gradients:
             operators.weighted_gradients(self.model)
         self._facts = {"training samples": len(train), "classes": len(train.classes), "measured samples": len(self.measured)}
+
+    def network(self, train: InMemory) -> models.Network:
+        """With as many channels, positions and classes as the samples have."""
+        return build_model(self.config.model, self.config.head, len(train.classes), **input_options(self.config, train.data))
 
     def forward(self, step: int, *batch: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """The head's loss and the regularisers."""
