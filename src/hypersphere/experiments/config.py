@@ -7,6 +7,8 @@ import typing
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
+from .protocols import Attack, FewShot, Players
+
 T = TypeVar("T")
 
 
@@ -15,7 +17,7 @@ class Data:
     """Which samples are trained on, and how they come."""
 
     name: str = "Digits"
-    """a dataset of ``hypersphere.data``, or a graph: cora, citeseer, pubmed, dblp"""
+    """a dataset of ``hypersphere.data``, or a graph: cora, citeseer, pubmed, dblp, PlantedGraph"""
     size: int | None = None
     """height and width of the images, resized once; None keeps them"""
     channels: int | None = None
@@ -176,6 +178,9 @@ class Config:
     energy: Energy = field(default_factory=Energy)
     orthogonal: Orthogonal = field(default_factory=Orthogonal)
     optimizer: Optimizer = field(default_factory=Optimizer)
+    attack: Attack = field(default_factory=Attack)
+    few_shot: FewShot = field(default_factory=FewShot)
+    players: Players = field(default_factory=Players)
 
     def __post_init__(self) -> None:
         for name in ("steps", "evaluate_every", "log_every", "checkpoint_every"):
