@@ -12,6 +12,7 @@ from .. import __version__
 COMMANDS = {
     "demo": "the library at work in one minute",
     "data": "list the datasets that are present, and get others by name",
+    "reproduce": "test a claim of the text on real data, measured beside published",
     "energy": "the hyperspherical energy of every layer of a checkpoint",
     "embed": "features of image files by a trained model",
     "gallery": "enrol, identify and verify identities in one file",

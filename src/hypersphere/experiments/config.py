@@ -172,6 +172,8 @@ class Config:
     precision: Literal["no", "bf16", "fp16"] = "no"
     threads: int = 0
     """of the CPU; 0 leaves torch's choice. Runs agree bit for bit with the same number"""
+    pictures: bool = True
+    """draw at the end; off where a run is one of hundreds"""
     data: Data = field(default_factory=Data)
     model: Model = field(default_factory=Model)
     head: Head = field(default_factory=Head)

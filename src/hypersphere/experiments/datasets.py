@@ -1,5 +1,6 @@
 """From the config's values to samples: what is trained on, what is measured on, and how it comes."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -28,9 +29,19 @@ READERS: dict[str, Callable[[bool, Data], Any]] = {
 
 
 def read(config: Data, train: bool) -> InMemory:
-    """One part of the dataset the config names, in memory, resized and with as many channels as it asks for."""
+    """One part of the dataset the config names, in memory, resized and with as many channels as it asks for.
+
+    The last few are kept: many short runs on one dataset read it once. What is returned is shared and must not be written to.
+    """
     if config.name not in READERS:
         raise ValueError(f"data.name must be one of {', '.join(READERS)}, got {config.name!r}")
+    source = Data(config.name, config.size, config.channels, classes=config.classes, points=config.points)
+    return _read(source, train, tuple(map(str, sets.data_roots())))
+
+
+@functools.lru_cache(maxsize=4)
+def _read(config: Data, train: bool, roots: tuple[str, ...]) -> InMemory:
+    """``roots`` is where the files are, so that another data root is another dataset."""
     dataset = READERS[config.name](train, config)
     whole = InMemory(dataset.data, dataset.labels, dataset.classes)
     if config.classes is not None:

@@ -80,8 +80,9 @@ class Folder:
         write_json(self.path / "metrics.json", {"steps": step, **metrics})
         pictures = self.path / "pictures"
         pictures.mkdir(exist_ok=True)
-        task.pictures(pictures)
-        self._dynamics(pictures, config)
+        if config.pictures:
+            task.pictures(pictures)
+            self._dynamics(pictures, config)
         write_text(self.path / "README.md", self._card(task, config, step, metrics, sorted(p.name for p in pictures.glob("*.png"))))
 
     def _dynamics(self, pictures: pathlib.Path, config: Config) -> None:

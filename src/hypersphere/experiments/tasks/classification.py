@@ -82,13 +82,15 @@ class Classification(Task):
         return torch.cat([self.model.features(part).float().cpu() for part in parts])
 
     def evaluate(self) -> dict[str, float]:
-        """Accuracy and error in percent, and the geometry of the features."""
+        """Accuracy and error in percent, and the geometry of the features; also the error of class 0 where it alone is rare (5.5.1)."""
         features, labels = self.embed(self.measured), self.measured.labels
         head = self.model.classifier
         assert isinstance(head, MarginSoftmax)
         predicted = torch.cat([head.predict(part.to(self.device)).cpu() for part in features.split(1024)])
-        accuracy = 100 * (predicted == labels).double().mean().item()
-        return {"accuracy": accuracy, "error": 100 - accuracy, **feature_measures(features, labels)}
+        right = (predicted == labels).double()
+        accuracy = 100 * right.mean().item()
+        rare = {"rare_error": 100 - 100 * right[labels == 0].mean().item()} if self.config.data.imbalance == "single" else {}
+        return {"accuracy": accuracy, "error": 100 - accuracy, **rare, **feature_measures(features, labels)}
 
     @torch.no_grad()
     def pictures(self, folder: pathlib.Path) -> None:
