@@ -10,7 +10,7 @@ from torch import Tensor
 from ... import models, operators, plots
 from ...data import InMemory, Loader
 from ...objectives import MarginSoftmax
-from ..config import Config
+from ..config import Config, Data
 from ..datasets import augmentation, normalization, prepared, read, split, training_part
 from ..measures import feature_measures
 from ..parts import Regularizers, build_model, build_orthogonal
@@ -25,18 +25,17 @@ class Classification(Task):
 
     def __init__(self, config: Config):
         super().__init__(config)
-        train = read(config.data, train=True)
-        train, held = split(config.data, train, self.by_class)
+        train, self.measured = self.load(config.data)
         train = training_part(config.data, train)
-        self.measured: InMemory = held if held is not None else self.test_set()
         self.normalize = normalization(config.data, train)
         self.build(train)
         batch = min(config.data.batch_size, len(train))
         self.loader = Loader(train, batch, config.seed, augment=augmentation(config.data, self.normalize), drop_last=True)
 
-    def test_set(self) -> InMemory:
-        """What is measured when nothing is held out."""
-        return read(self.config.data, train=False)
+    def load(self, config: Data) -> tuple[InMemory, InMemory]:
+        """What is trained on, and what is measured: the test set, or what is held out of the training set."""
+        train, held = split(config, read(config, train=True), self.by_class)
+        return train, read(config, train=False) if held is None else held
 
     def build(self, train: InMemory) -> None:
         """The network for these samples, and what is added to its loss."""
