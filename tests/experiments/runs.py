@@ -15,7 +15,7 @@ from hypersphere.experiments import Config, Experiment, replace
 def small(**changes: Any) -> Config:
     """A few steps of a small network with everything that has a state: dropout-free, λ, projection bases, momentum."""
     config = replace(
-        Config(steps=24, evaluate_every=8, log_every=2, checkpoint_every=5, threads=1),
+        Config(steps=60, evaluate_every=20, log_every=2, checkpoint_every=4, threads=1),
         data__batch_size=64,
         model__name="cnn3",
         model__table="E.3",

@@ -110,7 +110,7 @@ def augmentation(config: Data, normalize: Normalize | None) -> Augmentation | No
         "crop_flip": [CropFlip(pad=4)],
         "crop": [CropFlip(pad=2, horizontal=False)],
         "mirror": [CropFlip(pad=0)],
-        "affine": [],
+        "affine": [AFFINE],
         "rotate_jitter": [sets.RotateJitter()],
     }
     chosen = [*steps[config.augment], *([] if normalize is None else [normalize])]
