@@ -61,7 +61,9 @@ def test_best_is_the_best_and_last_the_last(tmp_path: pathlib.Path) -> None:
 
 def test_a_loss_that_is_not_finite_stops_and_names_the_checkpoint(tmp_path: pathlib.Path) -> None:
     config = small(optimizer__lr=1e30, energy__name="none", head__name="Softmax", head__annealed=False, optimizer__schedule="constant")
-    with pytest.raises(NonFiniteLossError, match=r"the loss became .* at step \d+ .*last good checkpoint is .*last.safetensors \(of step 0\)"):
+    with pytest.raises(
+        NonFiniteLossError, match=r"the loss became .* at step \d+ .*last good checkpoint is .*last.safetensors \(of step 0\)"
+    ):
         run(tmp_path, config)
     state = load_tree(tmp_path / "last.safetensors")
     assert all(value.isfinite().all() for value in state["task"].values())

@@ -12,7 +12,9 @@ from safetensors.torch import save_file
 from hypersphere.experiments.storage import load_tree, remove_leftovers, save_tree, write_atomically, write_json, write_text
 
 LEAVES = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False) | st.text(max_size=5)
-TREES = st.recursive(LEAVES, lambda t: st.lists(t, max_size=3) | st.dictionaries(st.text(max_size=4) | st.integers(0, 9), t, max_size=3), max_leaves=8)
+TREES = st.recursive(
+    LEAVES, lambda t: st.lists(t, max_size=3) | st.dictionaries(st.text(max_size=4) | st.integers(0, 9), t, max_size=3), max_leaves=8
+)
 
 
 @given(TREES)
@@ -26,7 +28,12 @@ def test_any_tree_comes_back(tree: Any) -> None:
 
 def test_tensors_come_back_bit_for_bit(tmp_path: pathlib.Path) -> None:
     shared = torch.randn(3, 4)
-    tree = {"a": [shared, shared.T], "b": (torch.tensor([float("nan"), -0.0]), 1), 7: torch.randn(2).to(torch.bfloat16), "e": torch.empty(0)}
+    tree = {
+        "a": [shared, shared.T],
+        "b": (torch.tensor([float("nan"), -0.0]), 1),
+        7: torch.randn(2).to(torch.bfloat16),
+        "e": torch.empty(0),
+    }
     save_tree(tree, tmp_path / "x")
     again = load_tree(tmp_path / "x")
     assert torch.equal(again["a"][0], shared)

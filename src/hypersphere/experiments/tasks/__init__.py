@@ -3,8 +3,10 @@
 from ..config import Config
 from .base import Task
 from .classification import Classification
+from .faces import Faces
+from .unseen import Unseen
 
-TASKS: dict[str, type[Task]] = {"classification": Classification}
+TASKS: dict[str, type[Task]] = {"classification": Classification, "faces": Faces, "unseen": Unseen}
 
 
 def build_task(config: Config) -> Task:
@@ -14,4 +16,4 @@ def build_task(config: Config) -> Task:
     return TASKS[config.task](config)
 
 
-__all__ = ["TASKS", "Classification", "Task", "build_task"]
+__all__ = ["TASKS", "Classification", "Faces", "Task", "Unseen", "build_task"]
