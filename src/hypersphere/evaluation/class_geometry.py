@@ -61,14 +61,22 @@ def class_angles(features: Float[Tensor, "n d"], labels: Int[Tensor, "n"]) -> Cl
 
 def _extremes(features: Tensor, classes: Tensor, rows: int = 512) -> tuple[float, float]:
     """The largest angle within a class and the smallest between classes, some rows of all pairs at a time."""
+    unit = normalize(features)
     widest, closest = 0.0, math.pi
     for start in range(0, len(features), rows):
-        angles = angle(features[start : start + rows], features, pairwise=True)
+        cosines = unit[start : start + rows] @ unit.T
         same = classes[start : start + rows, None] == classes
-        widest = max(widest, angles[same].max().item())
+        widest = max(widest, _angles_of(features, start, -cosines.masked_fill(~same, torch.inf)).max().item())
         if not same.all():
-            closest = min(closest, angles[~same].min().item())
+            closest = min(closest, _angles_of(features, start, cosines.masked_fill(same, -torch.inf)).min().item())
     return widest, closest
+
+
+def _angles_of(features: Tensor, start: int, scores: Tensor, candidates: int = 64) -> Tensor:
+    """The angles of the pairs with the highest scores: a product finds them, but its cosine is too coarse for angles near 0 and π."""
+    scores, index = scores.flatten().topk(min(candidates, scores.numel()))
+    index = index[scores.isfinite()]
+    return angle(features[start + index // len(features)], features[index % len(features)])
 
 
 def _classes(features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int, Shaped
 from torch import Tensor
 
 from .. import data as sets
@@ -110,7 +110,7 @@ def augmentation(config: Data, normalize: Normalize | None, size: int = 28) -> A
     return Compose(*chosen) if chosen else None
 
 
-def prepared(images: Tensor, normalize: Normalize | None) -> Float[Tensor, "n ..."]:
+def prepared(images: Tensor, normalize: Normalize | None) -> Shaped[Tensor, "n ..."]:
     """Images as the network sees them in evaluation."""
     return images if normalize is None else normalize(images, images.new_empty(len(images), 0, dtype=torch.float64))
 

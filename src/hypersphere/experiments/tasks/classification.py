@@ -14,6 +14,7 @@ from ..config import Config, Data
 from ..datasets import augmentation, normalization, prepared, read, split, training_part
 from ..measures import feature_measures
 from ..parts import Regularizers, build_model, build_orthogonal
+from ..pictures import draw
 from .base import Task
 
 
@@ -93,11 +94,12 @@ class Classification(Task):
         count = min(len(self.measured), 2000)
         some = InMemory(self.measured.data[:count], self.measured.labels[:count], self.measured.classes)
         features = self.embed(some)
-        plots.plot_angle_histogram(features, some.labels)[0].savefig(folder / "angles.png", dpi=120)
+        draw(folder / "angles.png", plots.plot_angle_histogram, features, some.labels)
         if features.shape[1] in (2, 3):
             head = self.model.classifier
             centers = head.weight.detach().cpu() if isinstance(head, MarginSoftmax) else None
-            plots.plot_features(features, some.labels, centers=centers)[0].savefig(folder / "features.png", dpi=120)
+            projection = "3d" if features.shape[1] == 3 else None
+            draw(folder / "features.png", plots.plot_features, features, some.labels, centers=centers, projection=projection)
 
     def summary(self) -> dict[str, Any]:
         """Sizes."""
