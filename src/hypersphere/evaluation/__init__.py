@@ -23,6 +23,7 @@ from .report import Report
 from .robustness import RobustnessReport, robustness, transfer
 from .roc import Roc, roc_curve, threshold_at_far
 from .search import search
+from .unseen import UnseenReport, unseen_classes
 from .verification import VerificationReport, verification
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "Report",
     "RobustnessReport",
     "Roc",
+    "UnseenReport",
     "VerificationAccumulator",
     "VerificationReport",
     "adversarial_loss",
@@ -83,6 +85,7 @@ __all__ = [
     "threshold_at_far",
     "transfer",
     "uniformity",
+    "unseen_classes",
     "verification",
     "wilson",
 ]

@@ -25,6 +25,8 @@ class Data:
     batch_size: int = 128
     """of all processes together"""
     augment: Literal["none", "crop_flip", "crop", "mirror", "affine", "rotate_jitter"] = "none"
+    fill: float = 0.0
+    """the pixels that affine augmentation brings in from outside: 255 for black on white"""
     normalize: Literal["none", "unit", "deviation", "pixel_mean", "faces"] = "deviation"
     """unit: to [0, 1]; deviation: mean and deviation per channel; pixel_mean: mean image; faces: (x − 127.5)/128"""
     classes: int | None = None
@@ -170,6 +172,8 @@ class Config:
     monitor: str = "accuracy"
     """the measure whose largest value is the best checkpoint; ``-name`` for the smallest"""
     precision: Literal["no", "bf16", "fp16"] = "no"
+    channels_last: bool = False
+    """images and filters in memory by pixel: faster for most convolutions"""
     threads: int = 0
     """of the CPU; 0 leaves torch's choice. Runs agree bit for bit with the same number"""
     pictures: bool = True

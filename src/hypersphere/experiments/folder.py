@@ -15,6 +15,7 @@ import torch
 from .. import __version__, plots
 from .config import Config, differences, from_json, to_json
 from .log import read_log
+from .pictures import draw
 from .storage import remove_leftovers, write_atomically, write_json, write_text
 from .tasks import Task
 
@@ -93,12 +94,10 @@ class Folder:
             {key.removeprefix("energy/"): [row[key] for row in rows] for key in rows[-1] if key.startswith("energy/")} if rows else {}
         )
         if len(rows) > 1 and energies:
-            plots.plot_dynamics(steps, energies, xlabel="step", ylabel="energy")[0].savefig(pictures / "energy.png", dpi=120)
+            draw(pictures / "energy.png", plots.plot_dynamics, steps, energies, xlabel="step", ylabel="energy")
         if len(rows) > 1:
             name = config.monitor.lstrip("-")
-            plots.plot_dynamics(steps, {name: [row[name] for row in rows]}, xlabel="step", ylabel=name)[0].savefig(
-                pictures / "training.png", dpi=120
-            )
+            draw(pictures / "training.png", plots.plot_dynamics, steps, {name: [row[name] for row in rows]}, xlabel="step", ylabel=name)
 
     def _card(self, task: Task, config: Config, step: int, metrics: dict[str, float], pictures: list[str]) -> str:
         """A model card in Markdown."""

@@ -3,9 +3,11 @@
 from ..config import Config
 from .base import Task
 from .classification import Classification
+from .faces import Faces
 from .graph import Graph
+from .unseen import Unseen
 
-TASKS: dict[str, type[Task]] = {"classification": Classification, "graph": Graph}
+TASKS: dict[str, type[Task]] = {"classification": Classification, "faces": Faces, "graph": Graph, "unseen": Unseen}
 
 
 def build_task(config: Config) -> Task:
@@ -15,4 +17,4 @@ def build_task(config: Config) -> Task:
     return TASKS[config.task](config)
 
 
-__all__ = ["TASKS", "Classification", "Graph", "Task", "build_task"]
+__all__ = ["TASKS", "Classification", "Faces", "Graph", "Task", "Unseen", "build_task"]

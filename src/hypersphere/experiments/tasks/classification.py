@@ -10,10 +10,11 @@ from torch import Tensor
 from ... import models, operators, plots
 from ...data import InMemory, Loader
 from ...objectives import MarginSoftmax
-from ..config import Config
+from ..config import Config, Data
 from ..datasets import augmentation, normalization, prepared, read, split, training_part
 from ..measures import feature_measures
 from ..parts import Regularizers, build_model, build_orthogonal
+from ..pictures import draw
 from .base import Task
 
 
@@ -25,18 +26,19 @@ class Classification(Task):
 
     def __init__(self, config: Config):
         super().__init__(config)
-        train = read(config.data, train=True)
-        train, held = split(config.data, train, self.by_class)
+        train, self.measured = self.load(config.data)
         train = training_part(config.data, train)
-        self.measured: InMemory = held if held is not None else self.test_set()
         self.normalize = normalization(config.data, train)
         self.build(train)
         batch = min(config.data.batch_size, len(train))
-        self.loader = Loader(train, batch, config.seed, augment=augmentation(config.data, self.normalize), drop_last=True)
+        self.loader = Loader(
+            train, batch, config.seed, augment=augmentation(config.data, self.normalize, train.data.shape[-1]), drop_last=True
+        )
 
-    def test_set(self) -> InMemory:
-        """What is measured when nothing is held out."""
-        return read(self.config.data, train=False)
+    def load(self, config: Data) -> tuple[InMemory, InMemory]:
+        """What is trained on, and what is measured: the test set, or what is held out of the training set."""
+        train, held = split(config, read(config, train=True), self.by_class)
+        return train, read(config, train=False) if held is None else held
 
     def build(self, train: InMemory) -> None:
         """The network for these samples, and what is added to its loss."""
@@ -98,11 +100,12 @@ class Classification(Task):
         count = min(len(self.measured), 2000)
         some = InMemory(self.measured.data[:count], self.measured.labels[:count], self.measured.classes)
         features = self.embed(some)
-        plots.plot_angle_histogram(features, some.labels)[0].savefig(folder / "angles.png", dpi=120)
+        draw(folder / "angles.png", plots.plot_angle_histogram, features, some.labels)
         if features.shape[1] in (2, 3):
             head = self.model.classifier
             centers = head.weight.detach().cpu() if isinstance(head, MarginSoftmax) else None
-            plots.plot_features(features, some.labels, centers=centers)[0].savefig(folder / "features.png", dpi=120)
+            projection = "3d" if features.shape[1] == 3 else None
+            draw(folder / "features.png", plots.plot_features, features, some.labels, centers=centers, projection=projection)
 
     def summary(self) -> dict[str, Any]:
         """Sizes."""
