@@ -97,6 +97,15 @@ def split(config: Data, train: InMemory, by_class: bool = False) -> tuple[InMemo
     return materialize(Subset(train, order[held_count:].sort().values)), materialize(Subset(train, order[:held_count].sort().values))
 
 
+def some(config: Data, dataset: InMemory) -> InMemory:
+    """At most ``measured`` samples, the same for every seed of a run."""
+    if config.measured is None or config.measured >= len(dataset):
+        return dataset
+    if config.measured < 1:
+        raise ValueError(f"data.measured must be an integer ≥ 1 or None, got {config.measured}")
+    return materialize(Subset(dataset, Stream(0, SPLIT, 1).permutation(len(dataset))[: config.measured].sort().values))
+
+
 def normalization(config: Data, train: InMemory) -> Normalize | None:
     """What makes pixels numbers a network likes; statistics are those of the training part."""
     if config.normalize == "none" or train.data.ndim != 4:

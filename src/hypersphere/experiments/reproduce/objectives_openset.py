@@ -51,8 +51,8 @@ def arms(size: Size) -> dict[str, Config]:
 CLAIM = Claim(
     id="objectives-openset",
     title="Angular margins on unseen classes",
-    statement="A-Softmax verifies and identifies unseen classes better than softmax, gains with m, and gains from the energy of the classes "
-    "(SphereFace+).",
+    statement="A-Softmax verifies and identifies unseen classes better than softmax, gains with m, and gains from the energy of the "
+    "classes (SphereFace+).",
     published=(
         Published(
             "2.8",
@@ -83,7 +83,7 @@ CLAIM = Claim(
         ),
     ),
     differences=(
-        "characters instead of faces: 964 Omniglot characters to train on, each in four orientations as four classes, 659 unseen to measure",
+        "characters instead of faces: 964 Omniglot characters to train on, each in four orientations as four classes; 659 unseen ones",
         "a narrow network of four layers and some epochs",
         "false-accept rate 1e-3 instead of 1e-6, no distractors from outside",
         "AM-Softmax and ArcFace are not in these tables; they are measured for comparison",

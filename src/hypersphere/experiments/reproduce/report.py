@@ -78,7 +78,11 @@ def section(claim: Claim, rows: Sequence[Row], picture: str = "") -> str:
     """One claim: published, measured, picture, differences, checks, verdict, why."""
     table = estimates(rows)
     checks = outcomes_of(claim, table)
-    parts = [f'## {claim.title} <a id="{claim.id}"></a>', f"**Claim.** {claim.statement}", f"**Verdict: {_verdict(checks)}.** {claim.why}".strip()]
+    parts = [
+        f'## {claim.title} <a id="{claim.id}"></a>',
+        f"**Claim.** {claim.statement}",
+        f"**Verdict: {_verdict(checks)}.** {claim.why}".strip(),
+    ]
     parts += ["**Published.**\n\n" + "\n".join(_published(published) for published in claim.published)]
     parts += ["**Measured.**", *measured(claim, table)]
     parts += [f"![{claim.caption}]({picture})\n\n{claim.caption}"] if picture else []

@@ -11,7 +11,7 @@ from ... import models, operators, plots
 from ...data import InMemory, Loader
 from ...objectives import MarginSoftmax
 from ..config import Config, Data
-from ..datasets import augmentation, normalization, prepared, read, split, training_part
+from ..datasets import augmentation, normalization, prepared, read, some, split, training_part
 from ..measures import feature_measures
 from ..parts import Regularizers, build_model, build_orthogonal
 from ..pictures import draw
@@ -38,7 +38,7 @@ class Classification(Task):
     def load(self, config: Data) -> tuple[InMemory, InMemory]:
         """What is trained on, and what is measured: the test set, or what is held out of the training set."""
         train, held = split(config, read(config, train=True), self.by_class)
-        return train, read(config, train=False) if held is None else held
+        return train, some(config, read(config, train=False) if held is None else held)
 
     def build(self, train: InMemory) -> None:
         """The network for these samples, and what is added to its loss."""
@@ -98,14 +98,14 @@ class Classification(Task):
     def pictures(self, folder: pathlib.Path) -> None:
         """Angles of pairs, and the features themselves where they can be drawn."""
         count = min(len(self.measured), 2000)
-        some = InMemory(self.measured.data[:count], self.measured.labels[:count], self.measured.classes)
-        features = self.embed(some)
-        draw(folder / "angles.png", plots.plot_angle_histogram, features, some.labels)
+        shown = InMemory(self.measured.data[:count], self.measured.labels[:count], self.measured.classes)
+        features = self.embed(shown)
+        draw(folder / "angles.png", plots.plot_angle_histogram, features, shown.labels)
         if features.shape[1] in (2, 3):
             head = self.model.classifier
             centers = head.weight.detach().cpu() if isinstance(head, MarginSoftmax) else None
             projection = "3d" if features.shape[1] == 3 else None
-            draw(folder / "features.png", plots.plot_features, features, some.labels, centers=centers, projection=projection)
+            draw(folder / "features.png", plots.plot_features, features, shown.labels, centers=centers, projection=projection)
 
     def summary(self) -> dict[str, Any]:
         """Sizes."""
