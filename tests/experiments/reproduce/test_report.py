@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 from hypersphere.experiments import reproduce
@@ -7,12 +9,20 @@ from .tiny import claim
 
 
 def rows(gap=10.0, seeds=3):
+    """As if recorded: accuracies 50, 51, 52 and as many plus the gap."""
     found = []
     for seed in range(seeds):
         for arm, start in (("a/softmax", 50.0), ("b/margin", 50.0 + gap)):
             value = start + seed
             curve = {"step": [0, 2, 4], "accuracy": [10.0, 30.0, value]}
-            common = {"seconds": 60.0, "threads": 1, "date": "2026-01-02", "version": "0.1.0", "setting": {}}
+            common = {
+                "setting": json.loads(json.dumps(runner.setting(claim().configs("laptop")[arm]))),
+                "choice": None,
+                "seconds": 60.0,
+                "threads": 1,
+                "date": "2026-01-02",
+                "version": "0.1.0",
+            }
             found.append({"arm": arm, "seed": seed, "size": "laptop", "metrics": {"accuracy": value}, "curve": curve, **common})
     return found
 

@@ -103,3 +103,11 @@ def test_ties_go_to_the_first_entry_and_unknown_entries_are_ignored():
 def test_refuses(changes, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         reproduce(claim(), results=tmp_path, runs=tmp_path, **changes)
+
+
+def test_rows_of_another_setting_size_or_choice_do_not_count(finished):
+    folder, rows, _, _ = finished
+    path = folder / "changed" / "tiny.jsonl"
+    for change in ({"setting": {"steps": 5}}, {"size": "paper"}, {"arm": "c"}, {"choice": "lr × 7"}, {"seed": 5}):
+        runner.append_row(path, {**rows[0], **change})
+    assert [row["seed"] for row in runner.recorded(claim(), folder / "changed")] == [5]

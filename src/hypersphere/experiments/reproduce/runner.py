@@ -60,7 +60,7 @@ def reproduce(
             row = run_one(chosen, folder / name / str(seed))
             append_row(path, {"arm": name, "seed": seed, "size": size, "choice": choices.get(name), **row})
             say(f"{claim.id} {name}, seed {seed}: {_shown(claim, row['metrics'])} ({row['seconds']:.0f} s)")
-    return [row for row in latest(read_rows(path)) if row["size"] == size]
+    return [row for row in recorded(claim, results, size) if row["arm"] in arms]
 
 
 def tune(claim: Claim, arms: dict[str, Config], results: str | os.PathLike[str], folder: pathlib.Path, say: Say) -> dict[str, str]:
@@ -140,9 +140,19 @@ def append_row(path: str | os.PathLike[str], row: Row) -> None:
         os.fsync(stream.fileno())
 
 
-def latest(rows: list[Row]) -> list[Row]:
-    """One row for each size, arm and seed: the last."""
-    return list({(row["size"], row["arm"], row["seed"]): row for row in rows}.values())
+def recorded(claim: Claim, results: str | os.PathLike[str], size: Size = "laptop") -> list[Row]:
+    """The rows that count, by arm and seed: those with the setting the claim has now; a repeated run counts once, the last."""
+    arms = claim.arms(size)
+    rows = {}
+    for row in read_rows(results_file(claim, results)):
+        if row["arm"] in arms and (row["choice"] is None or (claim.tuning is not None and row["choice"] in claim.tuning.grid)):
+            config = (
+                arms[row["arm"]] if row["choice"] is None or claim.tuning is None else claim.tuning.grid[row["choice"]](arms[row["arm"]])
+            )
+            if _same(row, size, row["arm"], replace(config, seed=row["seed"])):
+                rows[row["arm"], row["seed"]] = row
+    order = list(arms)
+    return sorted(rows.values(), key=lambda row: (order.index(row["arm"]), row["seed"]))
 
 
 def _same(row: Row, size: str, arm: str, config: Config) -> bool:
