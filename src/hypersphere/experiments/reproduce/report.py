@@ -151,7 +151,9 @@ def _conditions(rows: Sequence[Row]) -> str:
     dates = sorted({row["date"] for row in rows})
     span = dates[0] if len(dates) == 1 else f"{dates[0]} – {dates[-1]}"
     versions = ", ".join(sorted({row["version"] for row in rows}))
-    return f"{len(rows)} runs, {minutes:.0f} minutes in all, {threads} thread(s) of a CPU, {span}, hypersphere {versions}."
+    lost = sum(row.get("diverged", False) for row in rows)
+    note = f" ({lost} of them diverged and have no measures)" if lost else ""
+    return f"{len(rows)} runs{note}, {minutes:.0f} minutes in all, {threads} thread(s) of a CPU, {span}, hypersphere {versions}."
 
 
 def _save(figure: Any, path: str) -> None:
