@@ -1,11 +1,20 @@
 """What experiments train and how they measure it; one file a kind."""
 
 from ..config import Config
+from .adversarial import Adversarial
 from .base import Task
 from .classification import Classification
+from .few_shot import FewShotRecognition
+from .gan import GAN
 from .graph import Graph
 
-TASKS: dict[str, type[Task]] = {"classification": Classification, "graph": Graph}
+TASKS: dict[str, type[Task]] = {
+    "classification": Classification,
+    "adversarial": Adversarial,
+    "few_shot": FewShotRecognition,
+    "graph": Graph,
+    "gan": GAN,
+}
 
 
 def build_task(config: Config) -> Task:
@@ -15,4 +24,4 @@ def build_task(config: Config) -> Task:
     return TASKS[config.task](config)
 
 
-__all__ = ["TASKS", "Classification", "Graph", "Task", "build_task"]
+__all__ = ["GAN", "TASKS", "Adversarial", "Classification", "FewShotRecognition", "Graph", "Task", "build_task"]
