@@ -40,6 +40,12 @@ def read(config: Data, train: bool) -> InMemory:
     return InMemory(shaped(whole.data, config), whole.labels, whole.classes)
 
 
+def load(config: Data, by_class: bool = False) -> tuple[InMemory, InMemory]:
+    """``(training, measured)``: the dataset's own two parts, or two parts of its training set when some of it is held out."""
+    train, held = split(config, read(config, train=True), by_class)
+    return train, read(config, train=False) if held is None else held
+
+
 def shaped(images: Tensor, config: Data) -> Tensor:
     """Images of the size and channels the config asks for; anything that is not an image stays as it is."""
     if images.ndim != 4:

@@ -22,13 +22,17 @@ class TestFewShot(TaskContract):
     config = CONFIG
 
 
+def parts(config):
+    return divided(config.data, config.few_shot)
+
+
 def test_classes_are_disjoint():
-    train, test = divided(CONFIG)
+    train, test = parts(CONFIG)
     assert train.classes == tuple("0123456")
     assert test.classes == tuple("789")
     held = replace(CONFIG, data__validation=0.1, few_shot__train_classes=5, few_shot__validation_classes=2)
-    assert divided(held)[1].classes == ("5", "6")
-    assert divided(replace(held, data__validation=0.0))[1].classes == tuple("789")
+    assert parts(held)[1].classes == ("5", "6")
+    assert parts(replace(held, data__validation=0.0))[1].classes == tuple("789")
 
 
 def test_a_dataset_with_its_own_division_keeps_it(monkeypatch):
@@ -38,10 +42,10 @@ def test_a_dataset_with_its_own_division_keeps_it(monkeypatch):
 
     monkeypatch.setitem(datasets.READERS, "Omniglot", reader)
     config = replace(CONFIG, data__name="Omniglot", few_shot__validation_classes=2)
-    train, test = divided(config)
+    train, test = parts(config)
     assert train.classes == ("train 0", "train 1", "train 2", "train 3")
     assert test.classes == tuple(f"test {i}" for i in range(6))
-    assert divided(replace(config, data__validation=0.5))[1].classes == ("train 4", "train 5")
+    assert parts(replace(config, data__validation=0.5))[1].classes == ("train 4", "train 5")
 
 
 def test_each_method_is_that_of_the_evaluation():

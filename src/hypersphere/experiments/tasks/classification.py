@@ -10,8 +10,8 @@ from torch import Tensor
 from ... import models, operators, plots
 from ...data import InMemory, Loader
 from ...objectives import MarginSoftmax
-from ..config import Config
-from ..datasets import augmentation, normalization, prepared, read, split, training_part
+from ..config import Config, Data
+from ..datasets import augmentation, load, normalization, prepared, training_part
 from ..measures import feature_measures
 from ..parts import Regularizers, build_model, build_orthogonal
 from .base import Task
@@ -25,18 +25,16 @@ class Classification(Task):
 
     def __init__(self, config: Config):
         super().__init__(config)
-        train = read(config.data, train=True)
-        train, held = split(config.data, train, self.by_class)
+        train, self.measured = self.load(config.data)
         train = training_part(config.data, train)
-        self.measured: InMemory = held if held is not None else self.test_set()
         self.normalize = normalization(config.data, train)
         self.build(train)
         batch = min(config.data.batch_size, len(train))
         self.loader = Loader(train, batch, config.seed, augment=augmentation(config.data, self.normalize), drop_last=True)
 
-    def test_set(self) -> InMemory:
-        """What is measured when nothing is held out."""
-        return read(self.config.data, train=False)
+    def load(self, config: Data) -> tuple[InMemory, InMemory]:
+        """``(training, measured)``."""
+        return load(config, self.by_class)
 
     def build(self, train: InMemory) -> None:
         """The network for these samples, and what is added to its loss."""

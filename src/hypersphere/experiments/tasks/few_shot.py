@@ -1,11 +1,11 @@
 """Few-shot recognition: a network pretrained on some classes, episodes of others (7.5.3, F.3)."""
 
-from ...data import InMemory, Loader, OfClasses
+from ...data import InMemory, OfClasses
 from ...evaluation import few_shot, sample_episodes
-from ..config import Config
-from ..datasets import augmentation, materialize, normalization, read, training_part
+from ..config import Data
+from ..datasets import materialize, read
 from ..measures import feature_measures
-from .base import Task
+from ..protocols import FewShot
 from .classification import Classification
 
 METHODS = {"accuracy": "centroid", "baseline": "baseline", "baseline++": "baseline++"}
@@ -19,14 +19,9 @@ class FewShotRecognition(Classification):
     All are percent, with half of the 95 % interval of ``accuracy`` beside it.
     """
 
-    def __init__(self, config: Config):
-        Task.__init__(self, config)
-        train, self.measured = divided(config)
-        train = training_part(config.data, train)
-        self.normalize = normalization(config.data, train)
-        self.build(train)
-        batch = min(config.data.batch_size, len(train))
-        self.loader = Loader(train, batch, config.seed, augment=augmentation(config.data, self.normalize), drop_last=True)
+    def load(self, config: Data) -> tuple[InMemory, InMemory]:
+        """Classes to train on, and others."""
+        return divided(config, self.config.few_shot)
 
     def evaluate(self) -> dict[str, float]:
         """Mean accuracy of each method over the same episodes, and the geometry of the unseen classes."""
@@ -41,14 +36,14 @@ class FewShotRecognition(Classification):
         return {**values, "accuracy_interval": 100 * (estimate.high - float(estimate)), **feature_measures(features, labels)}
 
 
-def divided(config: Config) -> tuple[InMemory, InMemory]:
+def divided(config: Data, settings: FewShot) -> tuple[InMemory, InMemory]:
     """``(training, measured)`` with different classes: the dataset's own division, or the first, next and last ones of its classes.
 
     With ``data.validation`` above 0 validation classes are measured; those of a divided dataset are the last of its training classes.
     """
-    settings, held = config.few_shot, config.data.validation > 0
-    whole = read(config.data, train=True)
-    if config.data.name in DIVIDED:
+    held = config.validation > 0
+    whole = read(config, train=True)
+    if config.name in DIVIDED:
         first = len(whole.classes) - settings.validation_classes
         counts = (first, settings.validation_classes, 0)
     else:
@@ -60,6 +55,6 @@ def divided(config: Config) -> tuple[InMemory, InMemory]:
         )
     last = sum(counts[:2])
     train = materialize(OfClasses(whole, range(counts[0])))
-    if config.data.name in DIVIDED and not held:
-        return train, read(config.data, train=False)
+    if config.name in DIVIDED and not held:
+        return train, read(config, train=False)
     return train, materialize(OfClasses(whole, range(counts[0], last) if held else range(last, sum(counts))))

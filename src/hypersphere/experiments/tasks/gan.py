@@ -12,7 +12,7 @@ from ... import models, plots
 from ...data import InMemory, Loader
 from ...evaluation import frechet_distance
 from ..config import Config
-from ..datasets import augmentation, normalization, prepared, read, split, training_part
+from ..datasets import augmentation, load, normalization, prepared, training_part
 from ..measures import layer_energies
 from ..parts import Regularizers
 from .base import Task
@@ -28,6 +28,7 @@ class GAN(Task):
     """
 
     partial = True
+    model: "Pair"
     basis: Tensor
     centre: Tensor
     latest: Tensor
@@ -38,9 +39,8 @@ class GAN(Task):
             raise ValueError(f"data.normalize must be unit for the task gan, whose images are made in (−1, 1), got {config.data.normalize}")
         if config.players.turns < 1:
             raise ValueError(f"players.turns must be an integer ≥ 1, got {config.players.turns}")
-        train, held = split(config.data, read(config.data, train=True))
+        train, measured = load(config.data)
         train = training_part(config.data, train)
-        measured = held if held is not None else read(config.data, train=False)
         self.normalize = normalization(config.data, train)
         self.model = Pair(config, train)
         self.regularizers = Regularizers(config.energy, config.orthogonal, self.model.discriminator, config.seed)
