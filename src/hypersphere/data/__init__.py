@@ -1,5 +1,6 @@
 """Datasets, pairs, episodes, samplers and augmentation: every dataset family of the text, read safely and fast."""
 
+from .affine import Affine
 from .augment import FACES, Augmentation, Compose, CropFlip, Normalize, RotateJitter
 from .catalog import CATALOG
 from .cifar import CIFAR10, CIFAR100
@@ -13,8 +14,10 @@ from .images import InMemory
 from .lfw import LFW
 from .loader import Loader
 from .omniglot import Omniglot
+from .omniglot_runs import OneShotRun, one_shot_runs
 from .pairs import Pairs, pairs
 from .roots import data_roots
+from .rotations import Rotations
 from .samplers import ClassBalancedSampler, Episode, EpisodeSampler, Sequential, Shuffled
 from .shapes import ModelNet10Voxels, ModelNet40
 from .splits import identity_split
@@ -30,6 +33,7 @@ __all__ = [
     "FACES",
     "LFW",
     "MNIST",
+    "Affine",
     "Augmentation",
     "ClassBalancedSampler",
     "Compose",
@@ -51,10 +55,12 @@ __all__ = [
     "Normalize",
     "OfClasses",
     "Omniglot",
+    "OneShotRun",
     "Pairs",
     "Planetoid",
     "PlantedGraph",
     "RotateJitter",
+    "Rotations",
     "Sequential",
     "Shapes",
     "Shuffled",
@@ -64,5 +70,6 @@ __all__ = [
     "data_roots",
     "get",
     "identity_split",
+    "one_shot_runs",
     "pairs",
 ]

@@ -162,7 +162,11 @@ _ENTRIES = (
         (
             _addresses(
                 "https://raw.githubusercontent.com/brendenlake/omniglot/master/python/",
-                {"images_background.zip": None, "images_evaluation.zip": None},
+                {
+                    "images_background.zip": None,
+                    "images_evaluation.zip": None,
+                    "one-shot-classification/all_runs.zip": "437c1eeab0af8484112e1b4cc0f3d541ec727f7c47b9b202da738af9dfd6c325",
+                },
             ),
         ),
     ),

@@ -24,6 +24,7 @@ from .report import Report
 from .robustness import RobustnessReport, robustness, transfer
 from .roc import Roc, roc_curve, threshold_at_far
 from .search import search
+from .unseen import UnseenReport, unseen_classes
 from .verification import VerificationReport, verification
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "Report",
     "RobustnessReport",
     "Roc",
+    "UnseenReport",
     "VerificationAccumulator",
     "VerificationReport",
     "adversarial_loss",
@@ -85,6 +87,7 @@ __all__ = [
     "threshold_at_far",
     "transfer",
     "uniformity",
+    "unseen_classes",
     "verification",
     "wilson",
 ]

@@ -25,6 +25,8 @@ class Data:
     batch_size: int = 128
     """of all processes together"""
     augment: Literal["none", "crop_flip", "crop", "mirror", "affine", "rotate_jitter"] = "none"
+    fill: float = 0.0
+    """the pixels that affine augmentation brings in from outside: 255 for black on white"""
     normalize: Literal["none", "unit", "deviation", "pixel_mean", "faces"] = "deviation"
     """unit: to [0, 1]; deviation: mean and deviation per channel; pixel_mean: mean image; faces: (x − 127.5)/128"""
     classes: int | None = None

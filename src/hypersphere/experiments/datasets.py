@@ -1,5 +1,6 @@
 """From the config's values to samples: what is trained on, what is measured on, and how it comes."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -73,15 +74,7 @@ def training_part(config: Data, dataset: InMemory) -> InMemory:
     if config.imbalance != "none":
         kind = sets.ImbalancedSingle if config.imbalance == "single" else sets.ImbalancedMultiple
         dataset = materialize(kind(dataset))
-    return rotated(dataset) if config.rotations else dataset
-
-
-def rotated(dataset: InMemory) -> InMemory:
-    """Each class turned by 90, 180 and 270 degrees is a class of its own."""
-    turns = range(4)
-    data = torch.cat([dataset.data.rot90(turn, (2, 3)) for turn in turns])
-    labels = torch.cat([dataset.labels + turn * len(dataset.classes) for turn in turns])
-    return InMemory(data, labels, [f"{name} turned {90 * turn}" for turn in turns for name in dataset.classes])
+    return sets.Rotations(dataset) if config.rotations else dataset
 
 
 def split(config: Data, train: InMemory, by_class: bool = False) -> tuple[InMemory, InMemory | None]:
@@ -110,14 +103,14 @@ def normalization(config: Data, train: InMemory) -> Normalize | None:
     return Normalize.of(train, pixelwise=True, scale=128.0) if config.normalize == "pixel_mean" else Normalize.of(train)
 
 
-def augmentation(config: Data, normalize: Normalize | None) -> Augmentation | None:
-    """The random part, then the normalization."""
+def augmentation(config: Data, normalize: Normalize | None, size: int = 28) -> Augmentation | None:
+    """The random part, then the normalization; ``size`` is that of the images."""
     steps: dict[str, list[Augmentation]] = {
         "none": [],
         "crop_flip": [CropFlip(pad=4)],
         "crop": [CropFlip(pad=2, horizontal=False)],
         "mirror": [CropFlip(pad=0)],
-        "affine": [],
+        "affine": [sets.Affine(math.radians(15), scale=0.15, shear=0.2, shift=size / 14, fill=config.fill)],
         "rotate_jitter": [sets.RotateJitter()],
     }
     chosen = [*steps[config.augment], *([] if normalize is None else [normalize])]

@@ -67,7 +67,8 @@ class Experiment:
         self.step = 0
         self.best: float | None = None
         self.measured: dict[str, Any] = {}
-        size = self._resume() if self.folder.last.exists() else 0
+        self.resumed = self.folder.last.exists()
+        size = self._resume() if self.resumed else 0
         self.log = Log(self.folder.path, size, self.step) if self.main else None
 
     @classmethod
@@ -85,8 +86,8 @@ class Experiment:
         """
         self.progress = progress
         if self.main:
-            self.folder.event("start" if self.step == 0 else "resume", self.step)
-        if self.step == 0:
+            self.folder.event("resume" if self.resumed else "start", self.step)
+        if not self.resumed:
             self._evaluate()
             self._checkpoint()
         with _signals() as stop:

@@ -50,8 +50,9 @@ def save_tree(tree: Any, path: str | os.PathLike[str]) -> None:
     Tensors are stored as they are, bit for bit; the rest is JSON in the file's header.
     """
     tensors: dict[str, Tensor] = {}
+    # One entry in the header: several have no fixed order, and equal trees would not be equal files.
     skeleton = json.dumps(_pack(tree, "", tensors))
-    write_atomically(path, lambda temporary: safetensors.torch.save_file(tensors, temporary, {"format": FORMAT, "tree": skeleton}))
+    write_atomically(path, lambda temporary: safetensors.torch.save_file(tensors, temporary, {FORMAT: skeleton}))
 
 
 def load_tree(path: str | os.PathLike[str]) -> Any:
@@ -60,9 +61,9 @@ def load_tree(path: str | os.PathLike[str]) -> Any:
         with safe_open(path, framework="pt") as file:
             metadata = dict(file.metadata() or {})
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        if metadata.get("format") != FORMAT:
-            raise ValueError(f"its format is {metadata.get('format')!r}")
-        return _unpack(json.loads(metadata["tree"]), tensors)
+        if FORMAT not in metadata:
+            raise ValueError("its header is another one")
+        return _unpack(json.loads(metadata[FORMAT]), tensors)
     except (SafetensorError, KeyError, ValueError, TypeError) as error:
         raise ValueError(f"{path} is not a whole checkpoint of format {FORMAT}: {error}") from error
 

@@ -4,12 +4,16 @@ from ..config import Config
 from .adversarial import Adversarial
 from .base import Task
 from .classification import Classification
+from .faces import Faces
 from .few_shot import FewShotRecognition
 from .gan import GAN
 from .graph import Graph
+from .unseen import Unseen
 
 TASKS: dict[str, type[Task]] = {
     "classification": Classification,
+    "unseen": Unseen,
+    "faces": Faces,
     "adversarial": Adversarial,
     "few_shot": FewShotRecognition,
     "graph": Graph,
@@ -24,4 +28,4 @@ def build_task(config: Config) -> Task:
     return TASKS[config.task](config)
 
 
-__all__ = ["GAN", "TASKS", "Adversarial", "Classification", "FewShotRecognition", "Graph", "Task", "build_task"]
+__all__ = ["GAN", "TASKS", "Adversarial", "Classification", "Faces", "FewShotRecognition", "Graph", "Task", "Unseen", "build_task"]

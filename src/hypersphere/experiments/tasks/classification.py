@@ -30,10 +30,12 @@ class Classification(Task):
         self.normalize = normalization(config.data, train)
         self.build(train)
         batch = min(config.data.batch_size, len(train))
-        self.loader = Loader(train, batch, config.seed, augment=augmentation(config.data, self.normalize), drop_last=True)
+        self.loader = Loader(
+            train, batch, config.seed, augment=augmentation(config.data, self.normalize, train.data.shape[-1]), drop_last=True
+        )
 
     def load(self, config: Data) -> tuple[InMemory, InMemory]:
-        """``(training, measured)``."""
+        """What is trained on, and what is measured."""
         return load(config, self.by_class)
 
     def build(self, train: InMemory) -> None:

@@ -45,7 +45,8 @@ class GAN(Task):
         self.model = Pair(config, train)
         self.regularizers = Regularizers(config.energy, config.orthogonal, self.model.discriminator, config.seed)
         batch = min(config.data.batch_size, len(train))
-        self.loader: Loader = Loader(train, batch, config.seed, augment=augmentation(config.data, self.normalize), drop_last=True)
+        augment = augmentation(config.data, self.normalize, train.data.shape[-1])
+        self.loader: Loader = Loader(train, batch, config.seed, augment=augment, drop_last=True)
         self._facts = {"training samples": len(train), "measured samples": min(len(measured), config.players.samples)}
         self.measured = measured.data[: config.players.samples]
         self._principal_components(self.shown(self.measured))

@@ -1,0 +1,60 @@
+"""Omniglot's published one-shot runs: 20 tasks of 20 characters of one alphabet, the same for everybody who reports on them."""
+
+import re
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Int, UInt8
+from torch import Tensor
+
+from .images import fit, to_array
+from .roots import Folder, Root, find
+
+WAYS = 20
+_FILE = re.compile(r"(run\d\d)/(?:class_labels\.txt|(?:test/item|training/class)\d\d\.png)$")
+
+
+class OneShotRun(NamedTuple):
+    """Query i shows the character of ``support[answers[i]]``, drawn by another hand."""
+
+    support: UInt8[Tensor, "ways 1 h w"]
+    query: UInt8[Tensor, "queries 1 h w"]
+    answers: Int[Tensor, "queries"]
+
+
+def one_shot_runs(root: Root = None, size: int | None = None) -> tuple[OneShotRun, ...]:
+    """The 20 runs of ``one_shot_all_runs.zip`` (the authors call it ``all_runs.zip``) in ``omniglot/`` below a data root.
+
+    Each has 20 support and 20 query images, uint8 (20, 1, 105, 105), ink 0 on 255, of characters of the evaluation set; ``size``
+    resizes as :class:`Omniglot` does. Support images are in the order of their file names, queries in that of the list of answers.
+    """
+    folder = find("omniglot", root)
+    source = folder.file("one_shot_all_runs.zip", "all_runs.zip")
+    files = dict(folder.walk(source, lambda name: _FILE.match(name) is not None))
+    runs = sorted({name.split("/")[0] for name in files})
+    if not runs:
+        raise folder.corrupt(source, "no run", "run<number>/class_labels.txt and its images")
+
+    def images(names: list[str]) -> Tensor:
+        decoded = (folder.decode(files[name], f"{source}: {name}", "L", (105, 105)) for name in names)
+        return torch.stack([torch.from_numpy(to_array(fit(image, size=size))) for image in decoded])
+
+    read = []
+    for run in runs:
+        answers = _answers(folder, f"{source}: {run}/class_labels.txt", files.get(f"{run}/class_labels.txt", b""))
+        support = sorted(name for name in files if name.startswith(f"{run}/training/"))
+        queries = [query for query, _ in answers]
+        if len(support) != WAYS or set(queries) != {name for name in files if name.startswith(f"{run}/test/")}:
+            raise folder.corrupt(f"{source}: {run}", f"{len(support)} classes and answers to other queries", f"{WAYS} of each")
+        if not {answer for _, answer in answers} <= set(support):
+            raise folder.corrupt(f"{source}: {run}", "an answer that is no class of the run", "the name of a training image")
+        read.append(OneShotRun(images(support), images(queries), torch.tensor([support.index(answer) for _, answer in answers])))
+    return tuple(read)
+
+
+def _answers(folder: Folder, where: str, content: bytes) -> list[tuple[str, str]]:
+    """Lines ``<query> <class>``, one for each query."""
+    lines = [line.split() for line in content.decode("utf-8", "replace").splitlines() if line.strip()]
+    if len(lines) != WAYS or any(len(line) != 2 for line in lines) or len({line[0] for line in lines}) != WAYS:
+        raise folder.corrupt(where, f"{len(lines)} lines", f"{WAYS} different queries, each with its class")
+    return [(query, answer) for query, answer in lines]

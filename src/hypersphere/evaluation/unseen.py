@@ -1,0 +1,89 @@
+"""How well features tell classes apart that the network never saw: verification, identification and one-shot recognition at once."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor
+
+from ..data.pairs import pairs
+from .episodes import mix_seed
+from .features import pair_scores
+from .few_shot import FewShotReport, few_shot
+from .identification import IdentificationReport
+from .ranking import check_ids, ranking
+from .report import Number, Report
+from .verification import VerificationReport, verification
+
+
+def unseen_classes(
+    features: Float[Tensor, "n d"],
+    labels: Shaped[Tensor, "..."],
+    *,
+    negatives: int = 1_000_000,
+    templates: int = 3,
+    ways: int = 20,
+    shots: int = 1,
+    queries: int = 5,
+    episodes: int = 1000,
+    seed: int = 0,
+) -> "UnseenReport":
+    """Evaluate features ``(n, d)`` of unseen classes, by cosine, with what a network without those classes can be asked.
+
+    Verification takes every pair of one class and ``negatives`` pairs of two, or all there are if they are fewer. Identification puts one
+    random sample of every class into the gallery and probes with all the others, ``templates`` times. Few-shot recognition draws
+    ``episodes`` of ``ways`` classes out of all of them, each with ``shots`` known samples, and takes the nearest centroid.
+
+    >>> features = torch.eye(30).repeat(6, 1)
+    >>> report = unseen_classes(features, torch.arange(30).repeat(6), episodes=10)
+    >>> report.numbers()["EER"], report.identification.rank(1), report.few_shot.accuracy
+    (0.0, 1.0000 [0.9915, 1.0000], 1.0000 [1.0000, 1.0000])
+    """
+    labels = check_ids("label", labels, features)
+    if min(negatives, templates) < 1:
+        raise ValueError(f"negatives and templates must be integers ≥ 1, got {negatives} and {templates}")
+    sizes = labels.unique(return_counts=True)[1]
+    same = int((sizes * (sizes - 1) // 2).sum())
+    different = len(labels) * (len(labels) - 1) // 2 - same
+    drawn = pairs(labels.cpu(), same, min(negatives, different), seed=seed)
+    scores = pair_scores(features, torch.stack([drawn.first, drawn.second], 1).to(features.device))
+    ranks = [_ranks(features, labels, mix_seed(seed, i)) for i in range(templates)]
+    return UnseenReport(
+        verification(scores, drawn.same.to(features.device), seed=seed),
+        IdentificationReport(torch.cat(ranks), len(sizes)),
+        few_shot(features, labels, ways, shots, queries, episodes=episodes, seed=seed),
+    )
+
+
+@dataclass(frozen=True, repr=False)
+class UnseenReport(Report):
+    """The three reports of :func:`unseen_classes`."""
+
+    verification: VerificationReport
+    identification: IdentificationReport
+    few_shot: FewShotReport
+    title = "unseen classes"
+
+    def numbers(self) -> dict[str, Number]:
+        """EER, TAR at the FAR of 10⁻³ if the pairs resolve it, rank-1 identification, and few-shot accuracy."""
+        numbers: dict[str, Number] = {"classes": self.identification.identities, "EER": self.verification.eer}
+        if self.verification.roc.negatives >= 1000:
+            numbers["TAR@FAR=1e-3"] = float(self.verification.tar(1e-3))
+        numbers["rank-1"] = float(self.identification.rank(1))
+        return {**numbers, f"{self.few_shot.ways}-way {self.few_shot.shots}-shot": float(self.few_shot.accuracy)}
+
+    def draw(self, axes: Any) -> None:
+        """The ROC curve of verification."""
+        self.verification.draw(axes)
+
+
+def _ranks(features: Float[Tensor, "n d"], labels: Int[Tensor, "n"], seed: int) -> Int[Tensor, "probes"]:
+    """The rank of every sample's class, one random sample of each class being the gallery."""
+    shuffled = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed)).to(labels.device)
+    order = shuffled[labels[shuffled].argsort(stable=True)]  # by class, at random within one
+    ordered = labels[order]
+    first = torch.ones_like(ordered, dtype=torch.bool)
+    first[1:] = ordered[1:] != ordered[:-1]
+    gallery, probes = order[first], order[~first]
+    return ranking(features[probes], labels[probes], features[gallery], labels[gallery]).rank
