@@ -92,12 +92,11 @@ class Folder:
             {key.removeprefix("energy/"): [row[key] for row in rows] for key in rows[-1] if key.startswith("energy/")} if rows else {}
         )
         if len(rows) > 1 and energies:
-            plots.plot_dynamics(steps, energies, xlabel="step", ylabel="energy")[0].savefig(pictures / "energy.png", dpi=120)
+            plots.save(plots.plot_dynamics(steps, energies, xlabel="step", ylabel="energy"), pictures / "energy.png")
         if len(rows) > 1:
             name = config.monitor.lstrip("-")
-            plots.plot_dynamics(steps, {name: [row[name] for row in rows]}, xlabel="step", ylabel=name)[0].savefig(
-                pictures / "training.png", dpi=120
-            )
+            curve = {name: [row[name] for row in rows]}
+            plots.save(plots.plot_dynamics(steps, curve, xlabel="step", ylabel=name), pictures / "training.png")
 
     def _card(self, task: Task, config: Config, step: int, metrics: dict[str, float], pictures: list[str]) -> str:
         """A model card in Markdown."""

@@ -70,6 +70,7 @@ def test_saturated_milestones_are_those_of_the_appendix():
     assert base.saturated() == {"milestones": (20000, 30000, 37500)}
 
 
+@pytest.mark.untyped
 def test_refuses_an_unknown_size_and_name():
     with pytest.raises(ValueError, match="size must be one of smoke, laptop, paper, got 'huge'"):
         recipes.get("mhe-cifar10").config("huge")

@@ -68,7 +68,7 @@ def sphereface_lfw(size: Size) -> Config:
     published code, 5e-4; λ falls to 5. The smoke run verifies unseen digits, since no face is inside the package.
     """
     if size == "smoke":
-        return smoke(task="unseen", monitor="rank1", data=unseen_digits(), model=Model("sphereface4", width=0.1), head=SPHEREFACE)
+        return open_set(size, SPHEREFACE)
     if size == "paper":
         data, optimizer = Data("LFW", size=112, augment="mirror", normalize="faces"), Optimizer(lr=0.1, milestones=(16000, 24000))
         return Config(
@@ -93,7 +93,11 @@ def sphereface_omniglot(size: Size) -> Config:
 def open_set(size: Size, head: Head) -> Config:
     """Omniglot's unseen characters under a head, or unseen digits."""
     if size == "smoke":
-        return smoke(task="unseen", monitor="rank1", data=unseen_digits(), model=Model("sphereface4", width=0.1), head=head)
+        data, model = (
+            replace(DIGITS, validation=0.3),
+            Model("sphereface4", width=0.1, feature_dim=16),
+        )  # seven digits to train on, three held out
+        return smoke(task="unseen", evaluate_every=4, monitor="rank1", data=data, model=model, head=head)
     data = Data("Omniglot", size=28, augment="crop", batch_size=128)
     if size == "paper":
         model, optimizer = Model("sphereface10", norm="batch"), Optimizer(lr=0.1, milestones=(16000, 24000))
@@ -102,8 +106,3 @@ def open_set(size: Size, head: Head) -> Config:
         )
     model, optimizer = Model("sphereface4", width=0.25, feature_dim=128, norm="batch"), Optimizer(lr=0.1, milestones=(1200, 1700))
     return Config(task="unseen", steps=2000, monitor="rank1", data=data, model=model, head=head, optimizer=optimizer)
-
-
-def unseen_digits() -> Data:
-    """Seven digits to train on, three held out."""
-    return replace(DIGITS, validation=0.3)

@@ -2,7 +2,6 @@
 
 from ..config import Config, Data, Energy, Model, Optimizer, replace
 from .base import Size, recipe, saturated, smoke
-from .chapter7 import gcn_cora, pointnet_modelnet40
 
 COMPRESSIVE = Energy("CoMHE")
 
@@ -44,3 +43,24 @@ def comhe_gcn_cora(size: Size) -> Config:
     The text (E.10): the graph network as in opt-gcn-cora, energy of the columns of W₀; its weight is not said and is 1 here.
     """
     return replace(gcn_cora(size), energy=COMPRESSIVE)
+
+
+def gcn_cora(size: Size) -> Config:
+    """The graph network without anything of this text."""
+    optimizer = Optimizer("adam", lr=0.01, schedule="constant")
+    if size == "smoke":
+        return smoke(task="graph", data=Data("PlantedGraph"), model=Model("gcn"), optimizer=optimizer)
+    return Config(task="graph", steps=200, evaluate_every=50, data=Data("cora"), model=Model("gcn"), optimizer=optimizer)
+
+
+def pointnet_modelnet40(size: Size) -> Config:
+    """PointNet without anything of this text."""
+    optimizer = Optimizer("adam", lr=1e-3, weight_decay=0.0, milestones=(200000,), gamma=0.7)
+    if size == "smoke":
+        data = Data("Shapes", batch_size=16, points=32, augment="rotate_jitter")
+        return smoke(data=data, model=Model("pointnet", width=0.1), optimizer=optimizer)
+    if size == "paper":
+        data = Data("ModelNet40", batch_size=32, points=1024, augment="rotate_jitter")
+        return Config(steps=76750, evaluate_every=3070, data=data, model=Model("pointnet"), optimizer=optimizer)
+    data = Data("ModelNet10Voxels", batch_size=32, points=256, augment="rotate_jitter")
+    return Config(steps=1200, evaluate_every=300, data=data, model=Model("pointnet", width=0.25), optimizer=optimizer)

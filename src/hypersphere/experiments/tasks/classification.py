@@ -96,11 +96,11 @@ class Classification(Task):
         count = min(len(self.measured), 2000)
         some = InMemory(self.measured.data[:count], self.measured.labels[:count], self.measured.classes)
         features = self.embed(some)
-        plots.plot_angle_histogram(features, some.labels)[0].savefig(folder / "angles.png", dpi=120)
+        plots.save(plots.plot_angle_histogram(features, some.labels), folder / "angles.png")
         if features.shape[1] in (2, 3):
             head = self.model.classifier
             centers = head.weight.detach().cpu() if isinstance(head, MarginSoftmax) else None
-            plots.plot_features(features, some.labels, centers=centers)[0].savefig(folder / "features.png", dpi=120)
+            plots.save(plots.plot_features(features, some.labels, centers=centers), folder / "features.png")
 
     def summary(self) -> dict[str, Any]:
         """Sizes."""

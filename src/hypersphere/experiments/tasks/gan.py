@@ -117,7 +117,7 @@ class GAN(Task):
     @torch.no_grad()
     def pictures(self, folder: pathlib.Path) -> None:
         """A grid of generated images, each stretched to its own range."""
-        plots.plot_filters(self.generate(64).cpu(), columns=8)[0].savefig(folder / "samples.png", dpi=120)
+        plots.save(plots.plot_filters(self.generate(64).cpu(), columns=8), folder / "samples.png")
 
     def summary(self) -> dict[str, Any]:
         """Sizes."""
