@@ -92,7 +92,7 @@ def test_a_run_learns(tmp_path: pathlib.Path) -> None:
 
 
 def test_nothing_to_resume_and_another_number_of_processes(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(ValueError, match="holds no run: there is no config.json"):
+    with pytest.raises(ValueError, match="holds no run: there is no config"):
         Experiment.resume(tmp_path)
     config = small(steps=2)
     run(tmp_path / "run", config)

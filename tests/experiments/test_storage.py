@@ -47,7 +47,7 @@ def test_tensors_come_back_bit_for_bit(tmp_path: pathlib.Path) -> None:
 
 
 def test_refuses_what_it_would_have_to_pickle(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(ValueError, match="a.0 must hold tensors, numbers, strings and None, got object"):
+    with pytest.raises(ValueError, match=r"a\.0 must hold tensors, numbers, strings and None, got object"):
         save_tree({"a": [object()]}, tmp_path / "x")
     assert list(tmp_path.iterdir()) == []
 

@@ -12,12 +12,3 @@ def test_new_axes_and_given_ones():
     _canvas.tidy(ax, title="t", xlabel="x", ylabel="y")
     assert (ax.get_title(), ax.get_xlabel(), ax.get_ylabel()) == ("t", "x", "y")
     assert not ax.spines["top"].get_visible()
-
-
-def test_a_saved_picture_is_closed(tmp_path):
-    from matplotlib import pyplot
-
-    picture = _canvas.axes()
-    _canvas.save(picture, tmp_path / "a.png")
-    assert (tmp_path / "a.png").stat().st_size > 1000
-    assert not pyplot.fignum_exists(picture[0].number)

@@ -35,7 +35,9 @@ def pair_scores(features: Float[Tensor, "n d"], pairs: Shaped[Tensor, "..."], ch
     tensor([0., 1.])
     """
     left, right = _check_pairs(features, pairs)
-    return torch.cat([cosine(features[left[rows]], features[right[rows]]) for rows in _slices(len(left), chunk)])
+    unit = normalize(features.to(torch.promote_types(features.dtype, torch.float32)))
+    scores = [(unit[left[rows]] * unit[right[rows]]).sum(1).clamp(-1, 1) for rows in _slices(len(left), chunk)]
+    return torch.cat(scores).to(features.dtype)
 
 
 def fold_scores(

@@ -172,8 +172,12 @@ class Config:
     monitor: str = "accuracy"
     """the measure whose largest value is the best checkpoint; ``-name`` for the smallest"""
     precision: Literal["no", "bf16", "fp16"] = "no"
+    channels_last: bool = False
+    """images and filters in memory by pixel: faster for most convolutions"""
     threads: int = 0
     """of the CPU; 0 leaves torch's choice. Runs agree bit for bit with the same number"""
+    pictures: bool = True
+    """draw at the end; off where a run is one of hundreds"""
     data: Data = field(default_factory=Data)
     model: Model = field(default_factory=Model)
     head: Head = field(default_factory=Head)

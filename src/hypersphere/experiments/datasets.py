@@ -1,11 +1,12 @@
 """From the config's values to samples: what is trained on, what is measured on, and how it comes."""
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int, Shaped
 from torch import Tensor
 
 from .. import data as sets
@@ -29,9 +30,19 @@ READERS: dict[str, Callable[[bool, Data], Any]] = {
 
 
 def read(config: Data, train: bool) -> InMemory:
-    """One part of the dataset the config names, in memory, resized and with as many channels as it asks for."""
+    """One part of the dataset the config names, in memory, resized and with as many channels as it asks for.
+
+    The last few are kept: many short runs on one dataset read it once. What is returned is shared and must not be written to.
+    """
     if config.name not in READERS:
         raise ValueError(f"data.name must be one of {', '.join(READERS)}, got {config.name!r}")
+    source = Data(config.name, config.size, config.channels, classes=config.classes, points=config.points)
+    return _read(source, train, tuple(map(str, sets.data_roots())))
+
+
+@functools.lru_cache(maxsize=4)
+def _read(config: Data, train: bool, roots: tuple[str, ...]) -> InMemory:
+    """``roots`` is where the files are, so that another data root is another dataset."""
     dataset = READERS[config.name](train, config)
     whole = InMemory(dataset.data, dataset.labels, dataset.classes)
     if config.classes is not None:
@@ -117,7 +128,7 @@ def augmentation(config: Data, normalize: Normalize | None, size: int = 28) -> A
     return Compose(*chosen) if chosen else None
 
 
-def prepared(images: Tensor, normalize: Normalize | None) -> Float[Tensor, "n ..."]:
+def prepared(images: Tensor, normalize: Normalize | None) -> Shaped[Tensor, "n ..."]:
     """Images as the network sees them in evaluation."""
     return images if normalize is None else normalize(images, images.new_empty(len(images), 0, dtype=torch.float64))
 

@@ -59,6 +59,9 @@ class Experiment:
         self.accelerator.wait_for_everyone()
         torch.manual_seed(config.seed)
         self.task: Task = build_task(config)
+        self.layout = torch.channels_last if config.channels_last else torch.preserve_format
+        if config.channels_last:
+            self.task = self.task.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.optimizers = build_optimizers(config.optimizer, self.task)
         ddp.find_unused_parameters = self.task.partial
         self.wrapped, *prepared = self.accelerator.prepare(self.task, *self.optimizers)
@@ -68,8 +71,9 @@ class Experiment:
         self.best: float | None = None
         self.measured: dict[str, Any] = {}
         self.resumed = self.folder.last.exists()
-        size = self._resume() if self.resumed else 0
-        self.log = Log(self.folder.path, size, self.step) if self.main else None
+        self.log_size = self._resume() if self.resumed else 0
+        self.log: Log | None = None
+        self.progress: Progress | None = None
 
     @classmethod
     def resume(cls, folder: str | os.PathLike[str]) -> "Experiment":
@@ -87,6 +91,15 @@ class Experiment:
         self.progress = progress
         if self.main:
             self.folder.event("resume" if self.resumed else "start", self.step)
+            self.log = Log(self.folder.path, self.log_size, self.step)
+        try:
+            self._loop()
+            return self._finish()
+        finally:
+            if self.log is not None:
+                self.log.close()
+
+    def _loop(self) -> None:
         if not self.resumed:
             self._evaluate()
             self._checkpoint()
@@ -102,14 +115,17 @@ class Experiment:
                     if self.main:
                         self.folder.event("interrupt", self.step)
                     raise KeyboardInterrupt(f"stopped at step {self.step}; {self.folder.path} goes on from there")
-        return self._finish()
 
     def _batches(self) -> Iterator[tuple[Tensor, ...]]:
         while self.step < self.config.steps:
             for batch in self.task.loader:
-                yield tuple(tensor.to(self.accelerator.device, non_blocking=True) for tensor in batch)
+                yield tuple(self._placed(tensor) for tensor in batch)
                 if self.step >= self.config.steps:
                     return
+
+    def _placed(self, tensor: Tensor) -> Tensor:
+        layout = self.layout if tensor.ndim == 4 else torch.preserve_format
+        return tensor.to(self.accelerator.device, non_blocking=True, memory_format=layout)
 
     def _train(self, batch: tuple[Tensor, ...]) -> None:
         self.wrapped.train()
@@ -204,8 +220,6 @@ class Experiment:
             with torch.random.fork_rng():
                 self.folder.finish(self.task, self.config, self.step, metrics)
             self.folder.event("end", self.step)
-            assert self.log is not None
-            self.log.close()
         self.accelerator.wait_for_everyone()
         return metrics
 

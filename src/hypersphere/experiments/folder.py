@@ -15,6 +15,7 @@ import torch
 from .. import __version__, plots
 from .config import Config, differences, from_json, to_json
 from .log import read_log
+from .pictures import draw
 from .storage import remove_leftovers, write_atomically, write_json, write_text
 from .tasks import Task
 
@@ -80,8 +81,9 @@ class Folder:
         write_json(self.path / "metrics.json", {"steps": step, **metrics})
         pictures = self.path / "pictures"
         pictures.mkdir(exist_ok=True)
-        task.pictures(pictures)
-        self._dynamics(pictures, config)
+        if config.pictures:
+            task.pictures(pictures)
+            self._dynamics(pictures, config)
         write_text(self.path / "README.md", self._card(task, config, step, metrics, sorted(p.name for p in pictures.glob("*.png"))))
 
     def _dynamics(self, pictures: pathlib.Path, config: Config) -> None:
@@ -92,11 +94,10 @@ class Folder:
             {key.removeprefix("energy/"): [row[key] for row in rows] for key in rows[-1] if key.startswith("energy/")} if rows else {}
         )
         if len(rows) > 1 and energies:
-            plots.save(plots.plot_dynamics(steps, energies, xlabel="step", ylabel="energy"), pictures / "energy.png")
+            draw(pictures / "energy.png", plots.plot_dynamics, steps, energies, xlabel="step", ylabel="energy")
         if len(rows) > 1:
             name = config.monitor.lstrip("-")
-            curve = {name: [row[name] for row in rows]}
-            plots.save(plots.plot_dynamics(steps, curve, xlabel="step", ylabel=name), pictures / "training.png")
+            draw(pictures / "training.png", plots.plot_dynamics, steps, {name: [row[name] for row in rows]}, xlabel="step", ylabel=name)
 
     def _card(self, task: Task, config: Config, step: int, metrics: dict[str, float], pictures: list[str]) -> str:
         """A model card in Markdown."""

@@ -24,7 +24,7 @@ def feature_measures(features: Float[Tensor, "n d"], labels: Int[Tensor, "n"]) -
     norms = features.norm(dim=1)
     values = {"feature_norm": norms.mean().item(), "feature_norm_std": norms.std().item()}
     if features.shape[1] > 1 and len(labels.unique()) > 1:
-        angles = class_angles(features, labels)
+        angles = class_angles(features, labels, margin=False)
         values |= {"intra_angle": angles.intra, "inter_angle": angles.inter, "nearest_angle": angles.nearest}
         values["angular_fisher"] = float(angular_fisher_score(features, labels))
     return values

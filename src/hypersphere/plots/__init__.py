@@ -1,6 +1,5 @@
 """Pictures of the theory: each function returns ``(fig, ax)`` and draws on given axes if asked. Needs matplotlib."""
 
-from ._canvas import save
 from .curves import plot_angular, plot_dynamics, plot_magnitude
 from .features import plot_features, plot_neurons
 from .filters import plot_filters
@@ -19,5 +18,4 @@ __all__ = [
     "plot_magnitude",
     "plot_neurons",
     "plot_roc",
-    "save",
 ]

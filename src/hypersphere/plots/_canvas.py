@@ -1,6 +1,5 @@
 """What every picture shares: a colour-blind safe palette, and axes made on request."""
 
-import os
 from typing import Any
 
 from .._extras import require
@@ -16,13 +15,6 @@ def axes(ax: Any = None, *, size: tuple[float, float] = (5.0, 4.0), projection: 
     pyplot = require("matplotlib.pyplot")
     figure = pyplot.figure(figsize=size, layout="constrained")
     return figure, figure.add_subplot(projection=projection)
-
-
-def save(picture: tuple[Any, Any], path: str | os.PathLike[str]) -> None:
-    """Write what a function of this package returned to a file, and close it: pyplot keeps every open figure in memory."""
-    figure, _ = picture
-    figure.savefig(path, dpi=120)
-    require("matplotlib.pyplot").close(figure)
 
 
 def color(index: int) -> str:

@@ -14,6 +14,7 @@ from ..config import Config, Data
 from ..datasets import augmentation, load, normalization, prepared, training_part
 from ..measures import feature_measures
 from ..parts import Regularizers, build_model, build_orthogonal
+from ..pictures import draw
 from .base import Task
 
 
@@ -82,13 +83,15 @@ class Classification(Task):
         return torch.cat([self.model.features(part).float().cpu() for part in parts])
 
     def evaluate(self) -> dict[str, float]:
-        """Accuracy and error in percent, and the geometry of the features."""
+        """Accuracy and error in percent, and the geometry of the features; also the error of class 0 where it alone is rare (5.5.1)."""
         features, labels = self.embed(self.measured), self.measured.labels
         head = self.model.classifier
         assert isinstance(head, MarginSoftmax)
         predicted = torch.cat([head.predict(part.to(self.device)).cpu() for part in features.split(1024)])
-        accuracy = 100 * (predicted == labels).double().mean().item()
-        return {"accuracy": accuracy, "error": 100 - accuracy, **feature_measures(features, labels)}
+        right = (predicted == labels).double()
+        accuracy = 100 * right.mean().item()
+        rare = {"rare_error": 100 - 100 * right[labels == 0].mean().item()} if self.config.data.imbalance == "single" else {}
+        return {"accuracy": accuracy, "error": 100 - accuracy, **rare, **feature_measures(features, labels)}
 
     @torch.no_grad()
     def pictures(self, folder: pathlib.Path) -> None:
@@ -96,11 +99,12 @@ class Classification(Task):
         count = min(len(self.measured), 2000)
         some = InMemory(self.measured.data[:count], self.measured.labels[:count], self.measured.classes)
         features = self.embed(some)
-        plots.save(plots.plot_angle_histogram(features, some.labels), folder / "angles.png")
+        draw(folder / "angles.png", plots.plot_angle_histogram, features, some.labels)
         if features.shape[1] in (2, 3):
             head = self.model.classifier
             centers = head.weight.detach().cpu() if isinstance(head, MarginSoftmax) else None
-            plots.save(plots.plot_features(features, some.labels, centers=centers), folder / "features.png")
+            projection = "3d" if features.shape[1] == 3 else None
+            draw(folder / "features.png", plots.plot_features, features, some.labels, centers=centers, projection=projection)
 
     def summary(self) -> dict[str, Any]:
         """Sizes."""

@@ -15,6 +15,7 @@ from ..config import Config
 from ..datasets import augmentation, load, normalization, prepared, training_part
 from ..measures import layer_energies
 from ..parts import Regularizers
+from ..pictures import draw
 from .base import Task
 
 
@@ -117,7 +118,7 @@ class GAN(Task):
     @torch.no_grad()
     def pictures(self, folder: pathlib.Path) -> None:
         """A grid of generated images, each stretched to its own range."""
-        plots.save(plots.plot_filters(self.generate(64).cpu(), columns=8), folder / "samples.png")
+        draw(folder / "samples.png", plots.plot_filters, self.generate(64).cpu(), columns=8)
 
     def summary(self) -> dict[str, Any]:
         """Sizes."""

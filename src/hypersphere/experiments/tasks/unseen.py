@@ -1,6 +1,11 @@
 """Recognition of classes that were never trained on: the features are all that is kept of training."""
 
+import torch
+
+from ...data import InMemory
+from ...data.omniglot_runs import OneShotRun, one_shot_runs
 from ...evaluation.unseen import unseen_classes
+from ...geometry import normalize
 from ..measures import feature_measures
 from .classification import Classification
 
@@ -25,4 +30,12 @@ class Unseen(Classification):
         }
         if "TAR@FAR=1e-3" in numbers:
             values["tar"] = float(numbers["TAR@FAR=1e-3"])  # type: ignore[arg-type]
+        if self.config.data.name == "Omniglot" and not self.config.data.validation:
+            runs = one_shot_runs(size=self.config.data.size)
+            values["published_runs"] = sum(map(self.one_shot_accuracy, runs)) / len(runs)
         return {**{key: 100 * value for key, value in values.items()}, **feature_measures(features, labels)}
+
+    def one_shot_accuracy(self, run: OneShotRun) -> float:
+        """The part of a published run's queries that go to the right one of its support images."""
+        support, query = (normalize(self.embed(InMemory(images, torch.zeros(len(images)), ("",)))) for images in (run.support, run.query))
+        return ((query @ support.T).argmax(1) == run.answers).double().mean().item()

@@ -1,0 +1,38 @@
+"""``hypersphere reproduce ID``: run a claim of the text, and print what was measured beside what was published."""
+
+import argparse
+import functools
+import sys
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """A claim, or one of two ways to see all of them."""
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("id", nargs="?", metavar="ID", help="of a claim; --list shows them")
+    what.add_argument("--list", action="store_true", help="show the claims, and how many runs of each are recorded")
+    what.add_argument("--report", action="store_true", help="write RESULTS.md and its pictures from the recorded rows, running nothing")
+    parser.add_argument("--size", default="laptop", help="laptop, as recorded here, or paper, the text's own setting (%(default)s)")
+    parser.add_argument("--seeds", type=int, default=3, help="runs of each arm (%(default)s)")
+    parser.add_argument("--results", default="results", help="folder of the rows, one file a claim (%(default)s)")
+    parser.add_argument("--runs", default="runs/reproduce", help="folder for checkpoints and logs (%(default)s)")
+    parser.add_argument("--threads", type=int, default=0, help="of the CPU; 0 leaves torch's choice")
+    parser.add_argument("--output", default=".", help="where --report writes RESULTS.md and docs/results (%(default)s)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """List, report, or run what is missing; progress on stderr."""
+    from ..experiments import reproduce as claims
+    from ..experiments.reproduce import report
+
+    if args.list:
+        print(report.listing(args.results))
+        return 0
+    if args.report:
+        for path in report.write(args.results, args.output):
+            print(path)
+        return 0
+    claim = claims.get(args.id)
+    say = functools.partial(print, file=sys.stderr, flush=True)
+    rows = claims.reproduce(claim, args.size, seeds=args.seeds, results=args.results, runs=args.runs, threads=args.threads, say=say)
+    print(report.section(claim, rows))
+    return 0

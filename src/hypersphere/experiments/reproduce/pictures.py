@@ -1,0 +1,70 @@
+"""One small picture a claim, drawn from the rows of its results."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from ..._extras import require
+from ...plots import plot_features
+from ...plots._canvas import color, tidy
+from .claim import Estimate
+
+Row = dict[str, Any]
+Picture = Callable[[Sequence[Row]], Any]
+
+
+def planar_features(arms: Sequence[str]) -> Picture:
+    """Two-dimensional features of the first seed, one panel an arm (fig. 2.2)."""
+
+    def draw(rows: Sequence[Row]) -> Any:
+        shown = {row["arm"]: row["points"] for row in rows if "points" in row}
+        names = [arm for arm in arms if arm in shown]
+        figure = require("matplotlib.figure").Figure(figsize=(2.4 * max(len(names), 1), 2.6), layout="constrained")
+        for index, arm in enumerate(names):
+            ax = figure.add_subplot(1, len(names), index + 1)
+            features = torch.tensor(shown[arm]["features"])
+            plot_features(features, torch.tensor(shown[arm]["labels"]), on_sphere=False, size=3, title=arm, ax=ax)
+        return figure
+
+    return draw
+
+
+def curves(panels: Sequence[tuple[str, str, Sequence[str]]]) -> Picture:
+    """Means over seeds of something of the curve, against steps; a panel is (what, its label, arms)."""
+
+    def draw(rows: Sequence[Row]) -> Any:
+        figure = require("matplotlib.figure").Figure(figsize=(4.4 * len(panels), 3.2), layout="constrained")
+        for index, (key, label, arms) in enumerate(panels):
+            ax = figure.add_subplot(1, len(panels), index + 1)
+            for number, arm in enumerate(arms):
+                found = [row["curve"] for row in rows if row["arm"] == arm and key in row["curve"]]
+                if found:
+                    values = torch.tensor([curve[key] for curve in found]).mean(0)
+                    ax.plot(found[0]["step"], values, color=color(number), linewidth=1.4, marker=".", label=arm)
+            tidy(ax, xlabel="step", ylabel=label)
+            ax.legend(frameon=False, fontsize=7)
+        return figure
+
+    return draw
+
+
+def bars(metrics: Sequence[tuple[str, str]]) -> Picture:
+    """Means over seeds with their standard errors, one panel a metric, one bar an arm."""
+
+    def draw(rows: Sequence[Row]) -> Any:
+        figure = require("matplotlib.figure").Figure(figsize=(4.4 * len(metrics), 3.0), layout="constrained")
+        arms = list(dict.fromkeys(row["arm"] for row in rows))
+        for index, (key, label) in enumerate(metrics):
+            ax = figure.add_subplot(1, len(metrics), index + 1)
+            for number, arm in enumerate(arms):
+                values = [row["metrics"][key] for row in rows if row["arm"] == arm and key in row["metrics"]]
+                if values:
+                    estimate = Estimate.of(values)
+                    ax.errorbar(estimate.mean, number, xerr=estimate.error, color=color(number), marker="o", capsize=3)
+            ax.set_yticks(range(len(arms)), arms, fontsize=7)
+            ax.invert_yaxis()
+            tidy(ax, xlabel=label)
+        return figure
+
+    return draw

@@ -1,0 +1,193 @@
+"""Run a claim: every arm with every seed, once, resumable, one row a finished run in ``results/<id>.jsonl``."""
+
+import datetime
+import json
+import os
+import pathlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from ... import __version__
+from ...data import InMemory
+from ..config import Config, differences, from_json, replace
+from ..engine import Experiment
+from ..log import read_log
+from .claim import Claim, Size
+
+Say = Callable[[str], None]
+Row = dict[str, Any]
+
+POINTS = 600  # two-dimensional features kept for the picture
+
+
+def reproduce(
+    claim: Claim,
+    size: Size = "laptop",
+    *,
+    seeds: int = 3,
+    results: str | os.PathLike[str] = "results",
+    runs: str | os.PathLike[str] = "runs/reproduce",
+    threads: int = 0,
+    say: Say = print,
+) -> list[Row]:
+    """All rows of the claim at this size, running what is missing.
+
+    The order is by seed, then by arm, so that what there is at any moment is balanced. A run that was killed resumes from its
+    checkpoint; a run that has a row with the same setting is not run again. Hyperparameters come from ``results/<id>-tuning.jsonl``,
+    which is filled first: measured on a held-out part of the training set, one seed, the same grid for every arm.
+    """
+    if seeds < 1:
+        raise ValueError(f"seeds must be an integer ≥ 1, got {seeds}")
+    path, folder = results_file(claim, results), pathlib.Path(runs) / claim.id / size
+    arms = {name: replace(config, threads=threads, pictures=False) for name, config in claim.configs(size).items()}
+    choices = tune(claim, arms, results, folder, say) if size == "laptop" and claim.tuning is not None else {}
+    for seed in range(seeds):
+        for name, config in arms.items():
+            tuned = claim.tuning.grid[choices[name]](config) if claim.tuning is not None and choices else config
+            chosen = replace(tuned, seed=seed)
+            if any(_same(row, size, name, chosen) for row in read_rows(path)):
+                continue
+            row = run_one(chosen, folder / name / str(seed))
+            append_row(path, {"arm": name, "seed": seed, "size": size, "choice": choices.get(name), **row})
+            say(f"{claim.id} {name}, seed {seed}: {_shown(claim, row['metrics'])} ({row['seconds']:.0f} s)")
+    return [row for row in latest(read_rows(path)) if row["size"] == size]
+
+
+def tune(claim: Claim, arms: dict[str, Config], results: str | os.PathLike[str], folder: pathlib.Path, say: Say) -> dict[str, str]:
+    """The choice of each arm: the entry of the grid with the best monitored measure on held-out training samples."""
+    assert claim.tuning is not None
+    path = results_file(claim, results, "-tuning")
+    for entry, change in claim.tuning.grid.items():
+        for name, config in arms.items():
+            short = replace(change(claim.tuning.short(config)), data__validation=0.1)
+            if any(row["entry"] == entry and _same(row, "laptop", name, short) for row in read_rows(path)):
+                continue
+            row = run_one(short, folder / "tuning" / entry / name)
+            score = row["metrics"][config.monitor.lstrip("-")] * (-1 if config.monitor.startswith("-") else 1)
+            kept = {key: row[key] for key in ("setting", "seconds", "threads", "date", "version")}
+            append_row(path, {"arm": name, "entry": entry, "size": "laptop", "seed": config.seed, "score": score, **kept})
+            say(f"{claim.id} tuning {name}, {entry}: {score:.4g} ({row['seconds']:.0f} s)")
+    return best_entries(claim, read_rows(path))
+
+
+def best_entries(claim: Claim, rows: list[Row]) -> dict[str, str]:
+    """For each arm the entry of the grid with the largest score; of equals the first of the grid."""
+    assert claim.tuning is not None
+    order = list(claim.tuning.grid)
+    scores: dict[str, dict[str, float]] = {}
+    for row in rows:
+        if row["entry"] in order:
+            scores.setdefault(row["arm"], {})[row["entry"]] = row["score"]
+    return {arm: max(sorted(found, key=order.index), key=found.__getitem__) for arm, found in scores.items()}
+
+
+def run_one(config: Config, folder: pathlib.Path) -> Row:
+    """Train and measure one config; what its row says beside whose it is."""
+    start = time.perf_counter()
+    stored = folder / "config.json"
+    experiment = Experiment(config, folder, fresh=stored.exists() and not _resumable(stored, config))
+    metrics = experiment.run()
+    curve = _curve(folder, config)
+    row = {
+        "metrics": {key: _short(value) for key, value in {**metrics, **_derived(curve, config)}.items() if not key.startswith("energy/")},
+        "curve": curve,
+        "setting": setting(config),
+        "seconds": round(time.perf_counter() - start, 1),
+        "threads": torch.get_num_threads(),
+        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+        "version": __version__,
+    }
+    return row | _points(experiment)
+
+
+def setting(config: Config) -> dict[str, Any]:
+    """The knobs that are not at their defaults, by their path; not the name, the seed, the number of threads and the pictures."""
+    changed = differences(Config(), config)
+    return {key: new for key, (_, new) in changed.items() if key not in ("name", "seed", "threads", "pictures")}
+
+
+def results_file(claim: Claim, results: str | os.PathLike[str], suffix: str = "") -> pathlib.Path:
+    """Where the rows of a claim are."""
+    return pathlib.Path(results) / f"{claim.id}{suffix}.jsonl"
+
+
+def read_rows(path: str | os.PathLike[str]) -> list[Row]:
+    """The rows of a file, none if it is not there; a last line that a kill cut short is left out."""
+    file = pathlib.Path(path)
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").split("\n")[:-1]] if file.exists() else []
+
+
+def append_row(path: str | os.PathLike[str], row: Row) -> None:
+    """One line at the end of the file, on the disk when this returns; what a kill left of a line is cut off first."""
+    file = pathlib.Path(path)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with open(file, "ab+") as stream:
+        stream.seek(0)
+        whole = stream.read().rfind(b"\n") + 1
+        stream.truncate(whole)
+        stream.write((json.dumps(row, ensure_ascii=False) + "\n").encode())
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def latest(rows: list[Row]) -> list[Row]:
+    """One row for each size, arm and seed: the last."""
+    return list({(row["size"], row["arm"], row["seed"]): row for row in rows}.values())
+
+
+def _same(row: Row, size: str, arm: str, config: Config) -> bool:
+    wanted = json.loads(json.dumps(setting(config)))  # as a row has it: tuples are lists
+    return bool((row["size"], row["arm"], row["seed"], row["setting"]) == (size, arm, config.seed, wanted))
+
+
+def _resumable(stored: pathlib.Path, config: Config) -> bool:
+    return not differences(from_json(stored.read_text(encoding="utf-8")), config)
+
+
+def _curve(folder: pathlib.Path, config: Config) -> dict[str, list[float]]:
+    """The monitored measure and the mean energy of the hidden layers at every evaluation."""
+    monitor = config.monitor.lstrip("-")
+    rows = [row for row in read_log(folder) if monitor in row]
+    curve = {"step": [row["step"] for row in rows], monitor: [_short(row[monitor]) for row in rows]}
+    energies = [list(_hidden(row)) for row in rows]
+    if energies and all(energies):
+        curve["energy"] = [_short(sum(values) / len(values)) for values in energies]
+    return curve
+
+
+def _hidden(row: Row) -> Iterator[float]:
+    return (value for key, value in row.items() if key.startswith("energy/") and "classifier" not in key)
+
+
+def _derived(curve: dict[str, list[float]], config: Config) -> dict[str, float]:
+    """``early``: the monitored measure at the first evaluation after the start; energy at the end, and how far it moved."""
+    values = curve[config.monitor.lstrip("-")]
+    derived = {"early": values[1]} if len(values) > 2 else {}
+    if "energy" in curve:
+        energy = curve["energy"]
+        drift = max(abs(value - energy[0]) for value in energy) / abs(energy[0])
+        derived |= {"energy": energy[-1], "energy_drift": 100 * drift}
+    return derived
+
+
+def _points(experiment: Experiment) -> Row:
+    """The first features of the measured set where they are two-dimensional, of the first seed."""
+    task = experiment.task
+    if experiment.config.seed != 0 or getattr(task.model, "feature_dim", 0) != 2:
+        return {}
+    measured = task.measured  # type: ignore[attr-defined]
+    some = InMemory(measured.data[:POINTS], measured.labels[:POINTS], measured.classes)
+    with torch.no_grad():
+        features = task.eval().embed(some)  # type: ignore[attr-defined]
+    return {"points": {"features": [[round(v, 3) for v in point] for point in features.tolist()], "labels": some.labels.tolist()}}
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.6g}")
+
+
+def _shown(claim: Claim, metrics: dict[str, float]) -> str:
+    return ", ".join(f"{key} {metrics[key]:.4g}" for key in claim.metrics if key in metrics)
