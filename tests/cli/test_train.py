@@ -35,6 +35,7 @@ def test_trains_to_the_end_in_a_process_of_its_own(tmp_path):
         assert (folder / name).exists()
 
 
+@pytest.mark.slow
 def test_of_two_processes_one_speaks(tmp_path):
     done = command("lsoftmax-mnist", "--size", "smoke", *FEW, folder=tmp_path, processes=2)
     assert done.returncode == 0, done.stderr

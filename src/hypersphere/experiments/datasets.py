@@ -122,7 +122,7 @@ def augmentation(config: Data, normalize: Normalize | None, size: int = 28) -> A
         "crop": [CropFlip(pad=2, horizontal=False)],
         "mirror": [CropFlip(pad=0)],
         "affine": [sets.Affine(math.radians(15), scale=0.15, shear=0.2, shift=size / 14, fill=config.fill)],
-        "rotate_jitter": [sets.RotateJitter()],
+        "rotate_jitter": [sets.RotateJitter(up=1 if config.name == "ModelNet40" else 2)],  # the voxels and solids stand on the third axis
     }
     chosen = [*steps[config.augment], *([] if normalize is None else [normalize])]
     return Compose(*chosen) if chosen else None
