@@ -108,7 +108,7 @@ def main() -> None:
         minutes = statistics.mean(row["seconds"] for row in rows) / 60
         table.append([name, len(rows), *(_estimate([row["metrics"][key] for row in rows]) for key in study.figures), f"{minutes:.1f}"])
     header = ["head", "runs", *study.figures.values(), "minutes a run"]
-    report(f"open_set_{args.study}", study.title, header, table, args, study.notes)
+    report(f"open_set_{args.study}", study.title, header, table, args, study.notes, how="one run after another beside other work.")
 
 
 def _estimate(values: list[float]) -> str:

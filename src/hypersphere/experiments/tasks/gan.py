@@ -65,7 +65,7 @@ class GAN(Task):
         else:
             frozen = {name: parameter.detach() for name, parameter in self.model.discriminator.named_parameters()}
             made = self.model.generator(self.latent(count))
-            loss = F.softplus(-torch.func.functional_call(self.model.discriminator, frozen, (made,))).mean()
+            loss = -F.logsigmoid(torch.func.functional_call(self.model.discriminator, frozen, (made,))).mean()
             terms = {name: torch.zeros_like(loss) for name in self.regularizers()}
             who = 1
         with torch.no_grad():
@@ -76,7 +76,7 @@ class GAN(Task):
     def discriminator_loss(self, real: Tensor, made: Tensor) -> Tensor:
         """``−log D(x) − log(1 − D(G(z)))``, from logits."""
         discriminator = self.model.discriminator
-        return F.softplus(-discriminator(real)).mean() + F.softplus(discriminator(made)).mean()
+        return -F.logsigmoid(discriminator(real)).mean() - F.logsigmoid(-discriminator(made)).mean()
 
     def latent(self, count: int) -> Float[Tensor, "count latent"]:
         """This process's share of the latent vectors that one process would draw."""
@@ -96,7 +96,7 @@ class GAN(Task):
         """Losses of both players, and how far generated images are from real ones."""
         real, made = self.shown(self.measured), self.generate(len(self.measured))
         losses = [
-            (len(x) * torch.stack([self.discriminator_loss(x, g), F.softplus(-self.model.discriminator(g)).mean()])).double()
+            (len(x) * torch.stack([self.discriminator_loss(x, g), -F.logsigmoid(self.model.discriminator(g)).mean()])).double()
             for x, g in zip(real.split(256), made.split(256), strict=True)
         ]
         both = (torch.stack(losses).sum(0) / len(real)).tolist()
