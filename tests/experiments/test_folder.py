@@ -2,6 +2,8 @@ import json
 import pathlib
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from hypersphere.experiments import Experiment
 from hypersphere.experiments.folder import Folder, environment
@@ -26,6 +28,15 @@ def test_explains_itself(finished: pathlib.Path) -> None:
     assert "| head | ASoftmax |" in card
     assert "![features](pictures/features.png)" in card
     assert "| accuracy | " in card
+
+
+def test_the_models_keys_are_those_of_the_plain_network(tmp_path: pathlib.Path, finished: pathlib.Path) -> None:
+    config = small(steps=2, evaluate_every=2, model__feature_dim=2, orthogonal__method="cayley", energy__name="none")
+    experiment = Experiment(config, tmp_path)
+    experiment.run()
+    tensors = load_file(tmp_path / "model.safetensors")
+    assert tensors.keys() == load_file(finished / "model.safetensors").keys()
+    torch.testing.assert_close(tensors["body.conv1.0.conv.weight"], experiment.task.model.body.conv1[0].conv.weight)
 
 
 def test_a_folder_with_another_config_is_refused(finished: pathlib.Path) -> None:
