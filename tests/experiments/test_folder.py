@@ -21,7 +21,7 @@ def test_explains_itself(finished: pathlib.Path) -> None:
     names = {path.relative_to(finished).as_posix() for path in finished.rglob("*") if path.is_file()}
     assert names == {
         *("config.json", "environment.json", "log.jsonl", "events.jsonl", "metrics.json", "README.md"),
-        *("last.safetensors", "best.safetensors", "model.safetensors"),
+        *("last.safetensors", "best.safetensors", "model.safetensors", "embedder.safetensors"),
         *(f"pictures/{name}.png" for name in ("angles", "features", "energy", "training")),
     }
     card = (finished / "README.md").read_text()

@@ -40,6 +40,7 @@ class Folder:
                 "last.safetensors",
                 "best.safetensors",
                 "model.safetensors",
+                "embedder.safetensors",
                 "log.jsonl",
                 "events.jsonl",
                 "metrics.json",
@@ -82,6 +83,7 @@ class Folder:
         model = task.model if config.orthogonal.method == "none" else merge(copy.deepcopy(task.model))
         tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.state_dict().items()}
         write_atomically(self.path / "model.safetensors", lambda temporary: safetensors.torch.save_file(tensors, temporary))
+        task.keep(self.path, tensors)
         write_json(self.path / "metrics.json", {"steps": step, **metrics})
         pictures = self.path / "pictures"
         pictures.mkdir(exist_ok=True)
