@@ -77,3 +77,10 @@ def test_refuses(measure):
         measure(torch.randn(3, 2), torch.zeros(3, dtype=torch.long))
     with pytest.raises(ValueError, match="need n labels"):
         measure(torch.randn(3, 2), torch.zeros(2, dtype=torch.long))
+
+
+def test_the_margin_can_be_left_out():
+    x, y = map(torch.from_numpy, data(2))
+    whole, quick = class_angles(x, y), class_angles(x, y, margin=False)
+    assert quick[:3] == whole[:3]
+    assert math.isnan(quick.margin)

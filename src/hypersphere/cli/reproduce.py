@@ -13,6 +13,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--report", action="store_true", help="write RESULTS.md and its pictures from the recorded rows, running nothing")
     parser.add_argument("--size", default="laptop", help="laptop, as recorded here, or paper, the text's own setting (%(default)s)")
     parser.add_argument("--seeds", type=int, default=3, help="runs of each arm (%(default)s)")
+    parser.add_argument("--only", default="*", metavar="PATTERN", help="of the arms to run, e.g. 'CNN-6/*' (all)")
     parser.add_argument("--results", default="results", help="folder of the rows, one file a claim (%(default)s)")
     parser.add_argument("--runs", default="runs/reproduce", help="folder for checkpoints and logs (%(default)s)")
     parser.add_argument("--threads", type=int, default=0, help="of the CPU; 0 leaves torch's choice")
@@ -33,6 +34,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     claim = claims.get(args.id)
     say = functools.partial(print, file=sys.stderr, flush=True)
-    rows = claims.reproduce(claim, args.size, seeds=args.seeds, results=args.results, runs=args.runs, threads=args.threads, say=say)
+    where = {"results": args.results, "runs": args.runs}
+    rows = claims.reproduce(claim, args.size, seeds=args.seeds, threads=args.threads, only=args.only, say=say, **where)
     print(report.section(claim, rows))
     return 0

@@ -43,6 +43,8 @@ class Data:
     """of a cloud"""
     fold: int = 0
     """of LFW, measured on; the people of the others are trained on"""
+    measured: int | None = None
+    """at most so many samples are measured, drawn at random, the same for every run"""
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ def _read(config: Data, train: bool, roots: tuple[str, ...]) -> InMemory:
 def load(config: Data, by_class: bool = False) -> tuple[InMemory, InMemory]:
     """``(training, measured)``: the dataset's own two parts, or two parts of its training set when some of it is held out."""
     train, held = split(config, read(config, train=True), by_class)
-    return train, read(config, train=False) if held is None else held
+    return train, some(config, read(config, train=False) if held is None else held)
 
 
 def shaped(images: Tensor, config: Data) -> Tensor:
@@ -101,6 +101,15 @@ def split(config: Data, train: InMemory, by_class: bool = False) -> tuple[InMemo
     order = Stream(0, SPLIT).permutation(len(train))
     held_count = round(config.validation * len(train))
     return materialize(Subset(train, order[held_count:].sort().values)), materialize(Subset(train, order[:held_count].sort().values))
+
+
+def some(config: Data, dataset: InMemory) -> InMemory:
+    """At most ``measured`` samples, the same for every seed of a run."""
+    if config.measured is None or config.measured >= len(dataset):
+        return dataset
+    if config.measured < 1:
+        raise ValueError(f"data.measured must be an integer ≥ 1 or None, got {config.measured}")
+    return materialize(Subset(dataset, Stream(0, SPLIT, 1).permutation(len(dataset))[: config.measured].sort().values))
 
 
 def normalization(config: Data, train: InMemory) -> Normalize | None:

@@ -19,15 +19,25 @@ def arms(size: Size) -> dict[str, Config]:
         )
     else:
         base = Config(
-            steps=600,
-            evaluate_every=600,
-            checkpoint_every=300,
+            steps=1200,
+            evaluate_every=1200,
+            checkpoint_every=400,
             data=Data("MNIST", size=20, batch_size=128, normalize="unit"),
             model=Model("lsoftmax_mnist_2d", width=0.25),
             optimizer=Optimizer(lr=0.02, schedule="cosine"),
         )
-    rate = 0.1 if size == "paper" else 3.0  # λ ends near 0.5 in both
-    return {f"m = {m}": replace(base, head=Head("LSoftmax", m=m, annealed=True, start=1000.0, floor=0.0, rate=rate)) for m in MARGINS}
+    # λ ends near 0.5 in the text's run, near 1 here. It must not fall before classes are apart: with a first-order decay over a run this
+    # short, m = 3 and 4 put several classes on one ray.
+    rate, power = (0.1, 1.0) if size == "paper" else (0.025, 2.0)
+    return {
+        f"m = {m}": replace(base, head=Head("LSoftmax", m=m, annealed=True, start=1000.0, floor=0.0, rate=rate, power=power))
+        for m in MARGINS
+    }
+
+
+def _short(config: Config) -> Config:
+    """A quarter of the steps, λ falling four times as fast."""
+    return replace(config, steps=300, evaluate_every=300, checkpoint_every=300, head__rate=4 * config.head.rate)
 
 
 CLAIM = Claim(
@@ -39,8 +49,9 @@ CLAIM = Claim(
         Published("A.1", "angular Fisher score on LFW (A-Softmax)", {"m = 1": 0.2462, "m = 2": 0.2277, "m = 3": 0.1791, "m = 4": 0.1709}),
     ),
     differences=(
-        "table 2.1's network for figure 2.2 at a quarter of its width, on digits of 20×20; 2-D features for every arm (table 2.2 has 256-D ones)",
-        "600 steps of batch 128 with a cosine schedule instead of 18,000 of batch 256; λ falls faster, to the same 0.5",
+        "table 2.1's network for figure 2.2 at a quarter of its width, on digits of 20×20",
+        "2-D features for every arm (table 2.2 has 256-D ones)",
+        "1,200 steps of batch 128 with a cosine schedule instead of 18,000 of batch 256; λ falls later, then faster, to 1 (0.5)",
         "the published Fisher scores are of faces; here they are of the test digits",
         "the learning rate of each arm is chosen on a tenth of the training set",
     ),
@@ -61,8 +72,5 @@ CLAIM = Claim(
     why="",
     picture=planar_features(tuple(f"m = {m}" for m in MARGINS)),
     caption="Two-dimensional features of test digits for m = 1 … 4 (first seed).",
-    tuning=Tuning(
-        rates(0.25, 0.5, 1, 2.5),
-        lambda config: replace(config, steps=200, evaluate_every=200, checkpoint_every=200),
-    ),
+    tuning=Tuning(rates(0.5, 1, 2), _short),
 )

@@ -52,8 +52,8 @@ def arms(size: Size) -> dict[str, Config]:
 CLAIM = Claim(
     id="objectives-openset",
     title="Angular margins on unseen classes",
-    statement="A-Softmax verifies and identifies unseen classes better than softmax, gains with m, and gains from the energy of the classes "
-    "(SphereFace+).",
+    statement="A-Softmax verifies and identifies unseen classes better than softmax, gains with m, and gains from the energy of the "
+    "classes (SphereFace+).",
     published=(
         Published(
             "2.8",

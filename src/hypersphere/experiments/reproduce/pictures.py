@@ -43,7 +43,8 @@ def curves(panels: Sequence[tuple[str, str, Sequence[str]]]) -> Picture:
                     values = torch.tensor([curve[key] for curve in found]).mean(0)
                     ax.plot(found[0]["step"], values, color=color(number), linewidth=1.4, marker=".", label=arm)
             tidy(ax, xlabel="step", ylabel=label)
-            ax.legend(frameon=False, fontsize=7)
+            if ax.get_lines():
+                ax.legend(frameon=False, fontsize=7)
         return figure
 
     return draw

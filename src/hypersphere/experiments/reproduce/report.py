@@ -9,7 +9,7 @@ from typing import Any
 from ..storage import write_atomically, write_text
 from . import CLAIMS
 from .claim import Claim, Estimate, Outcome, Published, Verdict, verdict
-from .runner import Row, latest, read_rows, results_file
+from .runner import Row, recorded
 
 Table = dict[str, dict[str, Estimate]]
 
@@ -43,13 +43,6 @@ def write(results: str | os.PathLike[str] = "results", output: str | os.PathLike
         sections.append(section(claim, rows, f"docs/results/{claim.id}.png"))
     write_text(written[0], "\n\n".join(sections) + "\n")
     return written
-
-
-def recorded(claim: Claim, results: str | os.PathLike[str]) -> list[Row]:
-    """The rows of the size recorded here, in the order of the arms and seeds."""
-    order = list(claim.arms("laptop"))
-    rows = [row for row in latest(read_rows(results_file(claim, results))) if row["size"] == "laptop" and row["arm"] in order]
-    return sorted(rows, key=lambda row: (order.index(row["arm"]), row["seed"]))
 
 
 def summary(results: str | os.PathLike[str] = "results") -> str:

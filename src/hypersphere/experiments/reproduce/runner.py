@@ -1,6 +1,7 @@
 """Run a claim: every arm with every seed, once, resumable, one row a finished run in ``results/<id>.jsonl``."""
 
 import datetime
+import fnmatch
 import json
 import os
 import pathlib
@@ -15,6 +16,7 @@ from ...data import InMemory
 from ..config import Config, differences, from_json, replace
 from ..engine import Experiment
 from ..log import read_log
+from ..tasks import Classification
 from .claim import Claim, Size
 
 Say = Callable[[str], None]
@@ -31,18 +33,23 @@ def reproduce(
     results: str | os.PathLike[str] = "results",
     runs: str | os.PathLike[str] = "runs/reproduce",
     threads: int = 0,
+    only: str = "*",
     say: Say = print,
 ) -> list[Row]:
     """All rows of the claim at this size, running what is missing.
 
     The order is by seed, then by arm, so that what there is at any moment is balanced. A run that was killed resumes from its
     checkpoint; a run that has a row with the same setting is not run again. Hyperparameters come from ``results/<id>-tuning.jsonl``,
-    which is filled first: measured on a held-out part of the training set, one seed, the same grid for every arm.
+    which is filled first: measured on a held-out part of the training set, one seed, the same grid for every arm. ``only`` is a
+    pattern such as ``CNN-6/*`` of the arms to run.
     """
     if seeds < 1:
         raise ValueError(f"seeds must be an integer ≥ 1, got {seeds}")
     path, folder = results_file(claim, results), pathlib.Path(runs) / claim.id / size
-    arms = {name: replace(config, threads=threads, pictures=False) for name, config in claim.configs(size).items()}
+    every = claim.configs(size)
+    arms = {name: replace(every[name], threads=threads, pictures=False) for name in fnmatch.filter(every, only)}
+    if not arms:
+        raise ValueError(f"only must match one of {', '.join(every)}, got {only!r}")
     choices = tune(claim, arms, results, folder, say) if size == "laptop" and claim.tuning is not None else {}
     for seed in range(seeds):
         for name, config in arms.items():
@@ -53,7 +60,7 @@ def reproduce(
             row = run_one(chosen, folder / name / str(seed))
             append_row(path, {"arm": name, "seed": seed, "size": size, "choice": choices.get(name), **row})
             say(f"{claim.id} {name}, seed {seed}: {_shown(claim, row['metrics'])} ({row['seconds']:.0f} s)")
-    return [row for row in latest(read_rows(path)) if row["size"] == size]
+    return [row for row in recorded(claim, results, size) if row["arm"] in arms]
 
 
 def tune(claim: Claim, arms: dict[str, Config], results: str | os.PathLike[str], folder: pathlib.Path, say: Say) -> dict[str, str]:
@@ -133,9 +140,19 @@ def append_row(path: str | os.PathLike[str], row: Row) -> None:
         os.fsync(stream.fileno())
 
 
-def latest(rows: list[Row]) -> list[Row]:
-    """One row for each size, arm and seed: the last."""
-    return list({(row["size"], row["arm"], row["seed"]): row for row in rows}.values())
+def recorded(claim: Claim, results: str | os.PathLike[str], size: Size = "laptop") -> list[Row]:
+    """The rows that count, by arm and seed: those with the setting the claim has now; a repeated run counts once, the last."""
+    arms = claim.arms(size)
+    rows = {}
+    for row in read_rows(results_file(claim, results)):
+        if row["arm"] in arms and (row["choice"] is None or (claim.tuning is not None and row["choice"] in claim.tuning.grid)):
+            config = (
+                arms[row["arm"]] if row["choice"] is None or claim.tuning is None else claim.tuning.grid[row["choice"]](arms[row["arm"]])
+            )
+            if _same(row, size, row["arm"], replace(config, seed=row["seed"])):
+                rows[row["arm"], row["seed"]] = row
+    order = list(arms)
+    return sorted(rows.values(), key=lambda row: (order.index(row["arm"]), row["seed"]))
 
 
 def _same(row: Row, size: str, arm: str, config: Config) -> bool:
@@ -176,12 +193,12 @@ def _derived(curve: dict[str, list[float]], config: Config) -> dict[str, float]:
 def _points(experiment: Experiment) -> Row:
     """The first features of the measured set where they are two-dimensional, of the first seed."""
     task = experiment.task
-    if experiment.config.seed != 0 or getattr(task.model, "feature_dim", 0) != 2:
+    if experiment.config.seed != 0 or not isinstance(task, Classification) or task.model.feature_dim != 2:
         return {}
-    measured = task.measured  # type: ignore[attr-defined]
-    some = InMemory(measured.data[:POINTS], measured.labels[:POINTS], measured.classes)
+    some = InMemory(task.measured.data[:POINTS], task.measured.labels[:POINTS], task.measured.classes)
+    task.eval()
     with torch.no_grad():
-        features = task.eval().embed(some)  # type: ignore[attr-defined]
+        features = task.embed(some)
     return {"points": {"features": [[round(v, 3) for v in point] for point in features.tolist()], "labels": some.labels.tolist()}}
 
 

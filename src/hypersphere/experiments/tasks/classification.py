@@ -99,14 +99,14 @@ class Classification(Task):
     def pictures(self, folder: pathlib.Path) -> None:
         """Angles of pairs, and the features themselves where they can be drawn."""
         count = min(len(self.measured), 2000)
-        some = InMemory(self.measured.data[:count], self.measured.labels[:count], self.measured.classes)
-        features = self.embed(some)
-        draw(folder / "angles.png", plots.plot_angle_histogram, features, some.labels)
+        shown = InMemory(self.measured.data[:count], self.measured.labels[:count], self.measured.classes)
+        features = self.embed(shown)
+        draw(folder / "angles.png", plots.plot_angle_histogram, features, shown.labels)
         if features.shape[1] in (2, 3):
             head = self.model.classifier
             centers = head.weight.detach().cpu() if isinstance(head, MarginSoftmax) else None
             projection = "3d" if features.shape[1] == 3 else None
-            draw(folder / "features.png", plots.plot_features, features, some.labels, centers=centers, projection=projection)
+            draw(folder / "features.png", plots.plot_features, features, shown.labels, centers=centers, projection=projection)
 
     def keep(self, folder: pathlib.Path, weights: Mapping[str, Tensor]) -> None:
         """The network up to its features, for ``hypersphere embed``, where a file can say how it is built."""

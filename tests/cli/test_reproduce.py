@@ -1,0 +1,51 @@
+import pytest
+
+from hypersphere.cli import main as cli
+from hypersphere.experiments import reproduce
+from hypersphere.experiments.reproduce import report
+from tests.experiments.reproduce.tiny import claim
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    for module in (reproduce, report):
+        monkeypatch.setattr(module, "CLAIMS", {"tiny": claim(tuned=False)})
+
+
+def test_the_list_names_every_claim(capsys, tmp_path):
+    assert cli.main(["reproduce", "--list", "--results", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert all(id in shown for id in ("objectives-mnist", "objectives-openset", "spherenet", "mhe", "opt"))
+    assert "0 runs" in shown
+
+
+@pytest.mark.untyped  # a size that is none
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nonsense"], "there is no claim 'nonsense'; there are objectives-mnist"),
+        (["opt", "--size", "huge"], "size must be one of laptop, paper"),
+    ],
+)
+def test_a_wrong_id_or_size_is_one_line(arguments, message, capsys, tmp_path):
+    assert cli.main(["reproduce", *arguments, "--results", str(tmp_path), "--runs", str(tmp_path)]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_it_runs_prints_measured_beside_published_and_reports(tiny, capsys, tmp_path):
+    places = ["--results", str(tmp_path / "results"), "--runs", str(tmp_path / "runs")]
+    assert cli.main(["reproduce", "tiny", "--seeds", "2", "--threads", "1", *places]) == 0
+    shown = capsys.readouterr()
+    assert "softmax: 90.0; margin: N/C" in shown.out
+    assert "**Measured.**" in shown.out
+    assert "tiny b/margin, seed 1: accuracy" in shown.err
+    assert cli.main(["reproduce", "--report", "--output", str(tmp_path), *places]) == 0
+    assert str(tmp_path / "RESULTS.md") in capsys.readouterr().out
+    assert (tmp_path / "docs" / "results" / "tiny.png").exists()
+
+
+def test_one_thing_must_be_asked_for(capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["reproduce"])
+    assert stop.value.code == 2
+    assert "--list" in capsys.readouterr().err

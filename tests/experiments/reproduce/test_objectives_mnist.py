@@ -1,0 +1,13 @@
+from hypersphere.experiments.config import replace
+from hypersphere.experiments.reproduce import objectives_mnist
+
+from .contracts import ClaimContract
+
+
+class TestObjectivesMnist(ClaimContract):
+    claim = objectives_mnist.CLAIM
+
+    def test_arms_differ_in_the_margin_only(self):
+        arms = list(self.claim.arms("laptop").values())
+        assert [config.head.m for config in arms] == [1, 2, 3, 4]
+        assert len({replace(config, head__m=1.0) for config in arms}) == 1

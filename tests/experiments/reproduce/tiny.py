@@ -1,0 +1,34 @@
+"""A claim that runs in a second: two heads on the digits inside the package."""
+
+from hypersphere.experiments.config import Config, Data, Head, Model, Optimizer, replace
+from hypersphere.experiments.reproduce import Check, Claim, Published, Tuning, rates
+from hypersphere.experiments.reproduce.pictures import curves
+
+
+def arms(size):
+    base = Config(
+        steps=4 if size == "laptop" else 400,
+        evaluate_every=2,
+        checkpoint_every=2,
+        data=Data("Digits", batch_size=32, normalize="unit"),
+        model=Model("mlp", width=0.03125),
+        optimizer=Optimizer(lr=0.1),
+    )
+    return {"a/softmax": base, "b/margin": replace(base, head=Head("LSoftmax", m=2))}
+
+
+def claim(tuned=True):
+    return Claim(
+        id="tiny",
+        title="A tiny claim",
+        statement="Heads differ.",
+        published=(Published("0.1", "accuracy (%)", {"softmax": 90.0, "margin": "N/C"}),),
+        differences=("everything is smaller",),
+        arms=arms,
+        metrics={"accuracy": "accuracy (%)", "early": "early (%)", "energy": "energy"},
+        checks=(Check("margin above softmax", "accuracy", "b/margin", "a/softmax"), Check("not nothing", "accuracy", "a/softmax", 1.0)),
+        why="Because.",
+        picture=curves([("accuracy", "accuracy (%)", ["a/softmax", "b/margin"])]),
+        caption="Curves.",
+        tuning=Tuning(rates(1, 0.5), lambda config: replace(config, steps=2)) if tuned else None,
+    )
