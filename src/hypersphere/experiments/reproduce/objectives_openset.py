@@ -103,8 +103,8 @@ CLAIM = Claim(
     ),
     why="The gap to softmax is many standard errors wide in every measure, and the energy of the classes adds to it in verification. "
     "Nearly all of the gain is there at m = 2. We think this is the annealing: with λ at its floor of 5 the margin is a sixth of the "
-    "target's logit, so m = 3 and m = 4 differ little; and 20 drawings of each of 964 characters leave less to tighten than the text's half million "
-    "faces. AM-Softmax and ArcFace, with margins chosen on held-out alphabets, come out where A-Softmax does.",
+    "target's logit, so m = 3 and m = 4 differ little; and 20 drawings of each of 964 characters leave less to tighten than the text's "
+    "half million faces. AM-Softmax and ArcFace, with margins chosen on held-out alphabets, come out where A-Softmax does.",
     picture=bars([("tar", "TAR at FAR 1e-3 (%)"), ("rank1", "rank-1 (%)")]),
     caption="Verification and identification of unseen characters, means over seeds with their standard errors.",
 )
