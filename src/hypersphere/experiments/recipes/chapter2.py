@@ -85,24 +85,29 @@ def sphereface_omniglot(size: Size) -> Config:
     """SphereFace (A-Softmax, m = 4) on Omniglot, measured on characters it has never seen.
 
     Not in the text: open-set recognition as in 2.3.6 with data that everyone has. 964 background characters are trained on, 659 others
-    measured. The schedule is the text's for faces; images are 28×28, with small shifts.
+    measured, as 28×28 images turned, scaled, sheared and shifted a little. The laptop's setting was chosen on held-out alphabets; ``paper``
+    is the network and schedule of table 5.8 for faces, with each character in four orientations.
     """
     return open_set(size, SPHEREFACE)
 
 
 def open_set(size: Size, head: Head) -> Config:
     """Omniglot's unseen characters under a head, or unseen digits."""
-    if size == "smoke":
-        data, model = (
-            replace(DIGITS, validation=0.3),
-            Model("sphereface4", width=0.1, feature_dim=16),
-        )  # seven digits to train on, three held out
+    if size == "smoke":  # seven digits to train on, three held out
+        data, model = replace(DIGITS, validation=0.3), Model("sphereface4", width=0.1, feature_dim=16)
         return smoke(task="unseen", evaluate_every=4, monitor="rank1", data=data, model=model, head=head)
-    data = Data("Omniglot", size=28, augment="crop", batch_size=128)
-    if size == "paper":
-        model, optimizer = Model("sphereface10", norm="batch"), Optimizer(lr=0.1, milestones=(16000, 24000))
-        return Config(
-            task="unseen", steps=28000, evaluate_every=2000, monitor="rank1", data=data, model=model, head=head, optimizer=optimizer
-        )
-    model, optimizer = Model("sphereface4", width=0.25, feature_dim=128, norm="batch"), Optimizer(lr=0.1, milestones=(1200, 1700))
-    return Config(task="unseen", steps=2000, monitor="rank1", data=data, model=model, head=head, optimizer=optimizer)
+    config = Config(
+        task="unseen",
+        steps=2000,
+        evaluate_every=2000,
+        monitor="rank1",
+        channels_last=True,
+        data=Data("Omniglot", size=28, augment="affine", fill=255.0),
+        model=Model("sphereface4", width=0.25, feature_dim=128, norm="batch"),
+        head=head,
+        optimizer=Optimizer(lr=0.1, weight_decay=2e-3, nesterov=True, schedule="cosine"),
+    )
+    if size == "laptop":
+        return config
+    optimizer = Optimizer(lr=0.1, milestones=(16000, 24000))
+    return replace(config, steps=28000, data__rotations=True, model=Model("sphereface20"), optimizer=optimizer)
