@@ -71,14 +71,15 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     return p
 
 
-def report(name: str, title: str, header: list[str], rows: list[list[object]], args: argparse.Namespace, notes: str = "") -> None:
+def report(
+    name: str, title: str, header: list[str], rows: list[list[object]], args: argparse.Namespace, notes: str = "", how: str = ""
+) -> None:
     """Print a table; with ``--record`` also write it, dated and with its conditions, to ``reports/<name>.md``."""
     cells = [header, *[[f"{c:.2f}" if isinstance(c, float) else str(c) for c in row] for row in rows]]
     lines = ["| " + " | ".join(row) + " |" for row in cells]
     lines.insert(1, "|" + "---|" * len(header))
-    conditions = (
-        f"{datetime.date.today()}, torch {torch.__version__}, Python {platform.python_version()}, {args.threads} threads, "
-        f"{args.rounds} interleaved rounds, the least CPU time of each."
+    conditions = f"{datetime.date.today()}, torch {torch.__version__}, Python {platform.python_version()}, {args.threads} threads, " + (
+        how or f"{args.rounds} interleaved rounds, the least CPU time of each."
     )
     text = "\n".join([f"# {title}", "", conditions, "", *lines, "", notes]).strip() + "\n"
     print(text)

@@ -13,7 +13,7 @@ import hypersphere
 ROOT = pathlib.Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "hypersphere"
 PARTS = "objectives operators energy orthogonal"
-LAYERS = ["geometry", "angular", "layers", PARTS, "models data evaluation", "plots", "experiments", "cli"]
+LAYERS = ["geometry", "angular", "layers", PARTS, "models data", "evaluation", "plots", "experiments", "cli"]
 # The one crossing between the four parts: refining the fixed neurons of Part IV is done by Part III's solver.
 SANCTIONED = {("orthogonal", "energy")}
 

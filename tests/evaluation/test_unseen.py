@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from hypersphere.evaluation import few_shot, unseen_classes
-from hypersphere.evaluation.unseen import _ranks
+from hypersphere.evaluation.episodes import mix_seed
+from hypersphere.evaluation.unseen import _templates
 
 from .contracts import ReportContract
 
@@ -54,25 +55,14 @@ def test_fewer_negatives_are_a_sample_of_them():
 def test_identification_has_one_template_of_every_class():
     features, labels = clusters()
     unit = features / features.norm(dim=1, keepdim=True)
-    chosen = []
-
-    class Spy:
-        """Remembers which rows are asked for: the probes, then the gallery."""
-
-        def __getitem__(self, index):
-            chosen.append(index)
-            return unit[index]
-
-        def __len__(self):
-            return len(unit)
-
-    ranks = _ranks(Spy(), labels, seed=1)
-    probes, gallery = chosen
+    gallery, probes = _templates(labels, mix_seed(4, 0))
     assert sorted(labels[gallery].tolist()) == sorted(set(labels.tolist()))
     assert sorted([*probes.tolist(), *gallery.tolist()]) == list(range(len(labels)))
-    for probe, rank in zip(probes.tolist(), ranks.tolist(), strict=True):
+    expected = []
+    for probe in probes.tolist():
         scores = {int(labels[g]): float(unit[g] @ unit[probe]) for g in gallery.tolist()}
-        assert rank == 1 + sum(score > scores[int(labels[probe])] for score in scores.values())
+        expected.append(1 + sum(score > scores[int(labels[probe])] for score in scores.values()))
+    assert unseen_classes(features, labels, templates=1, episodes=5, seed=4).identification.ranks.tolist() == expected
 
 
 def test_draws_of_templates_differ_and_repeat():

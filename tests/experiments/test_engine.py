@@ -56,6 +56,7 @@ def test_best_is_the_best_and_last_the_last(tmp_path: pathlib.Path) -> None:
     run(tmp_path, small(steps=12, evaluate_every=3, monitor="-accuracy"))  # the worst is at the start
     assert load_tree(tmp_path / "best.safetensors")["step"] < load_tree(tmp_path / "last.safetensors")["step"] == 12
     rows = [row["accuracy"] for row in read_log(tmp_path) if "accuracy" in row]
+    assert load_tree(tmp_path / "best.safetensors").keys() == load_tree(tmp_path / "last.safetensors").keys()
     assert load_tree(tmp_path / "best.safetensors")["best"] == -min(rows)
 
 

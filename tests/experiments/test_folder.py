@@ -2,6 +2,8 @@ import json
 import pathlib
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from hypersphere.experiments import Experiment
 from hypersphere.experiments.folder import Folder, environment
@@ -19,13 +21,22 @@ def test_explains_itself(finished: pathlib.Path) -> None:
     names = {path.relative_to(finished).as_posix() for path in finished.rglob("*") if path.is_file()}
     assert names == {
         *("config.json", "environment.json", "log.jsonl", "events.jsonl", "metrics.json", "README.md"),
-        *("last.safetensors", "best.safetensors", "model.safetensors"),
+        *("last.safetensors", "best.safetensors", "model.safetensors", "embedder.safetensors"),
         *(f"pictures/{name}.png" for name in ("angles", "features", "energy", "training")),
     }
     card = (finished / "README.md").read_text()
     assert "| head | ASoftmax |" in card
     assert "![features](pictures/features.png)" in card
     assert "| accuracy | " in card
+
+
+def test_the_models_keys_are_those_of_the_plain_network(tmp_path: pathlib.Path, finished: pathlib.Path) -> None:
+    config = small(steps=2, evaluate_every=2, model__feature_dim=2, orthogonal__method="cayley", energy__name="none")
+    experiment = Experiment(config, tmp_path)
+    experiment.run()
+    tensors = load_file(tmp_path / "model.safetensors")
+    assert tensors.keys() == load_file(finished / "model.safetensors").keys()
+    torch.testing.assert_close(tensors["body.conv1.0.conv.weight"], experiment.task.model.body.conv1[0].conv.weight)
 
 
 def test_a_folder_with_another_config_is_refused(finished: pathlib.Path) -> None:

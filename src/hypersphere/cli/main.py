@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
@@ -11,6 +12,8 @@ from .. import __version__
 # only the one that is asked for is imported.
 COMMANDS = {
     "demo": "the library at work in one minute",
+    "train": "run a recipe, with knobs changed by key.path=value; resume a run",
+    "recipes": "list the experiments that can be trained",
     "data": "list the datasets that are present, and get others by name",
     "reproduce": "test a claim of the text on real data, measured beside published",
     "energy": "the hyperspherical energy of every layer of a checkpoint",
@@ -32,11 +35,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         if name == chosen:
             modules[name] = importlib.import_module(f".{name}", __package__)
             modules[name].configure(subparser)
-    args = parser.parse_args(arguments)
+    args, extra = parser.parse_known_args(arguments)
+    if extra and (not hasattr(args, "overrides") or any(word.startswith("-") for word in extra)):
+        parser.error(f"unrecognized arguments: {' '.join(extra)}")
+    if extra:  # key=value behind an option, which argparse does not connect with those before it
+        args.overrides = [*args.overrides, *extra]
     try:
         return int(modules[args.command].run(args))
     except (ValueError, OSError, ImportError) as error:
-        print(f"hypersphere {args.command}: {error}", file=sys.stderr)
+        if os.environ.get("RANK", "0") == "0":  # of many processes that fail alike, one says why
+            print(f"hypersphere {args.command}: {error}", file=sys.stderr)
         return 1
 
 

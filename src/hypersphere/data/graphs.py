@@ -18,7 +18,30 @@ _PARTS = ("train_idx", "val_idx", "test_idx")
 _BENCHMARK = tuple(f"{kind}_{part}" for kind in ("attr", "adj") for part in ("data", "indices", "indptr", "shape"))
 
 
-class Planetoid(Dataset[tuple[Tensor, int]]):
+class Nodes(Dataset[tuple[Tensor, int]]):
+    """The nodes of one graph, each a sample, and the edges that join them; ``train``, ``valid``, ``test`` are indices of nodes."""
+
+    data: Float[Tensor, "n d"]
+    labels: Int[Tensor, "n"]
+    edges: Int[Tensor, "e 2"]
+    classes: tuple[str, ...]
+    train: Int[Tensor, "_"]
+    valid: Int[Tensor, "_"]
+    test: Int[Tensor, "_"]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return self.data[index], int(self.labels[index])
+
+    @property
+    def edge_index(self) -> Int[Tensor, "2 _"]:
+        """Every edge in both directions."""
+        return torch.cat([self.edges, self.edges.flip(1)]).T.contiguous()
+
+
+class Planetoid(Nodes):
     """One citation graph; its samples are the nodes, ``graph[i]`` = (features, label), and its edges join them.
 
     ``data`` float32 (nodes, features), ``labels`` int64 (−1 for a node without one), ``edges`` int64 (e, 2) undirected and without self
@@ -44,17 +67,6 @@ class Planetoid(Dataset[tuple[Tensor, int]]):
             self.train, self.valid, self.test = (_indices(folder, path, stored[part], len(self)) for part in _PARTS)
         else:
             self.train, self.valid, self.test = self._draw(seed)
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        return self.data[index], int(self.labels[index])
-
-    @property
-    def edge_index(self) -> Int[Tensor, "2 _"]:
-        """Every edge in both directions."""
-        return torch.cat([self.edges, self.edges.flip(1)]).T.contiguous()
 
     def _draw(self, seed: int, each: int = 20, valid: int = 500, test: int = 1000) -> tuple[Tensor, Tensor, Tensor]:
         order = Stream(seed, SPLIT, 1).permutation(len(self))

@@ -4,15 +4,15 @@ import math
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
-from torch.utils.data import Dataset
 
+from .graphs import Nodes
 from .images import InMemory
 from .streams import SYNTHETIC, Stream
 
 
-class PlantedGraph(Dataset[tuple[Tensor, int]]):
+class PlantedGraph(Nodes):
     """A planted partition with the attributes of :class:`~hypersphere.data.Planetoid`: nodes, features, classes, edges, splits.
 
     Two nodes of a class are joined with probability ``within``, of two classes with ``between``. A node's features are words: those of
@@ -34,23 +34,12 @@ class PlantedGraph(Dataset[tuple[Tensor, int]]):
         first, second = torch.triu_indices(nodes, nodes, 1)
         likely = torch.where(self.labels[first] == self.labels[second], within, between)
         joined = Stream(seed, SYNTHETIC, 0).uniforms(len(first)) < likely
-        self.edges: Int[Tensor, "e 2"] = torch.stack([first[joined], second[joined]], 1)
+        self.edges = torch.stack([first[joined], second[joined]], 1)
         chance = torch.where(self.labels[:, None] == torch.arange(features) % classes, 0.3, 0.1)
-        self.data: Float[Tensor, "n d"] = (Stream(seed, SYNTHETIC, 1).uniforms(nodes * features).view_as(chance) < chance).float()
+        self.data = (Stream(seed, SYNTHETIC, 1).uniforms(nodes * features).view_as(chance) < chance).float()
         order = Stream(seed, SYNTHETIC, 2).permutation(nodes)
         part = nodes // 6
         self.train, self.valid, self.test = (rows.sort().values for rows in order.split([part, part, nodes - 2 * part]))
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        return self.data[index], int(self.labels[index])
-
-    @property
-    def edge_index(self) -> Int[Tensor, "2 _"]:
-        """Every edge in both directions."""
-        return torch.cat([self.edges, self.edges.flip(1)]).T.contiguous()
 
 
 class Shapes(InMemory):

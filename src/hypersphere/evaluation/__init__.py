@@ -13,6 +13,7 @@ from .embedding import Features, embed, load_features, save_features
 from .episodes import Episodes, sample_episodes
 from .features import ensemble, fold_scores, mirrored, pair_scores
 from .few_shot import FewShotReport, few_shot
+from .frechet import frechet_distance
 from .gallery import Gallery, Match
 from .hardness import angular_visual_hardness, model_confidence
 from .identification import DistractorReport, IdentificationReport, distractor_identification, identification
@@ -64,6 +65,7 @@ __all__ = [
     "fgsm",
     "fingerprint",
     "fold_scores",
+    "frechet_distance",
     "identification",
     "load_features",
     "load_model",

@@ -18,20 +18,25 @@ from .attacks import evaluating
 from .features import mirrored
 
 FORMAT = "hypersphere-model/1"
+# Layers that arguments may name, since a file cannot hold a class.
+NAMED: dict[str, dict[str, type[nn.Module]]] = {
+    "norm": {"batch": nn.BatchNorm2d},
+    "activation": {"relu": nn.ReLU, "prelu": nn.PReLU},
+}
 
 
 @dataclass(frozen=True)
 class Preprocessing:
     """How an image file becomes the input of a network: resized, scaled to [0, 1], (x − mean)/std.
 
-    The defaults are the text's for faces (2.3): 112×96, (pixel − 127.5)/128. ``mirror`` appends the features of the
-    mirror image.
+    The defaults are the text's for faces (2.3): 112×96, (pixel − 127.5)/128. ``mean`` and ``std`` are one number, or one a
+    channel. ``mirror`` appends the features of the mirror image.
     """
 
     size: tuple[int, int] = (112, 96)
     channels: int = 3
-    mean: float = 127.5 / 255
-    std: float = 128 / 255
+    mean: float | tuple[float, ...] = 127.5 / 255
+    std: float | tuple[float, ...] = 128 / 255
     mirror: bool = False
 
     def __post_init__(self) -> None:
@@ -39,8 +44,17 @@ class Preprocessing:
             raise ValueError(f"size must be (height, width), both ≥ 1, got {self.size!r}")
         if self.channels not in (1, 3):
             raise ValueError(f"channels must be 1 or 3, got {self.channels!r}")
-        if not self.std > 0:
+        for name in ("mean", "std"):
+            value = getattr(self, name)
+            if isinstance(value, tuple) and len(value) != self.channels:
+                raise ValueError(f"{name} must be one number or {self.channels}, one a channel, got {value!r}")
+        if not min(self.std if isinstance(self.std, tuple) else (self.std,)) > 0:
             raise ValueError(f"std must be a number > 0, got {self.std!r}")
+
+    def __call__(self, images: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
+        """(x − mean)/std."""
+        mean, std = (images.new_tensor(value).reshape(-1, 1, 1) for value in (self.mean, self.std))
+        return (images - mean) / std
 
 
 @dataclass(frozen=True)
@@ -58,13 +72,20 @@ class EmbeddingModel:
     @torch.no_grad()
     def __call__(self, images: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d"]:
         """Features in evaluation mode, by the network's ``features`` method where it has one; its own mode is left as it was."""
-        x = (images - self.preprocessing.mean) / self.preprocessing.std
+        x = self.preprocessing(images)
         network = getattr(self.network, "features", self.network)
         with evaluating(self.network):
             features = mirrored(network, x) if self.preprocessing.mirror else network(x)
         if features.ndim != 2 or not features.is_floating_point():
             raise ValueError(f"the model must give features of shape (n, d), got {features.dtype} {tuple(features.shape)}")
         return features
+
+
+def build_network(constructor: str, arguments: Mapping[str, Any]) -> Any:
+    """``hypersphere.models.<constructor>(**arguments)``, with layers by their names."""
+    plain = {key: tuple(value) if isinstance(value, list) else value for key, value in arguments.items()}
+    layers = {key: NAMED[key][value] for key, value in plain.items() if key in NAMED and value in NAMED[key]}
+    return _constructor(constructor)(**{**plain, **layers})
 
 
 def fingerprint(model: nn.Module) -> str:
@@ -89,7 +110,10 @@ def save_model(
     arguments: Mapping[str, Any] | None = None,
     preprocessing: Preprocessing | Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a model that ``hypersphere.models.<constructor>(**arguments)`` builds; arguments are what JSON can hold."""
+    """Write a model that ``hypersphere.models.<constructor>(**arguments)`` builds; arguments are what JSON can hold.
+
+    ``norm="batch"`` and ``activation="relu"`` or ``"prelu"`` name layers.
+    """
     _constructor(constructor)
     prepared = preprocessing if isinstance(preprocessing, Preprocessing) else _preprocessing(dict(preprocessing or {}))
     try:
@@ -109,7 +133,7 @@ def load_model(path: str | Path) -> EmbeddingModel:
         raise ValueError(f"{path} is not a model file of format {FORMAT}, got {metadata.get('format')!r}")
     try:
         arguments, prepared = json.loads(metadata["arguments"]), json.loads(metadata["preprocessing"])
-        network = _constructor(metadata["constructor"])(**arguments)
+        network = build_network(metadata["constructor"], arguments)
     except (KeyError, TypeError, json.JSONDecodeError) as error:
         raise ValueError(f"{path} does not say how its model is built: {error!r}") from error
     if not isinstance(network, nn.Module):
@@ -143,6 +167,5 @@ def _preprocessing(values: dict[str, Any]) -> Preprocessing:
     unknown = values.keys() - Preprocessing.__dataclass_fields__.keys()
     if unknown:
         raise ValueError(f"preprocessing knows {', '.join(Preprocessing.__dataclass_fields__)}, got {', '.join(sorted(unknown))}")
-    if "size" in values:
-        values["size"] = tuple(values["size"])
-    return Preprocessing(**values)
+    plain: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+    return Preprocessing(**plain)

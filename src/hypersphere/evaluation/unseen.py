@@ -48,7 +48,10 @@ def unseen_classes(
     different = len(labels) * (len(labels) - 1) // 2 - same
     drawn = pairs(labels.cpu(), same, min(negatives, different), seed=seed)
     scores = pair_scores(features, torch.stack([drawn.first, drawn.second], 1).to(features.device))
-    ranks = [_ranks(features, labels, mix_seed(seed, i)) for i in range(templates)]
+    ranks = []
+    for i in range(templates):
+        gallery, probes = _templates(labels, mix_seed(seed, i))
+        ranks.append(ranking(features[probes], labels[probes], features[gallery], labels[gallery]).rank)
     return UnseenReport(
         verification(scores, drawn.same.to(features.device), seed=seed),
         IdentificationReport(torch.cat(ranks), len(sizes)),
@@ -78,12 +81,10 @@ class UnseenReport(Report):
         self.verification.draw(axes)
 
 
-def _ranks(features: Float[Tensor, "n d"], labels: Int[Tensor, "n"], seed: int) -> Int[Tensor, "probes"]:
-    """The rank of every sample's class, one random sample of each class being the gallery."""
+def _templates(labels: Int[Tensor, "n"], seed: int) -> tuple[Int[Tensor, "classes"], Int[Tensor, "probes"]]:
+    """One random sample of every class, and all the others."""
     shuffled = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed)).to(labels.device)
     order = shuffled[labels[shuffled].argsort(stable=True)]  # by class, at random within one
-    ordered = labels[order]
-    first = torch.ones_like(ordered, dtype=torch.bool)
-    first[1:] = ordered[1:] != ordered[:-1]
-    gallery, probes = order[first], order[~first]
-    return ranking(features[probes], labels[probes], features[gallery], labels[gallery]).rank
+    first = torch.ones_like(order, dtype=torch.bool)
+    first[1:] = labels[order].diff() != 0
+    return order[first], order[~first]

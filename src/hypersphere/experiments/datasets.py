@@ -52,6 +52,12 @@ def _read(config: Data, train: bool, roots: tuple[str, ...]) -> InMemory:
     return InMemory(shaped(whole.data, config), whole.labels, whole.classes)
 
 
+def load(config: Data, by_class: bool = False) -> tuple[InMemory, InMemory]:
+    """``(training, measured)``: the dataset's own two parts, or two parts of its training set when some of it is held out."""
+    train, held = split(config, read(config, train=True), by_class)
+    return train, some(config, read(config, train=False) if held is None else held)
+
+
 def shaped(images: Tensor, config: Data) -> Tensor:
     """Images of the size and channels the config asks for; anything that is not an image stays as it is."""
     if images.ndim != 4:
@@ -125,7 +131,7 @@ def augmentation(config: Data, normalize: Normalize | None, size: int = 28) -> A
         "crop": [CropFlip(pad=2, horizontal=False)],
         "mirror": [CropFlip(pad=0)],
         "affine": [sets.Affine(math.radians(15), scale=0.15, shear=0.2, shift=size / 14, fill=config.fill)],
-        "rotate_jitter": [sets.RotateJitter()],
+        "rotate_jitter": [sets.RotateJitter(up=1 if config.name == "ModelNet40" else 2)],  # the voxels and solids stand on the third axis
     }
     chosen = [*steps[config.augment], *([] if normalize is None else [normalize])]
     return Compose(*chosen) if chosen else None

@@ -161,6 +161,7 @@ class Experiment:
     def _evaluate(self) -> None:
         """On the main process; the random numbers of training are not touched."""
         self.wrapped.eval()
+        improved = False
         if self.main:
             with torch.random.fork_rng():
                 row = {"step": self.step, **self.task.evaluate(), **self.task.measures()}
@@ -170,10 +171,10 @@ class Experiment:
             score = -row[name] if self.config.monitor.startswith("-") else row[name]
             self._write(row)
             self.measured = row
-            if self.best is None or score > self.best:
-                self.best = score
-                save_tree(self._state(), self.folder.best)
-        self.accelerator.wait_for_everyone()
+            improved = self.best is None or score > self.best
+            self.best = score if improved else self.best
+        if self._any(improved):
+            self._checkpoint(self.folder.best)
 
     def _state(self) -> dict[str, Any]:
         return {
@@ -188,10 +189,10 @@ class Experiment:
             "log": self.log.size if self.log is not None else 0,
         }
 
-    def _checkpoint(self) -> None:
+    def _checkpoint(self, path: pathlib.Path | None = None) -> None:
         random = require("accelerate.utils").gather_object([_random_state()])
         if self.main:
-            save_tree(self._state() | {"random": random}, self.folder.last)
+            save_tree(self._state() | {"random": random}, path or self.folder.last)
         self.accelerator.wait_for_everyone()
 
     def _resume(self) -> int:

@@ -1,5 +1,6 @@
 """The folder of a run, which explains itself: config, environment, log, checkpoints, metrics, pictures, model card."""
 
+import copy
 import datetime
 import importlib.metadata
 import json
@@ -13,6 +14,7 @@ import safetensors.torch
 import torch
 
 from .. import __version__, plots
+from ..orthogonal import merge
 from .config import Config, differences, from_json, to_json
 from .log import read_log
 from .pictures import draw
@@ -38,6 +40,7 @@ class Folder:
                 "last.safetensors",
                 "best.safetensors",
                 "model.safetensors",
+                "embedder.safetensors",
                 "log.jsonl",
                 "events.jsonl",
                 "metrics.json",
@@ -76,8 +79,11 @@ class Folder:
 
     def finish(self, task: Task, config: Config, step: int, metrics: dict[str, float]) -> None:
         """What is left when a run has ended: model, metrics, pictures, card."""
-        tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in task.model.state_dict().items()}
+        # Rotations are multiplied in: the keys and shapes of the plain network.
+        model = task.model if config.orthogonal.method == "none" else merge(copy.deepcopy(task.model))
+        tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.state_dict().items()}
         write_atomically(self.path / "model.safetensors", lambda temporary: safetensors.torch.save_file(tensors, temporary))
+        task.keep(self.path, tensors)
         write_json(self.path / "metrics.json", {"steps": step, **metrics})
         pictures = self.path / "pictures"
         pictures.mkdir(exist_ok=True)

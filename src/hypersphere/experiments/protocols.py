@@ -24,6 +24,8 @@ class FewShot:
     shots: int = 5
     queries: int = 15
     episodes: int = 600
+    epochs: int = 100
+    """of the classifiers trained on an episode's support (F.3)"""
     train_classes: int = 64
     """the first ones (Mini-ImageNet: 64, 16, 20)"""
     validation_classes: int = 16

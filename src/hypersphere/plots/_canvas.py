@@ -8,6 +8,10 @@ from .._extras import require
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000", "#999999", "#88CCEE")
 
 
+INSIDE = 5  # entries of a legend; more would cover the curves and go beside them
+STYLES = ("-", "--", ":")
+
+
 def axes(ax: Any = None, *, size: tuple[float, float] = (5.0, 4.0), projection: str | None = None) -> tuple[Any, Any]:
     """The figure and axes to draw on: the caller's, or new ones."""
     if ax is not None:
@@ -22,9 +26,16 @@ def color(index: int) -> str:
     return PALETTE[index % len(PALETTE)]
 
 
+def style(index: int) -> dict[str, str]:
+    """Colour and dashes of the ``index``-th curve, told apart up to thirty."""
+    return {"color": color(index), "linestyle": STYLES[index // len(PALETTE) % len(STYLES)]}
+
+
 def tidy(ax: Any, *, title: str = "", xlabel: str = "", ylabel: str = "", legend: bool = False) -> None:
     """Labels, and no box where it says nothing."""
     ax.set(title=title, xlabel=xlabel, ylabel=ylabel)
     ax.spines[["top", "right"]].set_visible(False)
     if legend:
-        ax.legend(frameon=False)
+        many = len(ax.get_legend_handles_labels()[1]) > INSIDE
+        beside = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5), "fontsize": "small"}
+        ax.legend(frameon=False, **(beside if many else {}))

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._canvas import axes, color, tidy
+from ._canvas import axes, style, tidy
 
 
 def plot_angular(functions: Mapping[str, Callable[[Tensor], Tensor]], *, ylabel: str = "g(θ)", ax: Any = None) -> tuple[Any, Any]:
@@ -19,7 +19,7 @@ def plot_angular(functions: Mapping[str, Callable[[Tensor], Tensor]], *, ylabel:
     figure, ax = axes(ax)
     theta = torch.linspace(0, math.pi, 500, dtype=torch.float64)
     for index, (name, function) in enumerate(functions.items()):
-        ax.plot(theta, function(theta.cos()).detach(), color=color(index), linewidth=1.8, label=name)
+        ax.plot(theta, function(theta.cos()).detach(), **style(index), linewidth=1.8, label=name)
     ax.set_xticks([0, math.pi / 4, math.pi / 2, 3 * math.pi / 4, math.pi], ["0", "π/4", "π/2", "3π/4", "π"])
     ax.axhline(0, color="0.85", linewidth=0.8, zorder=0)
     tidy(ax, xlabel="θ", ylabel=ylabel, legend=True)
@@ -31,7 +31,7 @@ def plot_magnitude(functions: Mapping[str, Callable[[Tensor], Tensor]], *, longe
     figure, ax = axes(ax)
     length = torch.linspace(0, longest, 400, dtype=torch.float64)
     for index, (name, function) in enumerate(functions.items()):
-        ax.plot(length, function(length).detach(), color=color(index), linewidth=1.8, label=name)
+        ax.plot(length, function(length).detach(), **style(index), linewidth=1.8, label=name)
     tidy(ax, xlabel="‖x‖", ylabel="h(‖x‖)", legend=True)
     return figure, ax
 
@@ -51,7 +51,7 @@ def plot_dynamics(
             raise ValueError(f"series {name!r} has {len(values)} values for {len(steps)} steps")
     figure, ax = axes(ax)
     for index, (name, values) in enumerate(series.items()):
-        ax.plot(steps, values, color=color(index), linewidth=1.6, label=name)
+        ax.plot(steps, values, **style(index), linewidth=1.6, label=name)
     if log:
         ax.set_yscale("log")
     tidy(ax, xlabel=xlabel, ylabel=ylabel, legend=len(series) > 1)

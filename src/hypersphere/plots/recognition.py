@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..geometry import cosine
-from ._canvas import axes, color, tidy
+from ._canvas import axes, color, style, tidy
 
 Curve = tuple[Sequence[float] | Tensor, Sequence[float] | Tensor]
 
@@ -16,7 +16,7 @@ def plot_roc(curves: Mapping[str, Curve], *, log: bool = True, ax: Any = None) -
     """True accept rate over false accept rate; ``curves`` maps a name to ``(far, tar)``."""
     figure, ax = axes(ax)
     for index, (name, (far, tar)) in enumerate(curves.items()):
-        ax.plot(far, tar, color=color(index), linewidth=1.8, label=name)
+        ax.plot(far, tar, **style(index), linewidth=1.8, label=name)
     if log:
         ax.set_xscale("log")
     ax.set_ylim(0, 1.02)

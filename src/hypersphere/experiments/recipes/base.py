@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
-from ..config import Config, replace
+from ..config import Config, Data, replace
 
 Size = Literal["smoke", "laptop", "paper"]
 SIZES: tuple[Size, ...] = get_args(Size)
@@ -32,6 +32,17 @@ class Recipe:
 
 
 RECIPES: dict[str, Recipe] = {}
+DIGITS = Data("Digits", batch_size=64)
+
+
+def smoke(**parts: Any) -> Config:
+    """A run of four steps, each kind of event twice, on the digits unless ``data`` says otherwise."""
+    return Config(**{"steps": 4, "evaluate_every": 2, "log_every": 2, "checkpoint_every": 2, "data": DIGITS, **parts})
+
+
+def saturated(steps: int = 42500) -> dict[str, Any]:
+    """Milestones where the text says "when the performance is saturated": those of D.1, in the same proportion to the steps."""
+    return {"milestones": tuple(steps * part // 425 for part in (200, 300, 375))}
 
 
 def recipe(name: str, *, tables: str, data: str) -> Callable[[Callable[[Size], Config]], Callable[[Size], Config]]:

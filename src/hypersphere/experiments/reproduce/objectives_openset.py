@@ -1,6 +1,7 @@
 """Claim: angular margins learn features that tell unseen classes apart (tables 2.8–2.10, 5.8)."""
 
-from ..config import Config, Data, Energy, Head, Model, Optimizer, replace
+from ..config import Config, Energy, Head, replace
+from ..recipes.chapter2 import open_set
 from .claim import Check, Claim, Published, Size
 from .pictures import bars
 
@@ -11,34 +12,17 @@ HEADS = {
     "A-Softmax m = 3": Head("ASoftmax", m=3, annealed=True),
     "A-Softmax m = 4": Head("ASoftmax", m=4, annealed=True),
     "SphereFace+ m = 4": Head("ASoftmax", m=4, annealed=True),
-    "AM-Softmax": Head("AMSoftmax"),
-    "ArcFace": Head("ArcFace"),
+    "AM-Softmax": Head("AMSoftmax", m=0.2, scale=20.0),
+    "ArcFace": Head("ArcFace", m=0.25, scale=20.0),
 }
 
 
 def base(size: Size) -> Config:
-    """The setting every head shares: SphereFace-4 at the small size, SphereFace-20 as in table 5.8 otherwise."""
-    if size == "paper":
-        return Config(
-            task="unseen",
-            steps=28000,
-            evaluate_every=7000,
-            checkpoint_every=1000,
-            monitor="rank1",
-            data=Data("Omniglot", size=32, rotations=True),
-            model=Model("sphereface20"),
-            optimizer=Optimizer(lr=0.1, milestones=(16000, 24000)),
-        )
-    return Config(
-        task="unseen",
-        steps=1500,
-        evaluate_every=1500,
-        checkpoint_every=500,
-        monitor="rank1",
-        data=Data("Omniglot", size=28, rotations=True),
-        model=Model("sphereface4", width=0.25),
-        optimizer=Optimizer(lr=0.05, schedule="cosine"),
-    )
+    """The setting every head shares: a narrow SphereFace-4, or SphereFace-20 with the schedule of table 5.8.
+
+    The text's faces cannot be had: at both sizes characters stand in for them.
+    """
+    return replace(open_set(size, HEADS["softmax"]), checkpoint_every=500)
 
 
 def arms(size: Size) -> dict[str, Config]:
@@ -83,7 +67,7 @@ CLAIM = Claim(
         ),
     ),
     differences=(
-        "characters instead of faces: 964 Omniglot characters to train on, each in four orientations as four classes; 659 unseen ones",
+        "characters instead of faces: 964 Omniglot characters to train on, 659 unseen ones to measure",
         "a narrow network of four layers and some epochs",
         "false-accept rate 1e-3 instead of 1e-6, no distractors from outside",
         "AM-Softmax and ArcFace are not in these tables; they are measured for comparison",
@@ -100,7 +84,10 @@ CLAIM = Claim(
         Check("TAR: SphereFace+ above A-Softmax m = 4", "tar", "SphereFace+ m = 4", "A-Softmax m = 4"),
         Check("rank-1: SphereFace+ above A-Softmax m = 4", "rank1", "SphereFace+ m = 4", "A-Softmax m = 4"),
     ),
-    why="",
+    why="The gap to softmax is many standard errors wide in every measure, and the energy of the classes adds to it in verification. "
+    "Nearly all of the gain is there at m = 2. We think this is the annealing: with λ at its floor of 5 the margin is a sixth of the "
+    "target's logit, so m = 3 and m = 4 differ little; and 20 drawings of each of 964 characters leave less to tighten than the text's "
+    "half million faces. AM-Softmax and ArcFace, with margins chosen on held-out alphabets, come out where A-Softmax does.",
     picture=bars([("tar", "TAR at FAR 1e-3 (%)"), ("rank1", "rank-1 (%)")]),
     caption="Verification and identification of unseen characters, means over seeds with their standard errors.",
 )

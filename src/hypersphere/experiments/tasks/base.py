@@ -2,7 +2,7 @@
 
 import pathlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 import torch
@@ -60,6 +60,9 @@ class Task(nn.Module, ABC):
 
     def pictures(self, folder: pathlib.Path) -> None:
         """Draw what there is to see into the folder."""
+
+    def keep(self, folder: pathlib.Path, weights: Mapping[str, Tensor]) -> None:
+        """Write what else the final ``weights`` of the plain model can be used for."""
 
     def summary(self) -> dict[str, Any]:
         """What the model card says of the data."""

@@ -1,6 +1,7 @@
 """Classification: features, a head with its margin, regularisers, over-parameterization; the task most experiments are."""
 
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -11,7 +12,8 @@ from ... import models, operators, plots
 from ...data import InMemory, Loader
 from ...objectives import MarginSoftmax
 from ..config import Config, Data
-from ..datasets import augmentation, normalization, prepared, read, some, split, training_part
+from ..datasets import augmentation, load, normalization, prepared, training_part
+from ..embedder import save_embedder
 from ..measures import feature_measures
 from ..parts import Regularizers, build_model, build_orthogonal
 from ..pictures import draw
@@ -36,9 +38,8 @@ class Classification(Task):
         )
 
     def load(self, config: Data) -> tuple[InMemory, InMemory]:
-        """What is trained on, and what is measured: the test set, or what is held out of the training set."""
-        train, held = split(config, read(config, train=True), self.by_class)
-        return train, some(config, read(config, train=False) if held is None else held)
+        """What is trained on, and what is measured."""
+        return load(config, self.by_class)
 
     def build(self, train: InMemory) -> None:
         """The network for these samples, and what is added to its loss."""
@@ -106,6 +107,10 @@ class Classification(Task):
             centers = head.weight.detach().cpu() if isinstance(head, MarginSoftmax) else None
             projection = "3d" if features.shape[1] == 3 else None
             draw(folder / "features.png", plots.plot_features, features, shown.labels, centers=centers, projection=projection)
+
+    def keep(self, folder: pathlib.Path, weights: Mapping[str, Tensor]) -> None:
+        """The network up to its features, for ``hypersphere embed``, where a file can say how it is built."""
+        save_embedder(self.config, weights, tuple(self.measured.data.shape[1:]), self.normalize, folder / "embedder.safetensors")
 
     def summary(self) -> dict[str, Any]:
         """Sizes."""

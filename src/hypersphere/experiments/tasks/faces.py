@@ -59,7 +59,7 @@ class Faces(Classification):
 
 def lfw(config: Data) -> LFW:
     """The faces without their border, at the config's size."""
-    return LFW(crop=112, size=config.size)
+    return LFW(crop=96, size=config.size)
 
 
 def _of_fold(pairs: Pairs, fold: int) -> Pairs:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ... import models
 from ...data import InMemory, Planetoid, PlantedGraph
+from ...data.graphs import Nodes
 from ...models import normalized_adjacency
 from ...objectives import MarginSoftmax
 from ..config import Config
@@ -78,7 +79,7 @@ class OneBatch:
         """There is nowhere to go."""
 
 
-def read_graph(config: Settings) -> Planetoid | PlantedGraph:
+def read_graph(config: Settings) -> Nodes:
     """The graph the config names."""
     if config.name == "PlantedGraph":
         return PlantedGraph()

@@ -37,5 +37,8 @@ class Unseen(Classification):
 
     def one_shot_accuracy(self, run: OneShotRun) -> float:
         """The part of a published run's queries that go to the right one of its support images."""
-        support, query = (normalize(self.embed(InMemory(images, torch.zeros(len(images)), ("",)))) for images in (run.support, run.query))
+        support, query = (
+            normalize(self.embed(InMemory(images, torch.zeros(len(images), dtype=torch.long), ("",))))
+            for images in (run.support, run.query)
+        )
         return ((query @ support.T).argmax(1) == run.answers).double().mean().item()

@@ -1,0 +1,43 @@
+"""``hypersphere recipes``: the experiments of the text that can be trained, and their settings."""
+
+import argparse
+import inspect
+
+from .._extras import require
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """All of them, or one in full."""
+    parser.add_argument("recipe", nargs="?", metavar="NAME", help="show one recipe: where it comes from, and every setting as JSON")
+    parser.add_argument("--size", choices=("smoke", "laptop", "paper"), help="preset to show (of one recipe: laptop)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print a table, or a recipe."""
+    from ..experiments import recipes, to_json
+
+    if args.recipe is not None:
+        entry = recipes.get(args.recipe)
+        print(f"{inspect.getdoc(entry.function)}\n\n{to_json(entry.config(args.size or 'laptop'))}", end="")
+        return 0
+    table = require("rich.table").Table(box=require("rich.box").SIMPLE_HEAD)
+    table.add_column("recipe", no_wrap=True)
+    table.add_column("tables")
+    table.add_column("data")
+    if args.size:
+        for heading in ("network", "batch", "steps"):
+            table.add_column(heading, justify="left" if heading == "network" else "right")
+    table.add_column("summary")
+    for entry in recipes.RECIPES.values():
+        details: list[str] = []
+        data = entry.data
+        if args.size:
+            config = entry.config(args.size)
+            data = config.data.name
+            width = "" if config.model.width == 1 else f" × {config.model.width:g}"
+            details = [f"{config.model.name}{width}", str(config.data.batch_size), f"{config.steps:,}"]
+        table.add_row(entry.name, entry.tables, data, *details, entry.summary)
+    console = require("rich.console").Console()
+    console = console if console.is_terminal else require("rich.console").Console(width=200)  # a file has no width to fit
+    console.print(table, highlight=False)
+    return 0

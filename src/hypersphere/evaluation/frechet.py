@@ -1,0 +1,34 @@
+"""How far two sets of vectors are from each other, each taken for a Gaussian."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+def frechet_distance(first: Float[Tensor, "n d"], second: Float[Tensor, "m d"]) -> float:
+    r"""The squared Fréchet distance of the Gaussians with the sets' means and covariances, in float64:
+
+    ``‖μ₁ − μ₂‖² + tr(Σ₁ + Σ₂ − 2(Σ₁^{1/2} Σ₂ Σ₁^{1/2})^{1/2})``.
+
+    In the features of an Inception network it is called FID; in any other space values compare with each other only.
+
+    >>> round(frechet_distance(torch.eye(3), torch.eye(3) + 2.0), 6)
+    12.0
+    """
+    if min(len(first), len(second)) < 2:
+        raise ValueError(f"both sets need at least two vectors, got {len(first)} and {len(second)}")
+    (mean, covariance), (other_mean, other_covariance) = map(_moments, (first.double(), second.double()))
+    root = _root(covariance)
+    cross = torch.linalg.eigvalsh(root @ other_covariance @ root).clamp(min=0).sqrt().sum()
+    distance = (mean - other_mean).square().sum() + covariance.trace() + other_covariance.trace() - 2 * cross
+    return max(distance.item(), 0.0)  # rounding can leave a little below zero
+
+
+def _moments(vectors: Float[Tensor, "n d"]) -> tuple[Float[Tensor, "d"], Float[Tensor, "d d"]]:
+    mean = vectors.mean(0)
+    return mean, (vectors - mean).T @ (vectors - mean) / (len(vectors) - 1)
+
+
+def _root(matrix: Float[Tensor, "d d"]) -> Float[Tensor, "d d"]:
+    values, vectors = torch.linalg.eigh(matrix)
+    return (vectors * values.clamp(min=0).sqrt()) @ vectors.T

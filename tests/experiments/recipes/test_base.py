@@ -1,0 +1,90 @@
+import pytest
+
+from hypersphere.experiments import recipes
+from hypersphere.experiments.config import Config, from_json, to_json
+from hypersphere.experiments.recipes import RECIPES, SIZES, base
+from hypersphere.experiments.tasks import TASKS
+
+FAMILIES = [
+    "lsoftmax-mnist",
+    "lsoftmax-cifar10",
+    "sphereface-lfw",
+    "sphereface-omniglot",
+    "spherenet-cifar10",
+    "dcnet-cifar10",
+    "adversarial-cifar10",
+    "mhe-cifar10",
+    "imbalance-cifar10",
+    "sphereface-plus-omniglot",
+    "gan-mhe-cifar10",
+    "comhe-cifar100",
+    "opt-mlp-mnist",
+    "opt-cnn-cifar100",
+    "opt-resnet-cifar100",
+    "opt-gcn-cora",
+    "opt-pointnet",
+    "opt-few-shot",
+]
+
+
+def test_every_family_of_the_text_has_a_recipe():
+    assert set(FAMILIES) <= RECIPES.keys()
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", RECIPES)
+def test_configs_are_whole_and_come_back_from_text(name, size):
+    config = recipes.get(name).config(size)
+    assert config.name == name
+    assert config.task in TASKS
+    assert from_json(to_json(config)) == config
+
+
+@pytest.mark.parametrize("entry", RECIPES.values(), ids=RECIPES)
+def test_says_what_it_is(entry):
+    assert entry.summary.endswith(".")
+    assert entry.tables
+    assert entry.data
+    details = entry.function.__doc__.split("\n", 1)
+    assert len(details) == 2
+    assert "text" in details[1] or "as in" in details[1]
+
+
+@pytest.mark.parametrize("entry", RECIPES.values(), ids=RECIPES)
+def test_sizes_grow(entry):
+    smoke, laptop, paper = (entry.config(size) for size in SIZES)
+    assert smoke.data.name in ("Digits", "PlantedGraph", "Shapes")
+    assert smoke.steps <= 20 < laptop.steps <= paper.steps
+    assert laptop.model.width <= paper.model.width == 1
+
+
+def test_milestones_lie_before_the_end():
+    for entry in RECIPES.values():
+        for size in ("laptop", "paper"):
+            config = entry.config(size)
+            assert list(config.optimizer.milestones) == sorted(config.optimizer.milestones)
+            assert all(step < config.steps for step in config.optimizer.milestones) or config.model.name == "pointnet"
+
+
+def test_saturated_milestones_are_those_of_the_appendix():
+    assert base.saturated() == {"milestones": (20000, 30000, 37500)}
+
+
+@pytest.mark.untyped
+def test_refuses_an_unknown_size_and_name():
+    with pytest.raises(ValueError, match="size must be one of smoke, laptop, paper, got 'huge'"):
+        recipes.get("mhe-cifar10").config("huge")
+    with pytest.raises(ValueError, match="there is no recipe 'mhe-cifar'; there are adversarial-cifar10, "):
+        recipes.get("mhe-cifar")
+
+
+def test_a_new_recipe_is_one_function(monkeypatch):
+    monkeypatch.setattr(base, "RECIPES", {})
+
+    @base.recipe("mine", tables="–", data="Digits")
+    def mine(size):
+        """What it is."""
+        return Config(steps=3)
+
+    assert base.get("mine").summary == "What it is."
+    assert base.get("mine").config("smoke").name == "mine"
