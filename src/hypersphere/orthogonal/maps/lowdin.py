@@ -56,7 +56,7 @@ def _svd(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """LAPACK's single-precision iteration may fail where many singular values are nearly the same, as they are near the identity."""
     try:
         return torch.linalg.svd(x)
-    except torch.linalg.LinAlgError:
+    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
         if x.dtype == torch.float64:
             raise
         w, sigma, vh = (part.to(x.dtype) for part in torch.linalg.svd(x.double()))
