@@ -133,6 +133,8 @@ class Orthogonal:
     refine: Literal["none", "energy", "half_space_energy"] = "none"
     normalize: bool = False
     redraw: bool = True
+    start: Literal["text", "identity"] = "text"
+    """of R: the text's (N(0, 1) for Gram–Schmidt, Householder and Löwdin), or the identity, where rates mean the same for every method"""
     shift: float = 0.0
     """added to every weight first: neurons that do not point everywhere (table 7.2)"""
 

@@ -83,6 +83,7 @@ def build_orthogonal(config: Orthogonal, model: nn.Module, generator: torch.Gene
         refine=None if config.refine == "none" else config.refine,
         normalize=config.normalize,
         redraw=config.redraw and not config.shift,
+        start=config.start,
         skip=(),
         generator=generator,
     )

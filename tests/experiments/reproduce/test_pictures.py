@@ -14,7 +14,7 @@ def test_curves_are_means_over_seeds():
         rows()
     )
     lines = figure.axes[0].get_lines()
-    assert [line.get_label() for line in lines] == ["a/softmax", "b/margin"]
+    assert [line.get_label() for line in lines] == ["softmax", "margin"]
     assert lines[0].get_ydata().tolist() == [10.0, 30.0, 51.0]
     assert figure.axes[1].get_lines() == []
 

@@ -1,4 +1,5 @@
 import json
+import pathlib
 
 import pytest
 
@@ -65,3 +66,10 @@ def test_writing_makes_the_report_and_small_pictures(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("error", "text"), [(0.0123, "5.000 ± 0.012"), (12.3, "5 ± 12"), (0.0, "5.0000 ± 0.0000"), (float("nan"), "5")])
 def test_numbers_have_as_many_digits_as_their_error(error, text):
     assert report.shown(reproduce.Estimate(5.0, error, 3)) == text
+
+
+def test_the_committed_report_is_what_the_committed_rows_give():
+    root = pathlib.Path(__file__).parents[3]
+    assert (root / "RESULTS.md").read_text(encoding="utf-8") == report.text(root / "results")
+    for id in reproduce.CLAIMS:
+        assert (root / report.PICTURES / f"{id}.png").stat().st_size < 100_000

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from hypersphere.experiments.config import replace
-from hypersphere.experiments.reproduce import reproduce, runner
+from hypersphere.experiments.reproduce import report, reproduce, runner
 
 from .tiny import claim
 
@@ -21,9 +21,9 @@ def test_every_arm_and_seed_has_a_row_in_the_order_of_seeds(finished):
     folder, rows, _, said = finished
     stored = runner.read_rows(folder / "results" / "tiny.jsonl")
     assert [(row["seed"], row["arm"]) for row in stored] == [(0, "a/softmax"), (0, "b/margin"), (1, "a/softmax"), (1, "b/margin")]
-    assert rows == stored
+    assert sorted(rows, key=lambda row: (row["seed"], row["arm"])) == stored
     assert len(said) == 8
-    row = rows[1]
+    row = stored[1]
     assert row["setting"]["head.m"] == 2
     assert "seed" not in row["setting"]
     assert row["size"] == "laptop"
@@ -111,3 +111,16 @@ def test_rows_of_another_setting_size_or_choice_do_not_count(finished):
     for change in ({"setting": {"steps": 5}}, {"size": "paper"}, {"arm": "c"}, {"choice": "lr × 7"}, {"seed": 5}):
         runner.append_row(path, {**rows[0], **change})
     assert [row["seed"] for row in runner.recorded(claim(), folder / "changed")] == [5]
+
+
+def test_a_run_whose_loss_is_not_finite_is_recorded_as_such(tmp_path, monkeypatch):
+    def explode(self):
+        raise runner.NonFiniteLossError("the loss became nan")
+
+    monkeypatch.setattr(runner.Experiment, "run", explode)
+    said = []
+    rows = reproduce(claim(), seeds=1, results=tmp_path / "results", runs=tmp_path / "runs", threads=1, say=said.append)
+    assert all(row["diverged"] and not row["metrics"] for row in rows)
+    assert [row["score"] for row in runner.read_rows(tmp_path / "results" / "tiny-tuning.jsonl")] == [None] * 4
+    assert sum("diverged" in line for line in said) == 6
+    assert "2 of them diverged" in report.section(claim(), rows)

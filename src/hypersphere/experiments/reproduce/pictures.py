@@ -41,10 +41,12 @@ def curves(panels: Sequence[tuple[str, str, Sequence[str]]]) -> Picture:
                 found = [row["curve"] for row in rows if row["arm"] == arm and key in row["curve"]]
                 if found:
                     values = torch.tensor([curve[key] for curve in found]).mean(0)
-                    ax.plot(found[0]["step"], values, color=color(number), linewidth=1.4, marker=".", label=arm)
+                    name = arm.rpartition("/")[2]  # the group is in the label of the axis
+                    ax.plot(found[0]["step"], values, color=color(number), linewidth=1.4, marker=".", label=name)
             tidy(ax, xlabel="step", ylabel=label)
             if ax.get_lines():
-                ax.legend(frameon=False, fontsize=7)
+                ax.margins(y=0.1)
+                ax.legend(frameon=False, fontsize=7, framealpha=0.6)
         return figure
 
     return draw

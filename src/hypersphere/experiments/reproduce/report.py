@@ -1,5 +1,6 @@
 """RESULTS.md and its pictures from the recorded rows, and nothing else: no number in it is typed."""
 
+import functools
 import math
 import os
 import pathlib
@@ -13,6 +14,8 @@ from .runner import Row, recorded
 
 Table = dict[str, dict[str, Estimate]]
 
+PICTURES = "docs/results"
+
 HEADER = """# Results
 
 What the text claims, and what came out when the claim was tested here. This file is written by `hypersphere reproduce --report` from the
@@ -21,8 +24,9 @@ rows in `results/`, one a run; `hypersphere reproduce ID` runs them again.
 All runs are small: narrow networks, few steps, real data. The same budget for every arm; hyperparameters are chosen on held-out
 training data, never on the test set (`results/*-tuning.jsonl`). Numbers are means ± standard errors over seeds. A check **holds** when two
 means differ by more than two standard errors in the claimed direction, is **reversed** when they do in the other, and is **within noise**
-otherwise. A claim *holds* when all of its checks do; it *does not hold here* when none does, or fewer hold than are reversed; else it
-*holds in part*.
+otherwise; with three seeds, chance alone passes about one check in seventeen. A claim *holds* when all of its checks do; it *does not hold
+here* when none does, or fewer hold than are reversed; else it *holds in part*. Rows of earlier settings stay in `results/` and are not
+counted.
 
 A small run cannot refute a large one. It says whether the effect is visible at this size."""
 
@@ -31,18 +35,21 @@ def write(results: str | os.PathLike[str] = "results", output: str | os.PathLike
     """RESULTS.md and docs/results/<id>.png under ``output``; returns what was written."""
     root = pathlib.Path(output)
     written = [root / "RESULTS.md"]
-    sections = [HEADER, summary(results)]
-    (root / "docs" / "results").mkdir(parents=True, exist_ok=True)
+    (root / PICTURES).mkdir(parents=True, exist_ok=True)
     for claim in CLAIMS.values():
-        rows = recorded(claim, results)
-        if not rows:
-            continue
-        path = root / "docs" / "results" / f"{claim.id}.png"
-        write_atomically(path, lambda temporary, claim=claim, rows=rows: _save(claim.picture(rows), temporary))  # type: ignore[misc]
-        written.append(path)
-        sections.append(section(claim, rows, f"docs/results/{claim.id}.png"))
-    write_text(written[0], "\n\n".join(sections) + "\n")
+        if rows := recorded(claim, results):
+            written.append(root / PICTURES / f"{claim.id}.png")
+            figure = claim.picture(rows)
+            write_atomically(written[-1], functools.partial(figure.savefig, dpi=80, format="png"))
+    write_text(written[0], text(results))
     return written
+
+
+def text(results: str | os.PathLike[str] = "results") -> str:
+    """RESULTS.md: how it was done, the summary, and a section for every claim that has rows."""
+    found = [(claim, rows) for claim in CLAIMS.values() if (rows := recorded(claim, results))]
+    sections = [section(claim, rows, f"{PICTURES}/{claim.id}.png") for claim, rows in found]
+    return "\n\n".join([HEADER, summary(results), *sections]) + "\n"
 
 
 def summary(results: str | os.PathLike[str] = "results") -> str:
@@ -151,8 +158,6 @@ def _conditions(rows: Sequence[Row]) -> str:
     dates = sorted({row["date"] for row in rows})
     span = dates[0] if len(dates) == 1 else f"{dates[0]} – {dates[-1]}"
     versions = ", ".join(sorted({row["version"] for row in rows}))
-    return f"{len(rows)} runs, {minutes:.0f} minutes in all, {threads} thread(s) of a CPU, {span}, hypersphere {versions}."
-
-
-def _save(figure: Any, path: str) -> None:
-    figure.savefig(path, dpi=80, format="png")
+    lost = sum(row.get("diverged", False) for row in rows)
+    note = f" ({lost} of them diverged and have no measures)" if lost else ""
+    return f"{len(rows)} runs{note}, {minutes:.0f} minutes in all, {threads} thread(s) of a CPU, {span}, hypersphere {versions}."

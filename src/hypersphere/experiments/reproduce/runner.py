@@ -3,6 +3,7 @@
 import datetime
 import fnmatch
 import json
+import math
 import os
 import pathlib
 import time
@@ -14,7 +15,7 @@ import torch
 from ... import __version__
 from ...data import InMemory
 from ..config import Config, differences, from_json, replace
-from ..engine import Experiment
+from ..engine import Experiment, NonFiniteLossError
 from ..log import read_log
 from ..tasks import Classification
 from .claim import Claim, Size
@@ -59,7 +60,7 @@ def reproduce(
                 continue
             row = run_one(chosen, folder / name / str(seed))
             append_row(path, {"arm": name, "seed": seed, "size": size, "choice": choices.get(name), **row})
-            say(f"{claim.id} {name}, seed {seed}: {_shown(claim, row['metrics'])} ({row['seconds']:.0f} s)")
+            say(f"{claim.id} {name}, seed {seed}: {_shown(claim, row['metrics']) or 'diverged'} ({row['seconds']:.0f} s)")
     return [row for row in recorded(claim, results, size) if row["arm"] in arms]
 
 
@@ -73,33 +74,39 @@ def tune(claim: Claim, arms: dict[str, Config], results: str | os.PathLike[str],
             if any(row["entry"] == entry and _same(row, "laptop", name, short) for row in read_rows(path)):
                 continue
             row = run_one(short, folder / "tuning" / entry / name)
-            score = row["metrics"][config.monitor.lstrip("-")] * (-1 if config.monitor.startswith("-") else 1)
+            score = None if row["diverged"] else row["metrics"][config.monitor.lstrip("-")] * (-1 if config.monitor.startswith("-") else 1)
             kept = {key: row[key] for key in ("setting", "seconds", "threads", "date", "version")}
             append_row(path, {"arm": name, "entry": entry, "size": "laptop", "seed": config.seed, "score": score, **kept})
-            say(f"{claim.id} tuning {name}, {entry}: {score:.4g} ({row['seconds']:.0f} s)")
+            say(f"{claim.id} tuning {name}, {entry}: {'diverged' if score is None else f'{score:.4g}'} ({row['seconds']:.0f} s)")
     return best_entries(claim, read_rows(path))
 
 
 def best_entries(claim: Claim, rows: list[Row]) -> dict[str, str]:
-    """For each arm the entry of the grid with the largest score; of equals the first of the grid."""
+    """For each arm the entry of the grid with the largest score; of equals the first of the grid. A run that diverged is the worst."""
     assert claim.tuning is not None
     order = list(claim.tuning.grid)
     scores: dict[str, dict[str, float]] = {}
     for row in rows:
         if row["entry"] in order:
-            scores.setdefault(row["arm"], {})[row["entry"]] = row["score"]
+            scores.setdefault(row["arm"], {})[row["entry"]] = -math.inf if row["score"] is None else row["score"]
     return {arm: max(sorted(found, key=order.index), key=found.__getitem__) for arm, found in scores.items()}
 
 
 def run_one(config: Config, folder: pathlib.Path) -> Row:
-    """Train and measure one config; what its row says beside whose it is."""
+    """Train and measure one config; what its row says beside whose it is. A loss that is not finite is a result: no metrics."""
     start = time.perf_counter()
     stored = folder / "config.json"
     experiment = Experiment(config, folder, fresh=stored.exists() and not _resumable(stored, config))
-    metrics = experiment.run()
+    diverged = False
+    try:
+        metrics = experiment.run()
+    except NonFiniteLossError:
+        metrics, diverged = {}, True
     curve = _curve(folder, config)
+    metrics = {} if diverged else {**metrics, **_derived(curve, config)}
     row = {
-        "metrics": {key: _short(value) for key, value in {**metrics, **_derived(curve, config)}.items() if not key.startswith("energy/")},
+        "metrics": {key: _short(value) for key, value in metrics.items() if not key.startswith("energy/")},
+        "diverged": diverged,
         "curve": curve,
         "setting": setting(config),
         "seconds": round(time.perf_counter() - start, 1),
@@ -107,7 +114,7 @@ def run_one(config: Config, folder: pathlib.Path) -> Row:
         "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
         "version": __version__,
     }
-    return row | _points(experiment)
+    return row if diverged else row | _points(experiment)
 
 
 def setting(config: Config) -> dict[str, Any]:

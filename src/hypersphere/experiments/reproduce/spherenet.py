@@ -118,6 +118,6 @@ CLAIM = Claim(
     caption="Test accuracy over training, means over seeds.",
     tuning=Tuning(
         rates(1, 4),
-        lambda config: replace(config, steps=100, evaluate_every=100, checkpoint_every=100),
+        lambda config: replace(config, steps=200, evaluate_every=200, checkpoint_every=200),
     ),
 )
