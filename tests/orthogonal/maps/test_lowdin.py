@@ -1,3 +1,4 @@
+import pytest
 import scipy.linalg
 import torch
 from hypothesis import given
@@ -36,3 +37,22 @@ class TestLowdin(HandWrittenBackward, MapContract):
 
 class TestMethod(OrthogonalContract):
     method = "lowdin"
+
+
+def test_single_precision_that_does_not_converge_is_done_in_double(monkeypatch):
+    """As it happened in training from the identity: LAPACK gave up on a 256×256 float32 matrix with clustered singular values."""
+    svd, x = torch.linalg.svd, torch.eye(4) + 0.01 * torch.randn(4, 4, generator=torch.Generator().manual_seed(0))
+    expected = lowdin(x)
+
+    def gives_up(matrix):
+        if matrix.dtype == torch.float32:
+            raise torch.linalg.LinAlgError("linalg.svd: The algorithm failed to converge")
+        return svd(matrix)
+
+    monkeypatch.setattr(torch.linalg, "svd", gives_up)
+    found = lowdin(x)
+    assert found.dtype == torch.float32
+    assert torch.allclose(found, expected, atol=1e-6)
+    monkeypatch.setattr(torch.linalg, "svd", lambda matrix: gives_up(matrix.float()))
+    with pytest.raises(torch.linalg.LinAlgError):
+        lowdin(x.double())

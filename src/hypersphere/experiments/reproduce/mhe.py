@@ -112,12 +112,13 @@ CLAIM = Claim(
         ),
         Check("rare class, error: half-space MHE below baseline", "rare_error", "imbalanced/half-space MHE", "imbalanced/baseline", False),
     ),
-    why="The penalties do what they are made for: the energy of the hidden layers ends lower than without them, and while the baseline's "
-    "rises during training, theirs falls on average. Full-space MHE reaches the least. Its mean error is about one point below the "
-    "baseline's for every s, as that of both CoMHE forms is, but seeds differ by as much, so no check of an error is decided. We think the network is "
-    "too narrow for energy to matter: 16 to 64 filters in 27 to 576 dimensions can all stand apart, and even without a penalty the energy "
-    "stays within one percent of its start. The text's 64 to 256 filters, trained seventy times as long, crowd. The rare class has 30 "
-    "images here instead of 500 and is hardly learned by either arm, which tests nothing.",
+    why="The penalties do what they are made for: the energy of the hidden layers ends lower than without them, and while the "
+    "baseline's rises during training, theirs falls on average. Full-space MHE reaches the least. Its mean error is about one "
+    "point below the baseline's for every s, as that of both CoMHE forms is, but seeds differ by as much, so no check of an error "
+    "is decided. We think the network is too narrow for energy to matter: 16 to 64 filters in 27 to 576 dimensions can all stand "
+    "apart, and even without a penalty the energy stays within one percent of its start. The text's 64 to 256 filters, trained "
+    "seventy times as long, crowd. The rare class has 30 images here instead of 500 and is hardly learned by either arm, which "
+    "tests nothing.",
     picture=curves(
         [
             ("energy", "energy of hidden layers, CIFAR-10", [f"CIFAR-10/{n}" for n in PENALTIES if n not in ("MHE s = 0", "MHE s = 1")]),

@@ -115,7 +115,7 @@ def measured(claim: Claim, table: Table) -> list[str]:
         metrics = [key for key in claim.metrics if any(key in table[arm] for arm in arms)]
         lines = [f"| {group or 'arm'} | {' | '.join(claim.metrics[key] for key in metrics)} | seeds |", "|---" * (len(metrics) + 2) + "|"]
         for arm in arms:
-            seeds = max(estimate.seeds for estimate in table[arm].values())
+            seeds = max((estimate.seeds for estimate in table[arm].values()), default=0)
             values = [shown(table[arm][key]) if key in table[arm] else "–" for key in metrics]
             lines.append(f"| {arm.rpartition('/')[2]} | {' | '.join(values)} | {seeds} |")
         texts.append("\n".join(lines))
@@ -123,8 +123,8 @@ def measured(claim: Claim, table: Table) -> list[str]:
 
 
 def estimates(rows: Sequence[Row]) -> Table:
-    """``table[arm][metric]`` over the seeds there are."""
-    values: dict[str, dict[str, list[float]]] = {}
+    """``table[arm][metric]`` over the seeds there are; an arm whose runs all diverged has no metrics."""
+    values: dict[str, dict[str, list[float]]] = {row["arm"]: {} for row in rows}
     for row in rows:
         for key, value in row["metrics"].items():
             values.setdefault(row["arm"], {}).setdefault(key, []).append(value)

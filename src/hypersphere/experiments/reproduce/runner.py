@@ -105,7 +105,8 @@ def run_one(config: Config, folder: pathlib.Path) -> Row:
     curve = _curve(folder, config)
     metrics = {} if diverged else {**metrics, **_derived(curve, config)}
     row = {
-        "metrics": {key: _short(value) for key, value in metrics.items() if not key.startswith("energy/")},
+        # what is not a number (angles of features that are all the same) cannot be averaged, nor written as JSON
+        "metrics": {key: _short(value) for key, value in metrics.items() if not key.startswith("energy/") and math.isfinite(value)},
         "diverged": diverged,
         "curve": curve,
         "setting": setting(config),
@@ -142,7 +143,7 @@ def append_row(path: str | os.PathLike[str], row: Row) -> None:
         stream.seek(0)
         whole = stream.read().rfind(b"\n") + 1
         stream.truncate(whole)
-        stream.write((json.dumps(row, ensure_ascii=False) + "\n").encode())
+        stream.write((json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n").encode())
         stream.flush()
         os.fsync(stream.fileno())
 

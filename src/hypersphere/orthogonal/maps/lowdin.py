@@ -38,7 +38,7 @@ class _Polar(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        w, sigma, vh = torch.linalg.svd(x)
+        w, sigma, vh = _svd(x)
         absent, instead = missing(sigma)
         ctx.save_for_backward(w, torch.where(absent, instead, sigma), vh)
         return w @ vh
@@ -50,3 +50,14 @@ class _Polar(torch.autograd.Function):
         with torch.autocast(gradient.device.type, enabled=False):
             k = w.mT @ gradient @ vh.mT
             return w @ ((k - k.mT) / (sigma.unsqueeze(-1) + sigma.unsqueeze(-2))) @ vh
+
+
+def _svd(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """LAPACK's single-precision iteration may fail where many singular values are nearly the same, as they are near the identity."""
+    try:
+        return torch.linalg.svd(x)
+    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
+        if x.dtype == torch.float64:
+            raise
+        w, sigma, vh = (part.to(x.dtype) for part in torch.linalg.svd(x.double()))
+        return w, sigma, vh
