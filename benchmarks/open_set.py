@@ -6,10 +6,12 @@ Every finished run is a row of ``reports/open_set_<study>.jsonl``; runs that hav
 were chosen on alphabets, and on people, that are neither trained on nor measured here.
 """
 
+import argparse
 import pathlib
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from _harness import parser, report
 
@@ -90,25 +92,44 @@ STUDIES = {
 
 def main() -> None:
     options = parser(__doc__)
-    options.add_argument("study", choices=STUDIES)
+    options.add_argument("study", nargs="?", choices=STUDIES, help="what to run; without it the recorded runs are shown")
     options.add_argument("--runs", default="runs/open_set", help="folder for checkpoints")
     args = options.parse_args()
-    study, path = STUDIES[args.study], REPORTS / f"open_set_{args.study}.jsonl"
+    for name, study in STUDIES.items():
+        path = REPORTS / f"open_set_{name}.jsonl"
+        if name == args.study:
+            train(study, path, pathlib.Path(args.runs) / name, args.threads)
+        if path.exists() and args.study in (None, name):
+            show(name, study, path, args)
+
+
+def train(study: Study, path: pathlib.Path, runs: pathlib.Path, threads: int) -> None:
+    """Every run that has no row yet, all heads of one repetition before the next."""
     for repetition in range(study.repetitions):
         for name, head in study.heads.items():
             if any(row["head"] == name and row["repetition"] == repetition for row in read_rows(path)):
                 continue
-            config = replace(study.setting(repetition), head=head, threads=args.threads)
-            row = run_one(config, pathlib.Path(args.runs) / args.study / name / str(repetition))
+            config = replace(study.setting(repetition), head=head, threads=threads)
+            row = run_one(config, runs / name / str(repetition))
             append_row(path, {"head": name, "repetition": repetition, **row})
             print(name, repetition, {key: row["metrics"][key] for key in study.figures}, row["seconds"], flush=True)
-    table: list[list[object]] = []
-    for name in study.heads:
-        rows = [row for row in read_rows(path) if row["head"] == name]
-        minutes = statistics.mean(row["seconds"] for row in rows) / 60
-        table.append([name, len(rows), *(_estimate([row["metrics"][key] for row in rows]) for key in study.figures), f"{minutes:.1f}"])
+
+
+def show(name: str, study: Study, path: pathlib.Path, args: argparse.Namespace) -> None:
+    """The table of the recorded runs."""
+    found = {head: [row for row in read_rows(path) if row["head"] == head] for head in study.heads}
+    table: list[list[object]] = [
+        [head, len(rows), *(_estimate([row["metrics"][key] for row in rows]) for key in study.figures), _minutes(rows)]
+        for head, rows in found.items()
+        if rows
+    ]
+    args.threads = max(row["threads"] for rows in found.values() for row in rows)
     header = ["head", "runs", *study.figures.values(), "minutes a run"]
-    report(f"open_set_{args.study}", study.title, header, table, args, study.notes, how="one run after another beside other work.")
+    report(f"open_set_{name}", study.title, header, table, args, study.notes, how="one run after another beside other work.")
+
+
+def _minutes(rows: list[dict[str, Any]]) -> str:
+    return f"{statistics.mean(row['seconds'] for row in rows) / 60:.1f}"
 
 
 def _estimate(values: list[float]) -> str:

@@ -144,7 +144,8 @@ class Experiment:
         due = self.step % self.config.log_every == 0 or self.step in (1, self.config.steps)
         ends = self.step % self.config.checkpoint_every == 0 or self.step == self.config.steps
         if due or ends or loss.device.type == "cpu":  # elsewhere a look at the loss at every step would wait for the device
-            values = self.accelerator.reduce(torch.stack([loss.detach(), *parts.values()]).detach().double(), "mean").tolist()
+            found = torch.stack([loss, *parts.values()]).detach()
+            values = self.accelerator.reduce(found.to(torch.promote_types(found.dtype, torch.float32)), "mean").tolist()
             if not math.isfinite(values[0]):
                 self._stop(values[0], dict(zip(parts, values[1:], strict=True)))
             if due:

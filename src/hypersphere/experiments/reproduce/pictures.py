@@ -34,7 +34,7 @@ def curves(panels: Sequence[tuple[str, str, Sequence[str]]]) -> Picture:
     """Means over seeds of something of the curve, against steps; a panel is (what, its label, arms)."""
 
     def draw(rows: Sequence[Row]) -> Any:
-        figure = require("matplotlib.figure").Figure(figsize=(4.6 * len(panels), 3.0), layout="constrained")
+        figure = require("matplotlib.figure").Figure(figsize=(5.4 * len(panels), 3.2), layout="constrained")
         for index, (key, label, arms) in enumerate(panels):
             ax = figure.add_subplot(1, len(panels), index + 1)
             for number, arm in enumerate(arms):
@@ -43,9 +43,7 @@ def curves(panels: Sequence[tuple[str, str, Sequence[str]]]) -> Picture:
                     values = torch.tensor([curve[key] for curve in found]).mean(0)
                     name = arm.rpartition("/")[2]  # the group is in the label of the axis
                     ax.plot(found[0]["step"], values, color=color(number), linewidth=1.4, marker=".", label=name)
-            tidy(ax, xlabel="step", ylabel=label)
-            if ax.get_lines():
-                ax.legend(frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))  # beside: the curves fill the axes
+            tidy(ax, xlabel="step", ylabel=label, legend=bool(ax.get_lines()))
         return figure
 
     return draw

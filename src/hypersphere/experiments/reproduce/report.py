@@ -30,9 +30,11 @@ counted.
 
 A small run cannot refute a large one. It says whether the effect is visible at this size."""
 
+START, END = "<!-- results -->", "<!-- end of results -->"
+
 
 def write(results: str | os.PathLike[str] = "results", output: str | os.PathLike[str] = ".") -> list[pathlib.Path]:
-    """RESULTS.md and docs/results/<id>.png under ``output``; returns what was written."""
+    """RESULTS.md and docs/results/<id>.png under ``output``, and the summary of its README; returns what was written."""
     root = pathlib.Path(output)
     written = [root / "RESULTS.md"]
     (root / PICTURES).mkdir(parents=True, exist_ok=True)
@@ -42,7 +44,17 @@ def write(results: str | os.PathLike[str] = "results", output: str | os.PathLike
             figure = claim.picture(rows)
             write_atomically(written[-1], functools.partial(figure.savefig, dpi=80, format="png"))
     write_text(written[0], text(results))
+    readme = root / "README.md"
+    if readme.exists():
+        write_text(readme, with_summary(readme.read_text(encoding="utf-8"), results))
     return written
+
+
+def with_summary(readme: str, results: str | os.PathLike[str] = "results") -> str:
+    """The README's text with the summary between its two marks; a text without them stays as it is."""
+    before, start, rest = readme.partition(START)
+    _, end, after = rest.partition(END)
+    return f"{before}{start}\n{summary(results)}\n{end}{after}" if end else readme
 
 
 def text(results: str | os.PathLike[str] = "results") -> str:
