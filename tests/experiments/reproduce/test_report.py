@@ -71,6 +71,7 @@ def test_numbers_have_as_many_digits_as_their_error(error, text):
 def test_the_committed_report_is_what_the_committed_rows_give():
     root = pathlib.Path(__file__).parents[3]
     assert (root / "RESULTS.md").read_text(encoding="utf-8") == report.text(root / "results")
+    assert report.summary(root / "results") in (root / "README.md").read_text(encoding="utf-8")
     readme = (root / "README.md").read_text(encoding="utf-8")
     assert report.START in readme
     assert report.with_summary(readme, root / "results") == readme
