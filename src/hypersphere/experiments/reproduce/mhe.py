@@ -1,6 +1,7 @@
 """Claim: regularising the hyperspherical energy of neurons lowers the test error (tables 5.1, 5.7, 6.1; figure 6.2)."""
 
 from ..config import Config, Data, Energy, Model, Optimizer, replace
+from ..recipes.chapter5 import mhe_cifar10
 from .claim import Check, Claim, Published, Size, Tuning, rates
 from .pictures import curves
 
@@ -25,14 +26,8 @@ GROUPS = {
 def arms(size: Size) -> dict[str, Config]:
     """CNN-9 of table D.1 (CNN-6 at the small size) with each penalty on its hidden layers; on the imbalanced set also on the classes."""
     if size == "paper":
-        data = {"CIFAR-10": Data("CIFAR10", augment="crop_flip"), "Tiny-ImageNet-32": Data("CIFAR100", augment="crop_flip")}
-        base = Config(
-            steps=42500,
-            evaluate_every=2500,
-            checkpoint_every=2500,
-            model=Model("cnn9", table="D.1"),
-            optimizer=Optimizer(lr=0.1, milestones=(20000, 30000, 37500)),
-        )
+        base = mhe_cifar10(size)
+        data = {"CIFAR-10": base.data, "Tiny-ImageNet-32": replace(base.data, name="CIFAR100")}
     else:
         data = {
             "CIFAR-10": Data("CIFAR10", size=16, batch_size=64, per_class=300, augment="mirror", measured=5000),

@@ -1,6 +1,7 @@
 """Claim: a larger margin m makes classes tighter and further apart, at no loss of accuracy (tables 2.2, A.1; figures 2.2, A.5)."""
 
 from ..config import Config, Data, Head, Model, Optimizer, replace
+from ..recipes.chapter2 import lsoftmax_mnist
 from .claim import Check, Claim, Published, Size, Tuning, rates
 from .pictures import planar_features
 
@@ -10,13 +11,7 @@ MARGINS = (1, 2, 3, 4)
 def arms(size: Size) -> dict[str, Config]:
     """L-Softmax with m = 1 … 4 on digits with two-dimensional features; m = 1 is softmax without a bias."""
     if size == "paper":
-        base = Config(
-            steps=18000,
-            evaluate_every=3000,
-            data=Data("MNIST", batch_size=256, normalize="unit"),
-            model=Model("lsoftmax_mnist_2d"),
-            optimizer=Optimizer(lr=0.1, milestones=(12000, 15000)),
-        )
+        base = replace(lsoftmax_mnist(size), model=Model("lsoftmax_mnist_2d"))
     else:
         base = Config(
             steps=1200,

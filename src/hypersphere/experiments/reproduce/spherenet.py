@@ -1,6 +1,7 @@
 """Claim: operators that look at the angle learn at least as well as the convolution, and sooner (tables 3.1–3.4, 4.1–4.4; figure 3.3)."""
 
-from ..config import Config, Data, Model, Optimizer, replace
+from ..config import Config, Data, Head, Model, Operator, Optimizer, replace
+from ..recipes.chapter3 import spherenet_cifar10
 from .claim import Check, Claim, Published, Size, Tuning, rates
 from .pictures import curves
 
@@ -25,14 +26,7 @@ PROJECTED = "BN, ReLU/TanhConv, projected"
 def arms(size: Size) -> dict[str, Config]:
     """CNN-9 of table B.1 with each operator in every hidden layer, with and without ReLU and batch normalization."""
     if size == "paper":
-        base = Config(
-            steps=64000,
-            evaluate_every=2000,
-            checkpoint_every=2000,
-            data=Data("CIFAR10"),
-            model=Model("cnn9", table="B.1"),
-            optimizer=Optimizer("adam", lr=0.001, milestones=(34000, 54000)),
-        )
+        base = replace(spherenet_cifar10(size), head=Head(), model__operator=Operator())
     else:
         base = Config(
             steps=400,
