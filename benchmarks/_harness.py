@@ -13,7 +13,9 @@ from collections.abc import Callable
 import torch
 
 
-def interleaved(work: dict[str, Callable[[], object]], rounds: int = 7, warmup: int = 1, min_seconds: float = 0.0) -> dict[str, float]:
+def interleaved(
+    work: dict[str, Callable[[], object]], rounds: int = 7, warmup: int = 1, min_seconds: float = 0.0
+) -> dict[str, float]:
     """CPU seconds of each piece of work: the least of ``rounds``, taken in turn so that noise falls on all alike.
 
     CPU time of the whole process counts every thread; a round repeats its work until ``min_seconds`` have passed.
@@ -72,14 +74,21 @@ def parser(description: str | None) -> argparse.ArgumentParser:
 
 
 def report(
-    name: str, title: str, header: list[str], rows: list[list[object]], args: argparse.Namespace, notes: str = "", how: str = ""
+    name: str,
+    title: str,
+    header: list[str],
+    rows: list[list[object]],
+    args: argparse.Namespace,
+    notes: str = "",
+    how: str = "",
 ) -> None:
     """Print a table; with ``--record`` also write it, dated and with its conditions, to ``reports/<name>.md``."""
     cells = [header, *[[f"{c:.2f}" if isinstance(c, float) else str(c) for c in row] for row in rows]]
     lines = ["| " + " | ".join(row) + " |" for row in cells]
     lines.insert(1, "|" + "---|" * len(header))
-    conditions = f"{datetime.date.today()}, torch {torch.__version__}, Python {platform.python_version()}, {args.threads} threads, " + (
-        how or f"{args.rounds} interleaved rounds, the least CPU time of each."
+    conditions = (
+        f"{datetime.date.today()}, torch {torch.__version__}, Python {platform.python_version()}, {args.threads} threads, "
+        + (how or f"{args.rounds} interleaved rounds, the least CPU time of each.")
     )
     text = "\n".join([f"# {title}", "", conditions, "", *lines, "", notes]).strip() + "\n"
     print(text)
@@ -87,4 +96,6 @@ def report(
         path = pathlib.Path(__file__).parent / "reports" / f"{name}.md"
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
-        path.with_suffix(".json").write_text(json.dumps({"conditions": conditions, "header": header, "rows": rows}, indent=1) + "\n")
+        path.with_suffix(".json").write_text(
+            json.dumps({"conditions": conditions, "header": header, "rows": rows}, indent=1) + "\n"
+        )

@@ -84,12 +84,16 @@ def main() -> None:
             count = run()
             wall[name] = max(wall[name], count / (time.perf_counter() - start))
             busy[name] = max(busy[name], count / (time.process_time() - cpu))
-    rows: list[list[object]] = [[name, f"{wall[name]:,.0f}", f"{busy[name]:,.0f}", f"{wall[name] / wall[pil]:.1f}×"] for name in work]
+    rows: list[list[object]] = [
+        [name, f"{wall[name]:,.0f}", f"{busy[name]:,.0f}", f"{wall[name] / wall[pil]:.1f}×"] for name in work
+    ]
     notes = (
         f"{what}, batches of {BATCH}; both rates are the best of the rounds, the last column compares wall time. "
         "The aim is at least 20,000 images/s with pad-crop-flip."
     )
-    report("data", "CIFAR-10 batches", ["pipeline", "images/s", "images per CPU second", "against PIL"], rows, args, notes)
+    report(
+        "data", "CIFAR-10 batches", ["pipeline", "images/s", "images per CPU second", "against PIL"], rows, args, notes
+    )
 
 
 if __name__ == "__main__":

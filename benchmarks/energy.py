@@ -72,7 +72,12 @@ def ours(w: Tensor, half: bool) -> Tensor:
     return hyperspherical_energy(w, half_space=half)
 
 
-WAYS: dict[str, Callable[[Tensor, bool], Tensor]] = {"chunked by hand": chunked, "this library": ours, "Gram": gram, "cdist": distances}
+WAYS: dict[str, Callable[[Tensor, bool], Tensor]] = {
+    "chunked by hand": chunked,
+    "this library": ours,
+    "Gram": gram,
+    "cdist": distances,
+}
 
 
 def work(way: str, n: int, half: bool) -> Callable[[], None]:
@@ -94,7 +99,9 @@ def energies(args) -> list[list[object]]:
             for way, taken in seconds.items():
                 memory = peak_memory(__file__, way, str(n), str(int(half))) if n == 4096 else "–"
                 name = "concatenation, cdist" if half and way == "cdist" else way
-                rows.append(["half" if half else "full", n, name, taken * 1e3, taken / seconds["chunked by hand"], memory])
+                rows.append(
+                    ["half" if half else "full", n, name, taken * 1e3, taken / seconds["chunked by hand"], memory]
+                )
     return rows
 
 
@@ -104,7 +111,11 @@ def cnn9() -> nn.Sequential:
     channels = 3
     for width in (64, 128, 256):
         for _ in range(3):
-            layers += [nn.Conv2d(channels, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU(inplace=True)]
+            layers += [
+                nn.Conv2d(channels, width, 3, padding=1, bias=False),
+                nn.BatchNorm2d(width),
+                nn.ReLU(inplace=True),
+            ]
             channels = width
         layers.append(nn.MaxPool2d(2))
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(256 * 16, 256), nn.ReLU(inplace=True), nn.Linear(256, 10))
@@ -147,7 +158,10 @@ def steps(args) -> list[list[object]]:
     parts = {name: alone(make(net)) for name, make in REGULARIZERS.items() if make is not None}
     small = interleaved(parts, args.rounds, min_seconds=0.1)  # several steps each, so that an update every ten counts
     step = interleaved({"none": plain}, 3)["none"]
-    return [["none", step * 1e3, "–"], *[[name, taken * 1e3, f"+{100 * taken / step:.1f} %"] for name, taken in small.items()]]
+    return [
+        ["none", step * 1e3, "–"],
+        *[[name, taken * 1e3, f"+{100 * taken / step:.1f} %"] for name, taken in small.items()],
+    ]
 
 
 def main() -> None:
@@ -163,7 +177,14 @@ def main() -> None:
     notes = f"E_2 with its gradient, d = {DIM}. Memory is the rise of the peak in a fresh process."
     report("energy", "Hyperspherical energy, value and gradient", header, energies(args), args, notes)
     notes = "CNN-9 of table D.1, batch 128 of 32 × 32, ten classes. Each row: the regulariser's own forward, backward and step."
-    report("energy_training", "What a regulariser adds to a training step", ["regulariser", "ms", "of a step"], steps(args), args, notes)
+    report(
+        "energy_training",
+        "What a regulariser adds to a training step",
+        ["regulariser", "ms", "of a step"],
+        steps(args),
+        args,
+        notes,
+    )
 
 
 if __name__ == "__main__":

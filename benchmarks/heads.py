@@ -85,7 +85,9 @@ def ratios(size: str, rounds: int) -> dict[str, float]:
     for group in groups:
         work: dict[str, Callable[[], object]] = {"floor": functools.partial(timed, floor, x, y)}
         work |= {name: functools.partial(timed, make(name, classes), x, y) for name in group}
-        seconds = _harness.interleaved(work, rounds, warmup=int(classes < 1_000_000), min_seconds=0.02 if classes <= 10_000 else 0.0)
+        seconds = _harness.interleaved(
+            work, rounds, warmup=int(classes < 1_000_000), min_seconds=0.02 if classes <= 10_000 else 0.0
+        )
         found |= {name: seconds[name] / seconds["floor"] for name in group}
         del work
         gc.collect()

@@ -19,7 +19,11 @@ def main() -> None:
     statements = ["import torch", "import torch, hypersphere"]
     best = {
         s: min(times)
-        for s, times in zip(statements, zip(*[[cpu_seconds(s) for s in statements] for _ in range(args.rounds)], strict=True), strict=True)
+        for s, times in zip(
+            statements,
+            zip(*[[cpu_seconds(s) for s in statements] for _ in range(args.rounds)], strict=True),
+            strict=True,
+        )
     }
     floor = best["import torch"]
     rows: list[list[object]] = [[s, best[s], best[s] / floor] for s in statements]

@@ -16,9 +16,9 @@ from typing import Any
 from _harness import parser, report
 
 from hypersphere.experiments import Config, replace
-from hypersphere.experiments.config import Data, Head, Model, Optimizer
 from hypersphere.experiments.reproduce.objectives_openset import base
 from hypersphere.experiments.reproduce.runner import append_row, read_rows, run_one
+from hypersphere.training.config import Data, Head, Model, Optimizer
 
 REPORTS = pathlib.Path(__file__).parent / "reports"
 
@@ -47,7 +47,14 @@ def faces(fold: int) -> Config:
     model = Model("sphereface4", width=0.25, norm="batch", feature_dim=128)
     optimizer = Optimizer(lr=0.1, weight_decay=2e-3, nesterov=True, schedule="cosine")
     return Config(
-        task="faces", steps=1000, evaluate_every=1000, checkpoint_every=500, channels_last=True, data=data, model=model, optimizer=optimizer
+        task="faces",
+        steps=1000,
+        evaluate_every=1000,
+        checkpoint_every=500,
+        channels_last=True,
+        data=data,
+        model=model,
+        optimizer=optimizer,
     )
 
 
@@ -92,7 +99,9 @@ STUDIES = {
 
 def main() -> None:
     options = parser(__doc__)
-    options.add_argument("study", nargs="?", choices=STUDIES, help="what to run; without it the recorded runs are shown")
+    options.add_argument(
+        "study", nargs="?", choices=STUDIES, help="what to run; without it the recorded runs are shown"
+    )
     options.add_argument("--runs", default="runs/open_set", help="folder for checkpoints")
     args = options.parse_args()
     for name, study in STUDIES.items():
@@ -125,7 +134,15 @@ def show(name: str, study: Study, path: pathlib.Path, args: argparse.Namespace) 
     ]
     args.threads = max(row["threads"] for rows in found.values() for row in rows)
     header = ["head", "runs", *study.figures.values(), "minutes a run"]
-    report(f"open_set_{name}", study.title, header, table, args, study.notes, how="one run after another beside other work.")
+    report(
+        f"open_set_{name}",
+        study.title,
+        header,
+        table,
+        args,
+        study.notes,
+        how="one run after another beside other work.",
+    )
 
 
 def _minutes(rows: list[dict[str, Any]]) -> str:

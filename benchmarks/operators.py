@@ -26,14 +26,20 @@ def layers(channels: int, all_of_them: bool = True) -> dict[str, nn.Module]:
     if not all_of_them:  # compiling takes seconds a layer
         return made
     made["nn.Conv2d + BatchNorm2d"] = nn.Sequential(nn.Conv2d(*shape, padding=1), nn.BatchNorm2d(channels))
-    for name, g in {"linear": angular.Linear(), "sigmoid": angular.Sigmoid(), "square cosine": angular.SquareCosine()}.items():
+    for name, g in {
+        "linear": angular.Linear(),
+        "sigmoid": angular.Sigmoid(),
+        "square cosine": angular.SquareCosine(),
+    }.items():
         made[f"SphereConv2d, {name}"] = operators.SphereConv2d(*shape, padding=1, angular=g)
     learned = magnitudes.Tanh(learnable_radius=True)
     made["TanhConv2d, learned radius"] = operators.TanhConv2d(*shape, padding=1, magnitude=learned)
     return made
 
 
-def training_step(layer: Callable[[Tensor], Tensor], parameters: list[Tensor], channels: int, size: int) -> Callable[[], None]:
+def training_step(
+    layer: Callable[[Tensor], Tensor], parameters: list[Tensor], channels: int, size: int
+) -> Callable[[], None]:
     x = torch.randn(BATCH, channels, size, size, requires_grad=True)
     grad = torch.randn(BATCH, channels, size, size)
 
@@ -74,7 +80,12 @@ def main() -> None:
     columns = [(c, s, compiled) for c, s in SHAPES for compiled in (False, True)]
     measured = [ratios(*column, args.rounds) for column in columns]
     peaks = {name: peak_memory(sys.argv[0], name, "64") for name in names}
-    header = ["layer", *[f"{c}@{s}² {'compiled' if compiled else 'eager'}" for c, s, compiled in columns], "memory 64@32²", "MiB"]
+    header = [
+        "layer",
+        *[f"{c}@{s}² {'compiled' if compiled else 'eager'}" for c, s, compiled in columns],
+        "memory 64@32²",
+        "MiB",
+    ]
     rows: list[list[object]] = [
         [name, *[m.get(name, "–") for m in measured], peaks[name] / peaks["nn.Conv2d"], peaks[name]] for name in names
     ]

@@ -82,7 +82,9 @@ def layers(args) -> None:
         "Weight of a layer R·V and the gradient of its parameters, as a ratio to the floor: one LU, two thin solves, the thin product that "
         "is the gradient, without autograd. Peers give R; the product with V is added."
     )
-    report("orthogonal_layers", "Over-parameterized layers", ["layer", *[f"{d}→{n}" for d, n in shapes]], rows, args, notes)
+    report(
+        "orthogonal_layers", "Over-parameterized layers", ["layer", *[f"{d}→{n}" for d, n in shapes]], rows, args, notes
+    )
 
 
 def _layer_work(d: int, neurons: int) -> Work:
@@ -108,7 +110,9 @@ def training(args) -> None:
     for method in ("cayley", "gram_schmidt", "ogd"):
         work[f"OPT, {method}"] = _training_step(orthogonal.overparameterize(_cnn6(), method), images, labels)
     work["OPT, cayley, 4 blocks"] = _training_step(
-        orthogonal.overparameterize(_cnn6(), blocks=lambda name, module: 1 if module.weight.shape[1] == 3 else 4), images, labels
+        orthogonal.overparameterize(_cnn6(), blocks=lambda name, module: 1 if module.weight.shape[1] == 3 else 4),
+        images,
+        labels,
     )
     work["OPT, cayley, merged"] = _training_step(orthogonal.merge(orthogonal.overparameterize(_cnn6())), images, labels)
     times = interleaved(work, rounds=max(3, args.rounds // 2))
@@ -161,7 +165,9 @@ def _times(module: nn.Module, v: Tensor, g: Tensor) -> Callable[[], object]:
 def _square_peers(n: int) -> dict[str, nn.Module]:
     peers = {}
     for name in ("cayley", "matrix_exp", "householder"):
-        peers[f"torch orthogonal, {name}"] = parametrizations.orthogonal(nn.Linear(n, n, bias=False), orthogonal_map=name)
+        peers[f"torch orthogonal, {name}"] = parametrizations.orthogonal(
+            nn.Linear(n, n, bias=False), orthogonal_map=name
+        )
     peers["torch orthogonal, default"] = parametrizations.orthogonal(nn.Linear(n, n, bias=False))
     for triv in ("cayley", "expm"):
         layer = nn.Linear(n, n, bias=False)
@@ -212,7 +218,9 @@ def _cnn6() -> nn.Module:
         return [nn.Conv2d(inputs, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU()]
 
     stages = [[*unit(3 if i == 0 else 64), *unit(64), nn.MaxPool2d(2)] for i in range(3)]
-    return nn.Sequential(*[m for stage in stages for m in stage], nn.Flatten(), nn.Linear(1024, 64), nn.ReLU(), nn.Linear(64, 100))
+    return nn.Sequential(
+        *[m for stage in stages for m in stage], nn.Flatten(), nn.Linear(1024, 64), nn.ReLU(), nn.Linear(64, 100)
+    )
 
 
 def _training_step(model: nn.Module, images: Tensor, labels: Tensor) -> Callable[[], object]:

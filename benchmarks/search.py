@@ -3,7 +3,7 @@
 import _harness
 import torch
 
-from hypersphere.evaluation import search
+from hypersphere.recognition import search
 
 PROBES, DIM, K = 256, 512, 10
 
@@ -59,7 +59,9 @@ def main() -> None:
     floor = seconds["search, unit features"]
     rows = [[name, s, s / floor, memory.get(name, "–")] for name, s in seconds.items()]
     title = f"Exact top-{K} of {PROBES} probes in {args.gallery}×{DIM}"
-    _harness.report("search", title, ["way", "CPU s", "ratio", "extra MiB"], rows, args, notes + " Aim: not slower than faiss-flat.")
+    _harness.report(
+        "search", title, ["way", "CPU s", "ratio", "extra MiB"], rows, args, notes + " Aim: not slower than faiss-flat."
+    )
 
 
 if __name__ == "__main__":

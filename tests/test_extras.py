@@ -9,7 +9,9 @@ def test_a_module_that_is_there():
 
 
 def test_a_missing_extra_is_one_sentence_with_the_install_line():
-    with pytest.raises(ImportError, match=r"this needs nowhere, which is not installed: pip install 'hypersphere\[train\]'"):
+    with pytest.raises(
+        ImportError, match=r"this needs nowhere, which is not installed: pip install 'hypersphere\[train\]'"
+    ):
         require("nowhere.inside")
 
 

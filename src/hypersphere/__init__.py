@@ -4,7 +4,7 @@ import importlib
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from . import angular, energy, geometry, layers, objectives, operators, orthogonal
+from . import angular, energy, geometry, neurons, objectives, operators, orthogonal
 from .energy import (
     MHE,
     CoMHE,
@@ -43,12 +43,12 @@ from .orthogonal import (
 )
 
 if TYPE_CHECKING:
-    from . import data, evaluation, experiments, models, plots
+    from . import data, evaluation, experiments, models, plots, recognition, training
 
 __version__ = "0.1.0"
 
 # Imported when first used, so that `import hypersphere` stays light.
-_LAZY = ("data", "evaluation", "experiments", "models", "plots")
+_LAZY = ("data", "evaluation", "experiments", "models", "plots", "recognition", "training")
 
 __all__ = [
     "MHE",
@@ -79,12 +79,12 @@ __all__ = [
     "experiments",
     "geometry",
     "hyperspherical_energy",
-    "layers",
     "magnitudes",
     "margins",
     "merge",
     "minimize_energy",
     "models",
+    "neurons",
     "objectives",
     "operators",
     "orthogonal",
@@ -94,9 +94,11 @@ __all__ = [
     "param_groups",
     "plots",
     "project_weights",
+    "recognition",
     "refine_",
     "restore",
     "trainable_parameters",
+    "training",
     "use_task",
     "weighted_gradients",
 ]

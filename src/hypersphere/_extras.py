@@ -15,4 +15,6 @@ def require(module: str, extra: str = "train") -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name != module.partition(".")[0]:
             raise  # the module is there; something it needs is not
-        raise ImportError(f"this needs {error.name}, which is not installed: pip install 'hypersphere[{extra}]'") from error
+        raise ImportError(
+            f"this needs {error.name}, which is not installed: pip install 'hypersphere[{extra}]'"
+        ) from error

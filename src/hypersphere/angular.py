@@ -109,7 +109,9 @@ class Sigmoid(Angular):
         latitude = arcsin(_accumulable(cos))
         if self.log_k is None:
             if self.learnable:
-                raise ValueError('Sigmoid(learnable="filter") has a k per neuron: give it to a layer, or call for_neurons(n) first')
+                raise ValueError(
+                    'Sigmoid(learnable="filter") has a k per neuron: give it to a layer, or call for_neurons(n) first'
+                )
             return (torch.tanh(latitude / (2 * self.start)) / math.tanh(math.pi / (4 * self.start))).to(cos.dtype)
         k = self.k.to(latitude.dtype)
         if k.ndim:

@@ -1,5 +1,5 @@
 """Commands that load a model find one small constructor in place of the architectures."""
 
-from tests.evaluation.conftest import models
+from tests.recognition.conftest import models
 
 __all__ = ["models"]

@@ -4,7 +4,7 @@ import torch
 from PIL import Image
 
 from hypersphere.cli.main import main
-from hypersphere.evaluation import load_features, load_model, save_model
+from hypersphere.recognition import load_features, load_model, save_model
 
 
 @pytest.fixture
@@ -25,7 +25,9 @@ def files(models, tmp_path):
 
 def test_writes_the_features_of_a_folder(files, capsys):
     output = files / "features.safetensors"
-    assert main(["embed", str(files / "model.safetensors"), str(files / "images"), "-o", str(output), "--batch", "2"]) == 0
+    assert (
+        main(["embed", str(files / "model.safetensors"), str(files / "images"), "-o", str(output), "--batch", "2"]) == 0
+    )
     features = load_features(output)
     assert features.features.shape == (3, 5)
     assert [f.rsplit("/", 1)[1] for f in features.files] == ["0.png", "1.png", "2.png"]

@@ -49,7 +49,9 @@ def test_a_picture(tmp_path, state, capsys):
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("name", ["bad.pt", "bad.safetensors", "empty.pt", "missing.pt", "list.pt", "code.pt", "biases.pt"])
+@pytest.mark.parametrize(
+    "name", ["bad.pt", "bad.safetensors", "empty.pt", "missing.pt", "list.pt", "code.pt", "biases.pt"]
+)
 def test_what_cannot_be_read_is_one_line(tmp_path, capsys, name):
     (tmp_path / "bad.pt").write_text("nothing")
     (tmp_path / "bad.safetensors").write_text("nothing" * 20)

@@ -3,7 +3,7 @@ import pytest
 from PIL import Image
 
 from hypersphere.cli.main import main
-from hypersphere.evaluation import Gallery, load_model, save_model
+from hypersphere.recognition import Gallery, load_model, save_model
 
 
 def picture(path, person, shot):
@@ -34,9 +34,13 @@ def run(files, capsys, action, *arguments, model="model", code=0):
 
 
 def test_a_gallery_from_folders_to_answers(files, capsys):
-    assert run(files, capsys, "enrol", files / "people") == "".join(f"enrolled {n} with 4 templates\n" for n in ("ada", "bob", "cem"))
+    assert run(files, capsys, "enrol", files / "people") == "".join(
+        f"enrolled {n} with 4 templates\n" for n in ("ada", "bob", "cem")
+    )
     assert run(files, capsys, "list", model=None) == "ada\t4\nbob\t4\ncem\t4\n"
-    assert "for a false accept rate of 0.0209 on 66 pairs" in run(files, capsys, "calibrate", files / "people", "--far", "0.0209")
+    assert "for a false accept rate of 0.0209 on 66 pairs" in run(
+        files, capsys, "calibrate", files / "people", "--far", "0.0209"
+    )
     probe = picture(files / "probe.png", 1, 99)
     stranger = picture(files / "stranger.png", 3, 99)
     lines = [line.split("\t") for line in run(files, capsys, "identify", probe, stranger, "-k", "2").splitlines()]

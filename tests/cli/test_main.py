@@ -8,7 +8,9 @@ from hypersphere.cli import main as cli
 
 
 def run(*arguments):
-    return subprocess.run([sys.executable, "-m", "hypersphere.cli.main", *arguments], capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, "-m", "hypersphere.cli.main", *arguments], capture_output=True, text=True, check=False
+    )
 
 
 def test_version_and_help(capsys):

@@ -2,7 +2,6 @@ import pytest
 
 from hypersphere.cli import main as cli
 from hypersphere.experiments import reproduce
-from hypersphere.experiments.reproduce import report
 from tests.experiments.reproduce.tiny import claim
 
 

@@ -15,11 +15,17 @@ FEW = ["steps=3", "evaluate_every=3", "checkpoint_every=3", "threads=1"]
 
 
 def command(*arguments, folder, processes=0, **options):
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes)] if processes else [sys.executable]
+    launcher = (
+        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
+        if processes
+        else [sys.executable]
+    )
     source = pathlib.Path(train.__file__).parents[2]
     environment = {**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"}
     line = [*launcher, "-m", "hypersphere.cli.main", "train", *arguments]
-    return subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False, **options)
+    return subprocess.run(
+        line, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False, **options
+    )
 
 
 def test_trains_to_the_end_in_a_process_of_its_own(tmp_path):

@@ -15,7 +15,9 @@ def real():
 
     def have(name: str) -> tuple[Path, ...]:
         if locate(name, roots) is None:
-            pytest.skip(f"{name} is not in {', '.join(map(str, roots))}: set {VARIABLE}, or `hypersphere data get {name}`")
+            pytest.skip(
+                f"{name} is not in {', '.join(map(str, roots))}: set {VARIABLE}, or `hypersphere data get {name}`"
+            )
         return roots
 
     return have

@@ -34,7 +34,9 @@ class ReaderContract:
         assert dataset.labels.dtype == torch.int64
 
     def test_absent_says_what_and_how(self, tmp_path):
-        with pytest.raises(MissingDataError, match=rf"{self.name} is not in .*; (get it with `hypersphere data get {self.name}`|put )"):
+        with pytest.raises(
+            MissingDataError, match=rf"{self.name} is not in .*; (get it with `hypersphere data get {self.name}`|put )"
+        ):
             self.read(tmp_path)
 
     def test_its_own_folder_may_be_the_root(self, tmp_path):

@@ -54,9 +54,13 @@ def cifar10(folder: Path, form: str, pixels: np.ndarray, labels: list[int]) -> N
     for i, stem in enumerate([f"data_batch_{k}" for k in range(1, 6)] + ["test_batch"]):
         part, names = pixels[i * each : (i + 1) * each].reshape(each, -1), labels[i * each : (i + 1) * each]
         if form == "binary":
-            (folder / f"{stem}.bin").write_bytes(np.concatenate([np.array(names, np.uint8)[:, None], part], axis=1).tobytes())
+            (folder / f"{stem}.bin").write_bytes(
+                np.concatenate([np.array(names, np.uint8)[:, None], part], axis=1).tobytes()
+            )
         elif form == "python":
-            (folder / stem).write_bytes(pickle.dumps({b"data": part, b"labels": names, b"batch_label": b"part"}, protocol=2))
+            (folder / stem).write_bytes(
+                pickle.dumps({b"data": part, b"labels": names, b"batch_label": b"part"}, protocol=2)
+            )
         else:
             sheet = part.reshape(each, 3, 32, 32).transpose(0, 2, 3, 1).reshape(each, 1024, 3)
             (folder / f"{stem}.png").write_bytes(encoded(sheet))

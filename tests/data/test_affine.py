@@ -26,11 +26,21 @@ def slow(image, u, augment):
     # One pixel of ``fill`` all around: beyond the outermost centres both fade towards it in the same way.
     padded = np.pad(image, ((0, 0), (2, 2), (2, 2)), constant_values=augment.fill)
     shifted = offset + 2 - inverse @ np.array([2, 2])
-    return np.stack([ndimage.affine_transform(c, inverse, shifted, order=1, cval=augment.fill) for c in padded])[:, 2:-2, 2:-2]
+    return np.stack([ndimage.affine_transform(c, inverse, shifted, order=1, cval=augment.fill) for c in padded])[
+        :, 2:-2, 2:-2
+    ]
 
 
 @settings(max_examples=30)
-@given(st.integers(1, 9), st.integers(1, 9), st.floats(0, 3), st.floats(0, 0.5), st.floats(0, 0.5), st.floats(0, 2), st.integers(0, 99))
+@given(
+    st.integers(1, 9),
+    st.integers(1, 9),
+    st.floats(0, 3),
+    st.floats(0, 0.5),
+    st.floats(0, 0.5),
+    st.floats(0, 2),
+    st.integers(0, 99),
+)
 def test_is_scipys_affine_transform(h, w, rotation, scale, shear, shift, seed):
     augment = Affine(rotation, scale, shear, shift, fill=0.7)
     images = torch.rand(3, 2, h, w, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
@@ -69,8 +79,13 @@ def test_a_sample_does_not_feel_its_batch():
 
 
 def test_the_loader_gives_it_its_numbers():
-    dataset = InMemory(torch.randint(0, 256, (10, 1, 6, 6), dtype=torch.uint8), torch.zeros(10, dtype=torch.long), ("a",))
-    first, again = (torch.cat([x for x, _ in Loader(dataset, batch_size=5, augment=Affine(0.5, shift=1.0), seed=3)]) for _ in range(2))
+    dataset = InMemory(
+        torch.randint(0, 256, (10, 1, 6, 6), dtype=torch.uint8), torch.zeros(10, dtype=torch.long), ("a",)
+    )
+    first, again = (
+        torch.cat([x for x, _ in Loader(dataset, batch_size=5, augment=Affine(0.5, shift=1.0), seed=3)])
+        for _ in range(2)
+    )
     assert torch.equal(first, again)
     assert first.shape == (10, 1, 6, 6)
 

@@ -69,7 +69,9 @@ class TestArchives:
         with tempfile.TemporaryDirectory() as folder:
             path = make(Path(folder) / name)
             content = path.read_bytes()
-            end = len(content) if name != "x.tar" else len(content.rstrip(b"\0")) // 512 * 512 + 1023  # then the end mark is whole
+            end = (
+                len(content) if name != "x.tar" else len(content.rstrip(b"\0")) // 512 * 512 + 1023
+            )  # then the end mark is whole
 
             @settings(max_examples=40)
             @given(st.integers(0, end - 1))

@@ -27,19 +27,25 @@ def slow_crop_flip(image, u, pad, size, horizontal, vertical):
 
 
 @settings(max_examples=60)
-@given(st.integers(1, 6), st.integers(1, 7), st.integers(1, 7), st.integers(0, 3), st.booleans(), st.booleans(), st.data())
+@given(
+    st.integers(1, 6), st.integers(1, 7), st.integers(1, 7), st.integers(0, 3), st.booleans(), st.booleans(), st.data()
+)
 def test_crop_flip_is_slicing(n, h, w, pad, horizontal, vertical, data):
     size = data.draw(st.none() | st.integers(1, min(h, w) + 2 * pad))
     augment = CropFlip(pad, size, horizontal, vertical)
     images = torch.randint(0, 256, (n, 3, h, w), dtype=torch.uint8)
     u = uniforms(n, augment, (3, h, w), data.draw(st.integers(0, 1000)))
-    expected = torch.stack([slow_crop_flip(image, row, pad, size, horizontal, vertical) for image, row in zip(images, u, strict=True)])
+    expected = torch.stack(
+        [slow_crop_flip(image, row, pad, size, horizontal, vertical) for image, row in zip(images, u, strict=True)]
+    )
     assert torch.equal(augment(images, u), expected)
 
 
 def test_every_window_and_mirror_is_equally_likely():
     images = torch.arange(1, 5, dtype=torch.uint8).reshape(1, 1, 2, 2).expand(9000, 1, 2, 2)
-    counts = torch.unique(CropFlip(pad=1)(images, uniforms(9000, CropFlip(pad=1), (1, 2, 2))), dim=0, return_counts=True)[1]
+    counts = torch.unique(
+        CropFlip(pad=1)(images, uniforms(9000, CropFlip(pad=1), (1, 2, 2))), dim=0, return_counts=True
+    )[1]
     assert len(counts) == 18
     assert counts.tolist() == pytest.approx([500] * 18, rel=0.2)
 

@@ -55,7 +55,9 @@ class TestHundredBinary(ReaderContract):
         folder.mkdir(parents=True)
         for part in ("train", "test"):
             coarse, fine = np.array(LABELS, np.uint8)[:, None], np.array(LABELS, np.uint8)[:, None] * 11
-            (folder / f"{part}.bin").write_bytes(np.concatenate([coarse, fine, PIXELS.reshape(12, -1)], axis=1).tobytes())
+            (folder / f"{part}.bin").write_bytes(
+                np.concatenate([coarse, fine, PIXELS.reshape(12, -1)], axis=1).tobytes()
+            )
 
     def read(self, root):
         return CIFAR100(root)
@@ -73,7 +75,11 @@ class TestHundredPython(TestHundredBinary):
     def make(self, root):
         folder = root / "cifar100"
         folder.mkdir(parents=True)
-        batch = {b"data": PIXELS.reshape(12, -1), b"coarse_labels": LABELS, b"fine_labels": [11 * label for label in LABELS]}
+        batch = {
+            b"data": PIXELS.reshape(12, -1),
+            b"coarse_labels": LABELS,
+            b"fine_labels": [11 * label for label in LABELS],
+        }
         for part in ("train", "test"):
             (folder / part).write_bytes(pickle.dumps(batch, protocol=4))
 
@@ -120,8 +126,18 @@ def test_a_pickle_cannot_run_anything(tmp_path, monkeypatch, call, message):
         ("binary", "test_batch.bin", b"", "0 bytes"),
         ("binary", "test_batch.bin", b"\x0a" + bytes(3072), "label 10, expected integers 0 … 9"),
         ("python", "test_batch", pickle.dumps([1]), "expected a python batch"),
-        ("python", "test_batch", pickle.dumps({b"data": PIXELS[:1, 0, 0], b"labels": [1]}), r"expected uint8 of \(n, 3072\)"),
-        ("python", "test_batch", pickle.dumps({b"data": PIXELS[:2].reshape(2, -1), b"labels": [1]}), "1 labels, expected a list of 2"),
+        (
+            "python",
+            "test_batch",
+            pickle.dumps({b"data": PIXELS[:1, 0, 0], b"labels": [1]}),
+            r"expected uint8 of \(n, 3072\)",
+        ),
+        (
+            "python",
+            "test_batch",
+            pickle.dumps({b"data": PIXELS[:2].reshape(2, -1), b"labels": [1]}),
+            "1 labels, expected a list of 2",
+        ),
         ("python", "test_batch", pickle.dumps({b"data": PIXELS[:1].reshape(1, -1), b"labels": [True]}), "label True"),
         ("python", "test_batch", pickle.dumps({b"data": b"bytes", b"labels": [1]}), "expected uint8"),
         ("sheets", "test_batch.png", encoded(random(2, 1000, 3)), "rows of 1000 pixels, expected 1024"),

@@ -51,7 +51,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def server():
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.files, server.tag, server.log, server.breaks, server.limit = {"/x.bin": CONTENT, "/y.bin": b"y"}, '"1"', [], 0, 30000
+    server.files, server.tag, server.log, server.breaks, server.limit = (
+        {"/x.bin": CONTENT, "/y.bin": b"y"},
+        '"1"',
+        [],
+        0,
+        30000,
+    )
     server.handle_error = lambda *arguments: None
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     yield server
@@ -224,9 +230,15 @@ def tools(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.defpath}")
     images, labels = random(3, 28, 28), random(3, high=10)
     files = {
-        f"{split}-{kind}-ubyte": idx(a) for split in ("train", "t10k") for kind, a in (("images-idx3", images), ("labels-idx1", labels))
+        f"{split}-{kind}-ubyte": idx(a)
+        for split in ("train", "t10k")
+        for kind, a in (("images-idx3", images), ("labels-idx1", labels))
     }
-    packed = tar(tmp_path / "p.tgz", {**{f"package/data/{name}": c for name, c in files.items()}, "package/index.js": b""}, "w:gz")
+    packed = tar(
+        tmp_path / "p.tgz",
+        {**{f"package/data/{name}": c for name, c in files.items()}, "package/index.js": b""},
+        "w:gz",
+    )
     plain = tar(tmp_path / "p.tar", {f"./usr/share/datasets/mnist/{name}": c for name, c in files.items()}, "w:")
     return tmp_path / "bin", packed, plain
 

@@ -34,7 +34,9 @@ def test_decodes_to_one_size(tmp_path):
 
 
 def test_says_what_is_wrong(tmp_path):
-    with pytest.raises(MissingDataError, match="nowhere is not there; expected a folder that holds one folder of images per class"):
+    with pytest.raises(
+        MissingDataError, match="nowhere is not there; expected a folder that holds one folder of images per class"
+    ):
         ImageFolder(tmp_path / "nowhere")
     with pytest.raises(MissingDataError, match="holds no <class>/…/"):
         ImageFolder(tmp_path)

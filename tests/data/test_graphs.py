@@ -58,7 +58,9 @@ class TestBenchmarkForm(TestOwnForm):
         adjacency[EDGES[:, 0], EDGES[:, 1]] = adjacency[1, 0] = adjacency[3, 3] = 1
         parts = {"attr": FEATURES, "adj": scipy.sparse.csr_matrix(adjacency)}
         arrays = {
-            f"{kind}_{part}": getattr(matrix, part) for kind, matrix in parts.items() for part in ("data", "indices", "indptr", "shape")
+            f"{kind}_{part}": getattr(matrix, part)
+            for kind, matrix in parts.items()
+            for part in ("data", "indices", "indptr", "shape")
         }
         names = np.array([{"a": 1}], dtype=object)
         np.savez(root / "planetoid" / "cora.npz", **arrays, labels=Y, node_names=names)
@@ -68,7 +70,15 @@ class TestBenchmarkForm(TestOwnForm):
         graph = self.read(tmp_path)
         assert torch.equal(graph.data, torch.from_numpy(FEATURES.toarray()).float())
         assert sorted(map(tuple, graph.edges.tolist())) == sorted(map(tuple, EDGES.tolist()))
-        assert graph.train.tolist() == [0, 1, 2, 3, 4, 5, 7]  # fewer than 20 of each class: all, but for the one without a label
+        assert graph.train.tolist() == [
+            0,
+            1,
+            2,
+            3,
+            4,
+            5,
+            7,
+        ]  # fewer than 20 of each class: all, but for the one without a label
 
 
 @pytest.mark.parametrize(
@@ -97,9 +107,30 @@ def test_says_what_is_wrong(tmp_path, change, message):
 @pytest.mark.parametrize(
     ("name", "shape", "classes", "edges", "split", "data"),
     [
-        ("cora", (2708, 1433), 7, 5278, [140, 500, 1000], "f0faab5177bcc12f5688f042c8e0ed24ffb9baa8efc3ae7cde440d42524c9075"),
-        ("citeseer", (3327, 3703), 6, 4552, [120, 500, 1000], "cb9a425333dd8d1ae650e0eb4f3d65b14920aa6d5f0d4efa56d60f18f8d8c600"),
-        ("dblp", (17716, 1639), 4, 52867, [80, 500, 1000], "515e9a9a149b0bcbc72aa89fc9384f0a12c031e7c0bf12d91bcf321b16b4f134"),
+        (
+            "cora",
+            (2708, 1433),
+            7,
+            5278,
+            [140, 500, 1000],
+            "f0faab5177bcc12f5688f042c8e0ed24ffb9baa8efc3ae7cde440d42524c9075",
+        ),
+        (
+            "citeseer",
+            (3327, 3703),
+            6,
+            4552,
+            [120, 500, 1000],
+            "cb9a425333dd8d1ae650e0eb4f3d65b14920aa6d5f0d4efa56d60f18f8d8c600",
+        ),
+        (
+            "dblp",
+            (17716, 1639),
+            4,
+            52867,
+            [80, 500, 1000],
+            "515e9a9a149b0bcbc72aa89fc9384f0a12c031e7c0bf12d91bcf321b16b4f134",
+        ),
     ],
 )
 def test_the_real_set(real, name, shape, classes, edges, split, data):

@@ -50,7 +50,8 @@ def test_fit_crops_the_centre_then_resizes():
 
 
 @pytest.mark.parametrize(
-    ("crop", "size", "message"), [(8, None, "crop must lie in 1 … 7, got 8"), (None, 0, "size must be an integer ≥ 1, got 0")]
+    ("crop", "size", "message"),
+    [(8, None, "crop must lie in 1 … 7, got 8"), (None, 0, "size must be an integer ≥ 1, got 0")],
 )
 def test_fit_refuses(crop, size, message):
     with pytest.raises(ValueError, match=message):

@@ -8,7 +8,13 @@ from .contracts import ReaderContract
 from .files import digest, encoded, random, tar, write
 
 SMOOTH = np.kron(random(5, 4, 4, 3), np.ones((1, 32, 32, 1), np.uint8))  # survives JPEG nearly unharmed
-FACES = {("Ann", 1): SMOOTH[0], ("Ann", 2): SMOOTH[1], ("Bob", 1): SMOOTH[2], ("Cy_Dee", 1): SMOOTH[3], ("Cy_Dee", 3): SMOOTH[4]}
+FACES = {
+    ("Ann", 1): SMOOTH[0],
+    ("Ann", 2): SMOOTH[1],
+    ("Bob", 1): SMOOTH[2],
+    ("Cy_Dee", 1): SMOOTH[3],
+    ("Cy_Dee", 3): SMOOTH[4],
+}
 LISTS = {
     "pairs.txt": b"2\t1\nAnn\t1\t2\nAnn\t2\tBob\t1\nCy_Dee\t3\t1\nBob\t1\tCy_Dee\t1\n",
     "pairsDevTrain.txt": b"1\nAnn\t2\t1\nBob\t1\tAnn\t1\n",
@@ -116,7 +122,10 @@ def test_the_real_set(real):
     view, people = dataset.pairs(), dataset.people()
     assert view.fold.bincount().tolist() == [600] * 10
     assert torch.equal(dataset.labels[view.first] == dataset.labels[view.second], view.same)
-    assert digest(torch.stack([view.first, view.second])) == "7b690a4ec41cf87d6fe4193574433e0dd0dc8d1ae4331114f44f388f1a3a7c92"
+    assert (
+        digest(torch.stack([view.first, view.second]))
+        == "7b690a4ec41cf87d6fe4193574433e0dd0dc8d1ae4331114f44f388f1a3a7c92"
+    )
     assert torch.equal(people[view.first], view.fold)
     assert torch.equal(people[view.second], view.fold)
     assert [len(dataset.pairs(view)) for view in ("train", "test")] == [2200, 1000]

@@ -94,7 +94,10 @@ def test_augmentation_differs_between_epochs_and_samples():
 
 
 def test_without_shuffling_the_order_is_the_datasets():
-    assert torch.cat([labels for _, labels in Loader(images(), 4, shuffle=False)]).tolist() == (torch.arange(23) % 5).tolist()
+    assert (
+        torch.cat([labels for _, labels in Loader(images(), 4, shuffle=False)]).tolist()
+        == (torch.arange(23) % 5).tolist()
+    )
 
 
 def test_a_sampler_gives_the_order():
@@ -153,7 +156,10 @@ def test_the_end_of_an_epoch_is_the_start_of_the_next():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"batch_size": 3, "world_size": 2, "rank": 0}, "batch_size must be a positive multiple of world_size = 2, got 3"),
+        (
+            {"batch_size": 3, "world_size": 2, "rank": 0},
+            "batch_size must be a positive multiple of world_size = 2, got 3",
+        ),
         ({"batch_size": 0}, "batch_size must be a positive multiple"),
         ({"batch_size": 2, "world_size": 2, "rank": 2}, "rank must lie in 0 … 1, got 2"),
         ({"batch_size": 2, "workers": 1}, "workers must be 0 for a dataset in memory"),

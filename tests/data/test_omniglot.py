@@ -9,8 +9,13 @@ from .contracts import ReaderContract
 from .files import digest, encoded, random, tar, write
 
 DRAWINGS = {
-    f"images_{part}/{alphabet}/character{c:02}/{c:04}_{drawer:02}.png": random(105, 105, high=2, seed=100 * c + drawer) * 255
-    for part, alphabet, characters in (("background", "Greek", 2), ("background", "Braille", 1), ("evaluation", "Tengwar", 2))
+    f"images_{part}/{alphabet}/character{c:02}/{c:04}_{drawer:02}.png": random(105, 105, high=2, seed=100 * c + drawer)
+    * 255
+    for part, alphabet, characters in (
+        ("background", "Greek", 2),
+        ("background", "Braille", 1),
+        ("evaluation", "Tengwar", 2),
+    )
     for c in range(1, characters + 1)
     for drawer in (2, 1)
 }
@@ -64,7 +69,10 @@ class TestFolder(TestTar):
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({"images_background/A/c/1.png": encoded(random(104, 105))}, "104×105 pixels.*expected a whole PNG or JPEG image of 105×105"),
+        (
+            {"images_background/A/c/1.png": encoded(random(104, 105))},
+            "104×105 pixels.*expected a whole PNG or JPEG image of 105×105",
+        ),
         ({"images_background/A/c/1.png": b"none"}, "images_background/A/c/1.png: found 4 bytes that do not decode"),
         ({"images_evaluation/A/c/1.png": encoded(random(105, 105))}, "no character"),
     ],

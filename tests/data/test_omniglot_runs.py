@@ -15,9 +15,15 @@ def files(runs=2, seed=0):
     made = {}
     for r in range(1, runs + 1):
         for i, name in enumerate(NAMES):
-            made[f"run{r:02}/test/item{name}.png"] = encoded(255 * random(105, 105, high=2, seed=seed + 100 * r + i), bits=True)
-            made[f"run{r:02}/training/class{name}.png"] = encoded(255 * random(105, 105, high=2, seed=seed + 100 * r + 50 + i), bits=True)
-        lines = [f"run{r:02}/test/item{NAMES[i]}.png run{r:02}/training/class{NAMES[(i + r) % 20]}.png" for i in range(20)]
+            made[f"run{r:02}/test/item{name}.png"] = encoded(
+                255 * random(105, 105, high=2, seed=seed + 100 * r + i), bits=True
+            )
+            made[f"run{r:02}/training/class{name}.png"] = encoded(
+                255 * random(105, 105, high=2, seed=seed + 100 * r + 50 + i), bits=True
+            )
+        lines = [
+            f"run{r:02}/test/item{NAMES[i]}.png run{r:02}/training/class{NAMES[(i + r) % 20]}.png" for i in range(20)
+        ]
         made[f"run{r:02}/class_labels.txt"] = "\n".join(lines).encode() + b"\n"
     return made
 
@@ -39,14 +45,18 @@ def test_reads_the_runs(tmp_path, name):
         assert run.answers.tolist() == [(i + r) % 20 for i in range(20)]
         for i in range(20):
             assert torch.equal(run.query[i, 0], 255 * torch.from_numpy(random(105, 105, high=2, seed=100 * r + i)))
-            assert torch.equal(run.support[i, 0], 255 * torch.from_numpy(random(105, 105, high=2, seed=100 * r + 50 + i)))
+            assert torch.equal(
+                run.support[i, 0], 255 * torch.from_numpy(random(105, 105, high=2, seed=100 * r + 50 + i))
+            )
 
 
 def test_resizes_as_omniglot_does(tmp_path):
     content = files(1)
     archive(tmp_path, content)
     write(tmp_path / "omniglot" / "images_evaluation", {"A/c/1.png": content["run01/test/item01.png"]})
-    assert torch.equal(one_shot_runs(tmp_path, size=28)[0].query[0], Omniglot(tmp_path, background=False, size=28).data[0])
+    assert torch.equal(
+        one_shot_runs(tmp_path, size=28)[0].query[0], Omniglot(tmp_path, background=False, size=28).data[0]
+    )
 
 
 def without(name):
@@ -63,7 +73,8 @@ def without(name):
         (files(1) | {"run01/class_labels.txt": b"a b c\n" * 20}, "found 20 lines"),
         (files(1) | {"run01/test/item03.png": encoded(random(28, 28))}, "item03.png: found .*28×28 pixels"),
         (
-            files(1) | {"run01/class_labels.txt": files(1)["run01/class_labels.txt"].replace(b"class07.png", b"class21.png")},
+            files(1)
+            | {"run01/class_labels.txt": files(1)["run01/class_labels.txt"].replace(b"class07.png", b"class21.png")},
             "an answer that is no class of the run",
         ),
     ],
@@ -83,7 +94,10 @@ def test_a_truncated_archive_is_refused(tmp_path):
 
 def test_absent_says_what_and_how(tmp_path):
     write(tmp_path / "omniglot" / "images_evaluation", {"A/c/1.png": encoded(random(105, 105))})
-    with pytest.raises(MissingDataError, match=r"holds no one_shot_all_runs.zip or all_runs.zip; `hypersphere data get omniglot --force`"):
+    with pytest.raises(
+        MissingDataError,
+        match=r"holds no one_shot_all_runs.zip or all_runs.zip; `hypersphere data get omniglot --force`",
+    ):
         one_shot_runs(tmp_path)
 
 

@@ -17,7 +17,10 @@ def check(labels, drawn, positives, negatives, folds):
     for fold in range(folds):
         mine = drawn.fold == fold
         assert (int(drawn.same[mine].sum()), int((~drawn.same[mine]).sum())) == (positives, negatives)
-    owners = [set(labels[torch.cat([drawn.first, drawn.second])[(drawn.fold == fold).repeat(2)]].tolist()) for fold in range(folds)]
+    owners = [
+        set(labels[torch.cat([drawn.first, drawn.second])[(drawn.fold == fold).repeat(2)]].tolist())
+        for fold in range(folds)
+    ]
     assert all(not a & b for a, b in itertools.combinations(owners, 2))
 
 

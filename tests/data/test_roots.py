@@ -38,7 +38,10 @@ def test_a_folder_is_not_taken_for_a_file(tmp_path):
 
 
 def test_absent_lists_the_roots_and_the_remedy(tmp_path):
-    with pytest.raises(MissingDataError, match=r"mnist is not in .*a/mnist, .*b/mnist: expected train-images.*hypersphere data get mnist"):
+    with pytest.raises(
+        MissingDataError,
+        match=r"mnist is not in .*a/mnist, .*b/mnist: expected train-images.*hypersphere data get mnist",
+    ):
         find("mnist", [tmp_path / "a", tmp_path / "b"])
 
 

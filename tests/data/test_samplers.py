@@ -8,7 +8,12 @@ from hypersphere.data import ClassBalancedSampler, EpisodeSampler, Sequential, S
 
 def test_shuffled_and_sequential_give_every_sample_once():
     first, second = Shuffled(20).order(3, 0), Shuffled(20).order(3, 1)
-    assert first.sort().values.tolist() == second.sort().values.tolist() == Sequential(20).order(3, 0).tolist() == list(range(20))
+    assert (
+        first.sort().values.tolist()
+        == second.sort().values.tolist()
+        == Sequential(20).order(3, 0).tolist()
+        == list(range(20))
+    )
     assert not torch.equal(first, second)
     assert len(Sequential(20)) == 20
 

@@ -6,7 +6,9 @@ from hypothesis import strategies as st
 from hypersphere.data import identity_split
 
 
-@given(st.lists(st.integers(-5, 30), max_size=80), st.lists(st.floats(0, 1), min_size=1, max_size=5), st.integers(0, 100))
+@given(
+    st.lists(st.integers(-5, 30), max_size=80), st.lists(st.floats(0, 1), min_size=1, max_size=5), st.integers(0, 100)
+)
 def test_no_identity_is_on_two_sides(labels, weights, seed):
     total = max(sum(weights), 1.0)
     fractions = [weight / total for weight in weights]

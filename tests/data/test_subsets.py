@@ -3,7 +3,17 @@ import pickle
 import pytest
 import torch
 
-from hypersphere.data import CIFAR10, MNIST, Digits, ImageFolder, ImbalancedMultiple, ImbalancedSingle, InMemory, OfClasses, Subset
+from hypersphere.data import (
+    CIFAR10,
+    MNIST,
+    Digits,
+    ImageFolder,
+    ImbalancedMultiple,
+    ImbalancedSingle,
+    InMemory,
+    OfClasses,
+    Subset,
+)
 
 from .files import encoded, random, write
 

@@ -63,7 +63,10 @@ class TestUnpacked(TestReduced):
         ({"val/val_annotations.txt": None}, "no val_annotations.txt"),
         ({"wnids.txt": b"n01\n"}, "val_0.JPEG without a class"),
         ({"val/val_annotations.txt": b"val_0.JPEG\tn02\n"}, "val_1.JPEG without a class"),
-        ({"val/images/val_0.JPEG": encoded(IMAGES[0][:16], "JPEG")}, r"val_0.JPEG in images of sizes \[\(16, 32\), \(32, 32\)\]"),
+        (
+            {"val/images/val_0.JPEG": encoded(IMAGES[0][:16], "JPEG")},
+            r"val_0.JPEG in images of sizes \[\(16, 32\), \(32, 32\)\]",
+        ),
         ({name: None for name in FILES if name.startswith("val/images")}, "no image in images of sizes"),
     ],
 )

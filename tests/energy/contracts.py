@@ -60,7 +60,9 @@ class EnergyContract:
     def test_sum_is_the_mean_times_the_pairs(self):
         points = 18 if self.half_space else 9
         w = self.weight()
-        assert self.energy(w, reduction="sum").item() == pytest.approx(self.energy(w).item() * points * (points - 1), rel=1e-12)
+        assert self.energy(w, reduction="sum").item() == pytest.approx(
+            self.energy(w).item() * points * (points - 1), rel=1e-12
+        )
 
     @pytest.mark.parametrize("chunk", [1, 4, 9, None])
     def test_chunks_change_nothing(self, chunk):
@@ -80,7 +82,13 @@ class EnergyContract:
         w = self.weight()
         e = self.energy(w)
         rotation = torch.linalg.qr(torch.randn(5, 5, dtype=torch.float64)).Q
-        for other in (w @ rotation, 100 * w, w * (torch.rand(9, 1, dtype=torch.float64) + 0.1), w[torch.randperm(9)], w.view(9, 5, 1)):
+        for other in (
+            w @ rotation,
+            100 * w,
+            w * (torch.rand(9, 1, dtype=torch.float64) + 0.1),
+            w[torch.randperm(9)],
+            w.view(9, 5, 1),
+        ):
             assert self.energy(other).item() == pytest.approx(e.item(), rel=1e-12)
 
     def test_is_least_at_the_simplex(self):
@@ -132,7 +140,9 @@ class EnergyContract:
         e = self.energy(w)
         e.backward()
         assert (e.dtype, w.grad.dtype) == (torch.float32, dtype)
-        assert e.item() == pytest.approx(brute_force(w.float(), self.s, self.half_space, self.distance), rel=1e-4, abs=1e-5)
+        assert e.item() == pytest.approx(
+            brute_force(w.float(), self.s, self.half_space, self.distance), rel=1e-4, abs=1e-5
+        )
         single = w.detach().float()
         with torch.autocast("cpu", dtype=torch.bfloat16):
             assert torch.equal(self.energy(single), e.detach())
@@ -142,7 +152,9 @@ class EnergyContract:
         torch._dynamo.reset()
         w, kernel = self.weight(dtype=torch.float32).requires_grad_(), riesz_kernel(self.s, self.distance)
         eager = torch.autograd.grad(self.energy(w), w)[0]
-        compiled = torch.compile(lambda w: mean_energies(w[None], kernel, self.half_space)[0], fullgraph=True, backend="aot_eager")(w)
+        compiled = torch.compile(
+            lambda w: mean_energies(w[None], kernel, self.half_space)[0], fullgraph=True, backend="aot_eager"
+        )(w)
         assert torch.equal(compiled, self.energy(w))
         assert torch.equal(torch.autograd.grad(compiled, w)[0], eager)
 
@@ -154,7 +166,9 @@ class RegularizerContract:
         raise AssertionError("the contract's class must make its regulariser")
 
     def net(self):
-        return nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3, groups=8), nn.Flatten(), nn.Linear(16, 6), nn.Linear(6, 4))
+        return nn.Sequential(
+            nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3, groups=8), nn.Flatten(), nn.Linear(16, 6), nn.Linear(6, 4)
+        )
 
     def test_gives_gradients_to_the_layers_it_names(self):
         net = self.net().double()
@@ -184,7 +198,9 @@ class RegularizerContract:
             up = regularizer()
             weight -= 2 * step * direction
             down = regularizer()
-        assert (gradient * direction).sum().item() == pytest.approx(((up - down) / (2 * step)).item(), rel=1e-4, abs=1e-8)
+        assert (gradient * direction).sum().item() == pytest.approx(
+            ((up - down) / (2 * step)).item(), rel=1e-4, abs=1e-8
+        )
 
     def test_sees_the_effective_weight(self):
         net = self.net()

@@ -25,7 +25,9 @@ def test_a_zero_row_has_no_direction_and_no_gradient():
 def test_rows_a_few_at_a_time_or_all_at_once(half_space):
     x, _ = directions(torch.randn(3, 10, 4))
     grads = [torch.full_like(x, torch.nan) for _ in range(2)]  # whatever the memory held before
-    totals = [Pass(Riesz(2), half_space, x, x, grad, None).triangle(chunk) for grad, chunk in zip(grads, (3, 10), strict=True)]
+    totals = [
+        Pass(Riesz(2), half_space, x, x, grad, None).triangle(chunk) for grad, chunk in zip(grads, (3, 10), strict=True)
+    ]
     assert torch.allclose(*totals, rtol=1e-5)
     assert torch.allclose(*grads, rtol=1e-3, atol=1e-4 * grads[1].abs().max().item())
 

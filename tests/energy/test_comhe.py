@@ -22,14 +22,20 @@ def test_is_eq_6_4():
 def test_the_maximum_is_eq_6_5():
     model = net()
     comhe = CoMHE(model, RandomProjection(dim=7, count=3, reduce="max"))
-    energies = [hyperspherical_energy(model[0].weight.flatten(1) @ p.T, half_space=True) for p in comhe.projection.basis_36]
+    energies = [
+        hyperspherical_energy(model[0].weight.flatten(1) @ p.T, half_space=True) for p in comhe.projection.basis_36
+    ]
     assert comhe.per_layer()["0"].item() == pytest.approx(max(energies).item(), rel=1e-5)
 
 
 def test_layers_of_equal_dimension_share_their_basis():
     assert [k for k in CoMHE(net()).state_dict() if "basis" in k] == ["projection.basis_36"]
     own = CoMHE(net(), shared=False)
-    assert [k for k in own.state_dict() if "basis" in k] == ["projection.basis_0", "projection.basis_1", "projection.basis_2"]
+    assert [k for k in own.state_dict() if "basis" in k] == [
+        "projection.basis_0",
+        "projection.basis_1",
+        "projection.basis_2",
+    ]
     assert not torch.equal(own.projection.basis_0, own.projection.basis_1)
 
 

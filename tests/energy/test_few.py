@@ -6,7 +6,9 @@ from hypersphere.energy.kernels import AngularRiesz, Gaussian, Riesz
 from hypersphere.energy.pairs import dense_sums
 
 
-@pytest.mark.parametrize("kernel", [Riesz(0), Riesz(2), Riesz(3.5), AngularRiesz(1), Gaussian(2)], ids=lambda k: f"{k.name}-{k.parameter}")
+@pytest.mark.parametrize(
+    "kernel", [Riesz(0), Riesz(2), Riesz(3.5), AngularRiesz(1), Gaussian(2)], ids=lambda k: f"{k.name}-{k.parameter}"
+)
 @pytest.mark.parametrize("half_space", [False, True])
 @pytest.mark.parametrize("dim", [5, 40])
 @pytest.mark.parametrize("case", ["plain", "close", "opposite", "zero row", "tiny", "huge"])

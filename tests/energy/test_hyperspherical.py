@@ -81,7 +81,9 @@ class TestImportance:
         w = torch.randn(5, 8)
         w[1] = w[0] * 1.5 + 1e-5
         beta = torch.tensor([1.0, 2.0, 1.0, 1.0, 1.0])
-        assert hyperspherical_energy(w, importance=beta).item() == pytest.approx(brute_force(w, 2, importance=beta), rel=1e-5)
+        assert hyperspherical_energy(w, importance=beta).item() == pytest.approx(
+            brute_force(w, 2, importance=beta), rel=1e-5
+        )
 
     def test_ones_change_nothing(self):
         w = torch.randn(7, 4)
@@ -114,7 +116,10 @@ class TestSample:
         w, generator = torch.randn(12, 4), torch.Generator().manual_seed(3)
         exact = hyperspherical_energy(w, 1, half_space, reduction=reduction)
         draws = torch.stack(
-            [hyperspherical_energy(w, 1, half_space, reduction=reduction, sample=4, generator=generator) for _ in range(1500)]
+            [
+                hyperspherical_energy(w, 1, half_space, reduction=reduction, sample=4, generator=generator)
+                for _ in range(1500)
+            ]
         )
         assert (draws.mean() - exact).abs() < 4 * draws.std() / 1500**0.5
 
@@ -137,8 +142,12 @@ class TestClassEnergy:
     def test_equals_the_formula(self, s, distance):
         w = torch.randn(6, 4, dtype=torch.float64)
         labels = torch.tensor([3, 0, 3, 5])
-        pair = torch.tensor([[brute_force(w[[i, j]], s, distance=distance) if i != j else 0.0 for j in range(6)] for i in range(6)])
-        assert class_energy(w, labels, s, distance=distance).item() == pytest.approx(pair[labels].sum().item() / (4 * 5), rel=1e-6)
+        pair = torch.tensor(
+            [[brute_force(w[[i, j]], s, distance=distance) if i != j else 0.0 for j in range(6)] for i in range(6)]
+        )
+        assert class_energy(w, labels, s, distance=distance).item() == pytest.approx(
+            pair[labels].sum().item() / (4 * 5), rel=1e-6
+        )
         w.requires_grad_()
         assert torch.autograd.gradcheck(lambda w: class_energy(w, labels, s, distance=distance, chunk=2), w)
 
@@ -152,7 +161,9 @@ class TestClassEnergy:
         w = torch.randn(15, 4)
         assert torch.allclose(class_energy(w, torch.arange(15)), hyperspherical_energy(w))
 
-    @pytest.mark.parametrize(("labels", "message"), [([6], "from 6 to 6"), ([-1, 2], "from -1 to 2"), ([], "at least one")])
+    @pytest.mark.parametrize(
+        ("labels", "message"), [([6], "from 6 to 6"), ([-1, 2], "from -1 to 2"), ([], "at least one")]
+    )
     def test_refuses(self, labels, message):
         with pytest.raises(ValueError, match=message):
             class_energy(torch.randn(6, 4), torch.tensor(labels, dtype=torch.long))
@@ -192,7 +203,11 @@ print("compiled")
 """
     source = str(pathlib.Path(energy_package.__file__).parents[2])
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": source}, check=False
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": source},
+        check=False,
     )
     assert done.stdout.strip() == "compiled", done.stderr
 

@@ -27,7 +27,9 @@ def test_rows_do_not_disturb_each_other():
 def test_agrees_with_torch():
     start = torch.tensor([[-1.2, 1.0]], dtype=torch.float64)
     parameter = start.clone().requires_grad_()
-    optimizer = torch.optim.LBFGS([parameter], max_iter=200, line_search_fn="strong_wolfe", tolerance_grad=1e-10, tolerance_change=0)
+    optimizer = torch.optim.LBFGS(
+        [parameter], max_iter=200, line_search_fn="strong_wolfe", tolerance_grad=1e-10, tolerance_change=0
+    )
 
     def closure():
         f, g = rosenbrock(parameter)

@@ -15,7 +15,9 @@ class TestHalfSpaceMHE(RegularizerContract):
 
     def test_is_eq_5_4(self):
         net = self.net()
-        hidden = hyperspherical_energy(net[0].weight, half_space=True) + hyperspherical_energy(net[4].weight, half_space=True)
+        hidden = hyperspherical_energy(net[0].weight, half_space=True) + hyperspherical_energy(
+            net[4].weight, half_space=True
+        )
         assert MHE(net)().item() == pytest.approx((hidden + hyperspherical_energy(net[5].weight)).item(), rel=1e-6)
 
     def test_defaults_follow_the_space(self):

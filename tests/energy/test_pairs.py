@@ -14,7 +14,10 @@ def test_chunks_and_the_whole_gram_matrix_agree(kernel, half_space, rows):
     w = torch.randn(3, 11, 4, dtype=torch.float64)
     w[:, 1] = w[:, 0] * 2 + 3e-4
     w[:, 4] = -w[:, 5] + 3e-4
-    options = {"half_space": half_space, "importance": None if kernel.name == "angular" else torch.rand(11, dtype=torch.float64) + 0.5}
+    options = {
+        "half_space": half_space,
+        "importance": None if kernel.name == "angular" else torch.rand(11, dtype=torch.float64) + 0.5,
+    }
     if rows is not None:
         options |= {"rows": torch.tensor(rows), "counts": torch.tensor([1.0, 2.0, 1.0])}
     for chunk in (2, None):
@@ -57,7 +60,8 @@ def test_strides_do_not_matter():
     w = torch.randn(7, 5, 2).permute(2, 0, 1)
     w[:, 1] = w[:, 0]
     first, second = (
-        torch.autograd.grad(pair_sums(x, Riesz(2)).sum(), x)[0] for x in (w.requires_grad_(), w.detach().contiguous().requires_grad_())
+        torch.autograd.grad(pair_sums(x, Riesz(2)).sum(), x)[0]
+        for x in (w.requires_grad_(), w.detach().contiguous().requires_grad_())
     )
     assert torch.equal(first, second)
 

@@ -29,7 +29,9 @@ class PenaltyContract(RegularizerContract):
         measure = type(self).measure
         values = penalty.per_layer()
         assert torch.allclose(values["4"], measure(net[4].weight))
-        assert penalty().item() == pytest.approx((0.5 * (values["0"] + values["4"]) + 0.25 * values["5"]).item(), rel=1e-5)
+        assert penalty().item() == pytest.approx(
+            (0.5 * (values["0"] + values["4"]) + 0.25 * values["5"]).item(), rel=1e-5
+        )
 
 
 class TestOrthonormal(PenaltyContract):
@@ -63,7 +65,12 @@ class TestGaussianUniformity(PenaltyContract):
 class TestLayers:
     def net(self):
         return nn.Sequential(
-            nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3, groups=2), nn.Conv1d(1, 8, 1), nn.Linear(8, 1), nn.Linear(4, 3), nn.Linear(6, 5)
+            nn.Conv2d(3, 8, 3),
+            nn.Conv2d(8, 8, 3, groups=2),
+            nn.Conv1d(1, 8, 1),
+            nn.Linear(8, 1),
+            nn.Linear(4, 3),
+            nn.Linear(6, 5),
         )
 
     def test_reasons_to_skip(self):
@@ -81,7 +88,9 @@ class TestLayers:
         net = self.net()
         weight = net[1].weight.detach()
         value = Penalty(net, orthonormality).per_layer()["1"]
-        assert torch.allclose(value, (orthonormality(weight[:4].flatten(1)) + orthonormality(weight[4:].flatten(1))) / 2)
+        assert torch.allclose(
+            value, (orthonormality(weight[:4].flatten(1)) + orthonormality(weight[4:].flatten(1))) / 2
+        )
         assert grouped_neurons(net[1]).shape == (2, 4, 36)
 
     def test_the_classifier_by_name_or_none(self):

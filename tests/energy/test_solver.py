@@ -31,7 +31,9 @@ def test_thomson(n, published):
 @pytest.mark.parametrize("s", [0, 1, 2.5])
 def test_the_simplex(n, dim, s):
     pairs, distance = n * (n - 1) / 2, (2 * n / (n - 1)) ** 0.5
-    assert minimize_energy(n, dim, s, starts=4)[1].item() == pytest.approx(pairs * (distance**-s if s else -math.log(distance)), rel=1e-10)
+    assert minimize_energy(n, dim, s, starts=4)[1].item() == pytest.approx(
+        pairs * (distance**-s if s else -math.log(distance)), rel=1e-10
+    )
 
 
 @pytest.mark.parametrize("dim", [3, 5])
@@ -45,7 +47,9 @@ def test_the_cross_polytope_in_either_space(dim, s):
 def test_whyte():
     """The product of the distances of the icosahedron's vertices: 30 edges, 30 second neighbours, 6 diameters."""
     near, far = 2 * math.sin(math.atan(2) / 2), 2 * math.sin((math.pi - math.atan(2)) / 2)
-    assert minimize_energy(12, 3, 0)[1].item() == pytest.approx(-30 * math.log(near) - 30 * math.log(far) - 6 * math.log(2), rel=1e-10)
+    assert minimize_energy(12, 3, 0)[1].item() == pytest.approx(
+        -30 * math.log(near) - 30 * math.log(far) - 6 * math.log(2), rel=1e-10
+    )
 
 
 def test_points_on_a_circle_are_equally_spaced():
@@ -56,7 +60,11 @@ def test_points_on_a_circle_are_equally_spaced():
 @pytest.mark.untyped
 @pytest.mark.parametrize(
     ("n", "degrees"),
-    [(12, 63.4349488), pytest.param(13, 57.1367031, marks=pytest.mark.slow), pytest.param(14, 55.67057, marks=pytest.mark.slow)],
+    [
+        (12, 63.4349488),
+        pytest.param(13, 57.1367031, marks=pytest.mark.slow),
+        pytest.param(14, 55.67057, marks=pytest.mark.slow),
+    ],
 )
 def test_tammes(n, degrees):
     points, angle = minimize_energy(n, 3, math.inf)
@@ -74,7 +82,8 @@ def test_theorem_2_grows_as_n_squared():
     numbers = [16, 32, 64, 128]
     energies = [2 * minimize_energy(n, 3, 1, starts=1, tolerance=1e-5)[1].item() for n in numbers]
     slope = torch.linalg.lstsq(
-        torch.tensor([[1, math.log(n), n**-0.5] for n in numbers], dtype=torch.float64), torch.tensor(energies, dtype=torch.float64).log()
+        torch.tensor([[1, math.log(n), n**-0.5] for n in numbers], dtype=torch.float64),
+        torch.tensor(energies, dtype=torch.float64).log(),
     ).solution[1]
     assert slope.item() == pytest.approx(2, abs=0.02)
     assert energies[-1] / 128**2 == pytest.approx(1, abs=0.1)
@@ -110,7 +119,11 @@ class TestRefine:
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
     def test_lowers_the_energy_and_keeps_the_lengths(self, half_space, distance, dtype):
         w = (torch.randn(8, 2, 2) * 3).to(dtype)
-        before, lengths, address = hyperspherical_energy(w, 2, half_space, distance), w.flatten(1).norm(dim=1), w.data_ptr()
+        before, lengths, address = (
+            hyperspherical_energy(w, 2, half_space, distance),
+            w.flatten(1).norm(dim=1),
+            w.data_ptr(),
+        )
         assert refine_(w, half_space=half_space, distance=distance) is w
         assert w.data_ptr() == address
         assert hyperspherical_energy(w, 2, half_space, distance) < before

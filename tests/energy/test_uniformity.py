@@ -35,7 +35,11 @@ class TestSeparation:
         assert (pairs[:, 0] < pairs[:, 1]).all()
 
     def test_as_many_pairs_as_there_are(self):
-        assert nearest_pairs(torch.eye(3), 50)[0].tolist() in ([[0, 1], [0, 2], [1, 2]], [[0, 2], [0, 1], [1, 2]], [[1, 2], [0, 1], [0, 2]])
+        assert nearest_pairs(torch.eye(3), 50)[0].tolist() in (
+            [[0, 1], [0, 2], [1, 2]],
+            [[0, 2], [0, 1], [1, 2]],
+            [[1, 2], [0, 1], [0, 2]],
+        )
         with pytest.raises(ValueError, match="count must be"):
             nearest_pairs(torch.eye(3), 0)
 
@@ -85,7 +89,13 @@ class TestHoles:
     def test_the_expected_moment_of_random_points(self):
         """Eq. F.43 on the sphere (d = 2, κ₂ = 1/4, B₂ = 2), p = 2: mean over draws."""
         n, d, p = 400, 2, 2
-        exact = 2 * 0.25 ** (-p / d) * math.gamma(d + p / d) / math.gamma(d) * math.exp(math.lgamma(n + 1) - math.lgamma(n + p / d))
+        exact = (
+            2
+            * 0.25 ** (-p / d)
+            * math.gamma(d + p / d)
+            / math.gamma(d)
+            * math.exp(math.lgamma(n + 1) - math.lgamma(n + p / d))
+        )
         draws = [hole_moment(uniform(n, 3, dtype=torch.float64), p).item() for _ in range(20)]
         assert sum(draws) / 20 == pytest.approx(exact, rel=0.02)
 
@@ -93,7 +103,8 @@ class TestHoles:
         assert hole_radii(minimize_energy(20, 3, starts=2)[0]).max() < hole_radii(uniform(20, 3)).max()
 
     @pytest.mark.parametrize(
-        ("weight", "message"), [(torch.randn(4, 9), "at most 8"), (torch.eye(3), "more neurons than"), (torch.ones(5, 3), "do not span")]
+        ("weight", "message"),
+        [(torch.randn(4, 9), "at most 8"), (torch.eye(3), "more neurons than"), (torch.ones(5, 3), "do not span")],
     )
     def test_refuses(self, weight, message):
         with pytest.raises(ValueError, match=message):

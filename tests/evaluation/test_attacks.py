@@ -35,7 +35,10 @@ def test_agrees_with_foolbox(network, data):
     wrapped = fb.PyTorchModel(network, bounds=(0, 1), device="cpu")
     pairs = [
         (fgsm(network, images, labels), fb.attacks.LinfFastGradientAttack()),
-        (bim(network, images, labels), fb.attacks.LinfBasicIterativeAttack(abs_stepsize=2 / 255, steps=20, random_start=False)),
+        (
+            bim(network, images, labels),
+            fb.attacks.LinfBasicIterativeAttack(abs_stepsize=2 / 255, steps=20, random_start=False),
+        ),
         (bim(network, images, labels, 0.1, 0.03, 5), None),
     ]
     for ours, attack in pairs[:2]:
@@ -60,7 +63,9 @@ def brute_bim(model, images, labels, epsilon, step, iterations):
                 h[i] = 1e-6
                 up, down = (F.cross_entropy(model((x + s * h.view_as(x))[None]), label[None]) for s in (1, -1))
                 gradient[i] = (up - down).sign()
-            x = torch.minimum(torch.maximum(x + step * gradient.view_as(x), image - epsilon), image + epsilon).clamp(0, 1)
+            x = torch.minimum(torch.maximum(x + step * gradient.view_as(x), image - epsilon), image + epsilon).clamp(
+                0, 1
+            )
         made.append(x)
     return torch.stack(made)
 
@@ -120,7 +125,9 @@ def test_the_mode_comes_back_after_an_error(network):
 def test_batches_change_nothing(network, data, name):
     images, labels = data
     whole = ATTACKS[name](network, images, labels, 0.03)
-    parts = torch.cat([ATTACKS[name](network, x, y, 0.03) for x, y in zip(images.split(7), labels.split(7), strict=True)])
+    parts = torch.cat(
+        [ATTACKS[name](network, x, y, 0.03) for x, y in zip(images.split(7), labels.split(7), strict=True)]
+    )
     torch.testing.assert_close(whole, parts, atol=1e-6, rtol=0)
 
 
@@ -138,7 +145,9 @@ def test_stronger_attacks_are_stronger(network, data):
 
 def test_restarts_never_help_the_model(network, data):
     images, labels = data
-    once, thrice = (predictions(network, pgd(network, images, labels, 0.02, 0.02, 2, restarts=r)) == labels for r in (1, 3))
+    once, thrice = (
+        predictions(network, pgd(network, images, labels, 0.02, 0.02, 2, restarts=r)) == labels for r in (1, 3)
+    )
     assert not (thrice & ~once).any()
 
 

@@ -20,7 +20,9 @@ def predictions(draw):
     c, n = draw(st.integers(2, 3)), draw(st.integers(1, 30))
     cuts = draw(st.lists(st.lists(st.integers(0, 10), min_size=c - 1, max_size=c - 1), min_size=n, max_size=n))
     rows = [[b - a for a, b in zip([0, *sorted(row)], [*sorted(row), 10], strict=True)] for row in cuts]
-    return torch.tensor(rows, dtype=torch.float64) / 10, torch.tensor(draw(st.lists(st.integers(0, c - 1), min_size=n, max_size=n)))
+    return torch.tensor(rows, dtype=torch.float64) / 10, torch.tensor(
+        draw(st.lists(st.integers(0, c - 1), min_size=n, max_size=n))
+    )
 
 
 def brute(p, labels, bins):
@@ -47,7 +49,9 @@ def test_errors_are_those_of_loops(case, bins):
 @given(predictions())
 def test_brier_score_is_scikit_learns(case):
     p, labels = case
-    expected = sklearn.metrics.brier_score_loss(labels.numpy(), p.numpy(), labels=range(p.shape[1]), scale_by_half=False)
+    expected = sklearn.metrics.brier_score_loss(
+        labels.numpy(), p.numpy(), labels=range(p.shape[1]), scale_by_half=False
+    )
     assert calibration(p, labels).brier == pytest.approx(expected, abs=1e-12)
 
 

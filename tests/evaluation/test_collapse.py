@@ -20,7 +20,8 @@ def brute(x, labels, weight, bias):
     means = np.stack([x[labels == c].mean(0) for c in classes])
     m = means - means.mean(0)
     within = sum(
-        np.outer(v - means[list(classes).index(c)], v - means[list(classes).index(c)]) for v, c in zip(x, labels, strict=True)
+        np.outer(v - means[list(classes).index(c)], v - means[list(classes).index(c)])
+        for v, c in zip(x, labels, strict=True)
     ) / len(x)
     between = sum(np.outer(v, v) for v in m) / len(m)
     nc1 = np.trace(within @ np.linalg.pinv(between, rcond=1e-10)) / len(m)
@@ -52,7 +53,9 @@ def test_order_changes_nothing():
 def test_labels_need_not_be_all_of_the_classifiers_classes():
     x, labels = torch.randn(40, 6), torch.tensor([1, 4]).repeat(20)
     weight = torch.randn(6, 6)
-    assert neural_collapse(x, labels, weight).nc3 == pytest.approx(neural_collapse(x, (labels == 4).long(), weight[[1, 4]]).nc3)
+    assert neural_collapse(x, labels, weight).nc3 == pytest.approx(
+        neural_collapse(x, (labels == 4).long(), weight[[1, 4]]).nc3
+    )
 
 
 def test_without_a_classifier_two_measures_remain():

@@ -23,7 +23,9 @@ def test_ways_are_classes_and_samples_are_different(ways, shots, queries, seed, 
 
 def test_seeds_repeat_and_differ_and_more_episodes_extend_fewer():
     labels = torch.arange(20).repeat(20)
-    first, again, longer, other = (sample_episodes(labels, count=n, seed=s) for n, s in ((10, 1), (10, 1), (30, 1), (10, 2)))
+    first, again, longer, other = (
+        sample_episodes(labels, count=n, seed=s) for n, s in ((10, 1), (10, 1), (30, 1), (10, 2))
+    )
     assert torch.equal(first.support, again.support)
     assert torch.equal(first.query, again.query)
     assert torch.equal(first.support, longer.support[:10])

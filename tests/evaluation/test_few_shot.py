@@ -36,7 +36,9 @@ def test_centroid_is_that_of_scikit_learn_on_the_sphere(data):
     report = few_shot(features, labels, episodes=episodes)
     np.testing.assert_allclose(report.accuracies, expected)
     assert report.accuracy == pytest.approx(np.mean(expected))
-    assert report.accuracy.high - report.accuracy == pytest.approx(1.959964 * np.std(expected, ddof=1) / np.sqrt(30), rel=1e-5)
+    assert report.accuracy.high - report.accuracy == pytest.approx(
+        1.959964 * np.std(expected, ddof=1) / np.sqrt(30), rel=1e-5
+    )
 
 
 def trained_alone(x, y, query, seed, epochs, cosine):
@@ -66,7 +68,9 @@ def test_episodes_trained_together_are_as_trained_alone(data, method, shots):
     y = torch.arange(5)
     for i, accuracy in enumerate(report.accuracies.tolist()):
         support, query = (features[index[i]].flatten(0, 1) for index in episodes)
-        predicted = trained_alone(support, y.repeat_interleave(shots), query, mix_seed(3, i), 20, method == "baseline++")
+        predicted = trained_alone(
+            support, y.repeat_interleave(shots), query, mix_seed(3, i), 20, method == "baseline++"
+        )
         assert accuracy == pytest.approx((predicted == y.repeat_interleave(6)).double().mean().item())
 
 
@@ -93,7 +97,9 @@ def test_default_is_five_ways_and_six_hundred_episodes(data):
 def test_published_episodes_are_used_as_they_are():
     # Twenty classes, one support image each, one query each: the form of Lake's one-shot runs.
     features = torch.cat([torch.eye(20), torch.eye(20)])
-    runs = Episodes(torch.arange(20).view(1, 20, 1).repeat(2, 1, 1), torch.arange(20, 40).view(1, 20, 1).repeat(2, 1, 1))
+    runs = Episodes(
+        torch.arange(20).view(1, 20, 1).repeat(2, 1, 1), torch.arange(20, 40).view(1, 20, 1).repeat(2, 1, 1)
+    )
     runs.query[1] = runs.query[1].roll(1, 0)
     report = few_shot(features, torch.arange(20).repeat(2), episodes=runs)
     assert report.accuracies.tolist() == [1.0, 0.0]

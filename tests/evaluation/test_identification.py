@@ -57,11 +57,17 @@ def brute_distractors(features, ids, distractors, size):
 def test_distractors_are_counted_as_by_loops(data):
     d, n, m = data.draw(st.integers(1, 3)), data.draw(st.integers(2, 7)), data.draw(st.integers(1, 20))
     entry = st.sampled_from([-1.0, 0.0, 1.0, 2.0])
-    features, distractors = (torch.tensor(data.draw(st.lists(entry, min_size=k * d, max_size=k * d))).view(k, d) for k in (n, m))
-    ids = torch.tensor(data.draw(st.lists(st.integers(0, 2), min_size=n, max_size=n).filter(lambda v: len(set(v)) < len(v))))
+    features, distractors = (
+        torch.tensor(data.draw(st.lists(entry, min_size=k * d, max_size=k * d))).view(k, d) for k in (n, m)
+    )
+    ids = torch.tensor(
+        data.draw(st.lists(st.integers(0, 2), min_size=n, max_size=n).filter(lambda v: len(set(v)) < len(v)))
+    )
     sizes = sorted({data.draw(st.integers(1, m)), m})
     report = distractor_identification(features, ids, distractors, sizes, chunk=data.draw(st.integers(1, 25)))
-    assert [sorted(row) for row in report.ranks.tolist()] == [sorted(brute_distractors(features, ids, distractors, s)) for s in sizes]
+    assert [sorted(row) for row in report.ranks.tolist()] == [
+        sorted(brute_distractors(features, ids, distractors, s)) for s in sizes
+    ]
     ranks = brute_distractors(features, ids, distractors, m)
     assert report.rank(2) == pytest.approx(sum(r <= 2 for r in ranks) / len(ranks))
 

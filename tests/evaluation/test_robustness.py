@@ -53,7 +53,9 @@ class TestRobustnessReport(ReportContract):
         assert report.accuracy["clean"] == pytest.approx(right(images))
         assert report.accuracy["FGSM"] == pytest.approx(right(fgsm(network, images, labels)), abs=0.02)
         assert report.accuracy["BIM"] == pytest.approx(right(bim(network, images, labels)), abs=0.02)
-        assert report.accuracy["transferred BIM"] == pytest.approx(transfer(small_network(1), network, images, labels), abs=0.02)
+        assert report.accuracy["transferred BIM"] == pytest.approx(
+            transfer(small_network(1), network, images, labels), abs=0.02
+        )
         assert len(report.strengths["DeepFool ℓ2"]) == 60
 
 

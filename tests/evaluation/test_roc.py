@@ -15,7 +15,9 @@ from hypersphere.evaluation import roc_curve, threshold_at_far
 def pairs(draw, least=2, most=60):
     """Few distinct scores, so that ties between and within the two kinds are common."""
     n = draw(st.integers(least, most))
-    scores = draw(st.lists(st.sampled_from([-1.0, -0.5, -0.0, 0.0, 0.1, 0.25, 1 / 3, 0.9, 1.0]), min_size=n, max_size=n))
+    scores = draw(
+        st.lists(st.sampled_from([-1.0, -0.5, -0.0, 0.0, 0.1, 0.25, 1 / 3, 0.9, 1.0]), min_size=n, max_size=n)
+    )
     same = draw(st.lists(st.booleans(), min_size=n, max_size=n).filter(lambda s: any(s) and not all(s)))
     return torch.tensor(scores), torch.tensor(same)
 
@@ -23,7 +25,9 @@ def pairs(draw, least=2, most=60):
 def brute_eer(scores, same):
     """Walk along the polygon through all (FAR, FRR) points until FAR = FRR."""
     thresholds = [math.inf, *sorted({s + 0.0 for s in scores.tolist()}, reverse=True)]
-    points = [((scores[~same] >= t).double().mean().item(), (scores[same] < t).double().mean().item()) for t in thresholds]
+    points = [
+        ((scores[~same] >= t).double().mean().item(), (scores[same] < t).double().mean().item()) for t in thresholds
+    ]
     for (far0, frr0), (far1, frr1) in itertools.pairwise(points):
         if far1 >= frr1:
             share = (frr0 - far0) / ((frr0 - far0) + (far1 - frr1))
@@ -46,7 +50,9 @@ def test_auc_counts_ties_half(case):
     diff = scores[same][:, None] - scores[~same]
     expected = ((diff > 0).double() + 0.5 * (diff == 0)).mean().item()
     assert roc_curve(scores, same).auc == pytest.approx(expected, abs=1e-15)
-    assert roc_curve(scores, same).auc == pytest.approx(sklearn.metrics.roc_auc_score(same.numpy(), scores.numpy()), abs=1e-12)
+    assert roc_curve(scores, same).auc == pytest.approx(
+        sklearn.metrics.roc_auc_score(same.numpy(), scores.numpy()), abs=1e-12
+    )
 
 
 @given(pairs())

@@ -26,7 +26,10 @@ class TestReport(ReportContract):
 
 def brute_verification(features, labels):
     unit = (features / features.norm(dim=1, keepdim=True)).numpy()
-    scores, same = zip(*((unit[i] @ unit[j], bool(labels[i] == labels[j])) for i, j in combinations(range(len(labels)), 2)), strict=True)
+    scores, same = zip(
+        *((unit[i] @ unit[j], bool(labels[i] == labels[j])) for i, j in combinations(range(len(labels)), 2)),
+        strict=True,
+    )
     return np.array(scores), np.array(same)
 
 
@@ -49,7 +52,9 @@ def test_fewer_negatives_are_a_sample_of_them():
     report = unseen_classes(features, labels, negatives=500, episodes=5)
     assert report.verification.roc.negatives == 500
     assert "TAR@FAR=1e-3" not in report.numbers()
-    assert report.verification.eer == pytest.approx(unseen_classes(features, labels, episodes=5).verification.eer, abs=0.05)
+    assert report.verification.eer == pytest.approx(
+        unseen_classes(features, labels, episodes=5).verification.eer, abs=0.05
+    )
 
 
 def test_identification_has_one_template_of_every_class():
@@ -67,7 +72,9 @@ def test_identification_has_one_template_of_every_class():
 
 def test_draws_of_templates_differ_and_repeat():
     features, labels = clusters()
-    first, again, other = (unseen_classes(features, labels, episodes=5, templates=2, seed=s).identification for s in (0, 0, 1))
+    first, again, other = (
+        unseen_classes(features, labels, episodes=5, templates=2, seed=s).identification for s in (0, 0, 1)
+    )
     assert torch.equal(first.ranks, again.ranks)
     assert not torch.equal(first.ranks, other.ranks)
     assert len(first.ranks) == 2 * 30 * 5

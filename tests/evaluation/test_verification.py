@@ -101,7 +101,9 @@ def test_tar_is_the_most_that_the_rate_allows(case):
     far = max(0.1, 1 / int((~same).sum()))
     rate = verification(scores, same).tar(far)
     possible = [
-        (scores[same] >= t).double().mean().item() for t in [*scores.tolist(), math.inf] if (scores[~same] >= t).double().mean() <= far
+        (scores[same] >= t).double().mean().item()
+        for t in [*scores.tolist(), math.inf]
+        if (scores[~same] >= t).double().mean() <= far
     ]
     assert rate == pytest.approx(max(possible))
     threshold = verification(scores, same).threshold(far)
@@ -144,7 +146,9 @@ def test_neighbouring_doubles_are_told_apart():
 
 
 def test_one_kind_of_pair_in_the_other_folds():
-    report = verification(torch.tensor([0.9, 0.8, 0.1]), torch.tensor([True, True, False]), fold=torch.tensor([0, 0, 1]))
+    report = verification(
+        torch.tensor([0.9, 0.8, 0.1]), torch.tensor([True, True, False]), fold=torch.tensor([0, 0, 1])
+    )
     assert report.accuracies.tolist() == [0.0, 0.0]  # the others are all different, then all same
 
 

@@ -85,7 +85,8 @@ class TestAngle:
 
 class TestFromCosine:
     @pytest.mark.parametrize(
-        ("function", "reference"), [(arccos, torch.acos), (arcsin, torch.asin), (sine, lambda c: torch.sin(torch.acos(c)))]
+        ("function", "reference"),
+        [(arccos, torch.acos), (arcsin, torch.asin), (sine, lambda c: torch.sin(torch.acos(c)))],
     )
     def test_value_and_gradients(self, function, reference):
         cos = torch.linspace(-0.999, 0.999, 41, dtype=torch.float64, requires_grad=True)

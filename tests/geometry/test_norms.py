@@ -87,7 +87,9 @@ class TestNorm:
     @given(st.floats(-37, 36), st.integers(1, 9))
     def test_agrees_with_numpy(self, exponent, dim):
         x = torch.randn(5, dim) * 10**exponent
-        assert torch.allclose(norm(x).double(), torch.from_numpy(np.linalg.norm(x.double().numpy(), axis=-1)), rtol=1e-6, atol=0)
+        assert torch.allclose(
+            norm(x).double(), torch.from_numpy(np.linalg.norm(x.double().numpy(), axis=-1)), rtol=1e-6, atol=0
+        )
 
     def test_gradient(self):
         assert torch.autograd.gradcheck(norm, torch.randn(4, 3, dtype=torch.float64, requires_grad=True))

@@ -64,7 +64,9 @@ def test_pairwise_compiles_as_one_graph():
 def test_vmap_is_a_loop(name):
     f = PAIR[name]
     x, w = torch.randn(2, 6, 5, 4)
-    assert torch.allclose(torch.func.vmap(f)(x, w), torch.stack([f(a, b) for a, b in zip(x, w, strict=True)]), atol=1e-6)
+    assert torch.allclose(
+        torch.func.vmap(f)(x, w), torch.stack([f(a, b) for a, b in zip(x, w, strict=True)]), atol=1e-6
+    )
     slope = torch.func.vmap(torch.func.grad(lambda a, b: f(a, b).sum()))(x, w)
     assert torch.isfinite(slope).all()
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from hypersphere.layers import output_layer
+from hypersphere.neurons import output_layer
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.ConvTranspose2d)
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
@@ -101,7 +101,11 @@ class ModelContract:
         assert torch.equal(model(*self.inputs()), model.classifier(model.features(*self.inputs())))
 
     def test_the_classifier_is_plain_and_last(self):
-        model = self.make(conv=self.sphere_conv, linear=SphereLinear) if self.sphere_conv else self.make(linear=SphereLinear)
+        model = (
+            self.make(conv=self.sphere_conv, linear=SphereLinear)
+            if self.sphere_conv
+            else self.make(linear=SphereLinear)
+        )
         assert type(model.classifier) is nn.Linear
         assert output_layer(model) == "classifier"
 

@@ -20,11 +20,17 @@ def test_the_size_is_the_one_of_the_module(row: Row, size: int):
 def test_a_row_repeats_its_convolution():
     module, channels = Conv(8, 3, kernel=5, stride=2).build(Layers(width=0.5), 3)
     convs = [m for m in module.modules() if isinstance(m, nn.Conv2d)]
-    assert [(c.in_channels, c.out_channels, c.kernel_size[0], c.stride[0]) for c in convs] == [(3, 4, 5, 2), (4, 4, 5, 1), (4, 4, 5, 1)]
+    assert [(c.in_channels, c.out_channels, c.kernel_size[0], c.stride[0]) for c in convs] == [
+        (3, 4, 5, 2),
+        (4, 4, 5, 1),
+        (4, 4, 5, 1),
+    ]
     assert channels == 4
 
 
-@pytest.mark.parametrize("wrong", [{"filters": 0}, {"filters": 1, "times": 0}, {"filters": 1, "kernel": 0}, {"filters": 1, "stride": 0}])
+@pytest.mark.parametrize(
+    "wrong", [{"filters": 0}, {"filters": 1, "times": 0}, {"filters": 1, "kernel": 0}, {"filters": 1, "stride": 0}]
+)
 def test_a_row_refuses(wrong):
     with pytest.raises(ValueError, match="must be integers ≥ 1, got Conv"):
         Conv(**wrong)

@@ -104,4 +104,6 @@ def test_the_two_play():
     optimizers[1].step()
     bce(critic(fake), torch.ones(4, 1)).backward()
     optimizers[0].step()
-    assert all(not torch.equal(a, b) for a, b in zip(before, (p for net in players for p in net.parameters()), strict=True))
+    assert all(
+        not torch.equal(a, b) for a, b in zip(before, (p for net in players for p in net.parameters()), strict=True)
+    )

@@ -45,7 +45,12 @@ def test_table_2_1(name):
     assert {c.kernel_size for c in convs} == {(kernel, kernel)}
     assert [c.stride[0] for c in convs] == [stride] + [1] * (len(convs) - 1)
     order = [m for m in net.body.modules() if isinstance(m, (nn.Conv2d, nn.MaxPool2d))]
-    assert tuple(sum(isinstance(m, nn.Conv2d) for m in order[:i]) for i, m in enumerate(order) if isinstance(m, nn.MaxPool2d)) == pools
+    assert (
+        tuple(
+            sum(isinstance(m, nn.Conv2d) for m in order[:i]) for i, m in enumerate(order) if isinstance(m, nn.MaxPool2d)
+        )
+        == pools
+    )
     assert net.fc[0].linear.weight.shape == (features, flat)
     assert len(layers_of(net, nn.PReLU)) == len(layers_of(net, nn.BatchNorm2d)) == len(convs)
 

@@ -22,7 +22,11 @@ class TestMLP(ModelContract):
 
 def test_the_network_of_f_3():
     net = models.mlp()
-    assert [tuple(m.weight.shape) for m in net.modules() if isinstance(m, nn.Linear)] == [(256, 784), (256, 256), (10, 256)]
+    assert [tuple(m.weight.shape) for m in net.modules() if isinstance(m, nn.Linear)] == [
+        (256, 784),
+        (256, 256),
+        (10, 256),
+    ]
     assert len(layers_of(net, nn.ReLU)) == 2
     x = torch.randn(3, 784)
     first, second = layers_of(net, nn.Linear)
@@ -30,11 +34,14 @@ def test_the_network_of_f_3():
 
 
 @pytest.mark.parametrize(
-    ("init", "std"), [(None, 784**-0.5 / 3**0.5), (nn.init.normal_, 1.0), (nn.init.xavier_uniform_, (2 / (784 + 256)) ** 0.5)]
+    ("init", "std"),
+    [(None, 784**-0.5 / 3**0.5), (nn.init.normal_, 1.0), (nn.init.xavier_uniform_, (2 / (784 + 256)) ** 0.5)],
 )
 def test_the_starts_of_table_7_3(init, std):
     assert layers_of(models.mlp(init=init), nn.Linear)[0].weight.std().item() == pytest.approx(std, rel=0.02)
 
 
 def test_the_default_start_is_xavier_s():
-    assert layers_of(models.mlp(), nn.Linear)[0].weight.std().item() == pytest.approx((2 / (784 + 256)) ** 0.5, rel=0.02)
+    assert layers_of(models.mlp(), nn.Linear)[0].weight.std().item() == pytest.approx(
+        (2 / (784 + 256)) ** 0.5, rel=0.02
+    )

@@ -49,7 +49,9 @@ def test_images_of_another_size_are_refused():
     net = ConvNet(ROWS, input_size=(8, 12))
     assert net.feature_dim == 16 * 2 * 3
     assert net(torch.zeros(2, 3, 8, 12)).shape == (2, 10)
-    with pytest.raises(ValueError, match=re.escape("images must have shape (3, 8, 12) (channels, height, width), got (3, 12, 8)")):
+    with pytest.raises(
+        ValueError, match=re.escape("images must have shape (3, 8, 12) (channels, height, width), got (3, 12, 8)")
+    ):
         net(torch.zeros(2, 3, 12, 8))
 
 

@@ -47,8 +47,13 @@ class TestModifiedResNet18(ImageContract):
         """C.1: 17 convolutions and the classifier make 18 layers."""
         with torch.device("meta"):
             net = models.modified_resnet18()
-        stages = [row for n, u in ((128, 1), (256, 2), (512, 3), (1024, 0)) for row in [(n, 3, 2)] + [(n, 3, 1)] * 2 * u]
-        assert [(c.out_channels, c.kernel_size[0], c.stride[0]) for c in layers_of(net, nn.Conv2d)] == [(128, 7, 2), *stages]
+        stages = [
+            row for n, u in ((128, 1), (256, 2), (512, 3), (1024, 0)) for row in [(n, 3, 2)] + [(n, 3, 1)] * 2 * u
+        ]
+        assert [(c.out_channels, c.kernel_size[0], c.stride[0]) for c in layers_of(net, nn.Conv2d)] == [
+            (128, 7, 2),
+            *stages,
+        ]
         assert len(stages) == 16
 
     def test_the_start_is_sphereface_s(self):
@@ -80,7 +85,8 @@ def test_parameters_of_the_cifar_networks_by_hand():
 
 
 @pytest.mark.parametrize(
-    ("table", "widths"), [("B.2", (64, 96, 128)), ("C.1", (96, 192, 384)), ("D.2", (64, 128, 256)), ("F.2", (16, 32, 64))]
+    ("table", "widths"),
+    [("B.2", (64, 96, 128)), ("C.1", (96, 192, 384)), ("D.2", (64, 128, 256)), ("F.2", (16, 32, 64))],
 )
 def test_resnet32_tables(table, widths):
     with torch.device("meta"):
@@ -114,7 +120,9 @@ def test_the_versions_differ_in_the_shortcuts_only():
 def test_sphere_conv_is_the_default_of_sphere_resnet():
     net = models.sphere_resnet18(5, version=1, width=1 / 64)
     spherical = operators.SphereConv2d(3, 4, 3)
-    assert {type(m) for m in net.modules() if hasattr(m, "kernel_size") and not isinstance(m, nn.MaxPool2d)} == {type(spherical)}
+    assert {type(m) for m in net.modules() if hasattr(m, "kernel_size") and not isinstance(m, nn.MaxPool2d)} == {
+        type(spherical)
+    }
 
 
 def test_a_unit_is_the_one_of_the_paper():

@@ -103,7 +103,9 @@ class HeadContract:
                 length = np.linalg.norm(features)
                 theta = math.acos(np.clip(features @ row / (length * np.linalg.norm(row)), -1, 1))
                 scale = {"feature_norm": length, "norms": length * np.linalg.norm(row)}.get(self.scale, self.scale)
-                logits.append(scale * float(self.psi(np.array(theta)) if j == label else self.g(np.array(theta))) + bias[j])
+                logits.append(
+                    scale * float(self.psi(np.array(theta)) if j == label else self.g(np.array(theta))) + bias[j]
+                )
             peak = max(logits)
             losses.append(peak + math.log(sum(math.exp(z - peak) for z in logits)) - logits[label])
         return losses
@@ -128,7 +130,9 @@ class HeadContract:
         inputs = (x.requires_grad_(), head.weight.detach().clone().requires_grad_())
         assert torch.autograd.gradcheck(loss, inputs)
 
-    @pytest.mark.parametrize("options", [{}, {"bias": True, "label_smoothing": 0.2}, {"gradient": "detached"}, {"sub_centers": 3}], ids=str)
+    @pytest.mark.parametrize(
+        "options", [{}, {"bias": True, "label_smoothing": 0.2}, {"gradient": "detached"}, {"sub_centers": 3}], ids=str
+    )
     def test_chunks_agree_with_the_dense_path(self, options):
         if options.get("sub_centers") and self.scale == "norms":
             with pytest.raises(ValueError, match='scale="norms"'):
@@ -273,7 +277,10 @@ class HeadContract:
         buffer = io.BytesIO()
         torch.save(head.state_dict(), buffer)
         buffer.seek(0)
-        for state in (torch.load(buffer, weights_only=True), safetensors.torch.load(safetensors.torch.save(head.state_dict()))):
+        for state in (
+            torch.load(buffer, weights_only=True),
+            safetensors.torch.load(safetensors.torch.save(head.state_dict())),
+        ):
             other = self.head(annealing=Annealing())
             other.load_state_dict(state)
             assert torch.equal(other(x, y), loss)

@@ -40,7 +40,9 @@ def test_prints_the_schedule():
 
 
 @pytest.mark.parametrize(
-    "options", [{"start": 1, "floor": 5}, {"floor": -1}, {"start": math.inf}, {"rate": -1}, {"power": math.nan}], ids=str
+    "options",
+    [{"start": 1, "floor": 5}, {"floor": -1}, {"start": math.inf}, {"rate": -1}, {"power": math.nan}],
+    ids=str,
 )
 def test_refuses(options):
     with pytest.raises(ValueError, match="annealing needs"):

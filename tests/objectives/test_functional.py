@@ -67,7 +67,9 @@ def test_a_scale_per_sample_and_a_learned_one():
     each = margin_softmax(x, w, y, scale=scale, reduction="none")
     assert torch.allclose(each[3], margin_softmax(x[3:4], w, y[3:4], scale=scale[3].item()))
     for chunk in (None, 4):
-        assert torch.autograd.gradcheck(lambda s, chunk=chunk: margin_softmax(x, w, y, scale=s, chunk=chunk), scale.requires_grad_())
+        assert torch.autograd.gradcheck(
+            lambda s, chunk=chunk: margin_softmax(x, w, y, scale=s, chunk=chunk), scale.requires_grad_()
+        )
 
 
 def test_a_callable_g():

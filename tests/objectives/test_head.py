@@ -3,7 +3,17 @@ import torch
 from torch import nn
 
 from hypersphere import angular
-from hypersphere.objectives import Annealing, ArcFace, GASoftmax, LSoftmax, MarginSoftmax, Softmax, SphereFace, SSoftmax, WSoftmax
+from hypersphere.objectives import (
+    Annealing,
+    ArcFace,
+    GASoftmax,
+    LSoftmax,
+    MarginSoftmax,
+    Softmax,
+    SphereFace,
+    SSoftmax,
+    WSoftmax,
+)
 from hypersphere.objectives.margins import AdditiveAngle
 from tests import distributed
 
@@ -59,8 +69,19 @@ def test_step_moves_nothing_but_the_annealing():
 
 
 def test_prints_what_differs_from_the_defaults():
-    head = MarginSoftmax(4, 3, margin=AdditiveAngle(0.5), sub_centers=2, gradient="detached", label_smoothing=0.1, chunk=7, bias=True)
-    for text in ("in_features=4", "num_classes=3", "scale=30.0", "sub_centers=2", "gradient='detached'", "chunk=7", "m=0.5", "bias=True"):
+    head = MarginSoftmax(
+        4, 3, margin=AdditiveAngle(0.5), sub_centers=2, gradient="detached", label_smoothing=0.1, chunk=7, bias=True
+    )
+    for text in (
+        "in_features=4",
+        "num_classes=3",
+        "scale=30.0",
+        "sub_centers=2",
+        "gradient='detached'",
+        "chunk=7",
+        "m=0.5",
+        "bias=True",
+    ):
         assert text in repr(head)
     assert "sub_centers" not in repr(MarginSoftmax(4, 3))
 

@@ -98,7 +98,9 @@ def test_the_backward_pass_uses_the_state_of_its_own_forward_pass():
 @pytest.mark.parametrize("learnable", ["filter", "layer"])
 def test_a_learned_g_gets_its_gradient(learnable):
     x, y = torch.randn(7, 5, dtype=torch.float64), torch.randint(0, 11, (7,))
-    head = MarginSoftmax(5, 11, angular=angular.Sigmoid(0.4, learnable=learnable), margin=QualityMargin().eval()).double()
+    head = MarginSoftmax(
+        5, 11, angular=angular.Sigmoid(0.4, learnable=learnable), margin=QualityMargin().eval()
+    ).double()
     dense = gradients(head, x, y, chunk=None)
     assert len(dense) == 4
     assert (dense[3] != 0).all()
@@ -115,7 +117,11 @@ def test_gradcheck_through_the_hooks():
         state = {"weight": weight, "margin.strength": strength, "margin.pace": pace.clone()}
         return torch.func.functional_call(head, state, (x, y))
 
-    inputs = [torch.randn(3, 3, dtype=torch.float64), head.weight.detach().clone(), head.margin.strength.detach().clone()]
+    inputs = [
+        torch.randn(3, 3, dtype=torch.float64),
+        head.weight.detach().clone(),
+        head.margin.strength.detach().clone(),
+    ]
     # The pace follows the batch without a gradient, so it must not move here.
     head.margin.target = lambda cos, norms=None, g=None: AdditiveCosine.target(head.margin, cos, norms, g)
     assert torch.autograd.gradcheck(loss, [t.requires_grad_() for t in inputs])

@@ -13,7 +13,13 @@ CPU = torch.device("cpu")
 
 
 @settings(max_examples=40)
-@given(n=st.integers(1, 9), classes=st.integers(2, 40), chunk=st.integers(1, 50), d=st.integers(1, 6), seed=st.integers(0, 99))
+@given(
+    n=st.integers(1, 9),
+    classes=st.integers(2, 40),
+    chunk=st.integers(1, 50),
+    d=st.integers(1, 6),
+    seed=st.integers(0, 99),
+)
 def test_any_shape_agrees_with_the_dense_path(n, classes, chunk, d, seed):
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(n, d, generator=generator, dtype=torch.float64)
@@ -94,7 +100,9 @@ def test_bfloat16_products_are_close_and_only_on_request():
 
 
 @pytest.mark.untyped
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # the compiler's own look at its inputs
+@pytest.mark.filterwarnings(
+    "ignore:The .grad attribute of a Tensor:UserWarning"
+)  # the compiler's own look at its inputs
 def test_chunks_run_outside_of_a_compiled_graph():
     torch._dynamo.reset()
     head = ArcFace(5, 11, chunk=4)

@@ -90,7 +90,9 @@ def test_normalized_softmax(chunk):
 def test_sub_centre_arcface(chunk):
     x, y = batch()
     head = ArcFace(DIM, CLASSES, m=0.1, scale=30.0, sub_centers=3, dtype=torch.float64, chunk=chunk)
-    peer = pml.SubCenterArcFaceLoss(num_classes=CLASSES, embedding_size=DIM, margin=math.degrees(0.1), scale=30, sub_centers=3)
+    peer = pml.SubCenterArcFaceLoss(
+        num_classes=CLASSES, embedding_size=DIM, margin=math.degrees(0.1), scale=30, sub_centers=3
+    )
     agree(head, peer, x, y)
 
 

@@ -166,7 +166,9 @@ def test_names_and_defaults():
     assert SSoftmax(4, 3).scale == 30.0
 
 
-@pytest.mark.parametrize(("kind", "m"), [(ASoftmax, 0.5), (LSoftmax, 0), (GASoftmax, -1), (AMSoftmax, -0.1), (ArcFace, 28.6)])
+@pytest.mark.parametrize(
+    ("kind", "m"), [(ASoftmax, 0.5), (LSoftmax, 0), (GASoftmax, -1), (AMSoftmax, -0.1), (ArcFace, 28.6)]
+)
 def test_a_bad_margin_is_refused_by_name(kind, m):
     with pytest.raises(ValueError, match="margin m must be"):
         kind(4, 3, m=m)

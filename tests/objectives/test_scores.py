@@ -4,7 +4,15 @@ import torch
 
 from hypersphere import angular
 from hypersphere.objectives.margins import Margin, NoMargin
-from hypersphere.objectives.scores import MIN_NORM, Scores, all_scores, angular_of, features_of, is_plain, scores_of_cosines
+from hypersphere.objectives.scores import (
+    MIN_NORM,
+    Scores,
+    all_scores,
+    angular_of,
+    features_of,
+    is_plain,
+    scores_of_cosines,
+)
 
 
 def test_the_gradient_of_a_short_feature_is_bounded_and_a_longer_one_exact():
@@ -49,7 +57,13 @@ def test_hooks_see_columns_and_lengths_multiply():
     scores = Scores(Seen(), angular.Cosine(), 2, weight_norm=True)
     x = features_of(torch.tensor([[0.0, 2.0]]), "norms")
     z = scores_of_cosines(
-        scores, slice(0, 2), torch.tensor([[0.5, 0.25]]), torch.tensor([1.0, 3.0]), torch.ones(2), x, torch.tensor([10.0])
+        scores,
+        slice(0, 2),
+        torch.tensor([[0.5, 0.25]]),
+        torch.tensor([1.0, 3.0]),
+        torch.ones(2),
+        x,
+        torch.tensor([10.0]),
     )
     assert torch.allclose(z, torch.tensor([[2 * 12.5 + 1, 2 * 12.25 * 3 + 1]]))
     assert not is_plain(scores)
@@ -65,7 +79,9 @@ def test_each_class_has_its_own_g():
     g.log_k.data = torch.tensor([0.1, 0.5, 2.0]).log()
     scores = Scores(NoMargin(), g, 3)
     cos = torch.tensor([0.3, 0.3])
-    assert torch.allclose(angular_of(scores, torch.tensor([2, 0]))(cos), torch.stack([angular.Sigmoid(k)(cos[0]) for k in (2.0, 0.1)]))
+    assert torch.allclose(
+        angular_of(scores, torch.tensor([2, 0]))(cos), torch.stack([angular.Sigmoid(k)(cos[0]) for k in (2.0, 0.1)])
+    )
     part = angular_of(scores, slice(1, 3))(cos.expand(4, 2))
     assert torch.allclose(part[:, 1], angular.Sigmoid(2.0)(torch.full((4,), 0.3)))
     assert angular_of(Scores(NoMargin(), angular.Linear(), 3), slice(None))(torch.zeros(1)).item() == 0

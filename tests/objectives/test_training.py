@@ -5,7 +5,17 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
-from hypersphere.objectives import AMSoftmax, Annealing, ArcFace, ASoftmax, GASoftmax, LSoftmax, Softmax, SSoftmax, WSoftmax
+from hypersphere.objectives import (
+    AMSoftmax,
+    Annealing,
+    ArcFace,
+    ASoftmax,
+    GASoftmax,
+    LSoftmax,
+    Softmax,
+    SSoftmax,
+    WSoftmax,
+)
 
 # Thousands of steps: the shape checks would take most of the time.
 pytestmark = pytest.mark.untyped

@@ -112,7 +112,9 @@ class FormulaContract:
     def test_sees_exactly_the_patch_of_any_geometry(self, geometry, angle):
         sizes, shape, size, bias = geometry
         torch.manual_seed(0)
-        layer = Conv2d(*sizes, bias=bias, **shape, dtype=torch.float64, magnitude=self.magnitude, angular=ANGLES[angle][0])
+        layer = Conv2d(
+            *sizes, bias=bias, **shape, dtype=torch.float64, magnitude=self.magnitude, angular=ANGLES[angle][0]
+        )
         x = torch.randn(1, sizes[0], *size, dtype=torch.float64)
         expected = reference(layer, x, self.formula, ANGLES[angle][1])
         plain = nn.Conv2d(*sizes, **shape, dtype=torch.float64)(x)
@@ -129,7 +131,10 @@ class FormulaContract:
         layer, x = self.layer(kind, angle)
         names = [name for name, _ in layer.named_parameters()]
         call = lambda x, *p: torch.func.functional_call(layer, dict(zip(names, p, strict=True)), (x,))
-        return call, (x[:1].clone().requires_grad_(), *[p.detach().clone().requires_grad_() for p in layer.parameters()])
+        return call, (
+            x[:1].clone().requires_grad_(),
+            *[p.detach().clone().requires_grad_() for p in layer.parameters()],
+        )
 
     @pytest.mark.parametrize("kind", LAYERS)
     @pytest.mark.parametrize("angle", ANGLES)

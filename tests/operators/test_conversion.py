@@ -103,7 +103,10 @@ def test_selection(net, layers, converted):
 
 def test_what_is_new_is_named_and_each_layers_own(net):
     report = convert(
-        net, magnitude=magnitudes.Ball(learnable_radius=True), angular=angular.Sigmoid(learnable="filter"), layers=["conv1", "fc"]
+        net,
+        magnitude=magnitudes.Ball(learnable_radius=True),
+        angular=angular.Sigmoid(learnable="filter"),
+        layers=["conv1", "fc"],
     )
     assert report.new_parameters == [
         f"{layer}.{what}" for layer in ("conv1", "fc") for what in ("magnitude.radius.log_rho", "angular.log_k")
@@ -131,7 +134,12 @@ def test_a_transformer_skips_the_weights_that_are_not_called():
     with torch.no_grad():
         before = encoder(x)
         report = convert(encoder)
-        assert sorted(report.converted) == ["layers.0.linear1", "layers.0.linear2", "layers.1.linear1", "layers.1.linear2"]
+        assert sorted(report.converted) == [
+            "layers.0.linear1",
+            "layers.0.linear2",
+            "layers.1.linear1",
+            "layers.1.linear2",
+        ]
         assert report.skipped["layers.0.self_attn.out_proj"] == "MultiheadAttention uses its weight without calling it"
         fast = encoder(x)
     slow = encoder(x)  # with gradients torch never takes its fused kernel

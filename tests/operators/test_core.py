@@ -8,7 +8,10 @@ from tests import distributed
 from tests.export import onnx_outputs
 from tests.operators.contracts import ANGLES
 
-EVERY = {name: getattr(magnitudes, name)() for name in ("Sphere", "Ball", "Tanh", "Linear", "Seg", "Log", "Mix", "InnerProduct")}
+EVERY = {
+    name: getattr(magnitudes, name)()
+    for name in ("Sphere", "Ball", "Tanh", "Linear", "Seg", "Log", "Mix", "InnerProduct")
+}
 
 
 class Everything(nn.Module):
@@ -21,15 +24,27 @@ class Everything(nn.Module):
             magnitudes.Tanh(weighted="product_of_tanh"),
             magnitudes.Sphere(weighted="linear"),
         ]
-        members = [*EVERY.values(), magnitudes.Tanh(learnable_radius=True), magnitudes.Seg(learnable_radius=True), *weighted]
+        members = [
+            *EVERY.values(),
+            magnitudes.Tanh(learnable_radius=True),
+            magnitudes.Seg(learnable_radius=True),
+            *weighted,
+        ]
         angles = [g for name, (g, _) in ANGLES.items() if name != "user"]
         self.convs = nn.ModuleList(
-            [Conv2d(4, 4, 3, padding=1, groups=1 + i % 2, magnitude=h, angular=angles[i % 4]) for i, h in enumerate(members)]
+            [
+                Conv2d(4, 4, 3, padding=1, groups=1 + i % 2, magnitude=h, angular=angles[i % 4])
+                for i, h in enumerate(members)
+            ]
         )
-        self.linears = nn.ModuleList([Linear(4, 5), Linear(4, 5, magnitude=magnitudes.Log(), angular=angular.Sigmoid(learnable="filter"))])
+        self.linears = nn.ModuleList(
+            [Linear(4, 5), Linear(4, 5, magnitude=magnitudes.Log(), angular=angular.Sigmoid(learnable="filter"))]
+        )
 
     def forward(self, x):
-        return tuple(layer(x).mean((2, 3)) for layer in self.convs) + tuple(layer(x.mean((2, 3))) for layer in self.linears)
+        return tuple(layer(x).mean((2, 3)) for layer in self.convs) + tuple(
+            layer(x.mean((2, 3))) for layer in self.linears
+        )
 
 
 @pytest.mark.untyped

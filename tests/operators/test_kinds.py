@@ -46,7 +46,9 @@ def test_torch_layers_have_their_operators():
     assert plain_class(SphereConv2d(2, 2, 1)) is nn.Conv2d
 
 
-@pytest.mark.parametrize("module", [Louder(3, 4), ScaledLinear(), PairLinear(), nn.Embedding(3, 4), nn.ConvTranspose2d(2, 2, 1)])
+@pytest.mark.parametrize(
+    "module", [Louder(3, 4), ScaledLinear(), PairLinear(), nn.Embedding(3, 4), nn.ConvTranspose2d(2, 2, 1)]
+)
 def test_another_forward_is_left_alone(module):
     assert operator_class(module) is None
     assert "is not a Conv or Linear layer, or has a forward of its own" in obstacle(module, "")

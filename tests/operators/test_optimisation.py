@@ -52,7 +52,9 @@ def test_projection_every_third_step(net):
     assert at_one == [False, False, True, False, False, True, False]
 
 
-@pytest.mark.parametrize("magnitude", [magnitudes.InnerProduct(), magnitudes.Tanh(weighted="tanh_product"), lambda w, x: w * x])
+@pytest.mark.parametrize(
+    "magnitude", [magnitudes.InnerProduct(), magnitudes.Tanh(weighted="tanh_product"), lambda w, x: w * x]
+)
 def test_refused_where_the_length_of_a_weight_matters(net, magnitude):
     convert(net, magnitude=magnitude, layers=["4"])
     before = net[0].weight.detach().clone()

@@ -16,7 +16,8 @@ def net():
 
 
 @pytest.mark.parametrize(
-    ("penalty", "target"), [(orthonormality, lambda g: torch.eye(len(g))), (orthogonality, lambda g: torch.diag(g.diagonal()))]
+    ("penalty", "target"),
+    [(orthonormality, lambda g: torch.eye(len(g))), (orthogonality, lambda g: torch.diag(g.diagonal()))],
 )
 def test_sums_over_the_layers(net, penalty, target):
     expected = brute(net[0].weight.flatten(1), target) + brute(net[2].weight, target)

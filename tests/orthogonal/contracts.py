@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
-from hypersphere.layers import neurons
+from hypersphere.neurons import neurons
 from hypersphere.orthogonal import merge, orthogonality_error, overparameterize
 
 LAYERS = {
@@ -107,7 +107,9 @@ class MethodContract:
         assert merged is layer
         assert (merged(x) - y).abs().max() <= 1e-5 * y.abs().max()
         assert type(merged) is type(plain)
-        assert {k: v.shape for k, v in merged.state_dict().items()} == {k: v.shape for k, v in plain.state_dict().items()}
+        assert {k: v.shape for k, v in merged.state_dict().items()} == {
+            k: v.shape for k, v in plain.state_dict().items()
+        }
         assert list(merged.state_dict()) == list(plain.state_dict())
         assert [p.requires_grad for p in merged.parameters()] == [p.requires_grad for p in plain.parameters()]
         assert not hasattr(merged, "parametrizations")
@@ -200,7 +202,9 @@ class OrthogonalContract(MethodContract):
         self.train(layer, x)
         assert orthogonality_error(layer) <= self.error
         assert abs(energy(layer.weight) - before) <= 1e-4 * before
-        assert torch.allclose(neurons(layer).norm(dim=1), layer.parametrizations.weight.original.flatten(1).norm(dim=1), rtol=1e-3)
+        assert torch.allclose(
+            neurons(layer).norm(dim=1), layer.parametrizations.weight.original.flatten(1).norm(dim=1), rtol=1e-3
+        )
 
     @pytest.mark.parametrize(("blocks", "share"), [(2, False), (4, True)])
     def test_blocks_keep_orthogonality_and_energy(self, blocks, share):

@@ -40,7 +40,15 @@ class TestCount:
     @pytest.mark.parametrize(
         ("blocks", "shared", "independent"),
         # thousands, as printed; 331 776 is printed as 331.7
-        [(1, 331.7, 331.7), (2, 82.9, 165.9), (4, 20.7, 82.9), (8, 5.2, 41.5), (16, 1.3, 20.7), (32, 0.3, 10.4), (64, 0.1, 5.2)],
+        [
+            (1, 331.7, 331.7),
+            (2, 82.9, 165.9),
+            (4, 20.7, 82.9),
+            (8, 5.2, 41.5),
+            (16, 1.3, 20.7),
+            (32, 0.3, 10.4),
+            (64, 0.1, 5.2),
+        ],
     )
     def test_the_tables_f4_and_f5(self, blocks, shared, independent):
         for share, printed in ((True, shared), (False, independent)):

@@ -3,7 +3,7 @@ import scipy.stats
 import torch
 from torch import nn
 
-from hypersphere.layers import neurons
+from hypersphere.neurons import neurons
 from hypersphere.orthogonal import METHODS, overparameterize
 from hypersphere.orthogonal.parametrization import overparameterized
 from tests.orthogonal.contracts import build, energy
@@ -11,11 +11,17 @@ from tests.orthogonal.contracts import build, energy
 
 def net():
     torch.manual_seed(0)
-    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.Flatten(), nn.Linear(8, 6), nn.Linear(6, 2))
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.Flatten(), nn.Linear(8, 6), nn.Linear(6, 2)
+    )
 
 
 def originals(model):
-    return {name: module.parametrizations.weight.original for name, module in model.named_modules() if name in overparameterized(model)}
+    return {
+        name: module.parametrizations.weight.original
+        for name, module in model.named_modules()
+        if name in overparameterized(model)
+    }
 
 
 class TestWhichLayers:
@@ -26,7 +32,8 @@ class TestWhichLayers:
         assert isinstance(model[5].weight, nn.Parameter)
 
     @pytest.mark.parametrize(
-        ("skip", "chosen"), [((), ["0", "2", "4", "5"]), (["0", "5"], ["2", "4"]), ([nn.Linear], ["0", "2"]), (["[45]"], ["0", "2"])]
+        ("skip", "chosen"),
+        [((), ["0", "2", "4", "5"]), (["0", "5"], ["2", "4"]), ([nn.Linear], ["0", "2"]), (["[45]"], ["0", "2"])],
     )
     def test_skip_replaces_the_default(self, skip, chosen):
         assert list(overparameterized(overparameterize(net(), skip=skip))) == chosen
@@ -149,7 +156,9 @@ class TestNeurons:
 class TestBlocks:
     @pytest.mark.parametrize("blocks", [0, 3, 16])
     def test_must_divide_the_channels(self, blocks):
-        with pytest.raises(ValueError, match=f"blocks must divide the 8 channels that a neuron of layer '0' sees, got {blocks}"):
+        with pytest.raises(
+            ValueError, match=f"blocks must divide the 8 channels that a neuron of layer '0' sees, got {blocks}"
+        ):
             overparameterize(nn.Sequential(nn.Conv2d(8, 4, 3)), blocks=blocks)
 
     def test_each_layer_may_have_its_own(self):

@@ -13,7 +13,9 @@ def test_directions_are_drawn_by_class(dim):
     assert ax.get_title() == "heads"
     assert len(ax.collections) == 3
     drawn = torch.as_tensor(
-        ax.collections[1].get_offsets() if dim == 2 else torch.stack([torch.as_tensor(c) for c in ax.collections[1]._offsets3d], 1)
+        ax.collections[1].get_offsets()
+        if dim == 2
+        else torch.stack([torch.as_tensor(c) for c in ax.collections[1]._offsets3d], 1)
     )
     assert torch.allclose(drawn.float().norm(dim=1), torch.ones(10), atol=1e-5)
 

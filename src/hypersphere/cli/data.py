@@ -19,7 +19,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     getting.add_argument("names", nargs="+", metavar="NAME", help=", ".join(CATALOG))
     getting.add_argument("--force", action="store_true", help="obtain anew what is present already")
     for action in (listing, getting):
-        action.add_argument("--root", help=f"data root, or several as in PATH (default: {VARIABLE}, else a cache folder)")
+        action.add_argument(
+            "--root", help=f"data root, or several as in PATH (default: {VARIABLE}, else a cache folder)"
+        )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -19,7 +19,9 @@ def run(args: argparse.Namespace) -> int:
     console = require("rich.console").Console()
     with require("rich.progress").Progress(console=console) as bars:
         tasks = {name: bars.add_task(f"{name:>10}", total=max(args.epochs, 1)) for name in demo.HEADS}
-        results = demo.run(args.output, epochs=args.epochs, seed=args.seed, progress=lambda name, _: bars.advance(tasks[name]))
+        results = demo.run(
+            args.output, epochs=args.epochs, seed=args.seed, progress=lambda name, _: bars.advance(tasks[name])
+        )
     table = require("rich.table").Table(title="Digits, 3-D features: tighter classes under margins")
     table.add_column("head")
     for heading in demo.COLUMNS.values():
@@ -27,5 +29,7 @@ def run(args: argparse.Namespace) -> int:
     for result in results:
         table.add_row(result.name, *(f"{result.row[key]:.{4 if key == 'fisher' else 1}f}" for key in demo.COLUMNS))
     console.print(table)
-    console.print(f"Pictures and models: {args.output}/features.png, angles.png, training.png, *.safetensors", highlight=False)
+    console.print(
+        f"Pictures and models: {args.output}/features.png, angles.png, training.png, *.safetensors", highlight=False
+    )
     return 0

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from ..evaluation import embed, load_model, save_features
+from ..recognition import embed, load_model, save_features
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from .._extras import require
-from ..energy.report import LayerReport, energy_report
+from ..energy.checkpoints import LayerReport, energy_report
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +29,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Read, measure, print."""
-    layers = energy_report(load_state(args.checkpoint), s=args.s, half_space=args.half_space, samples=args.samples, pairs=args.pairs)
+    layers = energy_report(
+        load_state(args.checkpoint), s=args.s, half_space=args.half_space, samples=args.samples, pairs=args.pairs
+    )
     if not layers:
         raise ValueError(f"{args.checkpoint} holds no layer with two or more neurons of two or more dimensions")
     print(json.dumps([_finite(layer.as_dict()) for layer in layers], indent=1) if args.json else _table(layers))
@@ -44,11 +46,17 @@ def load_state(path: str) -> Mapping[str, Any]:
     if not file.is_file():
         raise ValueError(f"no such file: {path}")
     try:
-        content = load_file(file) if file.suffix == ".safetensors" else torch.load(file, map_location="cpu", weights_only=True)
+        content = (
+            load_file(file)
+            if file.suffix == ".safetensors"
+            else torch.load(file, map_location="cpu", weights_only=True)
+        )
     except SafetensorError as error:
         raise ValueError(f"{path} is not a readable checkpoint: {error}") from error
     except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError) as error:
-        raise ValueError(f"{path} is damaged, or holds more than tensors and plain values, which is not read") from error
+        raise ValueError(
+            f"{path} is damaged, or holds more than tensors and plain values, which is not read"
+        ) from error
     if not isinstance(content, Mapping):
         raise ValueError(f"{path} holds a {type(content).__name__}, not a state_dict")
     return dict(_flat("", content))
@@ -62,8 +70,16 @@ def plot(layers: list[LayerReport], path: str) -> None:
     scale = [abs(layer.random_mean) or 1.0 for layer in layers]
     spread = [3 * layer.random_std / unit for layer, unit in zip(layers, scale, strict=True)]
     middle = [layer.random_mean / unit for layer, unit in zip(layers, scale, strict=True)]
-    axes.errorbar(middle, position, xerr=spread, fmt="|", color="0.6", capsize=3, label="random, ±3 standard deviations")
-    axes.plot([layer.energy / unit for layer, unit in zip(layers, scale, strict=True)], position, "o", color="C0", label="this network")
+    axes.errorbar(
+        middle, position, xerr=spread, fmt="|", color="0.6", capsize=3, label="random, ±3 standard deviations"
+    )
+    axes.plot(
+        [layer.energy / unit for layer, unit in zip(layers, scale, strict=True)],
+        position,
+        "o",
+        color="C0",
+        label="this network",
+    )
     if max(layer.energy / unit for layer, unit in zip(layers, scale, strict=True)) > 10:
         axes.set_xscale("log")  # duplicates raise the energy by orders of magnitude
     axes.set_yticks(position, [layer.name for layer in layers])
@@ -95,7 +111,9 @@ def _table(layers: list[LayerReport]) -> str:
     widths = [max(len(row[k]) for row in [header, *rows]) for k in range(len(header))]
     right = {2, 4}
     return "\n".join(
-        "  ".join(cell.rjust(w) if k in right else cell.ljust(w) for k, (cell, w) in enumerate(zip(row, widths, strict=True))).rstrip()
+        "  ".join(
+            cell.rjust(w) if k in right else cell.ljust(w) for k, (cell, w) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
         for row in [header, *rows]
     )
 

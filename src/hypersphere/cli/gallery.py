@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from ..evaluation import EmbeddingModel, Features, Gallery, embed, load_model, pair_scores
+from ..evaluation import pair_scores
+from ..recognition import EmbeddingModel, Features, Gallery, embed, load_model
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -8,7 +8,9 @@ from .._extras import require
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """All of them, or one in full."""
-    parser.add_argument("recipe", nargs="?", metavar="NAME", help="show one recipe: where it comes from, and every setting as JSON")
+    parser.add_argument(
+        "recipe", nargs="?", metavar="NAME", help="show one recipe: where it comes from, and every setting as JSON"
+    )
     parser.add_argument("--size", choices=("smoke", "laptop", "paper"), help="preset to show (of one recipe: laptop)")
 
 
@@ -38,6 +40,8 @@ def run(args: argparse.Namespace) -> int:
             details = [f"{config.model.name}{width}", str(config.data.batch_size), f"{config.steps:,}"]
         table.add_row(entry.name, entry.tables, data, *details, entry.summary)
     console = require("rich.console").Console()
-    console = console if console.is_terminal else require("rich.console").Console(width=200)  # a file has no width to fit
+    console = (
+        console if console.is_terminal else require("rich.console").Console(width=200)
+    )  # a file has no width to fit
     console.print(table, highlight=False)
     return 0

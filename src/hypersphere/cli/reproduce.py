@@ -10,8 +10,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("id", nargs="?", metavar="ID", help="of a claim; --list shows them")
     what.add_argument("--list", action="store_true", help="show the claims, and how many runs of each are recorded")
-    what.add_argument("--report", action="store_true", help="write RESULTS.md and its pictures from the recorded rows, running nothing")
-    parser.add_argument("--size", default="laptop", help="laptop, as recorded here, or paper, the text's own setting (%(default)s)")
+    what.add_argument(
+        "--report",
+        action="store_true",
+        help="write RESULTS.md and its pictures from the recorded rows, running nothing",
+    )
+    parser.add_argument(
+        "--size", default="laptop", help="laptop, as recorded here, or paper, the text's own setting (%(default)s)"
+    )
     parser.add_argument("--seeds", type=int, default=3, help="runs of each arm (%(default)s)")
     parser.add_argument("--only", default="*", metavar="PATTERN", help="of the arms to run, e.g. 'CNN-6/*' (all)")
     parser.add_argument("--results", default="results", help="folder of the rows, one file a claim (%(default)s)")
@@ -23,18 +29,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """List, report, or run what is missing; progress on stderr."""
     from ..experiments import reproduce as claims
-    from ..experiments.reproduce import report
+    from ..experiments.reproduce import results
 
     if args.list:
-        print(report.listing(args.results))
+        print(results.listing(args.results))
         return 0
     if args.report:
-        for path in report.write(args.results, args.output):
+        for path in results.write(args.results, args.output):
             print(path)
         return 0
     claim = claims.get(args.id)
     say = functools.partial(print, file=sys.stderr, flush=True)
     where = {"results": args.results, "runs": args.runs}
     rows = claims.reproduce(claim, args.size, seeds=args.seeds, threads=args.threads, only=args.only, say=say, **where)
-    print(report.section(claim, rows))
+    print(results.section(claim, rows))
     return 0

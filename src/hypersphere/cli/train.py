@@ -14,8 +14,12 @@ from .._extras import require
 def configure(parser: argparse.ArgumentParser) -> None:
     """A recipe and what to change of it, or a folder to go on with."""
     parser.add_argument("recipe", nargs="?", metavar="NAME", help="a name that `hypersphere recipes` lists")
-    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="knobs to change, e.g. optimizer.lr=0.05 (see --keys)")
-    parser.add_argument("--size", choices=("smoke", "laptop", "paper"), default="laptop", help="preset of the recipe (%(default)s)")
+    parser.add_argument(
+        "overrides", nargs="*", metavar="KEY=VALUE", help="knobs to change, e.g. optimizer.lr=0.05 (see --keys)"
+    )
+    parser.add_argument(
+        "--size", choices=("smoke", "laptop", "paper"), default="laptop", help="preset of the recipe (%(default)s)"
+    )
     parser.add_argument("-o", "--output", metavar="FOLDER", help="where the run is kept (runs/NAME)")
     parser.add_argument("--resume", metavar="FOLDER", help="go on with the run in a folder, with its own settings")
     parser.add_argument("--fresh", action="store_true", help="forget a run that the folder holds")
@@ -28,7 +32,9 @@ def run(args: argparse.Namespace) -> int:
 
     if args.resume is not None:
         if args.recipe or args.output or args.fresh or args.keys:
-            raise ValueError("--resume goes on with a run as it is: no recipe, KEY=VALUE, --output, --fresh or --keys beside it")
+            raise ValueError(
+                "--resume goes on with a run as it is: no recipe, KEY=VALUE, --output, --fresh or --keys beside it"
+            )
         folder, config = args.resume, None
     else:
         config = chosen(args.recipe, args.size, args.overrides, args.keys)

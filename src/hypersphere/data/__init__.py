@@ -9,17 +9,17 @@ from .errors import CorruptDataError, DataError, MissingDataError
 from .fetch import get
 from .folder import ImageFolder
 from .graphs import Planetoid
-from .idx import MNIST, FashionMNIST
 from .images import InMemory
 from .lfw import LFW
 from .loader import Loader
+from .mnist import MNIST, FashionMNIST
+from .modelnet import ModelNet10Voxels, ModelNet40
 from .omniglot import Omniglot
 from .omniglot_runs import OneShotRun, one_shot_runs
 from .pairs import Pairs, pairs
 from .roots import data_roots
 from .rotations import Rotations
 from .samplers import ClassBalancedSampler, Episode, EpisodeSampler, Sequential, Shuffled
-from .shapes import ModelNet10Voxels, ModelNet40
 from .splits import identity_split
 from .streams import Stream
 from .subsets import ImbalancedMultiple, ImbalancedSingle, OfClasses, Subset

@@ -22,11 +22,17 @@ class Affine(Augmentation):
     [[[[3, 1], [4, 2]]]]
     """
 
-    def __init__(self, rotation: float = 0.0, scale: float = 0.0, shear: float = 0.0, shift: float = 0.0, fill: float = 0.0):
+    def __init__(
+        self, rotation: float = 0.0, scale: float = 0.0, shear: float = 0.0, shift: float = 0.0, fill: float = 0.0
+    ):
         if min(rotation, shear, shift) < 0 or not 0 <= scale < 1:
-            raise ValueError(f"rotation, shear and shift must be ≥ 0 and scale in [0, 1), got {rotation}, {shear}, {shift} and {scale}")
+            raise ValueError(
+                f"rotation, shear and shift must be ≥ 0 and scale in [0, 1), got {rotation}, {shear}, {shift} and {scale}"
+            )
         if not math.isfinite(rotation + shear + shift + fill):
-            raise ValueError(f"rotation, shear, shift and fill must be finite, got {rotation}, {shear}, {shift} and {fill}")
+            raise ValueError(
+                f"rotation, shear, shift and fill must be finite, got {rotation}, {shear}, {shift} and {fill}"
+            )
         self.rotation, self.scale, self.shear, self.shift, self.fill = rotation, scale, shear, shift, fill
 
     def draws(self, shape: torch.Size) -> int:
@@ -39,7 +45,10 @@ class Affine(Augmentation):
         dtype = torch.promote_types(batch.dtype, torch.float32) if batch.is_floating_point() else torch.float32
         grid = self._sources(2 * u.double() - 1, h, w).to(batch.device, dtype)
         # Outside is zero for grid_sample, so zero has to be what fills.
-        moved = F.grid_sample(batch.to(dtype) - self.fill, grid, mode="bilinear", padding_mode="zeros", align_corners=False) + self.fill
+        moved = (
+            F.grid_sample(batch.to(dtype) - self.fill, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
+            + self.fill
+        )
         if batch.is_floating_point():
             return moved.to(batch.dtype)
         limits = torch.iinfo(batch.dtype)

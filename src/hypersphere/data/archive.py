@@ -24,10 +24,21 @@ from .errors import CorruptDataError, corrupt
 
 LIMIT = 1 << 30  # bytes of one file; the largest in any dataset here is a hundredth of it
 _BLOCK = tarfile.BLOCKSIZE
-_BROKEN = (tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, EOFError, OSError, RuntimeError, ValueError)
+_BROKEN = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    lzma.LZMAError,
+    zlib.error,
+    EOFError,
+    OSError,
+    RuntimeError,
+    ValueError,
+)
 
 
-def walk(path: Path, select: Callable[[str], bool] = lambda name: True, limit: int = LIMIT) -> Iterator[tuple[str, bytes]]:
+def walk(
+    path: Path, select: Callable[[str], bool] = lambda name: True, limit: int = LIMIT
+) -> Iterator[tuple[str, bytes]]:
     """(name, content) of every regular file that ``select`` wants: of a folder in sorted order, of an archive in its own.
 
     Names are relative, with forward slashes. A link inside a folder must stay inside it; an archive may hold none.
@@ -96,7 +107,14 @@ def _safe(archive: Path, name: str) -> PurePosixPath:
     """The member's name as a relative path that stays below where it is put, on any platform."""
     pure = PurePosixPath(name)
     windows = PureWindowsPath(name)
-    if pure.is_absolute() or windows.drive or windows.root or ".." in (*pure.parts, *windows.parts) or not pure.parts or "\0" in name:
+    if (
+        pure.is_absolute()
+        or windows.drive
+        or windows.root
+        or ".." in (*pure.parts, *windows.parts)
+        or not pure.parts
+        or "\0" in name
+    ):
         raise corrupt(archive, f"a member named {name!r}", "relative names that stay inside the archive")
     return pure
 

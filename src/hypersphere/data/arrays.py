@@ -17,7 +17,9 @@ def read_npz(folder: Folder, path: Path, required: Sequence[str], optional: Sequ
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             return {name: stored[name] for name in (*required, *optional) if name in stored.files or name in required}
     except Exception as error:  # a damaged zip or header fails in any way; the reason goes into the message
-        raise folder.corrupt(path, f"{type(error).__name__}: {error}", f"an .npz with plain arrays {', '.join(required)}") from error
+        raise folder.corrupt(
+            path, f"{type(error).__name__}: {error}", f"an .npz with plain arrays {', '.join(required)}"
+        ) from error
 
 
 def read_npy(folder: Folder, path: Path) -> np.ndarray:
@@ -44,4 +46,6 @@ def read_h5(folder: Folder, path: Path, names: Sequence[str]) -> Arrays:
                 arrays[name] = stored[()]
             return arrays
     except Exception as error:  # as above
-        raise folder.corrupt(path, f"{type(error).__name__}: {error}", f"an HDF5 file with datasets {', '.join(names)}") from error
+        raise folder.corrupt(
+            path, f"{type(error).__name__}: {error}", f"an HDF5 file with datasets {', '.join(names)}"
+        ) from error

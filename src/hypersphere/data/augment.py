@@ -75,7 +75,9 @@ class CropFlip(Augmentation):
         tall, broad = (h, w) if self.size is None else (self.size, self.size)
         if tall > high or broad > wide:
             raise ValueError(f"size must be at most {min(high, wide)}, the padded image, got {self.size}")
-        rows = _lines(u[:, 0], high - tall, tall, u[:, 2 + self.horizontal] < 0.5 if self.vertical else None).to(batch.device)
+        rows = _lines(u[:, 0], high - tall, tall, u[:, 2 + self.horizontal] < 0.5 if self.vertical else None).to(
+            batch.device
+        )
         columns = _lines(u[:, 1], wide - broad, broad, u[:, 2] < 0.5 if self.horizontal else None).to(batch.device)
         index = (rows[:, :, None] * wide + columns[:, None, :]).reshape(b, 1, tall * broad).expand(b, c, -1)
         return padded.reshape(b, c, high * wide).gather(2, index).reshape(b, c, tall, broad)
@@ -98,7 +100,11 @@ class Normalize(Augmentation):
         """Subtracts the dataset's mean per channel (or per pixel), divides by ``scale`` or by the deviation per channel."""
         count, sums, squares = len(dataset), torch.zeros(()), torch.zeros(())
         for index in torch.arange(count).split(1024):  # the whole set in float64 would be eight times its size
-            part = dataset.batch(index)[0] if hasattr(dataset, "batch") else torch.stack([dataset[i][0] for i in index.tolist()])
+            part = (
+                dataset.batch(index)[0]
+                if hasattr(dataset, "batch")
+                else torch.stack([dataset[i][0] for i in index.tolist()])
+            )
             sums, squares = sums + part.cpu().double().sum(0), squares + part.cpu().double().square().sum(0)
         mean = sums.flatten(1).mean(1) / count
         deviation = (squares.flatten(1).mean(1) / count - mean.square()).clamp(min=0).sqrt()

@@ -56,7 +56,14 @@ class Entry:
 
 
 _IDX = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
-LFW_LISTS = ("pairs.txt", "people.txt", "pairsDevTrain.txt", "pairsDevTest.txt", "peopleDevTrain.txt", "peopleDevTest.txt")
+LFW_LISTS = (
+    "pairs.txt",
+    "people.txt",
+    "pairsDevTrain.txt",
+    "pairsDevTest.txt",
+    "peopleDevTrain.txt",
+    "peopleDevTest.txt",
+)
 _IDX_MARKS = tuple(name + ending for ending in ("", ".gz") for name in _IDX)
 
 
@@ -65,7 +72,14 @@ def _addresses(base: str, files: dict[str, str | None]) -> tuple[Part, ...]:
 
 
 _ENTRIES = (
-    Entry("digits", "1,797 digits of 8×8, inside scikit-learn", "BSD-3-Clause", (), (), note="it comes with scikit-learn; nothing to get"),
+    Entry(
+        "digits",
+        "1,797 digits of 8×8, inside scikit-learn",
+        "BSD-3-Clause",
+        (),
+        (),
+        note="it comes with scikit-learn; nothing to get",
+    ),
     Entry(
         "mnist",
         "70,000 handwritten digits of 28×28",
@@ -158,7 +172,13 @@ _ENTRIES = (
         "1,623 characters of 50 alphabets, 20 drawings each, 105×105",
         "MIT",
         ("omniglot", "omniglot-py"),
-        ("omniglot_png.tar.xz", "images_background.zip", "images_evaluation.zip", "images_background/", "images_evaluation/"),
+        (
+            "omniglot_png.tar.xz",
+            "images_background.zip",
+            "images_evaluation.zip",
+            "images_background/",
+            "images_evaluation/",
+        ),
         (
             _addresses(
                 "https://raw.githubusercontent.com/brendenlake/omniglot/master/python/",
@@ -206,7 +226,9 @@ _ENTRIES = (
             "MIT (the repository's; the citation data states none)",
             ("planetoid",),
             (f"{name}.npz",),
-            ((Part("address", f"https://raw.githubusercontent.com/shchur/gnn-benchmark/master/data/npz/{name}.npz"),),) if npz else (),
+            ((Part("address", f"https://raw.githubusercontent.com/shchur/gnn-benchmark/master/data/npz/{name}.npz"),),)
+            if npz
+            else (),
             "put its arrays, as docs/data.md lists them, into planetoid/" + name + ".npz",
         )
         for name, title, npz in (

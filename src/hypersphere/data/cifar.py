@@ -35,7 +35,10 @@ class CIFAR10(InMemory):
         elif folder.first(stems[0] + ".png"):
             batches = [_sheets(folder, [folder.file(stem + ".png") for stem in stems], "train" if train else "test")]
         else:
-            batches = [_python(folder, folder.file(stem, stem + ".bin", stem + ".png"), b"labels", classes=10) for stem in stems]
+            batches = [
+                _python(folder, folder.file(stem, stem + ".bin", stem + ".png"), b"labels", classes=10)
+                for stem in stems
+            ]
         counts = [len(labels) for _, labels in batches]
         if len(set(counts)) != 1:
             raise folder.corrupt(folder.path, f"batches of {counts} images", "batches of one length")
@@ -52,9 +55,13 @@ class CIFAR100(InMemory):
         folder = find("cifar100", root)
         stem, classes = "train" if train else "test", CIFAR100_COARSE if coarse else CIFAR100_FINE
         if folder.first(stem + ".bin"):
-            batch = _binary(folder, folder.file(stem + ".bin"), columns=2, column=0 if coarse else 1, classes=len(classes))
+            batch = _binary(
+                folder, folder.file(stem + ".bin"), columns=2, column=0 if coarse else 1, classes=len(classes)
+            )
         else:
-            batch = _python(folder, folder.file(stem, stem + ".bin"), b"coarse_labels" if coarse else b"fine_labels", len(classes))
+            batch = _python(
+                folder, folder.file(stem, stem + ".bin"), b"coarse_labels" if coarse else b"fine_labels", len(classes)
+            )
         super().__init__(*_join([batch]), classes)
 
 
@@ -121,8 +128,12 @@ class _Unpickler(pickle.Unpickler):
             ("numpy", "", "ndarray"): "ndarray",  # only ever an argument of the next one
             ("numpy", "", "dtype"): _byte_type,
             ("numpy", "multiarray", "_reconstruct"): lambda kind, shape, code: np.empty(0, dtype=np.uint8),
-            ("numpy", "numeric", "_frombuffer"): lambda data, dtype, shape, order: np.frombuffer(data, np.uint8).reshape(shape),
-            ("_codecs", "", "encode"): lambda text, encoding: text.encode("latin1"),  # how Python 3 writes bytes in protocol 2
+            ("numpy", "numeric", "_frombuffer"): lambda data, dtype, shape, order: np.frombuffer(
+                data, np.uint8
+            ).reshape(shape),
+            ("_codecs", "", "encode"): lambda text, encoding: text.encode(
+                "latin1"
+            ),  # how Python 3 writes bytes in protocol 2
         }
         found = known.get((package, rest.removeprefix("_core.").removeprefix("core."), name))
         if found is None:

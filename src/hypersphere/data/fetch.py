@@ -55,7 +55,9 @@ def _obtain(entry: Entry, source: tuple[Part, ...], top: Path, force: bool, say:
         for part in source:
             say(f"{entry.name}: {part.by} {part.name}")
             _place(part, _BY[part.by](part, work), ready)
-        sums = "".join(f"{sha256(file)}  {file.relative_to(ready)}\n" for file in sorted(ready.rglob("*")) if file.is_file())
+        sums = "".join(
+            f"{sha256(file)}  {file.relative_to(ready)}\n" for file in sorted(ready.rglob("*")) if file.is_file()
+        )
         (ready / f"{entry.name}.sha256").write_text(sums)
         if any(part.by == "address" and part.sha256 is None for part in source):
             say(f"{entry.name}: no checksum is known to compare with; what came is recorded in {entry.name}.sha256")

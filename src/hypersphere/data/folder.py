@@ -25,7 +25,9 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
     def __init__(self, root: str | os.PathLike[str], size: int | None = None, gray: bool = False):
         self.root, self.size, self.gray = Path(root), size, gray
         if not self.root.is_dir():
-            raise MissingDataError(f"{self.root} is not there; expected a folder that holds one folder of images per class")
+            raise MissingDataError(
+                f"{self.root} is not there; expected a folder that holds one folder of images per class"
+            )
         names = [name for name in names_in(self.root) if "/" in name and name.lower().endswith(ENDINGS)]
         if not names:
             raise MissingDataError(f"{self.root} holds no <class>/…/*{{{','.join(ENDINGS)}}}")

@@ -61,7 +61,9 @@ class Planetoid(Nodes):
         try:
             self.data, self.labels, self.edges = _graph(stored)
         except (KeyError, ValueError, IndexError, RuntimeError) as error:
-            raise folder.corrupt(path, f"{type(error).__name__}: {error}", "the arrays of a graph (see the class)") from error
+            raise folder.corrupt(
+                path, f"{type(error).__name__}: {error}", "the arrays of a graph (see the class)"
+            ) from error
         self.classes = tuple(str(c) for c in range(int(self.labels.max()) + 1))
         if all(part in stored for part in _PARTS):
             self.train, self.valid, self.test = (_indices(folder, path, stored[part], len(self)) for part in _PARTS)
@@ -99,7 +101,12 @@ def _pattern(stored: Arrays, prefix: str) -> tuple[np.ndarray, np.ndarray]:
     """Row pointers and columns of a matrix in compressed rows, checked against its shape."""
     rows, columns = (int(size) for size in stored[f"{prefix}_shape"])
     pointers, indices = stored[f"{prefix}_indptr"].astype(np.int64), stored[f"{prefix}_indices"].astype(np.int64)
-    if pointers.shape != (rows + 1,) or pointers[0] != 0 or (np.diff(pointers) < 0).any() or pointers[-1] != len(indices):
+    if (
+        pointers.shape != (rows + 1,)
+        or pointers[0] != 0
+        or (np.diff(pointers) < 0).any()
+        or pointers[-1] != len(indices)
+    ):
         raise ValueError(f"{prefix}_indptr does not describe {rows} rows of {len(indices)} entries")
     if len(indices) and not 0 <= indices.min() <= indices.max() < columns:
         raise ValueError(f"{prefix}_indices must lie in 0 … {columns - 1}")
@@ -117,6 +124,10 @@ def _dense(stored: Arrays, prefix: str) -> np.ndarray:
 
 
 def _indices(folder: Folder, path: Path, stored: np.ndarray, nodes: int) -> Int[Tensor, "_"]:
-    if stored.ndim != 1 or stored.dtype.kind not in "iu" or (len(stored) and not 0 <= stored.min() <= stored.max() < nodes):
+    if (
+        stored.ndim != 1
+        or stored.dtype.kind not in "iu"
+        or (len(stored) and not 0 <= stored.min() <= stored.max() < nodes)
+    ):
         raise folder.corrupt(path, f"a split of {stored.shape} {stored.dtype}", f"node numbers 0 … {nodes - 1}")
     return torch.from_numpy(stored.astype(np.int64))

@@ -28,7 +28,9 @@ class InMemory(Dataset[tuple[Tensor, int]]):
 
     def __init__(self, data: Shaped[Tensor, "n ..."], labels: Int[Tensor, "n"], classes: Sequence[str]):
         if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < len(classes):
-            raise ValueError(f"labels must lie in 0 … {len(classes) - 1}, got {int(labels.min())} … {int(labels.max())}")
+            raise ValueError(
+                f"labels must lie in 0 … {len(classes) - 1}, got {int(labels.min())} … {int(labels.max())}"
+            )
         self.data = data
         self.labels = labels.long()
         self.classes = tuple(classes)
@@ -63,7 +65,9 @@ def decode(content: bytes, where: str, mode: str = "RGB", shape: tuple[int, int]
         image.load()
         return image.convert(mode)
     except Exception as error:  # a decoder may fail in any way on damaged bytes; the reason goes into the message
-        raise corrupt(where, f"{len(content)} bytes that do not decode ({type(error).__name__}: {error})", expected) from error
+        raise corrupt(
+            where, f"{len(content)} bytes that do not decode ({type(error).__name__}: {error})", expected
+        ) from error
 
 
 def to_array(image: Any) -> UInt8[np.ndarray, "c h w"]:

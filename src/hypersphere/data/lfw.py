@@ -38,7 +38,9 @@ class LFW(InMemory):
                 image = image.crop((64, 64, 192, 192))
             if image.size != (128, 128):
                 raise folder.corrupt(
-                    f"{source}: {name}", f"an image of {image.height}×{image.width}", "250×250, or 128×128 already cropped"
+                    f"{source}: {name}",
+                    f"an image of {image.height}×{image.width}",
+                    "250×250, or 128×128 already cropped",
                 )
             found = _IMAGE.search(name)
             assert found is not None
@@ -65,8 +67,12 @@ class LFW(InMemory):
         except (ValueError, IndexError) as error:
             raise self._corrupt(name, "no header", "the number of folds and of pairs in each") from error
         if len(lines) != 1 + 2 * folds * each:
-            raise self._corrupt(name, f"{len(lines) - 1} pairs", f"{2 * folds * each} for {folds} folds of {each} + {each}")
-        both = [(self._find(name, x[0], x[1]), self._find(name, x[-2] if len(x) == 4 else x[0], x[-1])) for x in lines[1:]]
+            raise self._corrupt(
+                name, f"{len(lines) - 1} pairs", f"{2 * folds * each} for {folds} folds of {each} + {each}"
+            )
+        both = [
+            (self._find(name, x[0], x[1]), self._find(name, x[-2] if len(x) == 4 else x[0], x[-1])) for x in lines[1:]
+        ]
         first, second = torch.tensor(both, dtype=torch.long).reshape(-1, 2).T
         same = torch.tensor([len(x) == 3 for x in lines[1:]], dtype=torch.bool)
         return Pairs(first, second, same, torch.arange(folds).repeat_interleave(2 * each))
@@ -85,7 +91,9 @@ class LFW(InMemory):
             if at != len(lines):
                 raise ValueError(f"{len(lines) - at} lines too many or too few")
         except (ValueError, IndexError, KeyError) as error:
-            raise self._corrupt("people.txt", f"{type(error).__name__}: {error}", "folds of names, each after its count") from error
+            raise self._corrupt(
+                "people.txt", f"{type(error).__name__}: {error}", "folds of names, each after its count"
+            ) from error
         return fold[self.labels]
 
     def _lines(self, name: str) -> list[list[str]]:

@@ -53,10 +53,18 @@ class Loader:
         if not 0 <= self.rank < self.world_size:
             raise ValueError(f"rank must lie in 0 … {self.world_size - 1}, got {self.rank}")
         if batch_size < 1 or batch_size % self.world_size:
-            raise ValueError(f"batch_size must be a positive multiple of world_size = {self.world_size}, got {batch_size}")
+            raise ValueError(
+                f"batch_size must be a positive multiple of world_size = {self.world_size}, got {batch_size}"
+            )
         if workers < 0 or (workers and hasattr(dataset, "batch")):
             raise ValueError(f"workers must be 0 for a dataset in memory and ≥ 0 for others, got {workers}")
-        self.dataset, self.batch_size, self.seed, self.augment, self.workers = dataset, batch_size, seed, augment, workers
+        self.dataset, self.batch_size, self.seed, self.augment, self.workers = (
+            dataset,
+            batch_size,
+            seed,
+            augment,
+            workers,
+        )
         self.sampler = sampler or (Shuffled(len(dataset)) if shuffle else Sequential(len(dataset)))
         self.samples = len(self.sampler) - (len(self.sampler) % batch_size if drop_last else 0)
         self.epoch, self.position = 0, 0
@@ -67,7 +75,10 @@ class Loader:
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         order = self.sampler.order(self.seed, self.epoch)[: self.samples]
-        bounds = [(start, min(start + self.batch_size, self.samples)) for start in range(self.position, self.samples, self.batch_size)]
+        bounds = [
+            (start, min(start + self.batch_size, self.samples))
+            for start in range(self.position, self.samples, self.batch_size)
+        ]
         shares = [order[start + self.rank : stop : self.world_size] for start, stop in bounds]
         epoch = self.epoch
         for (start, stop), (data, labels) in zip(bounds, self._fetch(shares), strict=True):
@@ -98,7 +109,11 @@ class Loader:
         draws = self.augment.draws(data.shape[1:])
         # Four numbers are one step of the counter: whole steps for each sample keep position p at p·width for any batch and share.
         width = -(-draws // 4) * 4
-        u = Stream(self.seed, AUGMENT, epoch, start=start * width).uniforms((stop - start) * width).reshape(stop - start, width)
+        u = (
+            Stream(self.seed, AUGMENT, epoch, start=start * width)
+            .uniforms((stop - start) * width)
+            .reshape(stop - start, width)
+        )
         return self.augment(data, u[self.rank :: self.world_size, :draws])
 
     def _fetch(self, shares: list[Int[Tensor, "_"]]) -> Iterator[tuple[Tensor, Tensor]]:
@@ -107,7 +122,9 @@ class Loader:
             return
         full = [share.tolist() for share in shares if len(share)]
         # Its own generator: a plain DataLoader would draw a seed from torch's and shift the random numbers of the run.
-        loaded = iter(DataLoader(self.dataset, batch_sampler=full, num_workers=self.workers, generator=torch.Generator()))
+        loaded = iter(
+            DataLoader(self.dataset, batch_sampler=full, num_workers=self.workers, generator=torch.Generator())
+        )
         for share in shares:
             if len(share):
                 yield tuple(next(loaded))

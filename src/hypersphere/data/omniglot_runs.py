@@ -45,10 +45,16 @@ def one_shot_runs(root: Root = None, size: int | None = None) -> tuple[OneShotRu
         support = sorted(name for name in files if name.startswith(f"{run}/training/"))
         queries = [query for query, _ in answers]
         if len(support) != WAYS or set(queries) != {name for name in files if name.startswith(f"{run}/test/")}:
-            raise folder.corrupt(f"{source}: {run}", f"{len(support)} classes and answers to other queries", f"{WAYS} of each")
+            raise folder.corrupt(
+                f"{source}: {run}", f"{len(support)} classes and answers to other queries", f"{WAYS} of each"
+            )
         if not {answer for _, answer in answers} <= set(support):
-            raise folder.corrupt(f"{source}: {run}", "an answer that is no class of the run", "the name of a training image")
-        read.append(OneShotRun(images(support), images(queries), torch.tensor([support.index(answer) for _, answer in answers])))
+            raise folder.corrupt(
+                f"{source}: {run}", "an answer that is no class of the run", "the name of a training image"
+            )
+        read.append(
+            OneShotRun(images(support), images(queries), torch.tensor([support.index(answer) for _, answer in answers]))
+        )
     return tuple(read)
 
 

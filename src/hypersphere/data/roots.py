@@ -100,7 +100,9 @@ def find(name: str, root: Root = None) -> Folder:
     entry = CATALOG[name]
     looked = ", ".join(str(top / entry.folders[0]) for top in data_roots(root))
     how = f"get it with `hypersphere data get {name}`" if entry.sources else entry.note
-    raise MissingDataError(f"{name} is not in {looked}: expected {' or '.join(entry.marks[:3])} …; {how} (data roots: {VARIABLE})")
+    raise MissingDataError(
+        f"{name} is not in {looked}: expected {' or '.join(entry.marks[:3])} …; {how} (data roots: {VARIABLE})"
+    )
 
 
 def _there(folder: Path, name: str) -> bool:

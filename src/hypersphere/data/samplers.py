@@ -95,12 +95,24 @@ class EpisodeSampler:
     (torch.Size([5, 1]), torch.Size([5, 3]))
     """
 
-    def __init__(self, labels: Int[Tensor, "n"], ways: int = 5, shots: int = 5, queries: int = 15, episodes: int = 600, seed: int = 0):
+    def __init__(
+        self,
+        labels: Int[Tensor, "n"],
+        ways: int = 5,
+        shots: int = 5,
+        queries: int = 15,
+        episodes: int = 600,
+        seed: int = 0,
+    ):
         if min(ways, shots, queries, episodes) < 1:
-            raise ValueError(f"ways, shots, queries and episodes must be ≥ 1, got {ways}, {shots}, {queries}, {episodes}")
+            raise ValueError(
+                f"ways, shots, queries and episodes must be ≥ 1, got {ways}, {shots}, {queries}, {episodes}"
+            )
         self.members = [m for m in _members(labels) if len(m) >= shots + queries]
         if len(self.members) < ways:
-            raise ValueError(f"ways must be at most {len(self.members)}, the classes with {shots + queries} samples, got {ways}")
+            raise ValueError(
+                f"ways must be at most {len(self.members)}, the classes with {shots + queries} samples, got {ways}"
+            )
         self.labels, self.ways, self.shots, self.queries = labels.cpu(), ways, shots, queries
         self.episodes, self.seed = episodes, seed
 

@@ -24,7 +24,9 @@ class Subset(Dataset[tuple[Tensor, int]]):
         if len(index) and not 0 <= int(index.min()) <= int(index.max()) < len(dataset):
             raise ValueError(f"index must lie in 0 … {len(dataset) - 1}, got {int(index.min())} … {int(index.max())}")
         self.dataset, self.index = dataset, index
-        self.classes: tuple[str, ...] = tuple(dataset.classes) if relabel is None else tuple(dataset.classes[c] for c in relabel)
+        self.classes: tuple[str, ...] = (
+            tuple(dataset.classes) if relabel is None else tuple(dataset.classes[c] for c in relabel)
+        )
         number = torch.arange(len(dataset.classes))
         if relabel is not None:
             number = torch.full((len(dataset.classes),), -1)

@@ -23,7 +23,15 @@ class PlantedGraph(Nodes):
     (torch.Size([60, 32]), 4, 10, 40)
     """
 
-    def __init__(self, nodes: int = 240, classes: int = 4, features: int = 32, within: float = 0.1, between: float = 0.01, seed: int = 0):
+    def __init__(
+        self,
+        nodes: int = 240,
+        classes: int = 4,
+        features: int = 32,
+        within: float = 0.1,
+        between: float = 0.01,
+        seed: int = 0,
+    ):
         if min(classes, features) < 2 or nodes < 6 * classes or not 0 <= between <= within <= 1:
             raise ValueError(
                 "classes and features must be ≥ 2, nodes ≥ 6·classes, 0 ≤ between ≤ within ≤ 1, "
@@ -62,7 +70,9 @@ class Shapes(InMemory):
             for kind, surface in enumerate(SURFACES.values())
             for i in range(each)
         ]
-        super().__init__(torch.stack(clouds).float(), torch.arange(len(SURFACES)).repeat_interleave(each), tuple(SURFACES))
+        super().__init__(
+            torch.stack(clouds).float(), torch.arange(len(SURFACES)).repeat_interleave(each), tuple(SURFACES)
+        )
 
 
 def _posed(surface: Callable[[Tensor], Tensor], stream: Stream, points: int) -> Float[Tensor, "points 3"]:

@@ -37,10 +37,14 @@ class TinyImageNet(InMemory):
         rarest = min(shapes, key=shapes.__getitem__, default=None)
         if len(shapes) != 1:
             odd = next((name for name, image in images.items() if image.shape[1:] == rarest), "no image")
-            raise folder.corrupt(source, f"{odd} in images of sizes {sorted(shapes)}", "images of one size in train/ and val/")
+            raise folder.corrupt(
+                source, f"{odd} in images of sizes {sorted(shapes)}", "images of one size in train/ and val/"
+            )
         missing = {"wnids.txt"} | (set() if train else {"val_annotations.txt"})
         if missing - lists.keys():
-            raise folder.corrupt(source, f"no {', '.join(sorted(missing - lists.keys()))}", "the lists of classes and annotations")
+            raise folder.corrupt(
+                source, f"no {', '.join(sorted(missing - lists.keys()))}", "the lists of classes and annotations"
+            )
         classes = sorted(line.strip() for line in lists["wnids.txt"] if line.strip())
         number = {name: i for i, name in enumerate(classes)}
         owner = dict(line.split("\t")[:2] for line in lists.get("val_annotations.txt", ()) if line.count("\t") >= 1)
@@ -48,5 +52,7 @@ class TinyImageNet(InMemory):
         keys = [str(wanted.search(name)[1]) for name in names]  # type: ignore[index]
         labels = [number.get(key if train else owner.get(key, ""), -1) for key in keys]
         if -1 in labels:
-            raise folder.corrupt(source, f"{names[labels.index(-1)]} without a class", "every image annotated with a class of wnids.txt")
+            raise folder.corrupt(
+                source, f"{names[labels.index(-1)]} without a class", "every image annotated with a class of wnids.txt"
+            )
         super().__init__(torch.from_numpy(np.stack([images[name] for name in names])), torch.tensor(labels), classes)

@@ -5,8 +5,15 @@ from .hyperspherical import class_energy, hyperspherical_energy
 from .kernels import AngularRiesz, Gaussian, Kernel, Riesz
 from .low_rank import LowRankBilateral, LowRankEnergy, low_rank_bilateral
 from .mhe import MHE
-from .objectives import alignment, covering, gaussian_uniformity, gram_log_determinant, maximum_separation, polarization
 from .penalties import srip
+from .point_energies import (
+    alignment,
+    covering,
+    gaussian_uniformity,
+    gram_log_determinant,
+    maximum_separation,
+    polarization,
+)
 from .projections import (
     AdversarialProjection,
     AnglePreservingProjection,

@@ -10,10 +10,14 @@ from .kernels import AngularRiesz, Kernel
 class Pass:
     """One pass over the pairs of a few matrices; ``grad`` gathers the derivative by the directions x."""
 
-    def __init__(self, kernel: Kernel, half_space: bool, weight: Tensor, x: Tensor, grad: Tensor | None, beta: Tensor | None):
+    def __init__(
+        self, kernel: Kernel, half_space: bool, weight: Tensor, x: Tensor, grad: Tensor | None, beta: Tensor | None
+    ):
         self.kernel, self.half_space, self.x, self.grad = kernel, half_space, x, grad
         self.beta = None if beta is None else beta.to(x.dtype)
-        self.both_ends = half_space or isinstance(kernel, AngularRiesz)  # these need the distance to the antipode as well
+        self.both_ends = half_space or isinstance(
+            kernel, AngularRiesz
+        )  # these need the distance to the antipode as well
         self.close = ClosePairs(kernel, half_space, weight, grad, beta)
         self.total = torch.zeros(len(x), dtype=wide(x), device=x.device)
 
@@ -24,7 +28,9 @@ class Pass:
             stop = min(start + chunk, n)
             inside = stop - start
             left, right = x[:, start:stop], x[:, start:]
-            value, force, close = self._evaluate(left, right, None, None if beta is None else (beta[start:stop], beta[start:]))
+            value, force, close = self._evaluate(
+                left, right, None, None if beta is None else (beta[start:stop], beta[start:])
+            )
             self.total += 2 * value.sum((1, 2)) - value[:, :, :inside].sum((1, 2)) if stop < n else value.sum((1, 2))
             if self.grad is not None:
                 _add_product(self.grad[:, start:stop], force, right, first=start == 0)
@@ -33,7 +39,9 @@ class Pass:
             if close is not None:
                 b, i, j, sign = close
                 once = j > i
-                self.close.add(self.total, b[once], i[once] + start, j[once] + start, sign[once], torch.full_like(sign[once], 2))
+                self.close.add(
+                    self.total, b[once], i[once] + start, j[once] + start, sign[once], torch.full_like(sign[once], 2)
+                )
         return self.total
 
     def rows(self, rows: Tensor, counts: Tensor | None, chunk: int) -> Tensor:
@@ -86,7 +94,9 @@ class Pass:
     def of_cosines(self, cos: Tensor, scratch: Tensor) -> tuple[Tensor, Tensor]:
         """φ and −dφ/dq of cosines, in the memory of either argument."""
         if self.half_space and self.kernel.name == "riesz" and self.kernel.parameter == 2:
-            value = torch.addcmul(cos.new_ones(()), cos, cos, value=-1, out=scratch).reciprocal_()  # 1/(2−2c) + 1/(2+2c) = 1/(1−c²)
+            value = torch.addcmul(
+                cos.new_ones(()), cos, cos, value=-1, out=scratch
+            ).reciprocal_()  # 1/(2−2c) + 1/(2+2c) = 1/(1−c²)
             return value, cos.mul_(value).mul_(value)
         q = torch.sub(cos.new_full((), 2), cos, alpha=2, out=scratch)
         return self._of_distances(q, cos.mul_(2).add_(2) if self.half_space else cos)

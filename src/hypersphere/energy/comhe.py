@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ..layers import Selector
+from ..neurons import Selector
 from .kernels import Distance
 from .mhe import MHE
 from .projections import Projection, RandomProjection

@@ -52,7 +52,9 @@ def hyperspherical_energy(
         importance = _checked_importance(importance, weight, distance)
     if sample is not None:
         weight, importance = _sampled(weight, importance, sample, generator)
-    mean = mean_energies(weight.unsqueeze(0), kernel, half_space, importance=importance, population=total, chunk=chunk).squeeze(0)
+    mean = mean_energies(
+        weight.unsqueeze(0), kernel, half_space, importance=importance, population=total, chunk=chunk
+    ).squeeze(0)
     points = 2 * total if half_space else total
     return mean if reduction == "mean" else mean * (points * (points - 1))
 
@@ -122,11 +124,15 @@ def _checked_importance(importance: Tensor, weight: Tensor, distance: Distance) 
     if distance == "angular":
         raise ValueError('importance scales neurons, which angles ignore: use distance="euclidean"')
     if importance.shape != weight.shape[:1] or not (importance.isfinite() & (importance > 0)).all():
-        raise ValueError(f"importance must hold one finite number > 0 for each of the {len(weight)} neurons, got {importance!r}")
+        raise ValueError(
+            f"importance must hold one finite number > 0 for each of the {len(weight)} neurons, got {importance!r}"
+        )
     return importance.detach()
 
 
-def _sampled(weight: Tensor, importance: Tensor | None, sample: int, generator: torch.Generator | None) -> tuple[Tensor, Tensor | None]:
+def _sampled(
+    weight: Tensor, importance: Tensor | None, sample: int, generator: torch.Generator | None
+) -> tuple[Tensor, Tensor | None]:
     if not 2 <= sample <= len(weight):
         raise ValueError(f"sample must be between 2 and the {len(weight)} neurons, got {sample!r}")
     device = weight.device if generator is None else generator.device

@@ -11,7 +11,12 @@ Objective: TypeAlias = Callable[[Tensor], tuple[Tensor, Tensor]]  # (batch, m) â
 
 
 def lbfgs(
-    objective: Objective, start: Float[Tensor, "batch m"], *, tolerance: float = 1e-9, steps: int = 1000, memory: int = 12
+    objective: Objective,
+    start: Float[Tensor, "batch m"],
+    *,
+    tolerance: float = 1e-9,
+    steps: int = 1000,
+    memory: int = 12,
 ) -> tuple[Float[Tensor, "batch m"], Float[Tensor, " batch"]]:
     """Minimise each row; the points reached and their values.
 
@@ -65,7 +70,13 @@ def _two_loops(g: Tensor, pairs: list[tuple[Tensor, Tensor, Tensor]]) -> Tensor:
 
 
 def _search(
-    objective: Objective, x: Tensor, f: Tensor, g: Tensor, direction: Tensor, descent: Tensor, active: Bool[Tensor, " batch"]
+    objective: Objective,
+    x: Tensor,
+    f: Tensor,
+    g: Tensor,
+    direction: Tensor,
+    descent: Tensor,
+    active: Bool[Tensor, " batch"],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Halve the step of each row until its value falls enough (Armijo); rows that never do stay where they are."""
     new_x, new_f, new_g = x.clone(), f.clone(), g.clone()

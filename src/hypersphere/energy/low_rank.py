@@ -30,7 +30,9 @@ class LowRankBilateral(nn.Module):
         self.register_buffer("projection", torch.randn(rank, m, generator=generator, dtype=dtype) / math.sqrt(rank))
         self._mixing = torch.randn(n, rank, generator=generator, dtype=dtype) / math.sqrt(rank)
 
-    def forward(self, y1: Float[Tensor, "rank neurons"], y2: Float[Tensor, "dim rank"]) -> Float[Tensor, "neurons *dims"]:
+    def forward(
+        self, y1: Float[Tensor, "rank neurons"], y2: Float[Tensor, "dim rank"]
+    ) -> Float[Tensor, "neurons *dims"]:
         """The layer's weight."""
         with torch.autocast(y1.device.type, enabled=False):
             return (y2 @ torch.linalg.solve(self.projection @ y2, y1)).T.reshape(self.shape)
@@ -63,12 +65,21 @@ class LowRankEnergy(nn.Module):
     True
     """
 
-    def __init__(self, model: nn.Module, hidden: float = 1.0, s: float = 2, half_space: bool = True, distance: Distance = "euclidean"):
+    def __init__(
+        self,
+        model: nn.Module,
+        hidden: float = 1.0,
+        s: float = 2,
+        half_space: bool = True,
+        distance: Distance = "euclidean",
+    ):
         super().__init__()
         lists = {name: m for name, m in model.named_modules() if isinstance(m, parametrize.ParametrizationList)}
         self._lists = {name: m for name, m in lists.items() if len(m) == 1 and isinstance(m[0], LowRankBilateral)}
         if not self._lists:
-            raise ValueError(f"{type(model).__name__} has no layer in the low-rank form: use low_rank_bilateral(layer, rank) first")
+            raise ValueError(
+                f"{type(model).__name__} has no layer in the low-rank form: use low_rank_bilateral(layer, rank) first"
+            )
         self.hidden, self.kernel, self.half_space = hidden, riesz_kernel(s, distance), half_space
 
     def per_layer(self) -> dict[str, Float[Tensor, ""]]:

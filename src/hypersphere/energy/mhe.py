@@ -6,7 +6,7 @@ from typing import Literal
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..layers import Selector
+from ..neurons import Selector
 from .hyperspherical import mean_energies
 from .kernels import Distance, riesz_kernel
 from .regularizer import Regularizer

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..layers import Selector, neuron_layers, neurons, output_layer
+from ..neurons import Selector, neuron_layers, neurons, output_layer
 
 
 class Regularizer(nn.Module):

@@ -13,7 +13,9 @@ from .lbfgs import lbfgs
 POWERS = [2.0**k for k in range(3, 21, 2)]  # 8 … 5·10⁵: each start is the minimum of the power before
 
 
-def spread(start: Float[Tensor, "starts n dim"], half_space: bool, tolerance: float, steps: int) -> Float[Tensor, "n dim"]:
+def spread(
+    start: Float[Tensor, "starts n dim"], half_space: bool, tolerance: float, steps: int
+) -> Float[Tensor, "n dim"]:
     """From each start follow the minimum of E_s^{1/s} as s grows, then make the contacts of the best exactly equal.
 
     A small first power leads all starts to the same few minima, which need not be the best ones of the limit, so the

@@ -24,7 +24,9 @@ def separation(weight: Float[Tensor, "neurons *dim"]) -> Float[Tensor, ""]:
 
 
 @torch.no_grad()
-def nearest_pairs(weight: Float[Tensor, "neurons *dim"], count: int = 5) -> tuple[Int[Tensor, "count 2"], Float[Tensor, " count"]]:
+def nearest_pairs(
+    weight: Float[Tensor, "neurons *dim"], count: int = 5
+) -> tuple[Int[Tensor, "count 2"], Float[Tensor, " count"]]:
     """The ``count`` pairs of neurons with the smallest angles, nearest first, and the angles; fewer if there are fewer pairs.
 
     The Gram matrix is formed in float64 a chunk at a time. A zero row is at π/2 from all others.
@@ -104,7 +106,9 @@ def hole_radii(weight: Float[Tensor, "neurons *dim"]) -> Float[Tensor, " holes"]
     rows = as_neurons(weight).detach()
     n, dim = rows.shape
     if dim > 8 or n <= dim:
-        raise ValueError(f"hole_radii needs more neurons than dimensions, and at most 8 of those, got {n} neurons in {dim} dimensions")
+        raise ValueError(
+            f"hole_radii needs more neurons than dimensions, and at most 8 of those, got {n} neurons in {dim} dimensions"
+        )
     spatial = require("scipy.spatial")
     x = normalize(rows.double())
     try:

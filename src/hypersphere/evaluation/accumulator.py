@@ -29,7 +29,9 @@ class VerificationAccumulator:
         self._same: list[Tensor] = []
         self._fold: list[Tensor] = []
 
-    def update(self, scores: Shaped[Tensor, "..."], same: Shaped[Tensor, "..."], fold: Shaped[Tensor, "..."] | None = None) -> None:
+    def update(
+        self, scores: Shaped[Tensor, "..."], same: Shaped[Tensor, "..."], fold: Shaped[Tensor, "..."] | None = None
+    ) -> None:
         """Add pairs; ``fold`` is given with every batch or with none. A batch that is refused leaves nothing behind."""
         if self._scores and (fold is None) == bool(self._fold):
             raise ValueError("fold must be given with every batch or with none")

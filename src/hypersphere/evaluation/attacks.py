@@ -90,7 +90,11 @@ def pgd(
 
 
 def random_noise(
-    images: Float[Tensor, "n ..."], epsilon: float = EPSILON, *, bounds: Bounds = (0.0, 1.0), generator: torch.Generator | None = None
+    images: Float[Tensor, "n ..."],
+    epsilon: float = EPSILON,
+    *,
+    bounds: Bounds = (0.0, 1.0),
+    generator: torch.Generator | None = None,
 ) -> Float[Tensor, "n ..."]:
     """A uniformly random point of each image's ball: the attack that needs no gradient and should be the weakest."""
     check_images(images, epsilon, bounds)
@@ -153,4 +157,6 @@ def check_images(images: Tensor, epsilon: float, bounds: Bounds) -> None:
     if not low < high or not epsilon > 0:
         raise ValueError(f"epsilon must be > 0 and bounds increasing, got {epsilon!r} and {bounds!r}")
     if not ((images >= low) & (images <= high)).all():
-        raise ValueError(f"images must lie within bounds {bounds}, got {images.min().item():g} to {images.max().item():g}")
+        raise ValueError(
+            f"images must lie within bounds {bounds}, got {images.min().item():g} to {images.max().item():g}"
+        )

@@ -10,7 +10,9 @@ from torch import Tensor
 from .report import Number, Report
 
 
-def calibration(probabilities: Float[Tensor, "n c"], labels: Shaped[Tensor, "..."], bins: int = 15) -> "CalibrationReport":
+def calibration(
+    probabilities: Float[Tensor, "n c"], labels: Shaped[Tensor, "..."], bins: int = 15
+) -> "CalibrationReport":
     r"""Confidence against accuracy in ``bins`` equal bins (k/B, (k+1)/B] of the highest probability.
 
     ``probabilities`` are rows that sum to 1 (apply a softmax to logits first).
@@ -30,7 +32,9 @@ def calibration(probabilities: Float[Tensor, "n c"], labels: Shaped[Tensor, "...
     if not ((p >= 0).all() and ((p.sum(1) - 1).abs() <= tolerance * p.shape[1] ** 0.5 + tolerance).all()):
         raise ValueError("probabilities must be non-negative rows that sum to 1; apply a softmax to logits first")
     if not 0 <= int(labels.min()) <= int(labels.max()) < p.shape[1]:
-        raise ValueError(f"labels must be between 0 and {p.shape[1] - 1}, got {int(labels.min())} to {int(labels.max())}")
+        raise ValueError(
+            f"labels must be between 0 and {p.shape[1] - 1}, got {int(labels.min())} to {int(labels.max())}"
+        )
     confidence, predicted = p.max(1)
     index = (confidence * bins).ceil().long().clamp(1, bins) - 1
     sums = p.new_zeros(3, bins)
@@ -39,7 +43,9 @@ def calibration(probabilities: Float[Tensor, "n c"], labels: Shaped[Tensor, "...
     return CalibrationReport(sums[0].long(), sums[1] / sums[0].clamp_min(1), sums[2] / sums[0].clamp_min(1), brier)
 
 
-def expected_calibration_error(probabilities: Float[Tensor, "n c"], labels: Shaped[Tensor, "..."], bins: int = 15) -> float:
+def expected_calibration_error(
+    probabilities: Float[Tensor, "n c"], labels: Shaped[Tensor, "..."], bins: int = 15
+) -> float:
     r"""Σ_b n_b/n·|accuracy_b − confidence_b|, the ``ece`` of :func:`calibration`."""
     return calibration(probabilities, labels, bins).ece
 

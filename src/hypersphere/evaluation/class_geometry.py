@@ -57,7 +57,9 @@ def class_angles(features: Float[Tensor, "n d"], labels: Int[Tensor, "n"], *, ma
     centers = _means(normalize(features), classes, counts)
     between = angle(centers, centers, pairwise=True)[~torch.eye(len(centers), dtype=torch.bool, device=features.device)]
     widest, closest = _extremes(features, classes) if margin else (math.nan, math.nan)
-    return ClassAngles(angle(features, centers[classes]).mean().item(), between.mean().item(), between.min().item(), closest - widest)
+    return ClassAngles(
+        angle(features, centers[classes]).mean().item(), between.mean().item(), between.min().item(), closest - widest
+    )
 
 
 def _extremes(features: Tensor, classes: Tensor, rows: int = 512) -> tuple[float, float]:

@@ -30,7 +30,9 @@ def neural_collapse(
     [0.0, 0.0, 0.0, 0.0, 0.0]
     """
     if labels.shape != features.shape[:1] or labels.is_floating_point():
-        raise ValueError(f"labels must be an integer for each of {len(features)} features, got {labels.dtype} {tuple(labels.shape)}")
+        raise ValueError(
+            f"labels must be an integer for each of {len(features)} features, got {labels.dtype} {tuple(labels.shape)}"
+        )
     if not features.isfinite().all():
         raise ValueError("features must be finite, got NaN or infinity")
     classes, owner = labels.unique(return_inverse=True)
@@ -64,7 +66,13 @@ class CollapseReport(Report):
 
     def numbers(self) -> dict[str, Number]:
         """The measures that were computed."""
-        values = {"NC1": self.nc1, "NC2 norms": self.nc2_norms, "NC2 angles": self.nc2_angles, "NC3": self.nc3, "NC4": self.nc4}
+        values = {
+            "NC1": self.nc1,
+            "NC2 norms": self.nc2_norms,
+            "NC2 angles": self.nc2_angles,
+            "NC3": self.nc3,
+            "NC4": self.nc4,
+        }
         return {name: value for name, value in values.items() if value is not None}
 
     def draw(self, axes: Any) -> None:
@@ -79,7 +87,9 @@ def _classifier(
     if weight is None:
         return None, None
     if weight.shape[1] != x.shape[1] or not 0 <= int(classes.min()) <= int(classes.max()) < len(weight):
-        raise ValueError(f"weight must have a row of length {x.shape[1]} for each label, got shape {tuple(weight.shape)}")
+        raise ValueError(
+            f"weight must have a row of length {x.shape[1]} for each label, got shape {tuple(weight.shape)}"
+        )
     w = weight.detach().double()
     rows = w[classes]
     nc3 = (rows / torch.linalg.norm(rows) - centred / torch.linalg.norm(centred)).square().sum().item()

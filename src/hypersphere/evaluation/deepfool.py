@@ -36,7 +36,9 @@ def deepfool(
     if norm not in (2, math.inf):
         raise ValueError(f"norm must be 2 or math.inf, got {norm!r}")
     if candidates < 2 or steps < 1 or overshoot < 0:
-        raise ValueError(f"candidates must be ≥ 2, steps ≥ 1, overshoot ≥ 0, got {candidates!r}, {steps!r}, {overshoot!r}")
+        raise ValueError(
+            f"candidates must be ≥ 2, steps ≥ 1, overshoot ≥ 0, got {candidates!r}, {steps!r}, {overshoot!r}"
+        )
     images = images.detach()
     x, total = images.clone(), torch.zeros_like(images)
     with evaluating(model):
@@ -55,7 +57,9 @@ def deepfool(
     return x
 
 
-def strength(adversarial: Float[Tensor, "n ..."], images: Float[Tensor, "n ..."], norm: float = 2) -> Float[Tensor, "n"]:
+def strength(
+    adversarial: Float[Tensor, "n ..."], images: Float[Tensor, "n ..."], norm: float = 2
+) -> Float[Tensor, "n"]:
     """‖x̃ − x‖ of each image, ℓ₂ or ℓ∞ (``norm=math.inf``): the strengths of fig. C.1.
 
     >>> strength(torch.tensor([[3.0, 4.0]]), torch.zeros(1, 2)), strength(torch.tensor([[3.0, 4.0]]), torch.zeros(1, 2), math.inf)

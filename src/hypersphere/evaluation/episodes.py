@@ -34,13 +34,20 @@ def sample_episodes(
     first = (sizes.cumsum(0) - sizes).cpu()
     large = (sizes >= shots + queries).nonzero().squeeze(1).cpu()
     if len(large) < ways:
-        raise ValueError(f"{ways} ways need as many classes of at least {shots + queries} samples, got {len(large)} of {len(sizes)}")
+        raise ValueError(
+            f"{ways} ways need as many classes of at least {shots + queries} samples, got {len(large)} of {len(sizes)}"
+        )
     rows = []
     for i in range(count):
         generator = torch.Generator().manual_seed(mix_seed(seed, i))
         classes = large[torch.randperm(len(large), generator=generator)[:ways]]
         rows.append(
-            torch.stack([order[first[c] + torch.randperm(int(sizes[c]), generator=generator)[: shots + queries]] for c in classes.tolist()])
+            torch.stack(
+                [
+                    order[first[c] + torch.randperm(int(sizes[c]), generator=generator)[: shots + queries]]
+                    for c in classes.tolist()
+                ]
+            )
         )
     chosen = torch.stack(rows).to(labels.device)
     return Episodes(chosen[..., :shots], chosen[..., shots:])

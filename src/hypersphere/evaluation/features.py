@@ -24,11 +24,15 @@ def ensemble(features: Sequence[Float[Tensor, "n _"]], *, normalized: bool = Fal
     A patch with longer features weighs more; ``normalized`` gives all of them the same say.
     """
     if not features or len({len(f) for f in features}) > 1:
-        raise ValueError(f"features must be of the same images, at least one patch, got {[tuple(f.shape) for f in features]}")
+        raise ValueError(
+            f"features must be of the same images, at least one patch, got {[tuple(f.shape) for f in features]}"
+        )
     return torch.cat([normalize(f) if normalized else f for f in features], dim=1)
 
 
-def pair_scores(features: Float[Tensor, "n d"], pairs: Shaped[Tensor, "..."], chunk: int = 65536) -> Float[Tensor, "pairs"]:
+def pair_scores(
+    features: Float[Tensor, "n d"], pairs: Shaped[Tensor, "..."], chunk: int = 65536
+) -> Float[Tensor, "pairs"]:
     """cos θ of the pairs ``(pairs, 2)``, rows of ``features``; at most ``chunk`` pairs are gathered at a time.
 
     >>> pair_scores(torch.tensor([[1.0, 0.0], [0.0, 2.0], [3.0, 0.0]]), torch.tensor([[0, 1], [0, 2]]))
@@ -56,7 +60,9 @@ def fold_scores(
     """
     left, right = _check_pairs(features, pairs)
     if fold.shape != left.shape or fold.is_floating_point():
-        raise ValueError(f"fold must hold an integer for each of the {len(left)} pairs, got {fold.dtype} {tuple(fold.shape)}")
+        raise ValueError(
+            f"fold must hold an integer for each of the {len(left)} pairs, got {fold.dtype} {tuple(fold.shape)}"
+        )
     if components is not None and not 1 <= components <= features.shape[1]:
         raise ValueError(f"components must be between 1 and the dimension {features.shape[1]}, got {components!r}")
     scores = features.new_empty(len(left))
@@ -76,7 +82,9 @@ def fold_scores(
 def _fit(x: Tensor, center: bool, components: int | None, fold: int) -> tuple[Tensor, Tensor]:
     """The mean (or 0) and the principal axes (or the identity) of rows, in float64."""
     if not len(x) or (components is not None and len(x) <= components):
-        raise ValueError(f"fold {fold} leaves {len(x)} features of other folds, too few to fit {components or 1} component(s)")
+        raise ValueError(
+            f"fold {fold} leaves {len(x)} features of other folds, too few to fit {components or 1} component(s)"
+        )
     x = x.double()
     mean = x.mean(0)
     axes = torch.eye(x.shape[1], dtype=x.dtype, device=x.device)
@@ -89,7 +97,9 @@ def _check_pairs(features: Tensor, pairs: Tensor) -> tuple[Int[Tensor, "pairs"],
     if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.is_floating_point() or pairs.dtype == torch.bool:
         raise ValueError(f"pairs must be integers of shape (pairs, 2), got {pairs.dtype} {tuple(pairs.shape)}")
     if pairs.numel() and not 0 <= int(pairs.min()) <= int(pairs.max()) < len(features):
-        raise ValueError(f"pairs must index {len(features)} features, got indices {int(pairs.min())} to {int(pairs.max())}")
+        raise ValueError(
+            f"pairs must index {len(features)} features, got indices {int(pairs.min())} to {int(pairs.max())}"
+        )
     return pairs[:, 0].long(), pairs[:, 1].long()
 
 

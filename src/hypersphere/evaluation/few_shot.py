@@ -39,7 +39,11 @@ def few_shot(
     >>> few_shot(features, torch.arange(5).repeat(20), episodes=10).accuracy
     1.0000 [1.0000, 1.0000]
     """
-    methods: dict[str, Callable[..., Tensor]] = {"centroid": _centroid, "baseline": _finetuned, "baseline++": _finetuned_cosine}
+    methods: dict[str, Callable[..., Tensor]] = {
+        "centroid": _centroid,
+        "baseline": _finetuned,
+        "baseline++": _finetuned_cosine,
+    }
     if method not in methods:
         raise ValueError(f"method must be one of {', '.join(methods)}, got {method!r}")
     if labels.shape != features.shape[:1]:
@@ -76,13 +80,22 @@ class FewShotReport(Report):
 
     def numbers(self) -> dict[str, Number]:
         """The setting, the mean accuracy and half the width of its 95 % interval."""
-        setting: dict[str, Number] = {"method": self.method, "ways": self.ways, "shots": self.shots, "episodes": len(self.accuracies)}
+        setting: dict[str, Number] = {
+            "method": self.method,
+            "ways": self.ways,
+            "shots": self.shots,
+            "episodes": len(self.accuracies),
+        }
         return {**setting, "accuracy": float(self.accuracy), "±": self.accuracy.high - float(self.accuracy)}
 
     def draw(self, axes: Any) -> None:
         """How the accuracy of episodes is distributed."""
         axes.hist(self.accuracies.tolist(), bins=20, range=(0, 1))
-        axes.set(xlabel="accuracy of an episode", ylabel="episodes", title=f"{self.ways}-way {self.shots}-shot, {self.accuracy}")
+        axes.set(
+            xlabel="accuracy of an episode",
+            ylabel="episodes",
+            title=f"{self.ways}-way {self.shots}-shot, {self.accuracy}",
+        )
 
 
 def _centroid(support: Tensor, query: Tensor, seeds: list[int], epochs: int) -> Tensor:
@@ -99,7 +112,11 @@ def _finetuned(support: Tensor, query: Tensor, seeds: list[int], epochs: int, sc
     x = support.flatten(1, 2)
     y = torch.arange(ways, device=x.device).repeat_interleave(shots).expand(count, -1)
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-    weight = torch.stack([(torch.rand(ways, d, generator=g) * 2 - 1) * d**-0.5 for g in generators]).to(x).requires_grad_(True)
+    weight = (
+        torch.stack([(torch.rand(ways, d, generator=g) * 2 - 1) * d**-0.5 for g in generators])
+        .to(x)
+        .requires_grad_(True)
+    )
     bias = torch.zeros(count, 1, ways, device=x.device, dtype=x.dtype, requires_grad=scale is None)
 
     def logits(features: Tensor) -> Tensor:
@@ -116,7 +133,9 @@ def _finetuned(support: Tensor, query: Tensor, seeds: list[int], epochs: int, sc
                 batch, target = x.gather(1, rows[:, :, None].expand(-1, -1, d)), y.gather(1, rows)
                 optimizer.zero_grad()
                 # The sum over episodes of each one's mean: every episode takes the step it would take alone.
-                (F.cross_entropy(logits(batch).flatten(0, 1), target.flatten(), reduction="sum") / rows.shape[1]).backward()
+                (
+                    F.cross_entropy(logits(batch).flatten(0, 1), target.flatten(), reduction="sum") / rows.shape[1]
+                ).backward()
                 optimizer.step()
     return logits(query).detach()
 

@@ -32,7 +32,9 @@ def identification(
     """
     result = ranking(probes, probe_ids, gallery, gallery_ids, chunk)
     if not result.mated.all():
-        raise ValueError(f"every probe needs its identity in the gallery, got {int((~result.mated).sum())} without; open_set takes those")
+        raise ValueError(
+            f"every probe needs its identity in the gallery, got {int((~result.mated).sum())} without; open_set takes those"
+        )
     return IdentificationReport(result.rank, int(gallery_ids.unique().numel()))
 
 
@@ -82,7 +84,11 @@ def distractor_identification(
     ``sizes`` are the N, the first N distractors being used; by default powers of ten and all of them.
     """
     ids = check_ids("feature", ids, features)
-    sizes = sorted(sizes) if sizes is not None else sorted({*(10**e for e in range(1, 9) if 10**e < len(distractors)), len(distractors)})
+    sizes = (
+        sorted(sizes)
+        if sizes is not None
+        else sorted({*(10**e for e in range(1, 9) if 10**e < len(distractors)), len(distractors)})
+    )
     if not sizes or not 1 <= sizes[0] <= sizes[-1] <= len(distractors):
         raise ValueError(f"sizes must be between 1 and the number of distractors {len(distractors)}, got {sizes}")
     probe, mate, column = _mates(ids)

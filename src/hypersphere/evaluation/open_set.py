@@ -33,7 +33,9 @@ def open_set(
     """
     result = ranking(probes, probe_ids, gallery, gallery_ids, chunk)
     if result.mated.all() or not result.mated.any():
-        raise ValueError(f"probes must be partly in the gallery and partly not, got {int(result.mated.sum())} of {len(probes)} in it")
+        raise ValueError(
+            f"probes must be partly in the gallery and partly not, got {int(result.mated.sum())} of {len(probes)} in it"
+        )
     return OpenSetReport(result)
 
 
@@ -63,7 +65,9 @@ class OpenSetReport(Report):
         Refused when there are fewer than 1/fpir impostors.
         """
         roc = self._accepted(rank)
-        return wilson(int(roc.accepted_same[roc.at_far(fpir, "fpir", "impostors")]), int(self.ranking.mated.sum()), confidence)
+        return wilson(
+            int(roc.accepted_same[roc.at_far(fpir, "fpir", "impostors")]), int(self.ranking.mated.sum()), confidence
+        )
 
     def numbers(self) -> dict[str, Number]:
         """TPIR at rank 1 for every power of ten of FPIR that the impostors resolve."""
@@ -76,7 +80,9 @@ class OpenSetReport(Report):
         """The detection-and-identification curve at rank 1."""
         curve = self.curve(1)
         axes.plot(curve.fpir.tolist(), curve.tpir.tolist(), drawstyle="steps-post")
-        axes.set(xlabel="false positive identification rate", ylabel="true positive identification rate", title=self.title)
+        axes.set(
+            xlabel="false positive identification rate", ylabel="true positive identification rate", title=self.title
+        )
 
     def _accepted(self, rank: int) -> Roc:
         """Counts of rightly identified probes and of impostors at every threshold."""

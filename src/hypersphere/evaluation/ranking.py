@@ -40,7 +40,9 @@ def ranking(
     ``chunk`` probes are compared at a time, which changes nothing but memory: the gallery once in float64 and
     ``chunk·(templates + identities)`` numbers.
     """
-    probe_ids, gallery_ids = (check_ids(n, i, f) for n, i, f in (("probe", probe_ids, probes), ("gallery", gallery_ids, gallery)))
+    probe_ids, gallery_ids = (
+        check_ids(n, i, f) for n, i, f in (("probe", probe_ids, probes), ("gallery", gallery_ids, gallery))
+    )
     identities, owner = gallery_ids.unique(return_inverse=True)
     mate = torch.searchsorted(identities, probe_ids).clamp_max(len(identities) - 1)
     mated = identities[mate] == probe_ids
@@ -68,5 +70,7 @@ def unit(features: Float[Tensor, "n d"], name: str) -> Float[Tensor, "n d"]:
 def check_ids(name: str, ids: Shaped[Tensor, "..."], features: Float[Tensor, "n d"]) -> Int[Tensor, "n"]:
     """Identities as integers, one for each of at least one feature."""
     if not len(features) or ids.shape != features.shape[:1] or ids.is_floating_point() or ids.is_complex():
-        raise ValueError(f"{name}_ids must be integers, one for each of {len(features)} ≥ 1 features, got {ids.dtype} {tuple(ids.shape)}")
+        raise ValueError(
+            f"{name}_ids must be integers, one for each of {len(features)} ≥ 1 features, got {ids.dtype} {tuple(ids.shape)}"
+        )
     return ids.to(features.device).long().contiguous()

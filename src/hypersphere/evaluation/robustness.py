@@ -9,7 +9,19 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from .._extras import require
-from .attacks import EPSILON, ITERATIONS, STEP, Bounds, bim, evaluating, fgsm, input_gradient, pgd, predictions, random_noise
+from .attacks import (
+    EPSILON,
+    ITERATIONS,
+    STEP,
+    Bounds,
+    bim,
+    evaluating,
+    fgsm,
+    input_gradient,
+    pgd,
+    predictions,
+    random_noise,
+)
 from .deepfool import deepfool, strength
 from .report import Number, Report
 
@@ -57,7 +69,9 @@ def robustness(
             made["transferred FGSM"] = fgsm(baseline, x, y, epsilon, **options)
             made["transferred BIM"] = bim(baseline, x, y, epsilon, step, iterations, **options)
         if decision_steps:
-            made["decision-based"] = boundary_attack(model, x, y, epsilon, steps=decision_steps, bounds=bounds, seed=seed)
+            made["decision-based"] = boundary_attack(
+                model, x, y, epsilon, steps=decision_steps, bounds=bounds, seed=seed
+            )
         part = {name: predictions(model, adversarial) == y for name, adversarial in made.items()}
         part["no gradient"] = _without_gradient(model, x, y)
         for name, p in (("DeepFool ℓ2", 2.0), ("DeepFool ℓ∞", math.inf)):
@@ -66,7 +80,9 @@ def robustness(
     joined = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
     strengths = {name: joined.pop(name) for name in ("DeepFool ℓ2", "DeepFool ℓ∞")}
     no_gradient = joined.pop("no gradient").double().mean().item()
-    return RobustnessReport({name: right.double().mean().item() for name, right in joined.items()}, strengths, no_gradient, len(images))
+    return RobustnessReport(
+        {name: right.double().mean().item() for name, right in joined.items()}, strengths, no_gradient, len(images)
+    )
 
 
 @dataclass(frozen=True, repr=False)
@@ -86,13 +102,16 @@ class RobustnessReport(Report):
         white = min(a["FGSM"], a["BIM"], a["PGD"])
         checks = {
             f"{self.no_gradient:.1%} of the images have a zero or non-finite gradient": self.no_gradient > TOLERANCE,
-            "random noise is as strong as a gradient attack": a["noise"] < a["clean"] - TOLERANCE and a["noise"] <= white + TOLERANCE,
+            "random noise is as strong as a gradient attack": a["noise"] < a["clean"] - TOLERANCE
+            and a["noise"] <= white + TOLERANCE,
             "one step (FGSM) is stronger than many (BIM, PGD)": a["FGSM"] < min(a["BIM"], a["PGD"]) - TOLERANCE,
             "the iterative attack fails even without a bound on the perturbation": a["BIM, wide ball"] > TOLERANCE,
         }
         for name in ("transferred FGSM", "transferred BIM", "decision-based"):
             if name in a:
-                checks[f"{name} is stronger than every attack with the model's own gradient"] = a[name] < white - TOLERANCE
+                checks[f"{name} is stronger than every attack with the model's own gradient"] = (
+                    a[name] < white - TOLERANCE
+                )
         return [text for text, found in checks.items() if found]
 
     def numbers(self) -> dict[str, Number]:
@@ -113,7 +132,12 @@ class RobustnessReport(Report):
 
 
 def transfer(
-    source: nn.Module, target: nn.Module, images: Float[Tensor, "n ..."], labels: Int[Tensor, "n"], attack: Any = bim, **options: Any
+    source: nn.Module,
+    target: nn.Module,
+    images: Float[Tensor, "n ..."],
+    labels: Int[Tensor, "n"],
+    attack: Any = bim,
+    **options: Any,
 ) -> float:
     """Black-box accuracy of ``target`` on images that ``attack`` made with ``source``'s gradient (C.1.3, table 4.8)."""
     return (predictions(target, attack(source, images, labels, **options)) == labels).double().mean().item()

@@ -79,7 +79,9 @@ class Roc:
             raise ValueError(f"{name} must be in (0, 1], got {far!r}")
         allowed = far * self.negatives
         if allowed < 1 - 1e-9:
-            raise ValueError(f"{name}={far:g} needs at least {math.ceil(1 / far - 1e-9)} {negatives} to be resolved, got {self.negatives}")
+            raise ValueError(
+                f"{name}={far:g} needs at least {math.ceil(1 / far - 1e-9)} {negatives} to be resolved, got {self.negatives}"
+            )
         return int((self.accepted_different <= allowed * (1 + 1e-12)).sum()) - 1
 
 
@@ -122,7 +124,9 @@ def check_pairs(
 ) -> tuple[Float[Tensor, "n"], Bool[Tensor, "n"]]:
     """Scores in float64 and ``same`` as booleans, or a ``ValueError`` that says what is wrong with them."""
     if scores.ndim != 1 or same.shape != scores.shape:
-        raise ValueError(f"scores and same must both have shape (n,), got {tuple(scores.shape)} and {tuple(same.shape)}")
+        raise ValueError(
+            f"scores and same must both have shape (n,), got {tuple(scores.shape)} and {tuple(same.shape)}"
+        )
     if scores.is_complex() or scores.dtype == torch.bool:
         raise ValueError(f"scores must be real numbers, got {scores.dtype}")
     if same.dtype != torch.bool:
@@ -130,7 +134,9 @@ def check_pairs(
             raise ValueError(f"same must be boolean or integers 0 and 1, got {same.dtype}")
         same = same.bool()
     if not scores.isfinite().all():
-        raise ValueError(f"scores must be finite, got {int((~scores.isfinite()).sum())} that are not among {len(scores)}")
+        raise ValueError(
+            f"scores must be finite, got {int((~scores.isfinite()).sum())} that are not among {len(scores)}"
+        )
     if both_kinds and (not same.any() or same.all()):
         raise ValueError(f"same must hold both kinds of pairs, got {int(same.sum())} same of {len(same)} pairs")
     return scores.detach().double() + 0.0, same.to(scores.device)  # + 0.0: minus zero is zero

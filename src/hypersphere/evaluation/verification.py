@@ -71,7 +71,9 @@ class VerificationReport(Report):
     def accuracies(self) -> Float[Tensor, "folds"]:
         """The accuracy of each fold at the threshold of the others."""
         if self.fold is None:
-            raise ValueError(f"folds must be at most the number of pairs, got {self.folds} folds of {len(self.scores)} pairs")
+            raise ValueError(
+                f"folds must be at most the number of pairs, got {self.folds} folds of {len(self.scores)} pairs"
+            )
         rows = []
         for i in range(self.folds):
             held = self.fold == i
@@ -111,14 +113,20 @@ class VerificationReport(Report):
         for exponent in range(1, 7):
             if self.roc.negatives >= 10**exponent:
                 rate = self.tar(10.0**-exponent)
-                numbers |= {f"TAR@FAR=1e-{exponent}": float(rate), f"TAR@FAR=1e-{exponent} 95 %": f"[{rate.low:.4f}, {rate.high:.4f}]"}
+                numbers |= {
+                    f"TAR@FAR=1e-{exponent}": float(rate),
+                    f"TAR@FAR=1e-{exponent} 95 %": f"[{rate.low:.4f}, {rate.high:.4f}]",
+                }
         return numbers
 
     def draw(self, axes: Any) -> None:
         """The ROC curve, with a logarithmic FAR."""
         far = self.roc.far.clamp_min(0.5 / self.roc.negatives)  # 0 has no place on a logarithmic axis
         axes.semilogx(
-            far.cpu().numpy(), self.roc.tar.cpu().numpy(), drawstyle="steps-post", label=f"AUC {self.auc:.4f}, EER {self.eer:.4f}"
+            far.cpu().numpy(),
+            self.roc.tar.cpu().numpy(),
+            drawstyle="steps-post",
+            label=f"AUC {self.auc:.4f}, EER {self.eer:.4f}",
         )
         axes.set(xlabel="false accept rate", ylabel="true accept rate", ylim=(0, 1.02), title="verification")
         axes.legend(loc="lower right")
@@ -151,7 +159,9 @@ def deal(same: Bool[Tensor, "n"], folds: int, seed: int) -> Int[Tensor, "n"]:
 
 def _check_fold(fold: Tensor, scores: Tensor) -> Tensor:
     if fold.shape != scores.shape or fold.dtype == torch.bool or fold.is_floating_point() or fold.is_complex():
-        raise ValueError(f"fold must hold an integer for each of the {len(scores)} pairs, got {fold.dtype} {tuple(fold.shape)}")
+        raise ValueError(
+            f"fold must hold an integer for each of the {len(scores)} pairs, got {fold.dtype} {tuple(fold.shape)}"
+        )
     ids, fold = fold.to(scores.device).unique(return_inverse=True)
     if len(ids) < 2:
         raise ValueError(f"fold must name at least two folds, got {ids.tolist()}")

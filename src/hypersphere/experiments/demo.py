@@ -49,7 +49,11 @@ class Result:
 
 
 def run(
-    output: str | os.PathLike[str] = "runs/demo", *, epochs: int = 40, seed: int = 0, progress: Callable[[str, int], None] | None = None
+    output: str | os.PathLike[str] = "runs/demo",
+    *,
+    epochs: int = 40,
+    seed: int = 0,
+    progress: Callable[[str, int], None] | None = None,
 ) -> list[Result]:
     """Train every head and write models, ``metrics.json`` and pictures to ``output``; ``progress(head, epoch)`` is called as it goes.
 
@@ -62,7 +66,11 @@ def run(
     train, test = _images(Digits(train=True)), _images(Digits(train=False))
     results = [_train(name, head, train, test, epochs, seed, progress) for name, head in HEADS.items()]
     for result in results:
-        state = {f"{part}.{key}": value for part in ("network", "head") for key, value in getattr(result, part).state_dict().items()}
+        state = {
+            f"{part}.{key}": value
+            for part in ("network", "head")
+            for key, value in getattr(result, part).state_dict().items()
+        }
         require("safetensors.torch").save_file(state, folder / f"{result.name.lower()}.safetensors")
     (folder / "metrics.json").write_text(json.dumps({r.name: r.row for r in results}, indent=1) + "\n")
     _pictures(results, test[1], folder)
@@ -83,7 +91,10 @@ def _train(
     progress: Callable[[str, int], None] | None,
 ) -> Result:
     torch.manual_seed(seed)
-    network, head = ConvNet([Conv(24), Conv(32), Pool(), Conv(64)], None, in_channels=1, input_size=8, fc=[64, 3]), make()
+    network, head = (
+        ConvNet([Conv(24), Conv(32), Pool(), Conv(64)], None, in_channels=1, input_size=8, fc=[64, 3]),
+        make(),
+    )
     parameters = [*network.parameters(), *head.parameters()]
     optimizer = torch.optim.Adam(parameters, lr=6e-3)
     images, labels = train
@@ -117,7 +128,9 @@ def _train(
 
 
 @torch.no_grad()
-def _evaluate(network: nn.Module, head: MarginSoftmax, images: Tensor, labels: Int[Tensor, " n"]) -> tuple[Tensor, float]:
+def _evaluate(
+    network: nn.Module, head: MarginSoftmax, images: Tensor, labels: Int[Tensor, " n"]
+) -> tuple[Tensor, float]:
     network.eval()
     features = network(images)
     network.train()
@@ -142,6 +155,8 @@ def _pictures(results: list[Result], labels: Tensor, folder: pathlib.Path) -> No
     figure.savefig(folder / "angles.png", dpi=120)
     figure, axes = sheet(2, 3.4)
     epochs = range(1, len(results[0].history["accuracy"]) + 1)
-    for ax, key, label in zip(axes, ("accuracy", "energy"), ("test accuracy", "energy of the class weights"), strict=True):
+    for ax, key, label in zip(
+        axes, ("accuracy", "energy"), ("test accuracy", "energy of the class weights"), strict=True
+    ):
         plots.plot_dynamics(epochs, {r.name: r.history[key] for r in results}, xlabel="epoch", ylabel=label, ax=ax)
     figure.savefig(folder / "training.png", dpi=120)

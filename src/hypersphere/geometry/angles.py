@@ -28,7 +28,9 @@ def angle(x: Float[Tensor, "*x d"], w: Float[Tensor, "*w d"], *, pairwise: bool 
         return theta.to(dtype)
 
 
-def geodesic_distance(x: Float[Tensor, "*x d"], y: Float[Tensor, "*y d"], *, pairwise: bool = False) -> Float[Tensor, "..."]:
+def geodesic_distance(
+    x: Float[Tensor, "*x d"], y: Float[Tensor, "*y d"], *, pairwise: bool = False
+) -> Float[Tensor, "..."]:
     r"""Length of the shortest arc between two points of the unit sphere, which is their :func:`angle`.
 
     >>> geodesic_distance(torch.tensor([0.0, 1.0]), torch.tensor([1.0, 0.0]))

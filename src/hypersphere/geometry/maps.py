@@ -46,13 +46,17 @@ def log_map(x: Float[Tensor, "*x d"], y: Float[Tensor, "*y d"]) -> Float[Tensor,
     # ŷ ± x̂ has the same tangent part as ŷ and no rounding of a large radial one.
     near = (xhat * yhat).sum(-1, keepdim=True) > 0
     direction = tangent(xhat, torch.where(near, yhat - xhat, yhat + xhat))
-    axis = (torch.arange(xhat.shape[-1], device=xhat.device) == xhat.detach().abs().argmin(-1, keepdim=True)).to(xhat.dtype)
+    axis = (torch.arange(xhat.shape[-1], device=xhat.device) == xhat.detach().abs().argmin(-1, keepdim=True)).to(
+        xhat.dtype
+    )
     _, defined = _length(direction, -1)
     direction = torch.where(defined | near, direction, tangent(xhat, axis))
     return theta * normalize(direction)
 
 
-def slerp(x: Float[Tensor, "*x d"], y: Float[Tensor, "*y d"], t: float | Float[Tensor, "..."]) -> Float[Tensor, "*out d"]:
+def slerp(
+    x: Float[Tensor, "*x d"], y: Float[Tensor, "*y d"], t: float | Float[Tensor, "..."]
+) -> Float[Tensor, "*out d"]:
     r"""The point at fraction ``t`` of the arc from x̂ to ŷ, at constant speed; ``t`` outside [0, 1] goes on along the circle.
 
     A tensor ``t`` broadcasts against the leading axes of ``x`` and ``y``. Antipodal ends as in :func:`log_map`.

@@ -89,12 +89,15 @@ def _check_vectors(x: Tensor, w: Tensor, pairwise: bool) -> None:
         raise ValueError(f"x and w must have the same last dimension, got shapes {tuple(x.shape)} and {tuple(w.shape)}")
     if pairwise:
         if x.ndim < 2 or w.ndim < 2:
-            raise ValueError(f"pairwise needs rows, (…, n, d) and (…, c, d), got shapes {tuple(x.shape)} and {tuple(w.shape)}")
+            raise ValueError(
+                f"pairwise needs rows, (…, n, d) and (…, c, d), got shapes {tuple(x.shape)} and {tuple(w.shape)}"
+            )
         return
     try:
         torch.broadcast_shapes(x.shape, w.shape)
     except RuntimeError:
         message = (
-            f"shapes {tuple(x.shape)} and {tuple(w.shape)} do not broadcast; for every row of x with every row of w pass pairwise=True"
+            f"shapes {tuple(x.shape)} and {tuple(w.shape)} do not broadcast; "
+            "for every row of x with every row of w pass pairwise=True"
         )
         raise ValueError(message) from None

@@ -47,14 +47,23 @@ class Layers:
         return max(1, round(channels * self.width))
 
     def convolution(
-        self, channels: int, filters: int, kernel: int, stride: int = 1, *, activate: bool = True, bias: bool | None = None
+        self,
+        channels: int,
+        filters: int,
+        kernel: int,
+        stride: int = 1,
+        *,
+        activate: bool = True,
+        bias: bool | None = None,
     ) -> nn.Sequential:
         """Convolution, normalization, activation; padded so that stride 1 keeps the size of odd kernels; a bias only without a norm."""
         bias = self.norm is None if bias is None else bias
         layer = self.conv(channels, filters, kernel, stride=stride, padding=(kernel - 1) // 2, bias=bias)
         return self._unit("conv", layer, filters, norm=True, activate=activate)
 
-    def convolutions(self, channels: int, filters: Iterable[int], kernel: int, stride: int = 1) -> tuple[nn.Sequential, int]:
+    def convolutions(
+        self, channels: int, filters: Iterable[int], kernel: int, stride: int = 1
+    ) -> tuple[nn.Sequential, int]:
         """Convolutions in a row, each with its normalization and activation, under the width multiplier; and the channels they end with."""
         modules = []
         for n in map(self.scaled, filters):
@@ -67,7 +76,9 @@ class Layers:
     ) -> nn.Sequential:
         """Fully connected layer, by itself or with normalization and activation."""
         bias = not (normalize and self.norm is not None) if bias is None else bias
-        return self._unit("linear", self.linear(features, neurons, bias=bias), neurons, norm=normalize, activate=activate)
+        return self._unit(
+            "linear", self.linear(features, neurons, bias=bias), neurons, norm=normalize, activate=activate
+        )
 
     def perceptron(self, features: int, neurons: Iterable[int], *, normalize: bool = True) -> tuple[nn.Sequential, int]:
         """Fully connected layers in a row, each with its activation, under the width multiplier; and the dimension they end with."""
@@ -94,7 +105,9 @@ class Layers:
 
     def _initialize(self, layer: nn.Module) -> None:
         weight, bias = getattr(layer, "weight", None), getattr(layer, "bias", None)
-        if self.init is None or not isinstance(weight, nn.Parameter):  # a parametrized weight keeps the start its maker chose
+        if self.init is None or not isinstance(
+            weight, nn.Parameter
+        ):  # a parametrized weight keeps the start its maker chose
             return
         self.init(weight.data)
         if isinstance(bias, nn.Parameter):
@@ -133,7 +146,9 @@ class Conv(Row):
         """Cascaded units of convolution, normalization and activation."""
         filters = layers.scaled(self.filters)
         first = layers.convolution(channels, filters, self.kernel, self.stride)
-        return nn.Sequential(first, *(layers.convolution(filters, filters, self.kernel) for _ in range(self.times - 1))), filters
+        return nn.Sequential(
+            first, *(layers.convolution(filters, filters, self.kernel) for _ in range(self.times - 1))
+        ), filters
 
     def size(self, size: int) -> int:
         """⌊(size + 2·padding − kernel)/stride⌋ + 1 for the first, and again for the others."""

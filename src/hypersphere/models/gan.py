@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm as spectral
 from typing_extensions import Unpack
 
-from ..layers import neuron_layers
+from ..neurons import neuron_layers
 from .blocks import Conv, LayerFactory, Layers
 from .network import ConvNet, Options
 

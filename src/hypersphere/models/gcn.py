@@ -59,7 +59,9 @@ class GCN(Network):
             dim = neurons
         self._classify(dim, num_classes, classifier)
 
-    def features(self, x: Float[Tensor, "nodes in"], adjacency: Float[Tensor, "nodes nodes"]) -> Float[Tensor, "nodes dim"]:
+    def features(
+        self, x: Float[Tensor, "nodes in"], adjacency: Float[Tensor, "nodes nodes"]
+    ) -> Float[Tensor, "nodes dim"]:
         """What the classifier sees of every node."""
         for layer in self.hidden:
             x = layer(self.dropout(x), adjacency)
@@ -75,7 +77,9 @@ class GraphLayer(nn.Module):
         self.norm = nn.Identity() if layers.norm is None else layers.norm(neurons)
         self.activation = layers.nonlinearity(neurons)
 
-    def forward(self, x: Float[Tensor, "nodes in"], adjacency: Float[Tensor, "nodes nodes"]) -> Float[Tensor, "nodes out"]:
+    def forward(
+        self, x: Float[Tensor, "nodes in"], adjacency: Float[Tensor, "nodes nodes"]
+    ) -> Float[Tensor, "nodes out"]:
         """Every node's features become a weighted mean over the node and its neighbours."""
         return self.activation(self.norm(torch.sparse.mm(adjacency, self.linear(x))))
 
@@ -93,13 +97,17 @@ def normalized_adjacency(
             [0.5000, 0.5000]])
     """
     if edges.numel() and not (edges.min() >= 0 and edges.max() < nodes):
-        raise ValueError(f"edges must name nodes from 0 to {nodes - 1}, got {edges.min().item()} to {edges.max().item()}")
+        raise ValueError(
+            f"edges must name nodes from 0 to {nodes - 1}, got {edges.min().item()} to {edges.max().item()}"
+        )
     loops = torch.arange(nodes, device=edges.device).expand(2, -1)
     rows, columns = torch.cat([edges, edges.flip(0), loops], dim=1).unique(dim=1)
     degree = torch.zeros(nodes, dtype=dtype or torch.get_default_dtype(), device=edges.device)
     degree.index_add_(0, rows, torch.ones_like(rows, dtype=degree.dtype))
     values = degree[rows].rsqrt() * degree[columns].rsqrt()
-    return torch.sparse_coo_tensor(torch.stack([rows, columns]), values, (nodes, nodes), is_coalesced=True, check_invariants=True)
+    return torch.sparse_coo_tensor(
+        torch.stack([rows, columns]), values, (nodes, nodes), is_coalesced=True, check_invariants=True
+    )
 
 
 def gcn(num_classes: int | None = 7, **options: Any) -> GCN:

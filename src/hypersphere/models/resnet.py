@@ -25,7 +25,12 @@ WIDTHS = {
 
 
 def cifar_resnet(
-    depth: int, num_classes: int | None = 100, *, table: str = "F.2", shortcut: Shortcut | None = None, **options: Unpack[Options]
+    depth: int,
+    num_classes: int | None = 100,
+    *,
+    table: str = "F.2",
+    shortcut: Shortcut | None = None,
+    **options: Unpack[Options],
 ) -> ConvNet:
     """``[3×3, a], units×n, units×n, units×n``, average pooling, with ``depth = 6n + 2`` (tables B.2, C.1, D.2, F.2).
 
@@ -41,10 +46,14 @@ def cifar_resnet(
         raise ValueError(f"depth must be 6n + 2 with n ≥ 1, got {depth}")
     widths = preset(WIDTHS, table)
     shortcut = ("pad" if table == "F.2" else "conv") if shortcut is None else shortcut
-    return ConvNet([Conv(widths[0]), *_stages(widths, [depth // 6] * 3, shortcut)], num_classes, average=True, **options)
+    return ConvNet(
+        [Conv(widths[0]), *_stages(widths, [depth // 6] * 3, shortcut)], num_classes, average=True, **options
+    )
 
 
-def resnet20(num_classes: int | None = 100, *, table: str = "F.2", shortcut: Shortcut | None = None, **options: Unpack[Options]) -> ConvNet:
+def resnet20(
+    num_classes: int | None = 100, *, table: str = "F.2", shortcut: Shortcut | None = None, **options: Unpack[Options]
+) -> ConvNet:
     """ResNet-20 of table F.2, 0.27 M parameters; other widths by ``table=``. Options of :func:`cifar_resnet`.
 
     >>> resnet20(10).features(torch.zeros(2, 3, 32, 32)).shape
@@ -53,7 +62,9 @@ def resnet20(num_classes: int | None = 100, *, table: str = "F.2", shortcut: Sho
     return cifar_resnet(20, num_classes, table=table, shortcut=shortcut, **options)
 
 
-def resnet32(num_classes: int | None = 100, *, table: str = "F.2", shortcut: Shortcut | None = None, **options: Unpack[Options]) -> ConvNet:
+def resnet32(
+    num_classes: int | None = 100, *, table: str = "F.2", shortcut: Shortcut | None = None, **options: Unpack[Options]
+) -> ConvNet:
     """ResNet-32 of table F.2; ``table="B.2"`` for SphereNets, ``"C.1"`` for decoupled networks, ``"D.2"`` for MHE."""
     return cifar_resnet(32, num_classes, table=table, shortcut=shortcut, **options)
 
@@ -154,4 +165,7 @@ def _imagenet(widths: Sequence[int], units: Sequence[int], shortcut: Shortcut) -
 def _stages(widths: Sequence[int], units: Sequence[int], shortcut: Shortcut) -> list[Row]:
     if isinstance(shortcut, str) and shortcut not in ("conv", "pad"):
         raise ValueError(f"shortcut must be 'conv', 'pad' or a layer factory, got {shortcut!r}")
-    return [ResidualStage(n, times, 1 if i == 0 else 2, shortcut) for i, (n, times) in enumerate(zip(widths, units, strict=True))]
+    return [
+        ResidualStage(n, times, 1 if i == 0 else 2, shortcut)
+        for i, (n, times) in enumerate(zip(widths, units, strict=True))
+    ]

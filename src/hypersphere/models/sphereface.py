@@ -28,7 +28,10 @@ class FaceStage(Row):
         """The convolution that changes the shape, then units that keep it."""
         n = layers.scaled(self.filters)
         inner = layers if layers.init is None else replace(layers, init=_small_normal)
-        units = (Residual(nn.Sequential(*(inner.convolution(n, n, 3, bias=False) for _ in range(2)))) for _ in range(self.units))
+        units = (
+            Residual(nn.Sequential(*(inner.convolution(n, n, 3, bias=False) for _ in range(2))))
+            for _ in range(self.units)
+        )
         return nn.Sequential(layers.convolution(channels, n, 3, stride=2), *units), n
 
     def size(self, size: int) -> int:

@@ -37,7 +37,9 @@ class Annealing(nn.Module):
     @property
     def value(self) -> Float[Tensor, ""]:
         """λ now."""
-        return (self.start * (1 + self.rate * self.steps.to(torch.get_default_dtype())) ** -self.power).clamp_min(self.floor)
+        return (self.start * (1 + self.rate * self.steps.to(torch.get_default_dtype())) ** -self.power).clamp_min(
+            self.floor
+        )
 
     def step(self) -> None:
         """One training step has been made."""

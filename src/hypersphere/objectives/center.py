@@ -21,7 +21,9 @@ class CenterLoss(nn.Module):
     tensor(12.5000, grad_fn=<DivBackward0>)
     """
 
-    def __init__(self, in_features: int, num_classes: int, reduction: Literal["mean", "sum"] = "mean", ignore_index: int = -100):
+    def __init__(
+        self, in_features: int, num_classes: int, reduction: Literal["mean", "sum"] = "mean", ignore_index: int = -100
+    ):
         super().__init__()
         if reduction not in ("mean", "sum"):
             raise ValueError(f'reduction must be "mean" or "sum", got {reduction!r}')

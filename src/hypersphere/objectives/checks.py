@@ -12,7 +12,9 @@ Scale = float | Float[Tensor, "..."] | Literal["feature_norm", "norms"]
 def checked_labels(labels: Tensor, n: int, num_classes: int, ignore_index: int) -> tuple[Tensor, Tensor]:
     """The labels with 0 in place of ``ignore_index``, and where it was; anything else out of range is refused."""
     if labels.shape != (n,) or labels.is_floating_point():
-        raise ValueError(f"labels must be {n} integers, one per feature, got {labels.dtype} of shape {tuple(labels.shape)}")
+        raise ValueError(
+            f"labels must be {n} integers, one per feature, got {labels.dtype} of shape {tuple(labels.shape)}"
+        )
     labels = labels.long()
     ignored = labels == ignore_index
     labels = labels.masked_fill(ignored, 0)
@@ -37,17 +39,25 @@ def check(
 ) -> None:
     """Refuse what has no meaning, in words that name the argument."""
     if features.ndim != 2 or weight.ndim != 2 or features.shape[1] != weight.shape[1]:
-        raise ValueError(f"features (n, d) and weight (classes, d) must agree in d, got {tuple(features.shape)} and {tuple(weight.shape)}")
+        raise ValueError(
+            f"features (n, d) and weight (classes, d) must agree in d, got {tuple(features.shape)} and {tuple(weight.shape)}"
+        )
     if sub_centers < 1 or len(weight) % sub_centers or len(weight) < 2 * sub_centers:
-        raise ValueError(f"weight must have sub_centers rows for each of two or more classes, got {len(weight)} rows, {sub_centers=}")
+        raise ValueError(
+            f"weight must have sub_centers rows for each of two or more classes, got {len(weight)} rows, {sub_centers=}"
+        )
     if bias is not None and bias.shape != (len(weight) // sub_centers,):
-        raise ValueError(f"bias must have one entry per class, {len(weight) // sub_centers}, got shape {tuple(bias.shape)}")
+        raise ValueError(
+            f"bias must have one entry per class, {len(weight) // sub_centers}, got shape {tuple(bias.shape)}"
+        )
     if isinstance(scale, str) and scale not in ("feature_norm", "norms"):
         raise ValueError(f'scale must be a number, a scalar tensor, "feature_norm" or "norms", got {scale!r}')
     if not isinstance(scale, (str, Tensor)) and not 0 < scale < float("inf"):
         raise ValueError(f"scale must be a positive number, got {scale!r}")
     if isinstance(scale, str) and scale == "norms" and sub_centers > 1:
-        raise ValueError('scale="norms" has no meaning for several centres of different length; use a number or "feature_norm"')
+        raise ValueError(
+            'scale="norms" has no meaning for several centres of different length; use a number or "feature_norm"'
+        )
     if gradient not in ("exact", "detached"):
         raise ValueError(f'gradient must be "exact" or "detached", got {gradient!r}')
     if reduction not in ("mean", "sum", "none"):

@@ -18,7 +18,9 @@ class CosineParts:
     logits between the passes instead of computing them again.
     """
 
-    def __init__(self, sub_centers: int, normalized: bool, matmul_dtype: torch.dtype | None, keep: bool, bounded: bool = True):
+    def __init__(
+        self, sub_centers: int, normalized: bool, matmul_dtype: torch.dtype | None, keep: bool, bounded: bool = True
+    ):
         self.sub_centers, self.normalized, self.matmul_dtype = sub_centers, normalized, matmul_dtype
         self.min_norm = MIN_NORM if bounded else 0.0
         self.kept: dict[int, tuple[Tensor, Tensor | None]] | None = {} if keep else None
@@ -27,7 +29,11 @@ class CosineParts:
 
     def open(self, weight: Tensor, dtype: torch.dtype) -> None:
         """Room for the inverse norms, which the chunks of the forward pass fill in."""
-        self.inverse = weight.new_empty(len(weight) // self.sub_centers, self.sub_centers, dtype=dtype) if self.normalized else None
+        self.inverse = (
+            weight.new_empty(len(weight) // self.sub_centers, self.sub_centers, dtype=dtype)
+            if self.normalized
+            else None
+        )
 
     def logits(self, part: slice, weight: Tensor, bias: Tensor | None, a: Tensor) -> Tensor:
         """z of the classes in ``part``, a new tensor."""

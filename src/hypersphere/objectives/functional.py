@@ -72,7 +72,9 @@ def margin_softmax(
     with torch.autocast(features.device.type, enabled=False):
         # Chunks are a loop with a backward of its own: a compiled graph ends before them and goes on behind.
         losses = torch.compiler.disable(_losses) if chunk is not None and torch.compiler.is_compiling() else _losses
-        loss = losses(_work(features, weight), weight, labels, scores, scale, bias, annealing, gradient, label_smoothing, chunk)
+        loss = losses(
+            _work(features, weight), weight, labels, scores, scale, bias, annealing, gradient, label_smoothing, chunk
+        )
         return _reduce(loss, ignored, reduction)
 
 
@@ -94,7 +96,9 @@ def class_logits(
     check(features, weight, bias, scale, sub_centers)
     with torch.autocast(features.device.type, enabled=False):
         work = _work(features, weight)
-        scores = Scores(NoMargin(), g, len(weight) // sub_centers, sub_centers, isinstance(scale, str) and scale == "norms")
+        scores = Scores(
+            NoMargin(), g, len(weight) // sub_centers, sub_centers, isinstance(scale, str) and scale == "norms"
+        )
         bias = None if bias is None else bias.to(work.dtype)
         return all_scores(scores, weight.to(work.dtype), bias, features_of(work, scale), None)
 

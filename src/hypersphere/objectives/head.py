@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ..angular import AngularLike, Cosine, as_angular
+from ..neurons import Classifier
 from .annealing import Annealing
 from .checks import Scale, check
 from .functional import Chunk, class_logits, margin_softmax
@@ -14,7 +15,7 @@ from .large import chunk_size
 from .margins import Margin, NoMargin
 
 
-class MarginSoftmax(nn.Module):
+class MarginSoftmax(Classifier):
     r"""−log e^{t} / (e^{t} + Σ_{j≠y} e^{z_j}), t = scale·ψ(θ_y), z_j = scale·g(θ_j): every objective of part I.
 
     Called as ``head(features, labels)`` for the loss; :meth:`logits` and :meth:`predict` have no margin. The arguments and their
@@ -102,7 +103,9 @@ class MarginSoftmax(nn.Module):
 
     def logits(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n c"]:
         """scale·g(θ_j) + b_j, without a margin."""
-        return class_logits(features, self.weight, angular=self.angular, scale=self.scale, bias=self.bias, sub_centers=self.sub_centers)
+        return class_logits(
+            features, self.weight, angular=self.angular, scale=self.scale, bias=self.bias, sub_centers=self.sub_centers
+        )
 
     def predict(self, features: Float[Tensor, "n d"]) -> Int[Tensor, "n"]:
         """The class with the largest logit."""

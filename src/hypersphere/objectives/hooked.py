@@ -33,7 +33,9 @@ class HookedParts:
     def logits(self, part: slice, weight: Tensor, bias: Tensor | None, directions: Tensor, *tensors: Tensor) -> Tensor:
         """z of the classes in ``part``, a new tensor."""
         self.cos = self.cosines.logits(part, weight, None, directions)
-        return self._scores(part, self.cos, self._lengths(part, weight), None if bias is None else bias[part], directions, *tensors)
+        return self._scores(
+            part, self.cos, self._lengths(part, weight), None if bias is None else bias[part], directions, *tensors
+        )
 
     def keep(self, part: slice, z: Tensor) -> None:
         """Hold on to the cosines, if they are few."""
@@ -47,7 +49,9 @@ class HookedParts:
         self.leaves = [t.detach().requires_grad_(need) for t, need in zip(tensors[1:], needs[3:], strict=True)]
         self.sums = [torch.zeros_like(t) if need else None for t, need in zip(tensors[1:], needs[3:], strict=True)]
 
-    def logits_again(self, part: slice, weight: Tensor, bias: Tensor | None, directions: Tensor, *tensors: Tensor) -> Tensor:
+    def logits_again(
+        self, part: slice, weight: Tensor, bias: Tensor | None, directions: Tensor, *tensors: Tensor
+    ) -> Tensor:
         """The same, with its graph."""
         self.cos = self.cosines.logits_again(part, weight, None, directions).detach().requires_grad_()
         lengths, shift = self._lengths(part, weight), None if bias is None else bias[part].detach()
@@ -57,7 +61,16 @@ class HookedParts:
             self.graph = self._scores(part, self.cos, self.lengths, self.shift, directions, *self.leaves)
         return self.graph.detach()
 
-    def pull(self, part: slice, z: Tensor, d: Tensor, weight: Tensor, bias: Tensor | None, directions: Tensor, *tensors: Tensor) -> None:
+    def pull(
+        self,
+        part: slice,
+        z: Tensor,
+        d: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        directions: Tensor,
+        *tensors: Tensor,
+    ) -> None:
         """Pull ∂L/∂z back to the cosines and on to the weights, and to everything else the scores depend on."""
         wanted = [t for t in (self.cos, self.lengths, self.shift, *self.leaves) if t is not None and t.requires_grad]
         found = dict(zip(map(id, wanted), torch.autograd.grad(self.graph, wanted, d, allow_unused=True), strict=True))
@@ -106,5 +119,7 @@ class _Hooks(nn.Module):
         super().__init__()
         self.margin, self.angular, self.scores = scores.margin, scores.angular, scores
 
-    def forward(self, part: slice, cos: Tensor, lengths: Tensor | None, bias: Tensor | None, x: Features, target: Tensor) -> Tensor:
+    def forward(
+        self, part: slice, cos: Tensor, lengths: Tensor | None, bias: Tensor | None, x: Features, target: Tensor
+    ) -> Tensor:
         return scores_of_cosines(self.scores, part, cos, lengths, bias, x, target)

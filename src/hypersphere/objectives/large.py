@@ -36,7 +36,9 @@ def chunk_size(chunk: int | str | None, n: int, num_classes: int, device: torch.
     return max(1, (CPU_CHUNK if device.type == "cpu" else DEVICE_CHUNK) // n)
 
 
-def rows_of(weight: Float[Tensor, "ck d"], labels: Int[Tensor, "n"], sub_centers: int, chunk: int | None) -> tuple[Tensor, Tensor]:
+def rows_of(
+    weight: Float[Tensor, "ck d"], labels: Int[Tensor, "n"], sub_centers: int, chunk: int | None
+) -> tuple[Tensor, Tensor]:
     """The rows of the target classes, (n, K, d), and the weight to use for the other classes."""
     if chunk is None:
         return weight.unflatten(0, (-1, sub_centers))[labels], weight
@@ -89,7 +91,14 @@ class _LogSumExp(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, parts: Any, labels: Tensor, chunk: int, with_total: bool, weight: Tensor, bias: Tensor | None, *tensors: Tensor
+        ctx: Any,
+        parts: Any,
+        labels: Tensor,
+        chunk: int,
+        with_total: bool,
+        weight: Tensor,
+        bias: Tensor | None,
+        *tensors: Tensor,
     ) -> tuple[Tensor, Tensor]:
         peak = torch.full_like(tensors[0][:, 0], torch.finfo(tensors[0].dtype).min / 2)
         mass, total = torch.zeros_like(peak), torch.zeros_like(peak)
@@ -110,7 +119,9 @@ class _LogSumExp(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g_lse: Tensor, g_total: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():
-            raise RuntimeError("a head in chunks has first derivatives only; chunk=None can be differentiated twice (create_graph=True)")
+            raise RuntimeError(
+                "a head in chunks has first derivatives only; chunk=None can be differentiated twice (create_graph=True)"
+            )
         labels, lse, weight, bias, *tensors = ctx.saved_tensors
         parts = ctx.parts
         parts.open_backward(weight, bias, ctx.needs_input_grad[4:], *tensors)

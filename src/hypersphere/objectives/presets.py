@@ -40,14 +40,24 @@ class WSoftmax(MarginSoftmax):
 class SSoftmax(MarginSoftmax):
     r"""Sphere-normalized softmax, s·cos θ (L_s, B.3: s from 10 to 70)."""
 
-    def __init__(self, in_features: int, num_classes: int, *, scale: Scale = 30.0, angular: AngularLike | None = None, **options: Any):
+    def __init__(
+        self,
+        in_features: int,
+        num_classes: int,
+        *,
+        scale: Scale = 30.0,
+        angular: AngularLike | None = None,
+        **options: Any,
+    ):
         super().__init__(in_features, num_classes, angular=angular, scale=scale, **options)
 
 
 class ASoftmax(MarginSoftmax):
     r"""Angular softmax, SphereFace: ψ(θ) = (−1)^k cos(mθ) − 2k, scale ‖x‖ (eq. 2.20); a constant ``scale`` gives L_m."""
 
-    def __init__(self, in_features: int, num_classes: int, *, m: float = 4, scale: Scale = "feature_norm", **options: Any):
+    def __init__(
+        self, in_features: int, num_classes: int, *, m: float = 4, scale: Scale = "feature_norm", **options: Any
+    ):
         super().__init__(in_features, num_classes, margin=Multiplicative(m), scale=scale, **options)
 
 
@@ -57,9 +67,13 @@ class GASoftmax(MarginSoftmax):
     The linear g, the default, has no flat places (3.3); ``m = 4`` as in table 3.1.
     """
 
-    def __init__(self, in_features: int, num_classes: int, *, m: float = 4, angular: AngularLike | None = None, **options: Any):
+    def __init__(
+        self, in_features: int, num_classes: int, *, m: float = 4, angular: AngularLike | None = None, **options: Any
+    ):
         angular = Linear() if angular is None else angular
-        super().__init__(in_features, num_classes, margin=Multiplicative(m), angular=angular, scale="feature_norm", **options)
+        super().__init__(
+            in_features, num_classes, margin=Multiplicative(m), angular=angular, scale="feature_norm", **options
+        )
 
 
 class AMSoftmax(MarginSoftmax):

@@ -58,7 +58,11 @@ def is_plain(scores: Scores) -> bool:
 
 
 def all_scores(
-    scores: Scores, weight: Float[Tensor, "ck d"], bias: Float[Tensor, "c"] | None, x: Features, target: Float[Tensor, "n"] | None
+    scores: Scores,
+    weight: Float[Tensor, "ck d"],
+    bias: Float[Tensor, "c"] | None,
+    x: Features,
+    target: Float[Tensor, "n"] | None,
 ) -> Float[Tensor, "n c"]:
     """The scores of all classes at once."""
     direction = normalize(weight, min_norm=0.0 if scores.weight_norm else MIN_NORM)
@@ -80,14 +84,20 @@ def scores_of_cosines(
 ) -> Float[Tensor, "n c"]:
     """The scores of the classes in ``part``, whose cosines, lengths and biases these are, through the hooks."""
     column = None if target is None else target.unsqueeze(-1)
-    z = x.scale.unsqueeze(-1) * scores.margin.others(cos.clamp(-1, 1), column, x.norms.unsqueeze(-1), angular_of(scores, part))
+    z = x.scale.unsqueeze(-1) * scores.margin.others(
+        cos.clamp(-1, 1), column, x.norms.unsqueeze(-1), angular_of(scores, part)
+    )
     z = z if lengths is None else z * lengths
     return z if bias is None else z + bias
 
 
 def angular_of(scores: Scores, classes: slice | Int[Tensor, "n"]) -> Callable[[Tensor], Tensor]:
     """g with the parameters of these classes, where it has one per class."""
-    own = {name: p[classes] for name, p in scores.angular.named_parameters(recurse=False) if p.shape == (scores.num_classes,)}
+    own = {
+        name: p[classes]
+        for name, p in scores.angular.named_parameters(recurse=False)
+        if p.shape == (scores.num_classes,)
+    }
     return partial(functional_call, scores.angular, own) if own else scores.angular
 
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
 from ..angular import AngularLike
-from ..layers import Selector, matches, neuron_layers
+from ..neurons import Selector, matches, neuron_layers
 from .core import Operator
 from .kinds import obstacle, operator_class, plain_class
 from .magnitudes import MagnitudeLike
@@ -44,7 +44,7 @@ def convert(
 
     Every module stays the object it was, with its parameters, hooks and names; only its class changes, so optimizers,
     ``state_dict`` files of the plain network and references go on working. ``layers`` and ``skip`` select by name or
-    pattern, type, module or predicate (see :func:`hypersphere.layers.neuron_layers`). ``magnitude`` defaults to
+    pattern, type, module or predicate (see :func:`hypersphere.neurons.neuron_layers`). ``magnitude`` defaults to
     Sphere, ``angular`` to Cosine; what they learn is each layer's own. :func:`restore` is the way back.
 
     >>> net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(32, 10))
@@ -67,7 +67,9 @@ def convert(
             assert isinstance(module, Operator)
             report.converted[name] = f"{kind} as {type(module.magnitude).__name__} × {type(module.angular).__name__}"
             own = (("magnitude", module.magnitude), ("angular", module.angular))
-            report.new_parameters += [".".join(filter(None, (name, slot, p))) for slot, m in own for p, _ in m.named_parameters()]
+            report.new_parameters += [
+                ".".join(filter(None, (name, slot, p))) for slot, m in own for p, _ in m.named_parameters()
+            ]
     if not report.converted:
         raise ValueError(f"no layer of {type(model).__name__} was converted:\n{report}")
     _leave_the_fast_path(model)
@@ -118,7 +120,10 @@ def _become(module: nn.Module, magnitude: MagnitudeLike | None, angular: Angular
 
 # In evaluation torch's transformer encoder hands the weights of its Linear layers to one fused kernel, without calling
 # the layers. It does so only under these settings of its own.
-_FAST_PATH = {nn.TransformerEncoderLayer: ("activation_relu_or_gelu", 0), nn.TransformerEncoder: ("use_nested_tensor", False)}
+_FAST_PATH = {
+    nn.TransformerEncoderLayer: ("activation_relu_or_gelu", 0),
+    nn.TransformerEncoder: ("use_nested_tensor", False),
+}
 
 
 def _leave_the_fast_path(model: nn.Module) -> None:

@@ -73,7 +73,9 @@ class Operator(nn.Module):
     def decouple(self, magnitude: MagnitudeLike | None = None, angular: AngularLike | None = None) -> None:
         """Take h and g, by default the class's own; what they learn is of this layer's size, dtype and device."""
         magnitude = self.default_magnitude() if magnitude is None else as_magnitude(magnitude)
-        self.magnitude, self.angular = bound(magnitude, Cosine() if angular is None else as_angular(angular), self.weight)
+        self.magnitude, self.angular = bound(
+            magnitude, Cosine() if angular is None else as_angular(angular), self.weight
+        )
 
     def decoupled_weights(self) -> Iterator[tuple[str, Tensor, Magnitude]]:
         """The weights whose rows are this module's neurons, by attribute name, each with the magnitude that uses it."""

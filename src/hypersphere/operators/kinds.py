@@ -48,7 +48,10 @@ def operator_class(module: nn.Module) -> type[Operator] | None:
         return _OPERATORS[cls][0]
     for plain, (_, operator) in _OPERATORS.items():
         if issubclass(cls, plain):
-            own = any(getattr(cls, method, None) is not getattr(plain, method, None) for method in ("forward", "_conv_forward"))
+            own = any(
+                getattr(cls, method, None) is not getattr(plain, method, None)
+                for method in ("forward", "_conv_forward")
+            )
             return None if own else _mixed(operator, cls)
     return _mixed(LinearOperator, cls) if _computes_linear(module) else None
 
@@ -89,4 +92,9 @@ def _computes_linear(module: nn.Module) -> bool:
         except (TypeError, ValueError, RuntimeError):  # it takes something else than one matrix: not F.linear
             return False
         expected = F.linear(x, weight, bias) if bias is None or bias.shape == weight.shape[:1] else None
-        return isinstance(out, Tensor) and expected is not None and out.shape == expected.shape and torch.allclose(out, expected)
+        return (
+            isinstance(out, Tensor)
+            and expected is not None
+            and out.shape == expected.shape
+            and torch.allclose(out, expected)
+        )

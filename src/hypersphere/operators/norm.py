@@ -36,12 +36,16 @@ class SphereNorm(nn.Module):
     gamma: nn.Parameter | None
     batchnorm: nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d | None
 
-    def __init__(self, layer: nn.Module, *, rescale: bool = True, batchnorm: bool = False, angular: AngularLike | None = None):
+    def __init__(
+        self, layer: nn.Module, *, rescale: bool = True, batchnorm: bool = False, angular: AngularLike | None = None
+    ):
         super().__init__()
         if not isinstance(layer, Operator):
             convert(layer, magnitude=Sphere(), angular=angular, layers=[layer])
         elif angular is not None:
-            raise ValueError(f"angular belongs to a plain layer; this {type(layer).__name__} has its own, {layer.angular!r}")
+            raise ValueError(
+                f"angular belongs to a plain layer; this {type(layer).__name__} has its own, {layer.angular!r}"
+            )
         assert isinstance(layer, Operator)
         self.layer = layer
         weight, bias = layer.weight, layer.bias
@@ -52,7 +56,9 @@ class SphereNorm(nn.Module):
         self.register_parameter("gamma", None)
         self.batchnorm = None
         if batchnorm:
-            self.batchnorm = _BATCHNORM[weight.ndim](weight.shape[0], affine=rescale, device=weight.device, dtype=weight.dtype)
+            self.batchnorm = _BATCHNORM[weight.ndim](
+                weight.shape[0], affine=rescale, device=weight.device, dtype=weight.dtype
+            )
             if rescale:
                 self.batchnorm.bias.data.copy_(start)
         elif rescale:

@@ -33,7 +33,9 @@ def project_weights(model: nn.Module, norm: float = 1.0) -> None:
             weight.copy_(norm * unit(weight)[0])
 
 
-def project_weights_every(optimizer: torch.optim.Optimizer, model: nn.Module, steps: int, norm: float = 1.0) -> RemovableHandle:
+def project_weights_every(
+    optimizer: torch.optim.Optimizer, model: nn.Module, steps: int, norm: float = 1.0
+) -> RemovableHandle:
     r""":func:`project_weights` after every ``steps``-th step of the optimizer; the handle ends it with ``remove()``.
 
     The steps are counted from now on: after resuming from a checkpoint the next projection is ``steps`` steps away.
@@ -101,7 +103,9 @@ def _free_weights(model: nn.Module, what: str) -> Iterator[Tensor]:
                 kind = f"{type(magnitude).__name__}({magnitude.extra_repr()})"
                 raise ValueError(f"{what} needs operators without ‖w‖ in their magnitude, got {kind} at {label!r}")
             if not weight.is_leaf:
-                raise ValueError(f"{what} needs weights that are parameters, got one that is computed (parametrized) at {label!r}")
+                raise ValueError(
+                    f"{what} needs weights that are parameters, got one that is computed (parametrized) at {label!r}"
+                )
             if id(weight) not in seen:
                 seen.add(id(weight))
                 yield weight

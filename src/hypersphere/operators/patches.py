@@ -76,7 +76,11 @@ class _Squares(torch.autograd.Function):
         (x,) = ctx.saved_tensors
         dim, dtype = ctx.dim, grad_sums.dtype
         through, saw = (_grouped(t, dim, ctx.groups).to(dtype) for t in (grad_x, x))
-        return torch.addcmul(through, saw, grad_sums.unsqueeze(dim), value=2).to(x.dtype).flatten(dim - 1, dim), None, None
+        return (
+            torch.addcmul(through, saw, grad_sums.unsqueeze(dim), value=2).to(x.dtype).flatten(dim - 1, dim),
+            None,
+            None,
+        )
 
 
 def _grouped(x: Tensor, dim: int, groups: int) -> Tensor:

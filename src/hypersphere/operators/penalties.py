@@ -6,10 +6,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from .. import geometry
-from ..layers import Selector, neuron_layers, neurons
+from ..neurons import Selector, neuron_layers, neurons
 
 
-def orthonormality(model: nn.Module, *, only: Iterable[Selector] | None = None, skip: Iterable[Selector] = ()) -> Float[Tensor, ""]:
+def orthonormality(
+    model: nn.Module, *, only: Iterable[Selector] | None = None, skip: Iterable[Selector] = ()
+) -> Float[Tensor, ""]:
     r"""Σ ‖WWᵀ − I‖²_F over the Linear and Conv layers, rows of W being neurons; add it to a loss with weight 1e-5 (the text's).
 
     A grouped convolution counts each group's filters among themselves, as filters of two groups see different inputs.
@@ -23,7 +25,9 @@ def orthonormality(model: nn.Module, *, only: Iterable[Selector] | None = None, 
     return _total(geometry.orthonormality, model, only, skip)
 
 
-def orthogonality(model: nn.Module, *, only: Iterable[Selector] | None = None, skip: Iterable[Selector] = ()) -> Float[Tensor, ""]:
+def orthogonality(
+    model: nn.Module, *, only: Iterable[Selector] | None = None, skip: Iterable[Selector] = ()
+) -> Float[Tensor, ""]:
     r"""Σ ‖WWᵀ − diag(WWᵀ)‖²_F over the Linear and Conv layers: as :func:`orthonormality`, with lengths free (4.5).
 
     >>> layer = torch.nn.Linear(3, 3)
@@ -34,10 +38,14 @@ def orthogonality(model: nn.Module, *, only: Iterable[Selector] | None = None, s
     return _total(geometry.orthogonality, model, only, skip)
 
 
-def _total(penalty: Callable[[Tensor], Tensor], model: nn.Module, only: Iterable[Selector] | None, skip: Iterable[Selector]) -> Tensor:
+def _total(
+    penalty: Callable[[Tensor], Tensor], model: nn.Module, only: Iterable[Selector] | None, skip: Iterable[Selector]
+) -> Tensor:
     layers = list(neuron_layers(model, only=only, skip=skip).values())
     if not layers:
-        raise ValueError(f"a penalty needs a model with Linear or Conv layers, got {type(model).__name__} without any selected")
+        raise ValueError(
+            f"a penalty needs a model with Linear or Conv layers, got {type(model).__name__} without any selected"
+        )
     terms = [penalty(neurons(layer).unflatten(0, (getattr(layer, "groups", 1), -1))) for layer in layers]
     total = terms[0]
     for term in terms[1:]:

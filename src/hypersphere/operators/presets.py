@@ -13,7 +13,9 @@ class _Preset(Operator):
         """Take the class's own kind of magnitude only."""
         kind: type[Magnitude] = self.default_magnitude
         if magnitude is not None and not isinstance(magnitude, kind):
-            raise ValueError(f"magnitude of {type(self).__name__} must be a magnitudes.{kind.__name__}, got {magnitude!r}")
+            raise ValueError(
+                f"magnitude of {type(self).__name__} must be a magnitudes.{kind.__name__}, got {magnitude!r}"
+            )
         super().decouple(magnitude, angular)
 
 

@@ -11,9 +11,9 @@ from .maps.newton_schulz import newton_schulz
 from .maps.structured import Banded, SymmetricPositive, Triangular
 from .measures import orthogonality_error, orthogonality_penalty, trainable_parameters
 from .merge import merge
+from .multitask import add_task, use_task
 from .ogd import OGD, ParamGroups, param_groups
 from .overparameterize import overparameterize
-from .tasks import add_task, use_task
 
 __all__ = [
     "METHODS",

@@ -44,7 +44,13 @@ class OGD(Optimizer):
         exact: bool = False,
         reproject_every: int = 0,
     ):
-        defaults = {"lr": lr, "momentum": momentum, "iterations": iterations, "exact": exact, "reproject_every": reproject_every}
+        defaults = {
+            "lr": lr,
+            "momentum": momentum,
+            "iterations": iterations,
+            "exact": exact,
+            "reproject_every": reproject_every,
+        }
         super().__init__(params, defaults)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -85,7 +91,9 @@ class OGD(Optimizer):
             w = _generator(u, direction)
             if momentum:
                 state["momentum_buffer"] = w @ u
-            result = _exact(u, w, group["lr"]) if group["exact"] else _fixed_point(u, w, group["lr"], group["iterations"])
+            result = (
+                _exact(u, w, group["lr"]) if group["exact"] else _fixed_point(u, w, group["lr"], group["iterations"])
+            )
             if group["reproject_every"] and state["step"] % group["reproject_every"] == 0:
                 result = polish(result, 2)
             p.copy_(result)
@@ -106,7 +114,11 @@ def param_groups(model: nn.Module) -> ParamGroups:
     >>> [tuple(p.shape) for p in rotations], [tuple(p.shape) for p in others]
     ([(4, 4)], [(2,)])
     """
-    rotations = [m.raw for m in model.modules() if isinstance(m, Rotation) and getattr(m.map, "by", None) == "ogd" and m.raw.requires_grad]
+    rotations = [
+        m.raw
+        for m in model.modules()
+        if isinstance(m, Rotation) and getattr(m.map, "by", None) == "ogd" and m.raw.requires_grad
+    ]
     theirs = {id(p) for p in rotations}
     return ParamGroups(rotations, [p for p in model.parameters() if p.requires_grad and id(p) not in theirs])
 

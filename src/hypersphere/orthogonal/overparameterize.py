@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from ..geometry import normalize as unit
-from ..layers import Selector, neuron_layers, output_layer
+from ..neurons import Selector, neuron_layers, output_layer
 from .maps import MapLike, as_map
 from .parametrization import Overparameterization, Start, find, register
 
@@ -77,7 +77,9 @@ def _select(model: nn.Module, skip: Iterable[Selector] | None) -> dict[str, nn.M
         skip = [classifier] if classifier else []
     layers = neuron_layers(model, skip=skip)
     if not layers:
-        raise ValueError(f"{type(model).__name__} has no Linear or Conv layer to over-parameterize; skip=() includes the classifier")
+        raise ValueError(
+            f"{type(model).__name__} has no Linear or Conv layer to over-parameterize; skip=() includes the classifier"
+        )
     owners: dict[int, list[str]] = {}
     for name, module in model.named_modules():
         for key, parameter in module._parameters.items():
@@ -85,12 +87,20 @@ def _select(model: nn.Module, skip: Iterable[Selector] | None) -> dict[str, nn.M
                 owners.setdefault(id(parameter), []).append(f"{name}.{key}" if name else key)
     for name, module in layers.items():
         if find(module) is not None:
-            raise ValueError(f"layer {name!r} is over-parameterized already: merge(model) first, then train a new R over the result")
-        if parametrize.is_parametrized(module, "weight") or not isinstance(module._parameters.get("weight"), nn.Parameter):
-            raise ValueError(f"layer {name!r} has a weight that is computed from something else, over-parameterize the plain layer")
+            raise ValueError(
+                f"layer {name!r} is over-parameterized already: merge(model) first, then train a new R over the result"
+            )
+        if parametrize.is_parametrized(module, "weight") or not isinstance(
+            module._parameters.get("weight"), nn.Parameter
+        ):
+            raise ValueError(
+                f"layer {name!r} has a weight that is computed from something else, over-parameterize the plain layer"
+            )
         shared = owners[id(module.weight)]
         if len(shared) > 1:
-            raise ValueError(f"layer {name!r} has a tied weight ({', '.join(shared)}): one R cannot serve both, untie it or skip the layer")
+            raise ValueError(
+                f"layer {name!r} has a tied weight ({', '.join(shared)}): one R cannot serve both, untie it or skip the layer"
+            )
     return layers
 
 
@@ -98,12 +108,18 @@ def _blocks(name: str, module: nn.Module, blocks: int | Callable[[str, nn.Module
     count = blocks if isinstance(blocks, int) else blocks(name, module)
     channels = module.weight.shape[1]  # type: ignore[union-attr, index]
     if count < 1 or channels % count:
-        raise ValueError(f"blocks must divide the {channels} channels that a neuron of layer {name!r} sees, got {count!r}")
+        raise ValueError(
+            f"blocks must divide the {channels} channels that a neuron of layer {name!r} sees, got {count!r}"
+        )
     return count
 
 
 def _neurons(
-    weight: Tensor, redraw: bool, refinement: Callable[[Tensor], object] | None, normalize: bool, generator: torch.Generator | None
+    weight: Tensor,
+    redraw: bool,
+    refinement: Callable[[Tensor], object] | None,
+    normalize: bool,
+    generator: torch.Generator | None,
 ) -> Tensor:
     if redraw:
         std = math.sqrt(2 / weight[0].numel())
@@ -122,7 +138,9 @@ def _refinement(refine: Refine) -> Callable[[Tensor], object] | None:
     if refine is None or callable(refine):
         return refine
     if refine not in ("energy", "half_space_energy"):
-        raise ValueError(f'refine must be None, "energy", "half_space_energy" or a callable on (neurons, dim) rows, got {refine!r}')
+        raise ValueError(
+            f'refine must be None, "energy", "half_space_energy" or a callable on (neurons, dim) rows, got {refine!r}'
+        )
     from ..energy import refine_  # the parts do not need each other otherwise
 
     return lambda rows: refine_(rows, half_space=refine == "half_space_energy")

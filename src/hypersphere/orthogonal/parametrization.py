@@ -17,7 +17,9 @@ Start: TypeAlias = Literal["text", "identity"]
 class Rotation(nn.Module):
     """One R: a map and the free matrix ``raw`` it is made from, ``(n, n)`` or one for each of the independent blocks."""
 
-    def __init__(self, map: Map, shape: tuple[int, ...], start: Start, like: Tensor, generator: torch.Generator | None = None):
+    def __init__(
+        self, map: Map, shape: tuple[int, ...], start: Start, like: Tensor, generator: torch.Generator | None = None
+    ):
         super().__init__()
         self.map = map
         empty = torch.empty(shape, dtype=accumulable(like.dtype), device=like.device)
@@ -116,7 +118,9 @@ def unregister(module: nn.Module) -> Tensor:
     weight: Tensor = module.weight.detach().clone()  # type: ignore[operator, union-attr, assignment]
     # torch deletes the property from the class, which a deepcopy of the layer shares: delete it from a class of our own
     kind = type(module)
-    module.__class__ = type(kind.__name__, kind.__bases__, {k: v for k, v in vars(kind).items() if k not in ("__dict__", "__weakref__")})
+    module.__class__ = type(
+        kind.__name__, kind.__bases__, {k: v for k, v in vars(kind).items() if k not in ("__dict__", "__weakref__")}
+    )
     parametrize.remove_parametrizations(module, "weight", leave_parametrized=False)
     del module.weight
     return weight
@@ -126,7 +130,9 @@ def _reduce(module: nn.Module, protocol: int) -> tuple[Any, ...]:
     lists = module._modules["parametrizations"]
     assert isinstance(lists, nn.ModuleDict)
     if list(lists) != ["weight"] or len(lists["weight"]) != 1:  # type: ignore[arg-type]
-        raise RuntimeError(f"only its over-parameterization can be pickled with a {type(module).__name__}, it has others: {list(lists)}")
+        raise RuntimeError(
+            f"only its over-parameterization can be pickled with a {type(module).__name__}, it has others: {list(lists)}"
+        )
     state = dict(module.__dict__)
     state["_modules"] = {name: child for name, child in module._modules.items() if name != "parametrizations"}
     stored = lists["weight"]

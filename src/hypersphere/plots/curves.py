@@ -10,7 +10,9 @@ from torch import Tensor
 from ._canvas import axes, style, tidy
 
 
-def plot_angular(functions: Mapping[str, Callable[[Tensor], Tensor]], *, ylabel: str = "g(θ)", ax: Any = None) -> tuple[Any, Any]:
+def plot_angular(
+    functions: Mapping[str, Callable[[Tensor], Tensor]], *, ylabel: str = "g(θ)", ax: Any = None
+) -> tuple[Any, Any]:
     """Functions of cos θ over θ ∈ [0, π]: angular functions g, or the ψ of margins.
 
     >>> import matplotlib; matplotlib.use("Agg")
@@ -26,7 +28,9 @@ def plot_angular(functions: Mapping[str, Callable[[Tensor], Tensor]], *, ylabel:
     return figure, ax
 
 
-def plot_magnitude(functions: Mapping[str, Callable[[Tensor], Tensor]], *, longest: float = 4.0, ax: Any = None) -> tuple[Any, Any]:
+def plot_magnitude(
+    functions: Mapping[str, Callable[[Tensor], Tensor]], *, longest: float = 4.0, ax: Any = None
+) -> tuple[Any, Any]:
     """Magnitudes h over ‖x‖ ∈ [0, ``longest``]; each callable maps lengths to h."""
     figure, ax = axes(ax)
     length = torch.linspace(0, longest, 400, dtype=torch.float64)

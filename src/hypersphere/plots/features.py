@@ -42,11 +42,19 @@ def plot_features(
     return figure, ax
 
 
-def plot_neurons(weight: Float[Tensor, "n d"], *, half_space: bool = False, title: str = "", ax: Any = None) -> tuple[Any, Any]:
+def plot_neurons(
+    weight: Float[Tensor, "n d"], *, half_space: bool = False, title: str = "", ax: Any = None
+) -> tuple[Any, Any]:
     """Neurons as points of the circle or sphere; ``half_space`` adds their opposites, hollow (fig. 5.1)."""
     figure, ax = plot_features(weight, torch.zeros(len(weight), dtype=torch.long), size=24, title=title, ax=ax)
     if half_space:
-        ax.scatter(*(-normalize(weight)).detach().float().cpu().T.numpy(), s=24, facecolors="none", edgecolors=color(0), linewidths=0.7)
+        ax.scatter(
+            *(-normalize(weight)).detach().float().cpu().T.numpy(),
+            s=24,
+            facecolors="none",
+            edgecolors=color(0),
+            linewidths=0.7,
+        )
     return figure, ax
 
 

@@ -27,7 +27,15 @@ def plot_angle_histogram(
     pairs = degrees[first, second]
     for index, (name, chosen) in enumerate((("same class", same), ("different classes", ~same))):
         if chosen.any():
-            ax.hist(pairs[chosen].numpy(), bins=bins, range=(0, 180), density=True, alpha=0.6, color=color(index), label=name)
+            ax.hist(
+                pairs[chosen].numpy(),
+                bins=bins,
+                range=(0, 180),
+                density=True,
+                alpha=0.6,
+                color=color(index),
+                label=name,
+            )
     ax.set_xticks([0, 45, 90, 135, 180])
     tidy(ax, title=title, xlabel="angle between two features (degrees)", ylabel="density", legend=True)
     return figure, ax
@@ -40,6 +48,14 @@ def plot_learned_k(curvatures: dict[str, Float[Tensor, " n"]], *, bins: int = 30
     figure, ax = axes(ax)
     top = max(float(k.max()) for k in curvatures.values())
     for index, (name, k) in enumerate(curvatures.items()):
-        ax.hist(k.detach().float().cpu().numpy(), bins=bins, range=(0, top), histtype="step", linewidth=1.6, color=color(index), label=name)
+        ax.hist(
+            k.detach().float().cpu().numpy(),
+            bins=bins,
+            range=(0, top),
+            histtype="step",
+            linewidth=1.6,
+            color=color(index),
+            label=name,
+        )
     tidy(ax, xlabel="k", ylabel="filters", legend=True)
     return figure, ax

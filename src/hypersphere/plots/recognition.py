@@ -28,17 +28,23 @@ def plot_cmc(curves: Mapping[str, Sequence[float] | Tensor], *, ax: Any = None) 
     """Probes whose mate is among the first k, over k = 1, 2, …"""
     figure, ax = axes(ax)
     for index, (name, rates) in enumerate(curves.items()):
-        ax.plot(range(1, len(rates) + 1), rates, color=color(index), marker="o", markersize=3, linewidth=1.6, label=name)
+        ax.plot(
+            range(1, len(rates) + 1), rates, color=color(index), marker="o", markersize=3, linewidth=1.6, label=name
+        )
     ax.set_ylim(top=1.02)
     ax.xaxis.get_major_locator().set_params(integer=True)
     tidy(ax, xlabel="rank", ylabel="identification rate", legend=True)
     return figure, ax
 
 
-def plot_cosine_confusion(vectors: Float[Tensor, "c d"], *, names: Sequence[str] | None = None, ax: Any = None) -> tuple[Any, Any]:
+def plot_cosine_confusion(
+    vectors: Float[Tensor, "c d"], *, names: Sequence[str] | None = None, ax: Any = None
+) -> tuple[Any, Any]:
     """The cosine between every two classes, from their weights or feature means; the diagonal is 1."""
     figure, ax = axes(ax, size=(5.0, 4.4))
-    image = ax.imshow(cosine(vectors, vectors, pairwise=True).detach().float().cpu().numpy(), cmap="RdBu_r", vmin=-1, vmax=1)
+    image = ax.imshow(
+        cosine(vectors, vectors, pairwise=True).detach().float().cpu().numpy(), cmap="RdBu_r", vmin=-1, vmax=1
+    )
     if names is not None:
         ax.set_xticks(range(len(names)), names, rotation=90)
         ax.set_yticks(range(len(names)), names)

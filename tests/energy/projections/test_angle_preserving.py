@@ -43,7 +43,9 @@ class TestUnrolled(ProjectionContract):
 
     def test_the_second_order_part_is_there(self):
         layer = nn.Linear(6, 5).double()
-        comhe = CoMHE(nn.Sequential(layer, nn.Linear(5, 3).double()), AnglePreservingProjection(dim=3, mode="unrolled", lr=5.0))
+        comhe = CoMHE(
+            nn.Sequential(layer, nn.Linear(5, 3).double()), AnglePreservingProjection(dim=3, mode="unrolled", lr=5.0)
+        )
         (whole,) = torch.autograd.grad(comhe.per_layer()["0"], layer.weight)
         basis = comhe.projection.basis_6.clone().requires_grad_()
         loss = comhe.projection.loss([layer.weight.detach()[None]], basis)
@@ -71,7 +73,9 @@ def test_the_loss_is_eq_6_6(preserve):
     for i in range(5):
         for j in range(5):
             if i != j:
-                before, after = (torch.nn.functional.cosine_similarity(x[i], x[j], dim=0).item() for x in (w[0], w[0] @ p[0].T))
+                before, after = (
+                    torch.nn.functional.cosine_similarity(x[i], x[j], dim=0).item() for x in (w[0], w[0] @ p[0].T)
+                )
                 total += ((before - after) if preserve == "cosine" else (math.acos(before) - math.acos(after))) ** 2
     assert projection.loss([w], p).item() == pytest.approx(total / 20, rel=1e-5)
 
@@ -83,7 +87,9 @@ def test_refuses(options, message):
 
 
 @pytest.mark.untyped
-@pytest.mark.parametrize(("options", "message"), [({"mode": "both"}, "mode must be"), ({"preserve": "sine"}, "preserve must be")])
+@pytest.mark.parametrize(
+    ("options", "message"), [({"mode": "both"}, "mode must be"), ({"preserve": "sine"}, "preserve must be")]
+)
 def test_refuses_other_words(options, message):
     with pytest.raises(ValueError, match=message):
         AnglePreservingProjection(**options)

@@ -68,7 +68,11 @@ class TestTheory:
         for x, y, cos in self.pairs(positive=True):
             after = cosine(*self.projected(k, x, y))
             lower = (1 + epsilon) / (1 - epsilon) * cos - 2 * epsilon / (1 - epsilon)
-            upper = (1 - epsilon) / (1 + epsilon) * cos + (1 + 2 * epsilon) / (1 + epsilon) - math.sqrt(1 - epsilon**2) / (1 + epsilon)
+            upper = (
+                (1 - epsilon) / (1 + epsilon) * cos
+                + (1 + 2 * epsilon) / (1 + epsilon)
+                - math.sqrt(1 - epsilon**2) / (1 + epsilon)
+            )
             assert ((lower < after) & (after < upper)).float().mean() >= probability
 
     def test_lemma_3_in_the_mean(self):
@@ -86,7 +90,11 @@ def test_project_is_the_product_with_every_basis():
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"dim": 1}, "dim must be a number ≥ 2"), ({"count": 0}, "count must be a number ≥ 1"), ({"every": 0}, "every must be")],
+    [
+        ({"dim": 1}, "dim must be a number ≥ 2"),
+        ({"count": 0}, "count must be a number ≥ 1"),
+        ({"every": 0}, "every must be"),
+    ],
 )
 def test_refuses(options, message):
     with pytest.raises(ValueError, match=message):

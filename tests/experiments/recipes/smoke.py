@@ -20,5 +20,12 @@ def run_whole(name, folder):
     assert any("loss" in row for row in rows)
     assert json.loads((folder / "metrics.json").read_text())["steps"] == config.steps
     assert list((folder / "pictures").glob("*.png"))
-    for left in ("config.json", "environment.json", "model.safetensors", "last.safetensors", "best.safetensors", "README.md"):
+    for left in (
+        "config.json",
+        "environment.json",
+        "model.safetensors",
+        "last.safetensors",
+        "best.safetensors",
+        "README.md",
+    ):
         assert (folder / left).stat().st_size > 0

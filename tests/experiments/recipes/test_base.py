@@ -1,9 +1,9 @@
 import pytest
 
 from hypersphere.experiments import recipes
-from hypersphere.experiments.config import Config, from_json, to_json
 from hypersphere.experiments.recipes import RECIPES, SIZES, base
-from hypersphere.experiments.tasks import TASKS
+from hypersphere.training.config import Config, from_json, to_json
+from hypersphere.training.tasks import TASKS
 
 FAMILIES = [
     "lsoftmax-mnist",

@@ -4,8 +4,8 @@ import tempfile
 
 import pytest
 
-from hypersphere.experiments.config import from_json, to_json
 from hypersphere.experiments.reproduce import SIZES, Claim, get
+from hypersphere.training.config import from_json, to_json
 
 
 class ClaimContract:
@@ -26,7 +26,9 @@ class ClaimContract:
         for size in SIZES:
             groups = {}
             for name, config in self.claim.arms(size).items():
-                groups.setdefault(name.rpartition("/")[0], set()).add((config.steps, config.data.batch_size, config.model.width))
+                groups.setdefault(name.rpartition("/")[0], set()).add(
+                    (config.steps, config.data.batch_size, config.model.width)
+                )
             assert all(len(budgets) == 1 for budgets in groups.values())
 
     def test_the_sizes_have_the_same_arms(self):

@@ -3,8 +3,8 @@ import math
 import pytest
 from scipy import stats
 
-from hypersphere.experiments.config import Config, Orthogonal, replace
 from hypersphere.experiments.reproduce import SIZES, Check, Estimate, rates, verdict
+from hypersphere.training.config import Config, Orthogonal, replace
 
 from .tiny import claim
 

@@ -1,6 +1,6 @@
-from hypersphere.experiments.config import replace
 from hypersphere.experiments.reproduce import mhe
 from hypersphere.experiments.reproduce.runner import run_one
+from hypersphere.training.config import replace
 
 from .contracts import ClaimContract
 
@@ -15,6 +15,8 @@ class TestMHE(ClaimContract):
 
     def test_the_rare_class_is_measured_by_itself(self, tmp_path):
         arm = self.claim.arms("laptop")["imbalanced/baseline"]
-        small = replace(arm, steps=1, data__name="Digits", data__channels=1, data__per_class=20, model__width=0.0625, pictures=False)
+        small = replace(
+            arm, steps=1, data__name="Digits", data__channels=1, data__per_class=20, model__width=0.0625, pictures=False
+        )
         metrics = run_one(small, tmp_path / "run")["metrics"]
         assert 0 <= metrics["rare_error"] <= 100

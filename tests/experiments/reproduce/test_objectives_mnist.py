@@ -1,5 +1,5 @@
-from hypersphere.experiments.config import replace
 from hypersphere.experiments.reproduce import objectives_mnist
+from hypersphere.training.config import replace
 
 from .contracts import ClaimContract
 

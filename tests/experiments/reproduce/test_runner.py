@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from hypersphere.experiments.config import replace
-from hypersphere.experiments.reproduce import report, reproduce, runner
+from hypersphere.experiments.reproduce import reproduce, results, runner
+from hypersphere.training.config import replace
 
 from .tiny import claim
 
@@ -20,7 +20,12 @@ def finished(tmp_path_factory):
 def test_every_arm_and_seed_has_a_row_in_the_order_of_seeds(finished):
     folder, rows, _, said = finished
     stored = runner.read_rows(folder / "results" / "tiny.jsonl")
-    assert [(row["seed"], row["arm"]) for row in stored] == [(0, "a/softmax"), (0, "b/margin"), (1, "a/softmax"), (1, "b/margin")]
+    assert [(row["seed"], row["arm"]) for row in stored] == [
+        (0, "a/softmax"),
+        (0, "b/margin"),
+        (1, "a/softmax"),
+        (1, "b/margin"),
+    ]
     assert sorted(rows, key=lambda row: (row["seed"], row["arm"])) == stored
     assert len(said) == 8
     row = stored[1]
@@ -72,15 +77,27 @@ def test_it_goes_on_after_a_kill_in_the_middle_of_a_run_and_of_a_line(finished, 
     monkeypatch.setattr(runner.Experiment, "_train", whole)
     resumed = reproduce(claim(), seeds=2, threads=1, say=lambda _: None, **places)
     assert [row["metrics"] for row in resumed] == [row["metrics"] for row in rows]
-    events = [json.loads(line)["event"] for line in (tmp_path / "runs/tiny/laptop/a/softmax/0/events.jsonl").read_text().splitlines()]
+    events = [
+        json.loads(line)["event"]
+        for line in (tmp_path / "runs/tiny/laptop/a/softmax/0/events.jsonl").read_text().splitlines()
+    ]
     assert events == ["start", "resume", "end"]
 
 
 def test_a_changed_setting_is_run_anew_and_replaces_the_row(finished, tmp_path):
     changed = claim(tuned=False)
-    places = {"results": tmp_path / "results", "runs": tmp_path / "runs", "only": "a/*", "threads": 1, "seeds": 1, "say": lambda _: None}
+    places = {
+        "results": tmp_path / "results",
+        "runs": tmp_path / "runs",
+        "only": "a/*",
+        "threads": 1,
+        "seeds": 1,
+        "say": lambda _: None,
+    }
     first = reproduce(changed, **places)
-    shorter = replace(changed, arms=lambda size: {name: replace(config, steps=2) for name, config in changed.arms(size).items()})
+    shorter = replace(
+        changed, arms=lambda size: {name: replace(config, steps=2) for name, config in changed.arms(size).items()}
+    )
     second = reproduce(shorter, **places)
     assert (first[0]["curve"]["step"], second[0]["curve"]["step"]) == ([0, 2, 4], [0, 2])
     assert len(second) == 1
@@ -88,18 +105,29 @@ def test_a_changed_setting_is_run_anew_and_replaces_the_row(finished, tmp_path):
 
 
 def test_planar_features_are_kept_for_the_picture(tmp_path):
-    config = replace(claim().configs("laptop")["a/softmax"], model__name="lsoftmax_mnist_2d", model__width=0.03125, data__size=8, steps=1)
+    config = replace(
+        claim().configs("laptop")["a/softmax"],
+        model__name="lsoftmax_mnist_2d",
+        model__width=0.03125,
+        data__size=8,
+        steps=1,
+    )
     points = runner.run_one(replace(config, pictures=False), tmp_path / "run")["points"]
     assert len(points["features"]) == len(points["labels"])
     assert len(points["features"][0]) == 2
 
 
 def test_ties_go_to_the_first_entry_and_unknown_entries_are_ignored():
-    rows = [{"arm": "a", "entry": entry, "score": score} for entry, score in (("lr × 0.5", 1.0), ("lr × 1", 1.0), ("lr × 9", 2.0))]
+    rows = [
+        {"arm": "a", "entry": entry, "score": score}
+        for entry, score in (("lr × 0.5", 1.0), ("lr × 1", 1.0), ("lr × 9", 2.0))
+    ]
     assert runner.best_entries(claim(), rows) == {"a": "lr × 1"}
 
 
-@pytest.mark.parametrize(("changes", "message"), [({"seeds": 0}, "seeds must be"), ({"only": "z*"}, "only must match one of a/softmax")])
+@pytest.mark.parametrize(
+    ("changes", "message"), [({"seeds": 0}, "seeds must be"), ({"only": "z*"}, "only must match one of a/softmax")]
+)
 def test_refuses(changes, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         reproduce(claim(), results=tmp_path, runs=tmp_path, **changes)
@@ -123,4 +151,4 @@ def test_a_run_whose_loss_is_not_finite_is_recorded_as_such(tmp_path, monkeypatc
     assert all(row["diverged"] and not row["metrics"] for row in rows)
     assert [row["score"] for row in runner.read_rows(tmp_path / "results" / "tiny-tuning.jsonl")] == [None] * 4
     assert sum("diverged" in line for line in said) == 6
-    assert "2 of them diverged" in report.section(claim(), rows)
+    assert "2 of them diverged" in results.section(claim(), rows)

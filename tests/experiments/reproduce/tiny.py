@@ -1,8 +1,8 @@
 """A claim that runs in a second: two heads on the digits inside the package."""
 
-from hypersphere.experiments.config import Config, Data, Head, Model, Optimizer, replace
 from hypersphere.experiments.reproduce import Check, Claim, Published, Tuning, rates
 from hypersphere.experiments.reproduce.pictures import curves
+from hypersphere.training.config import Config, Data, Head, Model, Optimizer, replace
 
 
 def arms(size):
@@ -26,7 +26,10 @@ def claim(tuned=True):
         differences=("everything is smaller",),
         arms=arms,
         metrics={"accuracy": "accuracy (%)", "early": "early (%)", "energy": "energy"},
-        checks=(Check("margin above softmax", "accuracy", "b/margin", "a/softmax"), Check("not nothing", "accuracy", "a/softmax", 1.0)),
+        checks=(
+            Check("margin above softmax", "accuracy", "b/margin", "a/softmax"),
+            Check("not nothing", "accuracy", "a/softmax", 1.0),
+        ),
         why="Because.",
         picture=curves([("accuracy", "accuracy (%)", ["a/softmax", "b/margin"])]),
         caption="Curves.",

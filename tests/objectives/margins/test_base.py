@@ -25,7 +25,9 @@ def test_a_margin_by_default_changes_nothing():
     assert torch.equal(Margin().target(cos), cos)
 
 
-@pytest.mark.parametrize("g", [angular.Linear(), angular.Sigmoid(0.3), angular.SquareCosine(), angular.Cosine()], ids=repr)
+@pytest.mark.parametrize(
+    "g", [angular.Linear(), angular.Sigmoid(0.3), angular.SquareCosine(), angular.Cosine()], ids=repr
+)
 @pytest.mark.parametrize(("m1", "m2"), [(1, 0), (3, 0), (4, 0), (2.5, 0), (1, 0.5), (1.5, 1.0), (2, 3.0)])
 def test_every_g_is_extended_continuously_and_never_exceeds_itself(g, m1, m2):
     cos = torch.from_numpy(np.cos(ANGLES))

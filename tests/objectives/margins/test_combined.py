@@ -39,7 +39,9 @@ def test_holds_the_others(combined, single):
     assert torch.equal(combined.target(cos), single.target(cos))
 
 
-@pytest.mark.parametrize(("numbers", "name"), [((0.5, 0, 0), "m1"), ((1, -1, 0), "m2"), ((1, math.pi, 0), "m2"), ((1, 0, -1), "m3")])
+@pytest.mark.parametrize(
+    ("numbers", "name"), [((0.5, 0, 0), "m1"), ((1, -1, 0), "m2"), ((1, math.pi, 0), "m2"), ((1, 0, -1), "m3")]
+)
 def test_refuses(numbers, name):
     with pytest.raises(ValueError, match=f"margin {name} must be a number"):
         Combined(*numbers)

@@ -41,7 +41,9 @@ class TestInnerProduct(MagnitudeContract):
         return w_norm * x_norm
 
 
-@pytest.mark.parametrize("magnitude", [magnitudes.InnerProduct(), magnitudes.Linear(weighted="linear")], ids=["inner", "weighted"])
+@pytest.mark.parametrize(
+    "magnitude", [magnitudes.InnerProduct(), magnitudes.Linear(weighted="linear")], ids=["inner", "weighted"]
+)
 @pytest.mark.parametrize(("ours", "theirs", "sizes", "more", "shape"), PLAIN)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_the_plain_layer_to_the_last_bit(magnitude, ours, theirs, sizes, more, shape, dtype):

@@ -47,7 +47,9 @@ class TestLinearlyWeightedTanh(FormulaContract):
 @pytest.mark.parametrize("weighted", ["tanh_product", "product_of_tanh"])
 @pytest.mark.parametrize("g", [angular.Cosine(), angular.Linear()])
 def test_a_learned_radius_enters_both_weighted_forms(weighted, g):
-    layer = Conv2d(3, 4, 3, magnitude=Tanh(learnable_radius=True, weighted=weighted), angular=g, bias=False, dtype=torch.float64)
+    layer = Conv2d(
+        3, 4, 3, magnitude=Tanh(learnable_radius=True, weighted=weighted), angular=g, bias=False, dtype=torch.float64
+    )
     layer.magnitude.radius.log_rho.data = torch.linspace(-1, 1, 4, dtype=torch.float64)
     x = torch.randn(2, 3, 3, 3, dtype=torch.float64)
     flat = Linear(27, 4, bias=False, dtype=torch.float64, angular=g)

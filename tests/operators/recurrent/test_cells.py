@@ -18,7 +18,10 @@ def hidden(output):
 @pytest.mark.parametrize("kind", CELLS)
 @pytest.mark.parametrize("bias", [True, False])
 def test_the_inner_product_is_torchs_cell(kind, bias):
-    ours, plain = getattr(operators, kind)(4, 6, bias, magnitude=magnitudes.InnerProduct()), getattr(nn, kind)(4, 6, bias)
+    ours, plain = (
+        getattr(operators, kind)(4, 6, bias, magnitude=magnitudes.InnerProduct()),
+        getattr(nn, kind)(4, 6, bias),
+    )
     assert ours.load_state_dict(plain.state_dict())
     x, state = torch.randn(3, 4), torch.randn(3, 6)
     state = (state, torch.randn(3, 6)) if kind == "LSTMCell" else state
@@ -56,7 +59,9 @@ def test_the_length_of_the_input_does_not_matter_and_gradients_are_finite(kind):
 
 @pytest.mark.parametrize("kind", CELLS)
 def test_what_learns_is_each_weights_own(kind):
-    cell = getattr(operators, kind)(4, 6, magnitude=magnitudes.Ball(learnable_radius=True), angular=angular.Sigmoid(learnable="layer"))
+    cell = getattr(operators, kind)(
+        4, 6, magnitude=magnitudes.Ball(learnable_radius=True), angular=angular.Sigmoid(learnable="layer")
+    )
     cell(torch.randn(3, 4))
     assert cell.products.magnitude_ih is not cell.products.magnitude_hh
     assert cell.products.magnitude_ih.radius.log_rho.shape == cell.weight_ih.shape[:1]

@@ -21,7 +21,10 @@ def tensors(output):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("settings", SETTINGS)
 def test_the_inner_product_is_torchs_network(kind, settings):
-    ours, plain = getattr(operators, kind)(4, 6, **settings, magnitude=magnitudes.InnerProduct()), getattr(nn, kind)(4, 6, **settings)
+    ours, plain = (
+        getattr(operators, kind)(4, 6, **settings, magnitude=magnitudes.InnerProduct()),
+        getattr(nn, kind)(4, 6, **settings),
+    )
     assert list(ours.state_dict()) == list(plain.state_dict())
     ours.load_state_dict(plain.state_dict())
     for x in (torch.randn(5, 3, 4), torch.randn(5, 4)):
@@ -70,7 +73,9 @@ def test_compiles_and_exports():
     torch._dynamo.reset()
     network, x = operators.GRU(4, 6).eval(), torch.randn(3, 2, 4)
     expected = network(x)[0]
-    with torch._dynamo.config.patch(allow_rnn=True):  # torch.compile refuses everything derived from nn.RNNBase without it
+    with torch._dynamo.config.patch(
+        allow_rnn=True
+    ):  # torch.compile refuses everything derived from nn.RNNBase without it
         assert torch.allclose(torch.compile(network, fullgraph=True, backend="aot_eager")(x)[0], expected, atol=1e-6)
     assert torch.allclose(onnx_outputs(network, x)[0], expected, atol=1e-5)
 

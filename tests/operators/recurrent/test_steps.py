@@ -11,7 +11,10 @@ from hypersphere.operators.recurrent.steps import Products, check_state, gru_ste
 )
 def test_a_step_of_plain_products_is_torchs(kind, step, states):
     cell = getattr(nn, kind)(4, 6, dtype=torch.float64)
-    x, state = torch.randn(3, 4, dtype=torch.float64), tuple(torch.randn(3, 6, dtype=torch.float64) for _ in range(states))
+    x, state = (
+        torch.randn(3, 4, dtype=torch.float64),
+        tuple(torch.randn(3, 6, dtype=torch.float64) for _ in range(states)),
+    )
     products = Products(cell.weight_ih, cell.weight_hh, InnerProduct(), None)
     new = step(products.ih(x, cell.weight_ih, cell.bias_ih), products.hh(state[0], cell.weight_hh, cell.bias_hh), state)
     expected = cell(x, state if states == 2 else state[0])

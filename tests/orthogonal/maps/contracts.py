@@ -16,7 +16,8 @@ SINGULAR = {
     "rank one": torch.outer(torch.arange(1.0, 6.0), torch.ones(5)),
     "duplicate rows": torch.randn(5, 5, generator=torch.Generator().manual_seed(1))[[0, 1, 1, 2, 3]],
     "duplicate columns": torch.randn(5, 5, generator=torch.Generator().manual_seed(2))[:, [0, 0, 1, 1, 2]],
-    "zero column": torch.randn(5, 5, generator=torch.Generator().manual_seed(3)) * torch.tensor([1.0, 0.0, 1.0, 1.0, 0.0]),
+    "zero column": torch.randn(5, 5, generator=torch.Generator().manual_seed(3))
+    * torch.tensor([1.0, 0.0, 1.0, 1.0, 0.0]),
     "identity": torch.eye(5),
     "negative identity": -torch.eye(5),
     "tiny": 1e-30 * torch.randn(5, 5, generator=torch.Generator().manual_seed(4)),
@@ -93,7 +94,9 @@ class MapContract:
             assert gradient.abs().max() < 1e7, name
 
     @pytest.mark.untyped
-    @pytest.mark.parametrize("wrong", [torch.zeros(2, 3), torch.zeros(3), torch.zeros(0, 0), torch.zeros(2, 2, dtype=torch.long)])
+    @pytest.mark.parametrize(
+        "wrong", [torch.zeros(2, 3), torch.zeros(3), torch.zeros(0, 0), torch.zeros(2, 2, dtype=torch.long)]
+    )
     def test_refuses_what_is_not_square(self, wrong):
         with pytest.raises(ValueError, match="square matrices"):
             self.function(wrong)

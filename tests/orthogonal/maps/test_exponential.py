@@ -27,7 +27,9 @@ class TestExponential(MapContract):
         assert all(deviation(exponential(scale * x)) <= 5e-6 for scale in (1e-3, 1.0, 1e2, 1e6))
 
     def test_is_a_rotation(self):
-        assert torch.allclose(torch.linalg.det(exponential(self.matrices(10, 7, 7))), torch.ones(10, dtype=torch.float64))
+        assert torch.allclose(
+            torch.linalg.det(exponential(self.matrices(10, 7, 7))), torch.ones(10, dtype=torch.float64)
+        )
 
 
 class TestMethod(OrthogonalContract):

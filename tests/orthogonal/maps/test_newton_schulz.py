@@ -9,7 +9,11 @@ from tests.orthogonal.maps.contracts import MapContract, deviation
 
 class TestNewtonSchulz(MapContract):
     function = staticmethod(newton_schulz)
-    starts = ("identity", "negative identity", "huge")  # a singular matrix has no polar factor that products alone could find
+    starts = (
+        "identity",
+        "negative identity",
+        "huge",
+    )  # a singular matrix has no polar factor that products alone could find
 
     def reference(self, x):
         return scipy.linalg.polar(x.numpy())[0]

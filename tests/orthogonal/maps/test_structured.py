@@ -53,7 +53,9 @@ class TestBanded(MethodContract):
 
 
 @pytest.mark.parametrize("n", [1, 2, 5])
-@pytest.mark.parametrize("map", [SymmetricPositive(), Triangular(), Triangular(upper=True), Banded(0), Banded(1), Banded(9)])
+@pytest.mark.parametrize(
+    "map", [SymmetricPositive(), Triangular(), Triangular(upper=True), Banded(0), Banded(1), Banded(9)]
+)
 def test_the_freedom_is_the_rank_of_the_jacobian(map, n):
     jacobian = torch.autograd.functional.jacobian(map, torch.randn(n, n)).reshape(n * n, n * n)
     assert map.freedom(n) == torch.linalg.matrix_rank(jacobian)

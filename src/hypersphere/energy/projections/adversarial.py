@@ -29,7 +29,9 @@ class AdversarialProjection(RandomProjection):
         for basis in bases.values():
             basis.requires_grad_()
         with torch.enable_grad():
-            total = sum(self.energies({name: w.detach() for name, w in weights.items()}, energy).values(), torch.zeros(()))
+            total = sum(
+                self.energies({name: w.detach() for name, w in weights.items()}, energy).values(), torch.zeros(())
+            )
             gradients = torch.autograd.grad(total, list(bases.values()))
         for basis, gradient in zip(bases.values(), gradients, strict=True):
             basis.requires_grad_(False)

@@ -55,7 +55,9 @@ class AnglePreservingProjection(RandomProjection):
             return super().views(weights)
         stepped: dict[str, Tensor] = {}
         for buffer, layers in self._sharing().items():
-            stepped[buffer] = self._stepped([weights[name] for name in layers], self.basis(layers[0], weights[layers[0]]), unrolled=True)
+            stepped[buffer] = self._stepped(
+                [weights[name] for name in layers], self.basis(layers[0], weights[layers[0]]), unrolled=True
+            )
         return {name: [project(weight, stepped[self._names[name]["basis"]])] for name, weight in weights.items()}
 
     def step(self, weights: dict[str, Tensor], energy: Energy) -> None:

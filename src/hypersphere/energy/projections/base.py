@@ -45,7 +45,9 @@ class Projection(nn.Module):
     def bind(self, layer: str, weight: Float[Tensor, "groups neurons dim"], area: int = 1, shared: bool = True) -> None:
         """Draw what this layer needs and does not share with an earlier one; ``area`` is the number of taps of its kernel."""
         if layer in self._names:
-            raise ValueError(f"this projection already serves a layer called {layer!r}; give each CoMHE a projection of its own")
+            raise ValueError(
+                f"this projection already serves a layer called {layer!r}; give each CoMHE a projection of its own"
+            )
         self._names[layer], self._areas[layer] = {}, area
         for part, size in self.parts(weight.shape[1], weight.shape[2], area).items():
             name = f"{part}_{size}" if shared else f"{part}_{layer.replace('.', '_')}"

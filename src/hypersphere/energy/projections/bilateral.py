@@ -38,7 +38,10 @@ class BilateralProjection(Projection):
     def views(self, weights: dict[str, Tensor]) -> dict[str, list[Tensor]]:
         """The projected neurons and the mixed neurons."""
         return {
-            name: [project(weight, self.basis(name, weight, "left")), (self.basis(name, weight, "right") @ weight).unsqueeze(0)]
+            name: [
+                project(weight, self.basis(name, weight, "left")),
+                (self.basis(name, weight, "right") @ weight).unsqueeze(0),
+            ]
             for name, weight in weights.items()
         }
 

@@ -20,7 +20,14 @@ class RandomProjection(Projection):
     RandomProjection(dim=20, count=5, every=1000, reduce='max')
     """
 
-    def __init__(self, dim: int = 30, count: int = 5, every: int | None = 1000, reduce: Literal["mean", "max"] = "mean", seed: int = 0):
+    def __init__(
+        self,
+        dim: int = 30,
+        count: int = 5,
+        every: int | None = 1000,
+        reduce: Literal["mean", "max"] = "mean",
+        seed: int = 0,
+    ):
         super().__init__(every=every, reduce=reduce, seed=seed)
         for name, value in (("dim", dim), ("count", count)):
             if value < 1 + (name == "dim"):
@@ -48,7 +55,9 @@ class RandomProjection(Projection):
         return f"dim={self.dim}, count={self.count}, every={self.every}, reduce={self.reduce!r}"
 
 
-def project(weight: Float[Tensor, "groups neurons d"], basis: Float[Tensor, "count k d"]) -> Float[Tensor, "count groups neurons k"]:
+def project(
+    weight: Float[Tensor, "groups neurons d"], basis: Float[Tensor, "count k d"]
+) -> Float[Tensor, "count groups neurons k"]:
     """P_c·w for every basis and neuron.
 
     >>> project(torch.ones(1, 4, 6), torch.ones(5, 2, 6)).shape

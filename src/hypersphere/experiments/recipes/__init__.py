@@ -3,4 +3,17 @@
 from . import chapter2, chapter3, chapter4, chapter5, chapter6, chapter7
 from .base import RECIPES, SIZES, Recipe, Size, get, recipe
 
-__all__ = ["RECIPES", "SIZES", "Recipe", "Size", "chapter2", "chapter3", "chapter4", "chapter5", "chapter6", "chapter7", "get", "recipe"]
+__all__ = [
+    "RECIPES",
+    "SIZES",
+    "Recipe",
+    "Size",
+    "chapter2",
+    "chapter3",
+    "chapter4",
+    "chapter5",
+    "chapter6",
+    "chapter7",
+    "get",
+    "recipe",
+]

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from ..config import Config, Data, replace
+from ...training.config import Config, Data, replace
 
 Size = Literal["smoke", "laptop", "paper"]
 SIZES: tuple[Size, ...] = get_args(Size)

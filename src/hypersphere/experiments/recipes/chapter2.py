@@ -1,6 +1,6 @@
 """Chapter 2: margin objectives, L-Softmax networks (2.2) and SphereFace (2.3)."""
 
-from ..config import Config, Data, Head, Model, Optimizer, replace
+from ...training.config import Config, Data, Head, Model, Optimizer, replace
 from .base import DIGITS, Size, recipe, smoke
 
 MARGIN = Head("LSoftmax", m=4, annealed=True, start=1000.0, floor=0.0, rate=0.1, power=1.0)
@@ -18,10 +18,14 @@ def lsoftmax_mnist(size: Size) -> Config:
     if size == "paper":
         optimizer = Optimizer(lr=0.1, milestones=(12000, 15000))
         data = Data("MNIST", batch_size=256, normalize="pixel_mean")
-        return Config(steps=18000, evaluate_every=1000, data=data, model=Model("lsoftmax_mnist"), head=MARGIN, optimizer=optimizer)
+        return Config(
+            steps=18000, evaluate_every=1000, data=data, model=Model("lsoftmax_mnist"), head=MARGIN, optimizer=optimizer
+        )
     if size == "laptop":
         data, model = Data("MNIST", batch_size=128, normalize="unit"), Model("lsoftmax_mnist", width=0.25)
-        return Config(steps=1500, data=data, model=model, head=MARGIN, optimizer=Optimizer(lr=0.05, milestones=(1000, 1300)))
+        return Config(
+            steps=1500, data=data, model=model, head=MARGIN, optimizer=Optimizer(lr=0.05, milestones=(1000, 1300))
+        )
     data, model = Data("Digits", size=16, normalize="unit"), Model("lsoftmax_mnist", width=0.125)
     return Config(steps=20, evaluate_every=10, log_every=5, checkpoint_every=10, data=data, model=model, head=MARGIN)
 
@@ -35,10 +39,22 @@ def lsoftmax_cifar10(size: Size) -> Config:
     if size == "paper":
         data = Data("CIFAR10", batch_size=256, augment="crop_flip", normalize="pixel_mean")
         optimizer = Optimizer(lr=0.1, milestones=(12000, 15000))
-        return Config(steps=18000, evaluate_every=1000, data=data, model=Model("lsoftmax_cifar10"), head=MARGIN, optimizer=optimizer)
+        return Config(
+            steps=18000,
+            evaluate_every=1000,
+            data=data,
+            model=Model("lsoftmax_cifar10"),
+            head=MARGIN,
+            optimizer=optimizer,
+        )
     if size == "laptop":
-        data, optimizer = Data("CIFAR10", augment="crop_flip", normalize="pixel_mean"), Optimizer(lr=0.05, milestones=(800, 1100))
-        return Config(steps=1200, data=data, model=Model("lsoftmax_cifar10", width=0.25), head=MARGIN, optimizer=optimizer)
+        data, optimizer = (
+            Data("CIFAR10", augment="crop_flip", normalize="pixel_mean"),
+            Optimizer(lr=0.05, milestones=(800, 1100)),
+        )
+        return Config(
+            steps=1200, data=data, model=Model("lsoftmax_cifar10", width=0.25), head=MARGIN, optimizer=optimizer
+        )
     return smoke(model=Model("lsoftmax_cifar10", width=0.1, feature_dim=16), head=MARGIN)
 
 
@@ -49,12 +65,24 @@ def lsoftmax_cifar100(size: Size) -> Config:
     The text (2.2.7): as on MNIST, without augmentation. The laptop's data are 100 classes of Tiny-ImageNet at 32×32, a stand-in.
     """
     if size == "paper":
-        data, optimizer = Data("CIFAR100", batch_size=256, normalize="pixel_mean"), Optimizer(lr=0.1, milestones=(12000, 15000))
-        return Config(steps=18000, evaluate_every=1000, data=data, model=Model("lsoftmax_cifar100"), head=MARGIN, optimizer=optimizer)
+        data, optimizer = (
+            Data("CIFAR100", batch_size=256, normalize="pixel_mean"),
+            Optimizer(lr=0.1, milestones=(12000, 15000)),
+        )
+        return Config(
+            steps=18000,
+            evaluate_every=1000,
+            data=data,
+            model=Model("lsoftmax_cifar100"),
+            head=MARGIN,
+            optimizer=optimizer,
+        )
     if size == "laptop":
         data = Data("TinyImageNet", classes=100, size=32, normalize="pixel_mean")
         optimizer = Optimizer(lr=0.05, milestones=(800, 1100))
-        return Config(steps=1200, data=data, model=Model("lsoftmax_cifar100", width=0.2), head=MARGIN, optimizer=optimizer)
+        return Config(
+            steps=1200, data=data, model=Model("lsoftmax_cifar100", width=0.2), head=MARGIN, optimizer=optimizer
+        )
     return smoke(model=Model("lsoftmax_cifar100", width=0.06, feature_dim=16), head=MARGIN)
 
 
@@ -70,14 +98,25 @@ def sphereface_lfw(size: Size) -> Config:
     if size == "smoke":
         return open_set(size, SPHEREFACE)
     if size == "paper":
-        data, optimizer = Data("LFW", size=112, augment="mirror", normalize="faces"), Optimizer(lr=0.1, milestones=(16000, 24000))
+        data, optimizer = (
+            Data("LFW", size=112, augment="mirror", normalize="faces"),
+            Optimizer(lr=0.1, milestones=(16000, 24000)),
+        )
         return Config(
-            task="faces", steps=28000, evaluate_every=2000, data=data, model=Model("sphereface20"), head=SPHEREFACE, optimizer=optimizer
+            task="faces",
+            steps=28000,
+            evaluate_every=2000,
+            data=data,
+            model=Model("sphereface20"),
+            head=SPHEREFACE,
+            optimizer=optimizer,
         )
     data = Data("LFW", size=48, augment="mirror", normalize="faces")
     model = Model("sphereface4", width=0.25, feature_dim=128, norm="batch")
     optimizer = Optimizer(lr=0.1, milestones=(700, 1000))
-    return Config(task="faces", steps=1200, evaluate_every=300, data=data, model=model, head=SPHEREFACE, optimizer=optimizer)
+    return Config(
+        task="faces", steps=1200, evaluate_every=300, data=data, model=model, head=SPHEREFACE, optimizer=optimizer
+    )
 
 
 @recipe("sphereface-omniglot", tables="2.8 (stand-in)", data="Omniglot")

@@ -1,6 +1,6 @@
 """Chapter 3: SphereNets, whose every layer is an angle."""
 
-from ..config import Config, Data, Energy, Head, Model, Operator, Optimizer
+from ...training.config import Config, Data, Energy, Head, Model, Operator, Optimizer
 from .base import Size, recipe, smoke
 
 SPHERE = Operator("Sphere", "Cosine")
@@ -19,10 +19,14 @@ def spherenet_cifar10(size: Size) -> Config:
     data = Data("CIFAR10", augment="mirror")
     if size == "paper":
         optimizer = Optimizer("adam", lr=1e-3, weight_decay=0.0, milestones=(34000, 54000))
-        return Config(steps=64000, evaluate_every=2000, data=data, model=model, head=head, energy=ORTHONORMAL, optimizer=optimizer)
+        return Config(
+            steps=64000, evaluate_every=2000, data=data, model=model, head=head, energy=ORTHONORMAL, optimizer=optimizer
+        )
     model = Model("cnn9", table="B.1", width=0.25, operator=SPHERE)
     if size == "laptop":
         optimizer = Optimizer("adam", lr=2e-3, weight_decay=0.0, milestones=(800, 1050))
-        return Config(steps=1200, evaluate_every=300, data=data, model=model, head=head, energy=ORTHONORMAL, optimizer=optimizer)
+        return Config(
+            steps=1200, evaluate_every=300, data=data, model=model, head=head, energy=ORTHONORMAL, optimizer=optimizer
+        )
     model = Model("cnn9", table="B.1", width=0.1, feature_dim=16, operator=SPHERE)
     return smoke(model=model, head=head, energy=ORTHONORMAL, optimizer=Optimizer("adam", lr=1e-3, weight_decay=0.0))

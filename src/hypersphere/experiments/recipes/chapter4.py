@@ -1,7 +1,7 @@
 """Chapter 4: decoupled networks, magnitude times angle, and their robustness."""
 
-from ..config import Config, Data, Energy, Head, Model, Operator, Optimizer
-from ..protocols import Attack
+from ...training.config import Config, Data, Energy, Head, Model, Operator, Optimizer
+from ...training.protocols import Attack
 from .base import Size, recipe, smoke
 
 TANH = Operator("Tanh", "Cosine", learn=True, project_every=1)
@@ -24,10 +24,14 @@ def dcnet_cifar10(size: Size) -> Config:
     if size == "paper":
         optimizer = Optimizer("adam", lr=1e-3, weight_decay=0.0, milestones=(34000, 54000))
         model = Model("resnet32", table="C.1", operator=TANH)
-        return Config(steps=64000, evaluate_every=2000, data=data, model=model, head=head, energy=ORTHOGONAL, optimizer=optimizer)
+        return Config(
+            steps=64000, evaluate_every=2000, data=data, model=model, head=head, energy=ORTHOGONAL, optimizer=optimizer
+        )
     optimizer = Optimizer("adam", lr=2e-3, weight_decay=0.0, milestones=(800, 1050))
     model = Model("cnn9", table="C.1", width=0.25, feature_dim=128, operator=TANH)
-    return Config(steps=1200, evaluate_every=300, data=data, model=model, head=head, energy=ORTHOGONAL, optimizer=optimizer)
+    return Config(
+        steps=1200, evaluate_every=300, data=data, model=model, head=head, energy=ORTHOGONAL, optimizer=optimizer
+    )
 
 
 @recipe("adversarial-cifar10", tables="4.7", data="CIFAR10")
@@ -44,12 +48,30 @@ def adversarial_cifar10(size: Size) -> Config:
     data = Data("CIFAR10", augment="crop_flip", normalize="unit")
     if size == "paper":
         attack = Attack(images=10000)
-        return Config(task="adversarial", steps=64000, evaluate_every=8000, data=data, model=model, optimizer=optimizer, attack=attack)
+        return Config(
+            task="adversarial",
+            steps=64000,
+            evaluate_every=8000,
+            data=data,
+            model=model,
+            optimizer=optimizer,
+            attack=attack,
+        )
     if size == "laptop":
         model = Model("cnn9", table="C.1 adversarial", width=0.5, feature_dim=128, norm="none", operator=operator)
         optimizer = Optimizer("adam", lr=1e-3, weight_decay=0.0, milestones=(700, 900))
         attack = Attack(images=256)
-        return Config(task="adversarial", steps=1000, evaluate_every=500, data=data, model=model, optimizer=optimizer, attack=attack)
+        return Config(
+            task="adversarial",
+            steps=1000,
+            evaluate_every=500,
+            data=data,
+            model=model,
+            optimizer=optimizer,
+            attack=attack,
+        )
     model = Model("cnn9", table="C.1 adversarial", width=0.1, feature_dim=16, norm="none", operator=operator)
     digits = Data("Digits", batch_size=64, normalize="unit")
-    return smoke(task="adversarial", data=digits, model=model, optimizer=optimizer, attack=Attack(iterations=2, images=64))
+    return smoke(
+        task="adversarial", data=digits, model=model, optimizer=optimizer, attack=Attack(iterations=2, images=64)
+    )

@@ -1,7 +1,7 @@
 """Chapter 5: minimum hyperspherical energy, on networks, imbalanced classes, faces, and a GAN."""
 
-from ..config import Config, Data, Energy, Model, Optimizer, replace
-from ..protocols import Players
+from ...training.config import Config, Data, Energy, Model, Optimizer, replace
+from ...training.protocols import Players
 from .base import Size, recipe, saturated, smoke
 from .chapter2 import SPHEREFACE, open_set, sphereface_lfw
 
@@ -66,7 +66,10 @@ def gan_mhe_cifar10(size: Size) -> Config:
     """
     energy, adam = Energy("MHE"), Optimizer("adam", lr=2e-4, betas=(0.5, 0.9), weight_decay=0.0, schedule="constant")
     if size == "paper":
-        data, players = Data("CIFAR10", batch_size=64, normalize="unit"), Players(spectral_norm=True, turns=5, samples=10000)
+        data, players = (
+            Data("CIFAR10", batch_size=64, normalize="unit"),
+            Players(spectral_norm=True, turns=5, samples=10000),
+        )
         return Config(
             task="gan",
             steps=600000,

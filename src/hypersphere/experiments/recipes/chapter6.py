@@ -1,6 +1,6 @@
 """Chapter 6: compressive energy, on images, point clouds and graphs."""
 
-from ..config import Config, Data, Energy, Model, Optimizer, replace
+from ...training.config import Config, Data, Energy, Model, Optimizer, replace
 from .base import Size, recipe, saturated, smoke
 
 COMPRESSIVE = Energy("CoMHE")
@@ -50,7 +50,9 @@ def gcn_cora(size: Size) -> Config:
     optimizer = Optimizer("adam", lr=0.01, schedule="constant")
     if size == "smoke":
         return smoke(task="graph", data=Data("PlantedGraph"), model=Model("gcn"), optimizer=optimizer)
-    return Config(task="graph", steps=200, evaluate_every=50, data=Data("cora"), model=Model("gcn"), optimizer=optimizer)
+    return Config(
+        task="graph", steps=200, evaluate_every=50, data=Data("cora"), model=Model("gcn"), optimizer=optimizer
+    )
 
 
 def pointnet_modelnet40(size: Size) -> Config:

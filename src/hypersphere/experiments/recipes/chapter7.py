@@ -1,7 +1,7 @@
 """Chapter 7: orthogonal over-parameterized training of perceptrons, images, episodes, graphs and clouds."""
 
-from ..config import Config, Data, Model, Optimizer, Orthogonal, replace
-from ..protocols import FewShot
+from ...training.config import Config, Data, Model, Optimizer, Orthogonal, replace
+from ...training.protocols import FewShot
 from .base import DIGITS, Size, recipe, saturated, smoke
 from .chapter6 import gcn_cora, pointnet_modelnet40
 
@@ -37,12 +37,19 @@ def opt_cnn_cifar100(size: Size) -> Config:
     if size == "paper":
         data, optimizer = Data("CIFAR100", augment="crop_flip"), Optimizer(lr=0.1, **saturated())
         return Config(
-            steps=42500, evaluate_every=2500, data=data, model=Model("cnn6", table="F.1"), orthogonal=gram_schmidt, optimizer=optimizer
+            steps=42500,
+            evaluate_every=2500,
+            data=data,
+            model=Model("cnn6", table="F.1"),
+            orthogonal=gram_schmidt,
+            optimizer=optimizer,
         )
     if size == "laptop":
         data, optimizer = Data("CIFAR10", augment="crop_flip"), Optimizer(lr=0.1, **saturated(1000))
         model = Model("cnn6", table="F.1", width=0.25)
-        return Config(steps=1000, evaluate_every=250, data=data, model=model, orthogonal=gram_schmidt, optimizer=optimizer)
+        return Config(
+            steps=1000, evaluate_every=250, data=data, model=model, orthogonal=gram_schmidt, optimizer=optimizer
+        )
     return smoke(model=Model("cnn6", table="F.1", width=0.1, feature_dim=16), orthogonal=gram_schmidt)
 
 
@@ -95,18 +102,33 @@ def opt_few_shot(size: Size) -> Config:
     """
     adam = Optimizer("adam", lr=1e-3, schedule="constant")
     if size == "smoke":
-        few_shot = FewShot(ways=3, shots=2, queries=5, episodes=10, epochs=2, train_classes=7, validation_classes=0, test_classes=3)
+        few_shot = FewShot(
+            ways=3, shots=2, queries=5, episodes=10, epochs=2, train_classes=7, validation_classes=0, test_classes=3
+        )
         data, model = replace(DIGITS, size=16), Model("cnn4", width=0.1)
         return smoke(task="few_shot", data=data, model=model, orthogonal=CAYLEY, optimizer=adam, few_shot=few_shot)
     if size == "paper":
         data = Data("TinyImageNet", size=84, batch_size=16, augment="crop_flip")
         return Config(
-            task="few_shot", steps=400000, evaluate_every=20000, data=data, model=Model("cnn4"), orthogonal=CAYLEY, optimizer=adam
+            task="few_shot",
+            steps=400000,
+            evaluate_every=20000,
+            data=data,
+            model=Model("cnn4"),
+            orthogonal=CAYLEY,
+            optimizer=adam,
         )
     data, few_shot = Data("TinyImageNet", size=32, augment="crop_flip"), FewShot(episodes=200)
     model = Model("cnn4", width=0.5)
     return Config(
-        task="few_shot", steps=1500, evaluate_every=500, data=data, model=model, orthogonal=CAYLEY, optimizer=adam, few_shot=few_shot
+        task="few_shot",
+        steps=1500,
+        evaluate_every=500,
+        data=data,
+        model=model,
+        orthogonal=CAYLEY,
+        optimizer=adam,
+        few_shot=few_shot,
     )
 
 

@@ -4,7 +4,9 @@ from . import mhe, objectives_mnist, objectives_openset, opt, spherenet
 from .claim import SIZES, Check, Claim, Estimate, Published, Size, Tuning, rates, verdict
 from .runner import reproduce
 
-CLAIMS: dict[str, Claim] = {module.CLAIM.id: module.CLAIM for module in (objectives_mnist, objectives_openset, spherenet, mhe, opt)}
+CLAIMS: dict[str, Claim] = {
+    module.CLAIM.id: module.CLAIM for module in (objectives_mnist, objectives_openset, spherenet, mhe, opt)
+}
 
 
 def get(id: str) -> Claim:
@@ -14,4 +16,17 @@ def get(id: str) -> Claim:
     return CLAIMS[id]
 
 
-__all__ = ["CLAIMS", "SIZES", "Check", "Claim", "Estimate", "Published", "Size", "Tuning", "get", "rates", "reproduce", "verdict"]
+__all__ = [
+    "CLAIMS",
+    "SIZES",
+    "Check",
+    "Claim",
+    "Estimate",
+    "Published",
+    "Size",
+    "Tuning",
+    "get",
+    "rates",
+    "reproduce",
+    "verdict",
+]

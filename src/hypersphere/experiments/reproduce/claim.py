@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from statistics import mean, stdev
 from typing import Any, Literal, get_args
 
-from ..config import Config, replace
+from ...training.config import Config, replace
 
 Size = Literal["laptop", "paper"]
 SIZES: tuple[Size, ...] = get_args(Size)
@@ -62,7 +62,9 @@ class Check:
     def outcome(self, table: Mapping[str, Mapping[str, Estimate]]) -> Outcome:
         """By the estimates ``table[arm][metric]``; a single seed measures nothing."""
         ours = table.get(self.arm, {}).get(self.metric)
-        other = Estimate(self.than, 0.0, 1) if isinstance(self.than, float) else table.get(self.than, {}).get(self.metric)
+        other = (
+            Estimate(self.than, 0.0, 1) if isinstance(self.than, float) else table.get(self.than, {}).get(self.metric)
+        )
         if ours is None or other is None or math.isnan(ours.error + other.error):
             return "not measured"
         gain = (ours.mean - other.mean) * (1 if self.larger else -1)

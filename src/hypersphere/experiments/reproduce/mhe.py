@@ -1,6 +1,6 @@
 """Claim: regularising the hyperspherical energy of neurons lowers the test error (tables 5.1, 5.7, 6.1; figure 6.2)."""
 
-from ..config import Config, Data, Energy, Model, Optimizer, replace
+from ...training.config import Config, Data, Energy, Model, Optimizer, replace
 from ..recipes.chapter5 import mhe_cifar10
 from .claim import Check, Claim, Published, Size, Tuning, rates
 from .pictures import curves
@@ -31,7 +31,9 @@ def arms(size: Size) -> dict[str, Config]:
     else:
         data = {
             "CIFAR-10": Data("CIFAR10", size=16, batch_size=64, per_class=300, augment="mirror", measured=5000),
-            "Tiny-ImageNet-32": Data("TinyImageNet", size=16, batch_size=64, classes=50, per_class=200, augment="mirror"),
+            "Tiny-ImageNet-32": Data(
+                "TinyImageNet", size=16, batch_size=64, classes=50, per_class=200, augment="mirror"
+            ),
         }
         base = Config(
             steps=600,
@@ -69,7 +71,14 @@ CLAIM = Claim(
         Published(
             "6.1",
             "error (%) of CNN-9 on CIFAR-100",
-            {"baseline": 28.03, "orthogonal": 27.01, "MHE s = 2": 26.75, "half-space MHE": 25.96, "RP-CoMHE": 24.39, "AP-CoMHE": 24.95},
+            {
+                "baseline": 28.03,
+                "orthogonal": 27.01,
+                "MHE s = 2": 26.75,
+                "half-space MHE": 25.96,
+                "RP-CoMHE": 24.39,
+                "AP-CoMHE": 24.95,
+            },
         ),
         Published(
             "5.7",
@@ -85,17 +94,31 @@ CLAIM = Claim(
         "the learning rate of each arm is chosen on a tenth of the training set; the weights of the penalties are the text's",
     ),
     arms=arms,
-    metrics={"error": "test error (%)", "rare_error": "error of the rare class (%)", "energy": "energy at the end (s = 2, hidden layers)"},
+    metrics={
+        "error": "test error (%)",
+        "rare_error": "error of the rare class (%)",
+        "energy": "energy at the end (s = 2, hidden layers)",
+    },
     checks=(
         *(
             Check(f"CIFAR-10, error: {name} below baseline", "error", f"CIFAR-10/{name}", "CIFAR-10/baseline", False)
             for name in REGULARISED
         ),
         Check(
-            "CIFAR-10, error: half-space MHE below orthonormal", "error", "CIFAR-10/half-space MHE", "CIFAR-10/orthonormal", larger=False
+            "CIFAR-10, error: half-space MHE below orthonormal",
+            "error",
+            "CIFAR-10/half-space MHE",
+            "CIFAR-10/orthonormal",
+            larger=False,
         ),
         *(
-            Check(f"CIFAR-10, energy: {name} below baseline", "energy", f"CIFAR-10/{name}", "CIFAR-10/baseline", larger=False)
+            Check(
+                f"CIFAR-10, energy: {name} below baseline",
+                "energy",
+                f"CIFAR-10/{name}",
+                "CIFAR-10/baseline",
+                larger=False,
+            )
             for name in ("MHE s = 2", "half-space MHE", "RP-CoMHE", "AP-CoMHE")
         ),
         Check(
@@ -105,7 +128,13 @@ CLAIM = Claim(
             "Tiny-ImageNet-32/baseline",
             larger=False,
         ),
-        Check("rare class, error: half-space MHE below baseline", "rare_error", "imbalanced/half-space MHE", "imbalanced/baseline", False),
+        Check(
+            "rare class, error: half-space MHE below baseline",
+            "rare_error",
+            "imbalanced/half-space MHE",
+            "imbalanced/baseline",
+            False,
+        ),
     ),
     why="The penalties do what they are made for: the energy of the hidden layers ends lower than without them, and while the "
     "baseline's rises during training, theirs falls on average. Full-space MHE reaches the least. Its mean error is about one "
@@ -116,8 +145,16 @@ CLAIM = Claim(
     "tests nothing.",
     picture=curves(
         [
-            ("energy", "energy of hidden layers, CIFAR-10", [f"CIFAR-10/{n}" for n in PENALTIES if n not in ("MHE s = 0", "MHE s = 1")]),
-            ("accuracy", "test accuracy (%), CIFAR-10", [f"CIFAR-10/{n}" for n in PENALTIES if n not in ("MHE s = 0", "MHE s = 1")]),
+            (
+                "energy",
+                "energy of hidden layers, CIFAR-10",
+                [f"CIFAR-10/{n}" for n in PENALTIES if n not in ("MHE s = 0", "MHE s = 1")],
+            ),
+            (
+                "accuracy",
+                "test accuracy (%), CIFAR-10",
+                [f"CIFAR-10/{n}" for n in PENALTIES if n not in ("MHE s = 0", "MHE s = 1")],
+            ),
         ]
     ),
     caption="Hyperspherical energy and test accuracy over training, means over seeds.",

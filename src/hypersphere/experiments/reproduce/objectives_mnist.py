@@ -1,6 +1,6 @@
 """Claim: a larger margin m makes classes tighter and further apart, at no loss of accuracy (tables 2.2, A.1; figures 2.2, A.5)."""
 
-from ..config import Config, Data, Head, Model, Optimizer, replace
+from ...training.config import Config, Data, Head, Model, Optimizer, replace
 from ..recipes.chapter2 import lsoftmax_mnist
 from .claim import Check, Claim, Published, Size, Tuning, rates
 from .pictures import planar_features
@@ -25,7 +25,9 @@ def arms(size: Size) -> dict[str, Config]:
     # short, m = 3 and 4 put several classes on one ray.
     rate, power = (0.1, 1.0) if size == "paper" else (0.025, 2.0)
     return {
-        f"m = {m}": replace(base, head=Head("LSoftmax", m=m, annealed=True, start=1000.0, floor=0.0, rate=rate, power=power))
+        f"m = {m}": replace(
+            base, head=Head("LSoftmax", m=m, annealed=True, start=1000.0, floor=0.0, rate=rate, power=power)
+        )
         for m in MARGINS
     }
 
@@ -41,7 +43,11 @@ CLAIM = Claim(
     statement="With larger m the angular Fisher score falls and classes move apart in angle, and accuracy is not worse.",
     published=(
         Published("2.2", "test error (%) on MNIST", {"m = 1": 0.40, "m = 2": 0.32, "m = 3": 0.31, "m = 4": 0.31}),
-        Published("A.1", "angular Fisher score on LFW (A-Softmax)", {"m = 1": 0.2462, "m = 2": 0.2277, "m = 3": 0.1791, "m = 4": 0.1709}),
+        Published(
+            "A.1",
+            "angular Fisher score on LFW (A-Softmax)",
+            {"m = 1": 0.2462, "m = 2": 0.2277, "m = 3": 0.1791, "m = 4": 0.1709},
+        ),
     ),
     differences=(
         "table 2.1's network for figure 2.2 at a quarter of its width, on digits of 20×20",

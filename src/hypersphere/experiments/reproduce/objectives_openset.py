@@ -1,6 +1,6 @@
 """Claim: angular margins learn features that tell unseen classes apart (tables 2.8–2.10, 5.8)."""
 
-from ..config import Config, Energy, Head, replace
+from ...training.config import Config, Energy, Head, replace
 from ..recipes.chapter2 import open_set
 from .claim import Check, Claim, Published, Size
 from .pictures import bars

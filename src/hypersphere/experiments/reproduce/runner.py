@@ -14,10 +14,10 @@ import torch
 
 from ... import __version__
 from ...data import InMemory
-from ..config import Config, differences, from_json, replace
-from ..engine import Experiment, NonFiniteLossError
-from ..log import read_log
-from ..tasks import Classification
+from ...training.config import Config, differences, from_json, replace
+from ...training.engine import Experiment, NonFiniteLossError
+from ...training.log import read_log
+from ...training.tasks import Classification
 from .claim import Claim, Size
 
 Say = Callable[[str], None]
@@ -60,11 +60,15 @@ def reproduce(
                 continue
             row = run_one(chosen, folder / name / str(seed))
             append_row(path, {"arm": name, "seed": seed, "size": size, "choice": choices.get(name), **row})
-            say(f"{claim.id} {name}, seed {seed}: {_shown(claim, row['metrics']) or 'diverged'} ({row['seconds']:.0f} s)")
+            say(
+                f"{claim.id} {name}, seed {seed}: {_shown(claim, row['metrics']) or 'diverged'} ({row['seconds']:.0f} s)"
+            )
     return [row for row in recorded(claim, results, size) if row["arm"] in arms]
 
 
-def tune(claim: Claim, arms: dict[str, Config], results: str | os.PathLike[str], folder: pathlib.Path, say: Say) -> dict[str, str]:
+def tune(
+    claim: Claim, arms: dict[str, Config], results: str | os.PathLike[str], folder: pathlib.Path, say: Say
+) -> dict[str, str]:
     """The choice of each arm: the entry of the grid with the best monitored measure on held-out training samples."""
     assert claim.tuning is not None
     path = results_file(claim, results, "-tuning")
@@ -74,10 +78,18 @@ def tune(claim: Claim, arms: dict[str, Config], results: str | os.PathLike[str],
             if any(row["entry"] == entry and _same(row, "laptop", name, short) for row in read_rows(path)):
                 continue
             row = run_one(short, folder / "tuning" / entry / name)
-            score = None if row["diverged"] else row["metrics"][config.monitor.lstrip("-")] * (-1 if config.monitor.startswith("-") else 1)
+            score = (
+                None
+                if row["diverged"]
+                else row["metrics"][config.monitor.lstrip("-")] * (-1 if config.monitor.startswith("-") else 1)
+            )
             kept = {key: row[key] for key in ("setting", "seconds", "threads", "date", "version")}
-            append_row(path, {"arm": name, "entry": entry, "size": "laptop", "seed": config.seed, "score": score, **kept})
-            say(f"{claim.id} tuning {name}, {entry}: {'diverged' if score is None else f'{score:.4g}'} ({row['seconds']:.0f} s)")
+            append_row(
+                path, {"arm": name, "entry": entry, "size": "laptop", "seed": config.seed, "score": score, **kept}
+            )
+            say(
+                f"{claim.id} tuning {name}, {entry}: {'diverged' if score is None else f'{score:.4g}'} ({row['seconds']:.0f} s)"
+            )
     return best_entries(claim, read_rows(path))
 
 
@@ -106,7 +118,11 @@ def run_one(config: Config, folder: pathlib.Path) -> Row:
     metrics = {} if diverged else {**metrics, **_derived(curve, config)}
     row = {
         # what is not a number (angles of features that are all the same) cannot be averaged, nor written as JSON
-        "metrics": {key: _short(value) for key, value in metrics.items() if not key.startswith("energy/") and math.isfinite(value)},
+        "metrics": {
+            key: _short(value)
+            for key, value in metrics.items()
+            if not key.startswith("energy/") and math.isfinite(value)
+        },
         "diverged": diverged,
         "curve": curve,
         "setting": setting(config),
@@ -153,9 +169,13 @@ def recorded(claim: Claim, results: str | os.PathLike[str], size: Size = "laptop
     arms = claim.arms(size)
     rows = {}
     for row in read_rows(results_file(claim, results)):
-        if row["arm"] in arms and (row["choice"] is None or (claim.tuning is not None and row["choice"] in claim.tuning.grid)):
+        if row["arm"] in arms and (
+            row["choice"] is None or (claim.tuning is not None and row["choice"] in claim.tuning.grid)
+        ):
             config = (
-                arms[row["arm"]] if row["choice"] is None or claim.tuning is None else claim.tuning.grid[row["choice"]](arms[row["arm"]])
+                arms[row["arm"]]
+                if row["choice"] is None or claim.tuning is None
+                else claim.tuning.grid[row["choice"]](arms[row["arm"]])
             )
             if _same(row, size, row["arm"], replace(config, seed=row["seed"])):
                 rows[row["arm"], row["seed"]] = row
@@ -207,7 +227,12 @@ def _points(experiment: Experiment) -> Row:
     task.eval()
     with torch.no_grad():
         features = task.embed(some)
-    return {"points": {"features": [[round(v, 3) for v in point] for point in features.tolist()], "labels": some.labels.tolist()}}
+    return {
+        "points": {
+            "features": [[round(v, 3) for v in point] for point in features.tolist()],
+            "labels": some.labels.tolist(),
+        }
+    }
 
 
 def _short(value: float) -> float:

@@ -1,6 +1,6 @@
 """Claim: operators that look at the angle learn at least as well as the convolution, and sooner (tables 3.1–3.4, 4.1–4.4; figure 3.3)."""
 
-from ..config import Config, Data, Head, Model, Operator, Optimizer, replace
+from ...training.config import Config, Data, Head, Model, Operator, Optimizer, replace
 from ..recipes.chapter3 import spherenet_cifar10
 from .claim import Check, Claim, Published, Size, Tuning, rates
 from .pictures import curves
@@ -16,7 +16,14 @@ OPERATORS = {
     "SphereConv square cosine": ("Sphere", "SquareCosine"),
 }
 GROUPS = {
-    "BN, ReLU": ("convolution", "SphereConv linear", "SphereConv cosine", "SphereConv sigmoid", "TanhConv", "LinearConv"),
+    "BN, ReLU": (
+        "convolution",
+        "SphereConv linear",
+        "SphereConv cosine",
+        "SphereConv sigmoid",
+        "TanhConv",
+        "LinearConv",
+    ),
     "no ReLU": ("convolution", "SphereConv cosine", "SphereConv square cosine"),
     "no BN": ("convolution", "SphereConv cosine", "TanhConv"),
 }
@@ -38,10 +45,16 @@ def arms(size: Size) -> dict[str, Config]:
         )
     found = {}
     for group, names in GROUPS.items():
-        model = replace(base.model, activation="none" if group == "no ReLU" else "default", norm="none" if group == "no BN" else "default")
+        model = replace(
+            base.model,
+            activation="none" if group == "no ReLU" else "default",
+            norm="none" if group == "no BN" else "default",
+        )
         for name in names:
             magnitude, angular = OPERATORS[name]
-            found[f"{group}/{name}"] = replace(base, model=replace(model, operator__magnitude=magnitude, operator__angular=angular))
+            found[f"{group}/{name}"] = replace(
+                base, model=replace(model, operator__magnitude=magnitude, operator__angular=angular)
+            )
     found[PROJECTED] = replace(base, model__operator__magnitude="Tanh", model__operator__project_every=10)
     return found
 
@@ -60,14 +73,26 @@ CLAIM = Claim(
         Published(
             "3.1",
             "accuracy (%) of CNN-9 on CIFAR-10, softmax",
-            {"convolution": 90.58, "SphereConv linear": 91.10, "SphereConv cosine": 90.89, "SphereConv sigmoid (0.3)": 91.08},
+            {
+                "convolution": 90.58,
+                "SphereConv linear": 91.10,
+                "SphereConv cosine": 90.89,
+                "SphereConv sigmoid (0.3)": 91.08,
+            },
         ),
         Published(
             "3.3",
             "accuracy (%) of CNN-18 on CIFAR-10 without ReLU",
-            {"convolution": 80.73, "SphereConv linear": 85.34, "SphereConv cosine": 85.25, "SphereConv sigmoid (0.3)": 85.67},
+            {
+                "convolution": 80.73,
+                "SphereConv linear": 85.34,
+                "SphereConv cosine": 85.25,
+                "SphereConv sigmoid (0.3)": 85.67,
+            },
         ),
-        Published("4.1", "error (%) of TanhConv on CIFAR-100", {"standard gradients": 23.09, "weight projection": 21.17}),
+        Published(
+            "4.1", "error (%) of TanhConv on CIFAR-100", {"standard gradients": 23.09, "weight projection": 21.17}
+        ),
         Published(
             "4.2",
             "error (%) of CNN-9 on CIFAR-100 without BN",
@@ -115,7 +140,12 @@ CLAIM = Claim(
     "there are 16, 24 and 32, and a hundredth of the steps. Without ReLU nothing is lost at this length of training, so there is "
     "nothing for the operators to restore; without batch normalization the outputs of bounded operators shrink from layer to "
     "layer, and nine layers of them learn more slowly, or not at all (one seed of TanhConv).",
-    picture=curves([("accuracy", f"test accuracy (%), {group}", [f"{group}/{name}" for name in names]) for group, names in GROUPS.items()]),
+    picture=curves(
+        [
+            ("accuracy", f"test accuracy (%), {group}", [f"{group}/{name}" for name in names])
+            for group, names in GROUPS.items()
+        ]
+    ),
     caption="Test accuracy over training, means over seeds.",
     tuning=Tuning(
         rates(1, 4),

@@ -19,7 +19,9 @@ class AdditiveCosine(Margin):
         super().__init__()
         self.m = number("m", m, 0)
 
-    def target(self, cos: Float[Tensor, "n"], norms: Float[Tensor, "n"] | None = None, g: Score = identity) -> Float[Tensor, "n"]:
+    def target(
+        self, cos: Float[Tensor, "n"], norms: Float[Tensor, "n"] | None = None, g: Score = identity
+    ) -> Float[Tensor, "n"]:
         """g(θ) − m."""
         return g(cos) - self.m
 
@@ -42,7 +44,9 @@ class AdditiveAngle(Margin):
         super().__init__()
         self.m = number("m", m, 0, math.pi)
 
-    def target(self, cos: Float[Tensor, "n"], norms: Float[Tensor, "n"] | None = None, g: Score = identity) -> Float[Tensor, "n"]:
+    def target(
+        self, cos: Float[Tensor, "n"], norms: Float[Tensor, "n"] | None = None, g: Score = identity
+    ) -> Float[Tensor, "n"]:
         """g(θ + m), continued past π."""
         return extended(cos, 1.0, self.m, g)
 

@@ -29,7 +29,9 @@ class Margin(nn.Module):
       buffers as they were in the forward pass. It must treat each class by itself and change no state.
     """
 
-    def target(self, cos: Float[Tensor, "n"], norms: Float[Tensor, "n"] | None = None, g: Score = identity) -> Float[Tensor, "n"]:
+    def target(
+        self, cos: Float[Tensor, "n"], norms: Float[Tensor, "n"] | None = None, g: Score = identity
+    ) -> Float[Tensor, "n"]:
         """ψ(θ) of each sample's own class; without a margin g(θ)."""
         return g(cos)
 

@@ -22,7 +22,9 @@ class Combined(Margin):
         super().__init__()
         self.m1, self.m2, self.m3 = number("m1", m1, 1), number("m2", m2, 0, math.pi), number("m3", m3, 0)
 
-    def target(self, cos: Float[Tensor, "n"], norms: Float[Tensor, "n"] | None = None, g: Score = identity) -> Float[Tensor, "n"]:
+    def target(
+        self, cos: Float[Tensor, "n"], norms: Float[Tensor, "n"] | None = None, g: Score = identity
+    ) -> Float[Tensor, "n"]:
         """g(m₁θ + m₂) − m₃."""
         return extended(cos, self.m1, self.m2, g) - self.m3
 

@@ -24,7 +24,9 @@ class Multiplicative(Margin):
         super().__init__()
         self.m = number("m", m, 1)
 
-    def target(self, cos: Float[Tensor, "n"], norms: Float[Tensor, "n"] | None = None, g: Score = identity) -> Float[Tensor, "n"]:
+    def target(
+        self, cos: Float[Tensor, "n"], norms: Float[Tensor, "n"] | None = None, g: Score = identity
+    ) -> Float[Tensor, "n"]:
         """ψ(θ) from cos θ."""
         return extended(cos, self.m, 0.0, g)
 

@@ -15,7 +15,9 @@ class Ball(WithRadius):
     tensor([0.5000, 1.0000, 1.0000])
     """
 
-    def __init__(self, alpha: float = 1.0, radius: float = 1.0, *, learnable_radius: bool = False, weighted: Weighting = None):
+    def __init__(
+        self, alpha: float = 1.0, radius: float = 1.0, *, learnable_radius: bool = False, weighted: Weighting = None
+    ):
         super().__init__(radius, learnable_radius, weighted)
         self.alpha = positive("alpha", alpha)
 

@@ -44,7 +44,9 @@ class Magnitude(nn.Module):
         """h/‖x‖: what is left for the inner product when the angle is the cosine."""
         return self.radial(x_norm, dim) * inverse(x_norm)
 
-    def forward(self, w_norm: Float[Tensor, "..."], x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
+    def forward(
+        self, w_norm: Float[Tensor, "..."], x_norm: Float[Tensor, "..."], dim: int = -1
+    ) -> Float[Tensor, "..."]:
         """h(‖w‖, ‖x‖); the two norms broadcast."""
         h = self.radial(x_norm, dim)
         return h if self.weighted is None else h * w_norm
@@ -91,7 +93,9 @@ class Custom(Magnitude):
         """The callable on ‖x‖."""
         return self.function(x_norm.clamp_min(MIN_NORM))
 
-    def forward(self, w_norm: Float[Tensor, "..."], x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
+    def forward(
+        self, w_norm: Float[Tensor, "..."], x_norm: Float[Tensor, "..."], dim: int = -1
+    ) -> Float[Tensor, "..."]:
         """The callable on the norms it takes."""
         return self.function(w_norm, x_norm.clamp_min(MIN_NORM)) if self.couples else self.radial(x_norm, dim)
 
@@ -111,7 +115,9 @@ def as_magnitude(magnitude: MagnitudeLike) -> Magnitude:
     if isinstance(magnitude, Magnitude):
         return magnitude
     if isinstance(magnitude, type) or not callable(magnitude):
-        raise ValueError(f"magnitude must be an object of hypersphere.magnitudes or a callable on norms, got {magnitude!r}")
+        raise ValueError(
+            f"magnitude must be an object of hypersphere.magnitudes or a callable on norms, got {magnitude!r}"
+        )
     return Custom(magnitude)
 
 
@@ -145,7 +151,11 @@ def _arguments(function: Callable[..., Tensor]) -> int:
         parameters = inspect.signature(target).parameters.values()
     except ValueError:
         return 1
-    required = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty]
+    required = [
+        p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
+    ]
     if len(required) not in (1, 2):
-        raise ValueError(f"magnitude must take ‖x‖, or ‖w‖ and ‖x‖, got a callable of {len(required)} arguments: {function!r}")
+        raise ValueError(
+            f"magnitude must take ‖x‖, or ‖w‖ and ‖x‖, got a callable of {len(required)} arguments: {function!r}"
+        )
     return len(required)

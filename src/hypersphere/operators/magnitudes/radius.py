@@ -46,7 +46,9 @@ class Radius(nn.Module):
         if not self.learnable:
             return like.new_full((), self.start)
         if self.log_rho is None:
-            raise ValueError("learnable_radius=True has a radius per neuron: give the magnitude to a layer, or call for_neurons(n) first")
+            raise ValueError(
+                "learnable_radius=True has a radius per neuron: give the magnitude to a layer, or call for_neurons(n) first"
+            )
         return per_neuron(self.log_rho.to(like.dtype).clamp(math.log(1e-3), math.log(1e3)).exp(), -dim)
 
     def forward(self, x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:

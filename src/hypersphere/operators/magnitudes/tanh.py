@@ -21,7 +21,9 @@ class Tanh(WithRadius):
 
     weightings = (None, "linear", "tanh_product", "product_of_tanh")
 
-    def __init__(self, alpha: float = 1.0, radius: float = 1.0, *, learnable_radius: bool = False, weighted: Weighting = None):
+    def __init__(
+        self, alpha: float = 1.0, radius: float = 1.0, *, learnable_radius: bool = False, weighted: Weighting = None
+    ):
         super().__init__(radius, learnable_radius, weighted)
         self.alpha = positive("alpha", alpha)
 
@@ -33,7 +35,9 @@ class Tanh(WithRadius):
         """α·tanh(‖x‖/ρ)/‖x‖, which is α/ρ at 0."""
         return self._over(x_norm, self.radius(x_norm, dim))
 
-    def forward(self, w_norm: Float[Tensor, "..."], x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
+    def forward(
+        self, w_norm: Float[Tensor, "..."], x_norm: Float[Tensor, "..."], dim: int = -1
+    ) -> Float[Tensor, "..."]:
         """h(‖w‖, ‖x‖) by the chosen weighting."""
         if self.weighted == "tanh_product":
             return self.alpha * torch.tanh(x_norm * w_norm / self.radius(x_norm, dim))

@@ -55,7 +55,9 @@ class RNNCell(_Cell, nn.RNNCell):
         self.step = rnn_step(nonlinearity)
         self.decouple(magnitude, angular)
 
-    def forward(self, input: Float[Tensor, "*batch inputs"], hx: Float[Tensor, "*batch hidden"] | None = None) -> Tensor:
+    def forward(
+        self, input: Float[Tensor, "*batch inputs"], hx: Float[Tensor, "*batch hidden"] | None = None
+    ) -> Tensor:
         """The next hidden state, from zeros where none is given."""
         return self.advance(input, hx)[0]
 
@@ -83,7 +85,9 @@ class GRUCell(_Gated, nn.GRUCell):
 
     step = staticmethod(gru_step)
 
-    def forward(self, input: Float[Tensor, "*batch inputs"], hx: Float[Tensor, "*batch hidden"] | None = None) -> Tensor:
+    def forward(
+        self, input: Float[Tensor, "*batch inputs"], hx: Float[Tensor, "*batch hidden"] | None = None
+    ) -> Tensor:
         """The next hidden state, from zeros where none is given."""
         return self.advance(input, hx)[0]
 
@@ -94,7 +98,9 @@ class LSTMCell(_Gated, nn.LSTMCell):
     step = staticmethod(lstm_step)
     states = 2
 
-    def forward(self, input: Float[Tensor, "*batch inputs"], hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, input: Float[Tensor, "*batch inputs"], hx: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Tensor, Tensor]:
         """The next hidden and cell states, from zeros where none are given."""
         hidden, cell = self.advance(input, hx)
         return hidden, cell

@@ -47,14 +47,20 @@ class _Sequence(nn.RNNBase):
         """The two weights of every layer and direction, by attribute name, each with its magnitude."""
         for name, products in self.products.items():
             for part in ("ih", "hh"):
-                yield f"weight_{part}_{name}", getattr(self, f"weight_{part}_{name}"), getattr(products, f"magnitude_{part}")
+                yield (
+                    f"weight_{part}_{name}",
+                    getattr(self, f"weight_{part}_{name}"),
+                    getattr(products, f"magnitude_{part}"),
+                )
 
     def forward(self, input: Tensor, hx: Any = None) -> tuple[Tensor, Any]:
         """Outputs at every time step and the last state, shaped as torch's; from zeros where no state is given."""
         if isinstance(input, PackedSequence):
             raise ValueError("input must be a tensor, got a PackedSequence: pad it, and mask the outputs")
         if input.ndim not in (2, 3) or input.shape[-1] != self.input_size:
-            raise ValueError(f"input must be (time, batch, {self.input_size}) or (time, {self.input_size}), got shape {tuple(input.shape)}")
+            raise ValueError(
+                f"input must be (time, batch, {self.input_size}) or (time, {self.input_size}), got shape {tuple(input.shape)}"
+            )
         batched = input.ndim == 3
         x = input.unsqueeze(1) if not batched else input.transpose(0, 1) if self.batch_first else input
         state = self._start(x, hx, batched)

@@ -20,18 +20,24 @@ Step: TypeAlias = Callable[[Tensor, Tensor, tuple[Tensor, ...]], tuple[Tensor, .
 class Products(nn.Module):
     """h and g for the two weights of a cell, the input's and the hidden state's; what they learn is each one's own."""
 
-    def __init__(self, weight_ih: Tensor, weight_hh: Tensor, magnitude: MagnitudeLike | None, angular: AngularLike | None):
+    def __init__(
+        self, weight_ih: Tensor, weight_hh: Tensor, magnitude: MagnitudeLike | None, angular: AngularLike | None
+    ):
         super().__init__()
         h = Sphere() if magnitude is None else as_magnitude(magnitude)
         g = Cosine() if angular is None else as_angular(angular)
         self.magnitude_ih, self.angular_ih = bound(h, g, weight_ih)
         self.magnitude_hh, self.angular_hh = bound(h, g, weight_hh)
 
-    def ih(self, x: Float[Tensor, "*batch inputs"], weight: Tensor, bias: Tensor | None) -> Float[Tensor, "*batch gates"]:
+    def ih(
+        self, x: Float[Tensor, "*batch inputs"], weight: Tensor, bias: Tensor | None
+    ) -> Float[Tensor, "*batch gates"]:
         """The input's part of the gates."""
         return decoupled(x, weight, bias, self.magnitude_ih, self.angular_ih)
 
-    def hh(self, h: Float[Tensor, "*batch hidden"], weight: Tensor, bias: Tensor | None) -> Float[Tensor, "*batch gates"]:
+    def hh(
+        self, h: Float[Tensor, "*batch hidden"], weight: Tensor, bias: Tensor | None
+    ) -> Float[Tensor, "*batch gates"]:
         """The hidden state's part of the gates; at the zero state it is the bias."""
         return decoupled(h, weight, bias, self.magnitude_hh, self.angular_hh)
 

@@ -24,7 +24,9 @@ class Map(nn.Module):
         """R for X."""
         raise TypeError(f"{type(self).__name__} must define forward(raw)")
 
-    def act(self, raw: Float[Tensor, "*batch n n"], rows: Float[Tensor, "*batch neurons n"]) -> Float[Tensor, "*batch neurons n"]:
+    def act(
+        self, raw: Float[Tensor, "*batch n n"], rows: Float[Tensor, "*batch neurons n"]
+    ) -> Float[Tensor, "*batch neurons n"]:
         """R v for every row v."""
         return rows @ self(raw).mT
 
@@ -35,9 +37,13 @@ class Map(nn.Module):
             with torch.no_grad():
                 if torch.allclose(self(candidate), eye, atol=1e-6):
                     return candidate.clone()
-        raise ValueError(f'{self!r} gives the identity neither at I nor at 0: define identity(raw), or use start="text"')
+        raise ValueError(
+            f'{self!r} gives the identity neither at I nor at 0: define identity(raw), or use start="text"'
+        )
 
-    def start(self, raw: Float[Tensor, "*batch n n"], generator: torch.Generator | None = None) -> Float[Tensor, "*batch n n"]:
+    def start(
+        self, raw: Float[Tensor, "*batch n n"], generator: torch.Generator | None = None
+    ) -> Float[Tensor, "*batch n n"]:
         """The X that the text begins from: the identity unless a method says otherwise."""
         return self.identity(raw)
 
@@ -51,7 +57,9 @@ class Unrolled(Map):
 
     orthogonal = True
 
-    def start(self, raw: Float[Tensor, "*batch n n"], generator: torch.Generator | None = None) -> Float[Tensor, "*batch n n"]:
+    def start(
+        self, raw: Float[Tensor, "*batch n n"], generator: torch.Generator | None = None
+    ) -> Float[Tensor, "*batch n n"]:
         """Standard normal entries."""
         return torch.randn(raw.shape, generator=generator, dtype=raw.dtype, device=raw.device)
 
@@ -67,7 +75,9 @@ class Custom(Map):
         """The callable on X."""
         return self.map(raw)
 
-    def start(self, raw: Float[Tensor, "*batch n n"], generator: torch.Generator | None = None) -> Float[Tensor, "*batch n n"]:
+    def start(
+        self, raw: Float[Tensor, "*batch n n"], generator: torch.Generator | None = None
+    ) -> Float[Tensor, "*batch n n"]:
         """The identity if I or 0 gives it, else N(0, 1)."""
         try:
             return self.identity(raw)

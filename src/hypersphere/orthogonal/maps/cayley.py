@@ -49,7 +49,9 @@ class Cayley(Map):
         """R."""
         return cayley(raw, terms=self.terms)
 
-    def act(self, raw: Float[Tensor, "*batch n n"], rows: Float[Tensor, "*batch neurons n"]) -> Float[Tensor, "*batch neurons n"]:
+    def act(
+        self, raw: Float[Tensor, "*batch n n"], rows: Float[Tensor, "*batch neurons n"]
+    ) -> Float[Tensor, "*batch neurons n"]:
         """R v for every row v."""
         if self.terms is not None or rows.shape[-2] >= rows.shape[-1]:
             return super().act(raw, rows)

@@ -27,7 +27,9 @@ def exponential(x: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
             [ 0.5000,  0.8660]])
     """
     a = skew(x)
-    if torch.compiler.is_compiling():  # a graph cannot choose the number of squarings from the data; this operator does inside
+    if (
+        torch.compiler.is_compiling()
+    ):  # a graph cannot choose the number of squarings from the data; this operator does inside
         return polish(torch.linalg.matrix_exp(a), 2)
     squarings = _squarings(a.detach())
     a = a / 2**squarings

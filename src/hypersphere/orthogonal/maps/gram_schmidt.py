@@ -10,7 +10,9 @@ from .qr import SignedQ
 
 
 @full_precision
-def gram_schmidt(x: Float[Tensor, "*batch n n"], *, modified: bool = False, iterations: int = 1) -> Float[Tensor, "*batch n n"]:
+def gram_schmidt(
+    x: Float[Tensor, "*batch n n"], *, modified: bool = False, iterations: int = 1
+) -> Float[Tensor, "*batch n n"]:
     r"""ẽ_j = u_j − Σ_{k<j} ⟨e_k, u_j⟩e_k, e_j = ẽ_j/‖ẽ_j‖ over the columns u_j of x (F.1, Algorithm 1).
 
     The classic process (default) is the Q of QR with a positive diagonal of R, and is computed so: the same map in exact

@@ -35,7 +35,9 @@ def as_map(method: MapLike) -> Map:
     if isinstance(method, type) and issubclass(method, Map):
         return method()
     if isinstance(method, type) or not callable(method):
-        raise ValueError(f"method must be one of {', '.join(METHODS)}, or a map from a square matrix to R, got {method!r}")
+        raise ValueError(
+            f"method must be one of {', '.join(METHODS)}, or a map from a square matrix to R, got {method!r}"
+        )
     if isinstance(method, Map):
         return copy.deepcopy(method)
     twins = (twin for twin in METHODS.values() if getattr(twin, "function", None) is method)

@@ -16,7 +16,9 @@ def full_precision(function: Function) -> Function:
     @functools.wraps(function)
     def wrapper(x: Tensor, *args: Any, **options: Any) -> Tensor:
         if not x.is_floating_point() or x.ndim < 2 or x.shape[-1] != x.shape[-2] or x.shape[-1] == 0:
-            raise ValueError(f"x must be a floating-point tensor of square matrices (…, n, n), got {x.dtype} of shape {tuple(x.shape)}")
+            raise ValueError(
+                f"x must be a floating-point tensor of square matrices (…, n, n), got {x.dtype} of shape {tuple(x.shape)}"
+            )
         with torch.autocast(x.device.type, enabled=False):
             return function(x.to(accumulable(x.dtype)), *args, **options).to(x.dtype)
 
@@ -26,7 +28,9 @@ def full_precision(function: Function) -> Function:
 def refuse_second_order() -> None:
     """At the head of a hand-written backward: a second derivative would silently be zero."""
     if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-        raise RuntimeError("this map has a hand-written gradient that cannot be differentiated again (create_graph=True)")
+        raise RuntimeError(
+            "this map has a hand-written gradient that cannot be differentiated again (create_graph=True)"
+        )
 
 
 def accumulable(*dtypes: torch.dtype) -> torch.dtype:

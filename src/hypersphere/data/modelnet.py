@@ -1,0 +1,123 @@
+"""ModelNet: shapes as occupancy grids (ModelNet10) and as point clouds (ModelNet40)."""
+
+import re
+
+import numpy as np
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from .arrays import read_h5, read_npy, read_npz
+from .images import InMemory
+from .names import MODELNET10_NAMES, MODELNET40_NAMES
+from .roots import Folder, Root, find
+from .streams import POINTS, Stream
+
+
+class ModelNet10Voxels(InMemory):
+    """3,984 training (``train``) or 907 test shapes, uint8 (n, 1, 30, 30, 30) of 0 and 1; grids without a voxel are left out.
+
+    Read from ``modelnet10_voxels/modelnet10.npz`` below a data root. :meth:`clouds` turns the grids into point clouds.
+    """
+
+    def __init__(self, root: Root = None, train: bool = True):
+        folder = find("modelnet10", root)
+        path, part = folder.file("modelnet10.npz"), "train" if train else "test"
+        stored = read_npz(folder, path, (f"X_{part}", f"y_{part}"))
+        grids, labels = stored[f"X_{part}"], stored[f"y_{part}"]
+        if (
+            grids.ndim != 4
+            or grids.dtype.kind not in "biu"
+            or (grids.size and not 0 <= grids.min() <= grids.max() <= 1)
+        ):
+            raise folder.corrupt(path, f"X_{part} of {grids.shape} {grids.dtype}", "grids (n, 30, 30, 30) of 0 and 1")
+        checked = _labels(folder, str(path), labels, len(grids), 10)
+        data = torch.from_numpy(grids.astype(np.uint8))
+        kept = data.flatten(1).amax(1) > 0
+        super().__init__(data[kept][:, None], checked[kept], MODELNET10_NAMES)
+
+    def clouds(self, points: int = 1024, seed: int = 0) -> InMemory:
+        """``points`` surface points of each shape, float32 (n, points, 3), centred and scaled into the unit ball.
+
+        A point is the centre of a surface voxel (one with an empty face-neighbour), moved uniformly within the voxel; a shape with fewer
+        voxels uses some of them again. ``seed`` fixes which, the same on every platform.
+        """
+        if points < 1:
+            raise ValueError(f"points must be an integer ≥ 1, got {points}")
+        clouds = torch.empty(len(self), points, 3)
+        for i, grid in enumerate(self.data[:, 0].bool()):
+            voxels, stream = torch.nonzero(_surface(grid)), Stream(seed, POINTS, i)
+            times = -(-points // len(voxels))
+            chosen = torch.cat([stream.permutation(len(voxels)) for _ in range(times)])[:points]
+            cloud = voxels[chosen] + stream.uniforms(points * 3).reshape(points, 3)
+            cloud = cloud - cloud.mean(0)
+            clouds[i] = cloud / cloud.norm(dim=1).max().clamp(min=1e-6)
+        return InMemory(clouds, self.labels, self.classes)
+
+
+class ModelNet40(InMemory):
+    """9,840 training (``train``) or 2,468 test shapes as the first ``points`` of 2,048 surface points, float32 (n, points, 3).
+
+    Read from ``modelnet40/`` below a data root: the HDF5 files that ``{train,test}_files.txt`` lists, or ``{train,test}_points.npy``
+    and ``{train,test}_labels.npy``.
+    """
+
+    def __init__(self, root: Root = None, train: bool = True, points: int = 1024):
+        folder, part = find("modelnet40", root), "train" if train else "test"
+        listing = folder.first(f"{part}_files.txt")
+        if listing is not None:
+            names = [
+                line.strip().rpartition("/")[2]
+                for line in listing.read_text("utf-8", "replace").splitlines()
+                if line.strip()
+            ]
+            if not names or not all(re.fullmatch(r"[\w.-]+\.h5", name) for name in names):
+                raise folder.corrupt(listing, f"the list {names}", "names of .h5 files, one a line")
+            present = {path.name for path in folder.path.glob(f"*{part}*.h5")}
+            if present ^ set(names):
+                raise folder.corrupt(
+                    listing,
+                    f"{', '.join(sorted(present ^ set(names)))} only listed or only there",
+                    "a list of all files",
+                )
+            files = [(str(folder.path / name), read_h5(folder, folder.file(name), ("data", "label"))) for name in names]
+        else:
+            where = folder.file(f"{part}_points.npy", f"{part}_files.txt")
+            files = [
+                (
+                    str(where),
+                    {"data": read_npy(folder, where), "label": read_npy(folder, folder.file(f"{part}_labels.npy"))},
+                )
+            ]
+        parts = []
+        for name, stored in files:
+            clouds = stored["data"]
+            if clouds.ndim != 3 or clouds.shape[2] != 3 or clouds.dtype.kind != "f" or not np.isfinite(clouds).all():
+                raise folder.corrupt(name, f"data of {clouds.shape} {clouds.dtype}", "finite points (n, 2048, 3)")
+            if not 1 <= points <= clouds.shape[1]:
+                raise ValueError(f"points must lie in 1 … {clouds.shape[1]}, got {points}")
+            labels = _labels(folder, name, stored["label"], len(clouds), 40)
+            parts.append((torch.from_numpy(clouds[:, :points].astype(np.float32)), labels))
+        super().__init__(
+            torch.cat([data for data, _ in parts]), torch.cat([labels for _, labels in parts]), MODELNET40_NAMES
+        )
+
+
+def _labels(folder: Folder, where: str, labels: np.ndarray, count: int, classes: int) -> Tensor:
+    if (
+        labels.size != count
+        or labels.dtype.kind not in "iu"
+        or (count and not 0 <= labels.min() <= labels.max() < classes)
+    ):
+        raise folder.corrupt(where, f"labels of {labels.shape} {labels.dtype}", f"{count} integers 0 … {classes - 1}")
+    return torch.from_numpy(labels.reshape(-1).astype(np.int64))
+
+
+def _surface(grid: Bool[Tensor, "x y z"]) -> Bool[Tensor, "x y z"]:
+    """Occupied voxels with an empty neighbour across one of their six faces; beyond the grid is empty."""
+    padded = torch.nn.functional.pad(grid, (1,) * 6)
+    inner = grid.clone()
+    for axis in range(3):
+        for step in (-1, 1):
+            inner &= padded.roll(step, axis)[1:-1, 1:-1, 1:-1]
+    return grid & ~inner

@@ -1,0 +1,40 @@
+"""Approximate search for galleries too large to scan: a faiss index behind the same call."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from .._extras import require
+from ..geometry import normalize
+
+
+class ApproximateIndex:
+    """An inverted-file index over unit features (faiss ``IVFFlat``, inner product): :func:`search` that may miss neighbours.
+
+    ``cells`` defaults to about 4·√g; ``probed`` of them are looked at for each probe, ``probed = cells`` being exact.
+    Needs faiss: ``pip install 'hypersphere[search]'``.
+    """
+
+    def __init__(self, gallery: Float[Tensor, "g d"], *, cells: int | None = None, probed: int = 16, seed: int = 0):
+        faiss = require("faiss", "search")
+        cells = min(len(gallery), max(1, round(4 * len(gallery) ** 0.5))) if cells is None else cells
+        if not 1 <= cells <= len(gallery) or not probed >= 1:
+            raise ValueError(f"cells must be between 1 and {len(gallery)} and probed ≥ 1, got {cells!r} and {probed!r}")
+        features = normalize(gallery.detach().float()).cpu().contiguous().numpy()
+        quantizer = faiss.IndexFlatIP(gallery.shape[1])
+        self._index: Any = faiss.IndexIVFFlat(quantizer, gallery.shape[1], cells, faiss.METRIC_INNER_PRODUCT)
+        self._index.cp.seed = seed
+        self._index.cp.min_points_per_centroid = (
+            1  # small galleries are the user's choice, not worth a warning on stderr
+        )
+        self._index.train(features)
+        self._index.add(features)
+        self._index.nprobe = min(probed, cells)
+
+    def search(self, probes: Float[Tensor, "p d"], k: int = 10) -> tuple[Float[Tensor, "p k"], Int[Tensor, "p k"]]:
+        """Cosines and indices as :func:`search` gives them; index −1 and score −∞ where the probed cells held fewer than ``k``."""
+        scores, indices = self._index.search(normalize(probes.detach().float()).cpu().contiguous().numpy(), k)
+        found = torch.from_numpy(indices)
+        return torch.from_numpy(scores).clamp(-1, 1).masked_fill(found < 0, -torch.inf), found

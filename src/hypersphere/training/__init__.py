@@ -1,0 +1,1 @@
+"""Anyone's model on anyone's data: config, trainer, tasks, checkpoints, run folders."""

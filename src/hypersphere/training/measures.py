@@ -1,0 +1,38 @@
+"""What a run watches beside its loss: energy per layer, the angles of its classes, the length of its features, λ."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from ..energy import hyperspherical_energy
+from ..evaluation import angular_fisher_score, class_angles
+from ..neurons import neuron_layers, neurons
+from ..objectives import MarginSoftmax
+
+
+@torch.no_grad()
+def layer_energies(model: nn.Module) -> dict[str, float]:
+    """Mean energy (s = 2) of the neurons of every layer, and of the classes; layers of one neuron or one dimension have none."""
+    rows = {name: neurons(module).detach() for name, module in neuron_layers(model).items()}
+    rows |= {name: head.weight.detach() for name, head in model.named_modules() if isinstance(head, MarginSoftmax)}
+    return {
+        f"energy/{name}": hyperspherical_energy(weight).item() for name, weight in rows.items() if min(weight.shape) > 1
+    }
+
+
+@torch.no_grad()
+def feature_measures(features: Float[Tensor, "n d"], labels: Int[Tensor, "n"]) -> dict[str, float]:
+    """Angles within and between classes (radians), the angular Fisher score, mean and deviation of the features' length."""
+    norms = features.norm(dim=1)
+    values = {"feature_norm": norms.mean().item(), "feature_norm_std": norms.std().item()}
+    if features.shape[1] > 1 and len(labels.unique()) > 1:
+        angles = class_angles(features, labels, margin=False)
+        values |= {"intra_angle": angles.intra, "inter_angle": angles.inter, "nearest_angle": angles.nearest}
+        values["angular_fisher"] = float(angular_fisher_score(features, labels))
+    return values
+
+
+def annealing_value(model: nn.Module) -> dict[str, float]:
+    """λ of the head now, where it has one."""
+    heads = [module for module in model.modules() if isinstance(module, MarginSoftmax) and module.annealing is not None]
+    return {"lambda": heads[0].annealing.value.item()} if heads else {}  # type: ignore[union-attr]

@@ -1,0 +1,114 @@
+"""Files that are whole or not there, and any tree of tensors and numbers as one safetensors file without pickles."""
+
+import json
+import os
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import safetensors.torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+FORMAT = "hypersphere-state/1"
+
+
+def write_atomically(path: str | os.PathLike[str], write: Callable[[str], object]) -> None:
+    """``write(temporary path)`` in the same folder, then take the place of ``path``: a reader sees the old file or the new one.
+
+    Both the content and the renaming have reached the disk when this returns.
+    """
+    target = pathlib.Path(path)
+    temporary = str(target.with_name(f".{target.name}.{os.getpid()}.part"))
+    try:
+        pathlib.Path(temporary).touch()
+        mode = os.stat(temporary).st_mode  # the user's choice; some writers make files that only their owner reads
+        write(temporary)
+        os.chmod(temporary, mode)
+        with open(temporary, "rb") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+        _sync_folder(target.parent)
+    except BaseException:
+        pathlib.Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Text, atomically."""
+    write_atomically(path, lambda temporary: pathlib.Path(temporary).write_text(text, encoding="utf-8"))
+
+
+def write_json(path: str | os.PathLike[str], value: Any) -> None:
+    """JSON, atomically."""
+    write_text(path, json.dumps(value, indent=1) + "\n")
+
+
+def save_tree(tree: Any, path: str | os.PathLike[str]) -> None:
+    """Nested dicts, lists and tuples of tensors, numbers, strings and None, atomically.
+
+    Tensors are stored as they are, bit for bit; the rest is JSON in the file's header.
+    """
+    tensors: dict[str, Tensor] = {}
+    # One entry in the header: several have no fixed order, and equal trees would not be equal files.
+    skeleton = json.dumps(_pack(tree, "", tensors))
+    write_atomically(path, lambda temporary: safetensors.torch.save_file(tensors, temporary, {FORMAT: skeleton}))
+
+
+def load_tree(path: str | os.PathLike[str]) -> Any:
+    """What :func:`save_tree` stored, on the CPU; a damaged file or one of another kind is a ``ValueError``."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = dict(file.metadata() or {})
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        if FORMAT not in metadata:
+            raise ValueError("its header is another one")
+        return _unpack(json.loads(metadata[FORMAT]), tensors)
+    except (SafetensorError, KeyError, ValueError, TypeError) as error:
+        raise ValueError(f"{path} is not a whole checkpoint of format {FORMAT}: {error}") from error
+
+
+def remove_leftovers(folder: str | os.PathLike[str]) -> None:
+    """Delete what a killed :func:`write_atomically` left in a folder."""
+    for leftover in pathlib.Path(folder).glob(".*.part"):
+        leftover.unlink(missing_ok=True)
+
+
+# Each node is a list [kind, content]: JSON alone cannot tell tuples from lists or integer keys from strings.
+def _pack(tree: Any, name: str, tensors: dict[str, Tensor]) -> list[Any]:
+    if isinstance(tree, Tensor):
+        key = name or "tensor"
+        tensors[key] = (
+            tree.detach().cpu().contiguous().clone()
+        )  # cloned: tied tensors share memory, which the format cannot express
+        return ["tensor", key]
+    if isinstance(tree, dict):
+        return ["dict", [[key, _pack(value, f"{name}.{key}".lstrip("."), tensors)] for key, value in tree.items()]]
+    if isinstance(tree, list | tuple):
+        return [type(tree).__name__, [_pack(value, f"{name}.{i}".lstrip("."), tensors) for i, value in enumerate(tree)]]
+    if tree is None or isinstance(tree, bool | int | float | str):
+        return ["value", tree]
+    raise ValueError(f"{name or 'the tree'} must hold tensors, numbers, strings and None, got {type(tree).__name__}")
+
+
+def _unpack(node: list[Any], tensors: dict[str, Tensor]) -> Any:
+    kind, content = node
+    if kind == "tensor":
+        return tensors[content]
+    if kind == "dict":
+        return {key: _unpack(value, tensors) for key, value in content}
+    if kind in ("list", "tuple"):
+        values = [_unpack(value, tensors) for value in content]
+        return values if kind == "list" else tuple(values)
+    if kind == "value":
+        return content
+    raise ValueError(f"unknown kind {kind!r}")
+
+
+def _sync_folder(folder: pathlib.Path) -> None:
+    if os.name == "posix":  # elsewhere a folder cannot be opened; the renaming is still atomic
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

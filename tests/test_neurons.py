@@ -1,0 +1,66 @@
+import pytest
+import torch
+from torch import nn
+
+from hypersphere.neurons import neuron_layers, neurons, output_layer
+
+
+@pytest.fixture
+def net():
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3),
+        nn.ReLU(),
+        nn.Sequential(nn.Conv2d(4, 6, 1), nn.BatchNorm2d(6)),
+        nn.Flatten(),
+        nn.Linear(6, 5),
+        nn.Linear(5, 2),
+    )
+
+
+def test_layers_and_their_neurons(net):
+    assert {name: tuple(neurons(m).shape) for name, m in neuron_layers(net).items()} == {
+        "0": (4, 27),
+        "2.0": (6, 4),
+        "4": (5, 6),
+        "5": (2, 5),
+    }
+
+
+@pytest.mark.parametrize(
+    ("skip", "left"),
+    [
+        (["5"], ["0", "2.0", "4"]),
+        (["2.*"], ["0", "4", "5"]),
+        ([nn.Conv2d], ["4", "5"]),
+        ([lambda name, module: module.weight.shape[0] < 5], ["2.0", "4"]),
+    ],
+)
+def test_skip(net, skip, left):
+    assert list(neuron_layers(net, skip=skip)) == left
+
+
+def test_only_and_objects(net):
+    assert list(neuron_layers(net, only=[nn.Linear], skip=[net[5]])) == ["4"]
+
+
+def test_a_name_that_is_not_there_is_an_error(net):
+    with pytest.raises(ValueError, match="no module of Sequential is called 'fc'"):
+        neuron_layers(net, skip=["fc"])
+
+
+def test_shared_modules_count_once():
+    layer = nn.Linear(3, 3)
+    assert list(neuron_layers(nn.Sequential(layer, layer))) == ["0"]
+
+
+def test_the_classifier_is_the_last_linear(net):
+    assert output_layer(net) == "5"
+    assert output_layer(nn.Conv2d(1, 1, 1)) is None
+    assert output_layer(nn.Linear(2, 2)) == ""
+
+
+def test_neurons_are_those_of_the_forward_pass():
+    layer = nn.utils.parametrizations.weight_norm(nn.Linear(3, 4))
+    assert torch.equal(neurons(layer), layer.weight)
+    with pytest.raises(ValueError, match="two or more dimensions"):
+        neurons(nn.BatchNorm1d(3))

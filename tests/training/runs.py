@@ -1,0 +1,94 @@
+"""Small experiments for tests, and processes that are killed while they run one."""
+
+import multiprocessing
+import os
+import pathlib
+import signal
+import time
+from typing import Any
+
+import torch
+
+from hypersphere.experiments import Config, Experiment, replace
+
+
+def small(**changes: Any) -> Config:
+    """A few steps of a small network with everything that has a state: dropout-free, λ, projection bases, momentum."""
+    config = replace(
+        Config(steps=60, evaluate_every=20, log_every=2, checkpoint_every=4, threads=1),
+        data__batch_size=64,
+        model__name="cnn3",
+        model__table="E.3",
+        model__width=0.125,
+        head__name="ASoftmax",
+        head__annealed=True,
+        energy__name="CoMHE",
+        optimizer__lr=0.05,
+        optimizer__schedule="cosine",
+    )
+    return replace(config, **{"data__augment": "crop", **changes})
+
+
+def train(config: Config, folder: str, ready: Any, die_at_write: int | None) -> None:
+    """Run in this process; optionally die as by ``kill -9`` in the middle of the n-th checkpoint's write."""
+    torch.set_num_threads(1)
+    if die_at_write is not None:
+        _die_in(die_at_write)
+    experiment = Experiment(config, folder)
+    ready.set()
+    experiment.run()
+
+
+def processes() -> Any:
+    """A context whose children are forked from a process that has imported everything and computed nothing."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(
+        [
+            "tests.training.runs",
+            "accelerate",
+            "matplotlib.figure",
+            "matplotlib.backends.backend_agg",
+            "sklearn.datasets",
+        ]
+    )
+    return context
+
+
+def run_and_kill(
+    config: Config,
+    folder: pathlib.Path,
+    after: float | None = None,
+    *,
+    early: bool = False,
+    die_at_write: int | None = None,
+) -> tuple[int, float]:
+    """Train in a child that is killed ``after`` seconds of training, or of starting when ``early``; never without ``after``.
+
+    Its exit code, −9 if it was killed and 0 if it had ended by itself, and the seconds it trained.
+    """
+    context = processes()
+    ready = context.Event()
+    child = context.Process(target=train, args=(config, str(folder), ready, die_at_write))
+    child.start()
+    while not early and child.is_alive() and not ready.wait(0.02):
+        pass
+    start = time.monotonic()
+    child.join(after)
+    if child.is_alive():
+        os.kill(child.pid, signal.SIGKILL)
+    child.join()
+    return child.exitcode, time.monotonic() - start
+
+
+def _die_in(count: int) -> None:
+    import safetensors.torch
+
+    save, calls = safetensors.torch.save_file, iter(range(1, 1 << 30))
+
+    def dying(tensors: Any, filename: Any, metadata: Any = None) -> None:
+        save(tensors, filename, metadata)
+        if next(calls) == count:
+            os.truncate(filename, os.path.getsize(filename) // 2)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    safetensors.torch.save_file = dying

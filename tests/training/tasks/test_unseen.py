@@ -1,0 +1,73 @@
+import os
+
+import pytest
+import torch
+
+from hypersphere.data import MissingDataError
+from hypersphere.data.omniglot_runs import OneShotRun
+from hypersphere.evaluation import unseen_classes
+from hypersphere.experiments import Config, Experiment, replace
+from hypersphere.experiments.reproduce.objectives_openset import CLAIM
+from hypersphere.training.config import Data, Model
+from hypersphere.training.tasks import build_task
+from hypersphere.training.tasks import unseen as module
+from tests.training.contracts import TaskContract
+
+CONFIG = Config(
+    task="unseen",
+    monitor="rank1",
+    data=Data("Digits", size=16, batch_size=32, validation=0.4),
+    model=Model("sphereface4", width=0.1, feature_dim=8),
+)
+
+
+class TestUnseen(TaskContract):
+    config = CONFIG
+
+
+def test_the_measured_classes_are_not_trained_on():
+    task = build_task(CONFIG)
+    assert len(task.loader.dataset.classes) == 6
+    assert len(task.measured.classes) == 4
+    assert not set(task.loader.dataset.classes) & set(task.measured.classes)
+
+
+def test_percentages_are_those_of_the_report():
+    task = build_task(CONFIG).eval()
+    with torch.no_grad():
+        found, features = task.evaluate(), task.embed(task.measured)
+    report = unseen_classes(features, task.measured.labels, ways=4)
+    assert found["eer"] == pytest.approx(100 * report.verification.eer)
+    assert found["tar"] == pytest.approx(100 * float(report.verification.tar(1e-3)))
+    assert found["rank1"] == pytest.approx(100 * float(report.identification.rank(1)))
+    assert found["one_shot"] == pytest.approx(100 * float(report.few_shot.accuracy))
+
+
+def test_published_runs_are_measured_on_omniglot(monkeypatch):
+    task = build_task(CONFIG).eval()
+    support = task.measured.data[:5]
+    runs = (
+        OneShotRun(support, support.flip(0), torch.tensor([4, 3, 2, 1, 0])),
+        OneShotRun(support, support, torch.tensor([1, 2, 3, 4, 0])),
+    )
+    monkeypatch.setattr(module, "one_shot_runs", lambda size: runs)
+    task.config = replace(CONFIG, data__name="Omniglot", data__validation=0.0)
+    with torch.no_grad():
+        assert task.evaluate()["published_runs"] == 50.0  # all right, all wrong
+
+
+@pytest.mark.slow
+def test_a_margin_is_ahead_of_softmax_on_unseen_characters(tmp_path):
+    """The recorded claim at a third of its length: real data, minutes."""
+    found = {}
+    for name in ("softmax", "A-Softmax m = 4", "AM-Softmax"):
+        config = replace(CLAIM.configs("laptop")[name], steps=700, evaluate_every=700, threads=os.cpu_count() or 1)
+        try:
+            found[name] = Experiment(config, tmp_path / name).run()
+        except MissingDataError as missing:
+            pytest.skip(str(missing))
+    for name in ("A-Softmax m = 4", "AM-Softmax"):
+        assert found[name]["eer"] < found["softmax"]["eer"]
+        assert found[name]["tar"] > found["softmax"]["tar"]
+        assert found[name]["rank1"] > found["softmax"]["rank1"]
+        assert found[name]["one_shot"] > found["softmax"]["one_shot"]

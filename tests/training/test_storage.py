@@ -1,0 +1,105 @@
+import os
+import pathlib
+import stat
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import save_file
+
+from hypersphere.training.storage import (
+    load_tree,
+    remove_leftovers,
+    save_tree,
+    write_atomically,
+    write_json,
+    write_text,
+)
+
+LEAVES = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False) | st.text(max_size=5)
+TREES = st.recursive(
+    LEAVES,
+    lambda t: st.lists(t, max_size=3) | st.dictionaries(st.text(max_size=4) | st.integers(0, 9), t, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(TREES)
+def test_any_tree_comes_back(tree: Any) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        save_tree(tree, f"{folder}/x")
+        assert load_tree(f"{folder}/x") == tree
+
+
+def test_tensors_come_back_bit_for_bit(tmp_path: pathlib.Path) -> None:
+    shared = torch.randn(3, 4)
+    tree = {
+        "a": [shared, shared.T],
+        "b": (torch.tensor([float("nan"), -0.0]), 1),
+        7: torch.randn(2).to(torch.bfloat16),
+        "e": torch.empty(0),
+    }
+    save_tree(tree, tmp_path / "x")
+    again = load_tree(tmp_path / "x")
+    assert torch.equal(again["a"][0], shared)
+    assert torch.equal(again["a"][1], shared.T)
+    assert isinstance(again["b"], tuple)
+    assert again["b"][0].view(torch.int32).tolist() == tree["b"][0].view(torch.int32).tolist()  # type: ignore[index]
+    assert torch.equal(again[7], tree[7])  # type: ignore[arg-type]
+    assert again["e"].shape == (0,)
+    save_tree(tree, tmp_path / "y")
+    assert (tmp_path / "x").read_bytes() == (tmp_path / "y").read_bytes()
+
+
+def test_refuses_what_it_would_have_to_pickle(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(ValueError, match=r"a\.0 must hold tensors, numbers, strings and None, got object"):
+        save_tree({"a": [object()]}, tmp_path / "x")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("damage", ["cut", "text", "empty", "other", "kind"])
+def test_a_damaged_file_is_refused(damage: str, tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "x"
+    save_tree({"a": torch.randn(100)}, path)
+    if damage == "cut":
+        os.truncate(path, 200)
+    elif damage == "other":
+        save_file({"a": torch.zeros(2)}, path)
+    elif damage == "kind":
+        save_file({"a": torch.zeros(2)}, path, {"hypersphere-state/1": '["pickle", 0]'})
+    else:
+        path.write_bytes(b"" if damage == "empty" else b"hello" * 10)
+    with pytest.raises(ValueError, match="is not a whole checkpoint"):
+        load_tree(path)
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: pathlib.Path) -> None:
+    write_text(tmp_path / "x", "old")
+
+    def fail(temporary: str) -> None:
+        pathlib.Path(temporary).write_text("half")
+        raise OSError("the disk is full")
+
+    with pytest.raises(OSError, match="the disk is full"):
+        write_atomically(tmp_path / "x", fail)
+    assert (tmp_path / "x").read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
+def test_permissions_are_the_users_own(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "plain").touch()
+    save_tree({"a": torch.zeros(1)}, tmp_path / "tree")
+    write_json(tmp_path / "json", {"a": 1})
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    assert len(modes) == 1
+
+
+def test_leftovers_go_and_nothing_else(tmp_path: pathlib.Path) -> None:
+    for name in (".x.12.part", ".hidden", "x.part", "x"):
+        (tmp_path / name).touch()
+    remove_leftovers(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".hidden", "x", "x.part"]
