@@ -1,27 +1,28 @@
+import io
+
 import numpy as np
 import pytest
-import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image, ImageFile
 
-from hypersphere.data import CorruptDataError, InMemory
-from hypersphere.data.images import decode, fit, to_array
+from hypersphere.data import CorruptDataError, MissingDataError
+from hypersphere.data.images import ENDINGS, FORMATS, decode, eight_bit, fit, read_bytes, read_image, to_array, upright
 
 from .files import encoded, random
 
-
-def test_in_memory_batches_are_its_samples():
-    dataset = InMemory(torch.from_numpy(random(5, 3, 4, 4)), torch.tensor([1, 0, 2, 1, 1]), ("a", "b", "c"))
-    index = torch.tensor([4, 0, 0])
-    data, labels = dataset.batch(index)
-    assert torch.equal(data, torch.stack([dataset[i][0] for i in index.tolist()]))
-    assert labels.tolist() == [1, 1, 1]
-    assert dataset.to("cpu").labels.dtype == torch.int64
+RAMP = np.linspace(0, 1, 256).reshape(16, 16)
+EIGHT = np.rint(RAMP * 255).astype(np.uint8)
 
 
-@pytest.mark.parametrize("labels", [[0, 2], [-1, 0]])
-def test_in_memory_refuses_labels_without_a_class(labels):
-    with pytest.raises(ValueError, match="labels must lie in 0 … 1"):
-        InMemory(torch.zeros(2, 1), torch.tensor(labels), ("a", "b"))
+def saved(image, kind, **options):
+    stream = io.BytesIO()
+    image.save(stream, kind, **options)
+    return stream.getvalue()
+
+
+def grey(content):
+    return np.asarray(decode(content, "x", None))
 
 
 @pytest.mark.parametrize(("pixels", "mode"), [(random(6, 5), "L"), (random(6, 5, 3), "RGB")])
@@ -30,16 +31,140 @@ def test_decoding_a_png_is_exact(pixels, mode):
     assert np.array_equal(array, pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1))
 
 
-def test_other_formats_are_not_tried():
-    with pytest.raises(CorruptDataError, match=r"x\.gif: found .* do not decode .*expected a whole PNG or JPEG image"):
-        decode(encoded(random(4, 4), "GIF"), "x.gif")
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "TIFF", "BMP", "GIF", "PPM", "QOI"])
+def test_the_named_formats_are_read(kind):
+    image = decode(saved(Image.fromarray(random(8, 9, 3)), kind), "x", None)
+    assert (image.mode, image.size) == ("RGB", (9, 8))
+
+
+@pytest.mark.parametrize("kind", ["EPS", "ICO", "PDF", "TGA", "PCX"])
+def test_other_formats_are_not_tried(kind):
+    with pytest.raises(CorruptDataError, match=r"x\.jpg: found \d+ bytes that do not decode .*expected a whole image"):
+        decode(saved(Image.fromarray(random(32, 32, 3)), kind), "x.jpg")
+
+
+def test_postscript_never_reaches_its_plugin(monkeypatch):
+    from PIL import EpsImagePlugin
+
+    monkeypatch.setattr(EpsImagePlugin, "Ghostscript", lambda *_, **__: pytest.fail("Ghostscript was called"))
+    monkeypatch.setattr(EpsImagePlugin.EpsImageFile, "_open", lambda _: pytest.fail("the plugin was called"))
+    with pytest.raises(CorruptDataError, match="do not decode"):
+        decode(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n", "face.jpg")
 
 
 def test_size_is_checked_before_decoding(monkeypatch):
     content = encoded(random(4, 5))
     monkeypatch.setattr(ImageFile.ImageFile, "load", lambda image: pytest.fail("decoded"))
-    with pytest.raises(CorruptDataError, match=r"ValueError: 4×5 pixels.*expected a whole PNG or JPEG image of 5×4"):
+    with pytest.raises(CorruptDataError, match=r"ValueError: 4×5 pixels.*expected a whole image of 5×4 pixels"):
         decode(content, "x.png", shape=(5, 4))
+    with pytest.raises(CorruptDataError, match="4×5 pixels, more than 19"):
+        decode(content, "x.png", max_pixels=19)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        saved(Image.fromarray(np.rint(RAMP * 65535).astype(np.uint16)), "PNG"),
+        saved(Image.fromarray(np.rint(RAMP * 65535).astype(np.uint16)), "TIFF"),
+        b"P5 16 16 65535\n" + np.rint(RAMP * 65535).astype(">u2").tobytes(),
+        b"P5 16 16 1023\n" + np.rint(RAMP * 1023).astype(">u2").tobytes(),
+        saved(Image.fromarray(np.rint(RAMP * 65535).astype(np.int32)), "TIFF"),
+        saved(Image.fromarray(EIGHT.astype(np.int32)), "TIFF"),
+        saved(Image.fromarray(RAMP.astype(np.float32)), "TIFF"),
+        saved(Image.fromarray((RAMP * 255).astype(np.float32)), "TIFF"),
+        saved(Image.fromarray((RAMP * 65535).astype(np.float32)), "TIFF"),
+    ],
+)
+def test_deep_greys_are_scaled(content):
+    assert np.abs(grey(content).astype(int) - EIGHT).max() <= (1 if b"1023" in content[:12] else 0)
+
+
+def test_a_dark_deep_grey_stays_dark():
+    """The range is the file's, not that of its values."""
+    assert grey(b"P5 2 1 65535\n" + np.array([257, 514], ">u2").tobytes()).tolist() == [[1, 2]]
+    assert grey(saved(Image.fromarray(np.array([[257, 514]], np.uint16)), "PNG")).tolist() == [[1, 2]]
+
+
+@pytest.mark.parametrize("value", [np.nan, -1.0, 1e9, np.inf])
+def test_floats_without_a_range_are_refused(value):
+    with pytest.raises(CorruptDataError, match="grey values from"):
+        grey(saved(Image.fromarray(np.array([[0.5, value]], np.float32)), "TIFF"))
+
+
+def test_every_mode_becomes_grey_or_colour():
+    colour = Image.fromarray(random(8, 9, 3))
+    assert np.array_equal(grey(saved(colour.convert("CMYK"), "TIFF")), np.asarray(colour))
+    palette = colour.quantize(16)
+    assert np.array_equal(grey(saved(palette, "PNG")), np.asarray(palette.convert("RGB")))
+    assert grey(saved(Image.fromarray(EIGHT).convert("1"), "PNG")).shape == (16, 16)
+    assert eight_bit(colour.convert("HSV")).mode == "RGB"
+
+
+def test_what_is_transparent_is_white():
+    layer = np.zeros((1, 3, 4), np.uint8)
+    layer[0, :, 3] = [0, 128, 255]
+    assert grey(saved(Image.fromarray(layer), "PNG"))[0, :, 0].tolist() == [255, 127, 0]
+    assert grey(saved(Image.fromarray(layer[..., [0, 3]]), "PNG")).tolist() == [[255, 127, 0]]
+    palette = Image.new("P", (2, 1))
+    palette.putpalette([10, 20, 30, 40, 50, 60])
+    palette.putpixel((1, 0), 1)
+    assert grey(saved(palette, "PNG", transparency=0)).tolist() == [[[255] * 3, [40, 50, 60]]]
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "TIFF", "WEBP"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_orientation_is_applied(kind, orientation):
+    corner = np.zeros((16, 24, 3), np.uint8)
+    corner[:8, :8] = 255  # the top left of the stored picture
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    image = decode(saved(Image.fromarray(corner), kind, exif=exif), "x", "L")
+    assert image.size == ((24, 16) if orientation < 5 else (16, 24))
+    place = {1: "tl", 2: "tr", 3: "br", 4: "bl", 5: "tl", 6: "tr", 7: "br", 8: "bl"}[orientation]
+    pixels = np.asarray(image)
+    rows, columns = pixels[:4] if place[0] == "t" else pixels[-4:], place[1]
+    assert (rows[:, :4] if columns == "l" else rows[:, -4:]).min() > 200
+    assert upright(image) is image
+
+
+def test_a_broken_tag_beside_the_orientation_does_no_harm():
+    exif = Image.Exif()
+    exif[0x0112], exif[0x9286] = 6, "comment"
+    assert decode(saved(Image.fromarray(random(4, 6, 3)), "PNG", exif=exif), "x").size == (4, 6)
+
+
+@settings(max_examples=150)
+@given(st.sampled_from(["PNG", "JPEG", "WEBP", "TIFF", "BMP", "GIF", "PPM", "QOI"]), st.data())
+@pytest.mark.filterwarnings("ignore")
+def test_damaged_bytes_give_an_image_or_one_kind_of_error(kind, data):
+    content = bytearray(saved(Image.fromarray(random(8, 8, 3)), kind))
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    kept = bytes(content[: data.draw(st.integers(1, len(content)))])
+    try:
+        assert decode(kept, "x", None, max_pixels=10**6).mode in ("L", "RGB")
+    except CorruptDataError as error:
+        assert str(error).startswith("x: found")  # noqa: PT017
+        assert "\n" not in str(error)  # noqa: PT017
+
+
+def test_reading_a_file(tmp_path):
+    (tmp_path / "a.pgm").write_bytes(b"P5 2 1 255\n\x01\x02")
+    assert np.asarray(read_image(tmp_path / "a.pgm")).tolist() == [[1, 2]]
+    (tmp_path / "text.jpg").write_text("no image")
+    with pytest.raises(CorruptDataError, match=r"text\.jpg: found 8 bytes that do not decode"):
+        read_image(tmp_path / "text.jpg")
+    with pytest.raises(MissingDataError, match=r"there is no file .*b\.png"):
+        read_image(tmp_path / "b.png")
+    with pytest.raises(ValueError, match=f"{tmp_path.name} cannot be read: Is a directory"):
+        read_image(tmp_path)
+    with pytest.raises(CorruptDataError, match="more than 4 bytes"):
+        read_bytes(tmp_path / "text.jpg", limit=4)
+
+
+def test_endings_belong_to_formats():
+    Image.init()
+    assert {Image.EXTENSION[ending] for ending in ENDINGS if ending in Image.EXTENSION} <= set(FORMATS)
 
 
 def test_fit_crops_the_centre_then_resizes():

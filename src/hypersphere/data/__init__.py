@@ -9,7 +9,7 @@ from .errors import CorruptDataError, DataError, MissingDataError
 from .fetch import get
 from .folder import ImageFolder
 from .graphs import Planetoid
-from .images import InMemory
+from .in_memory import InMemory
 from .lfw import LFW
 from .loader import Loader
 from .mnist import MNIST, FashionMNIST
@@ -17,6 +17,7 @@ from .modelnet import ModelNet10Voxels, ModelNet40
 from .omniglot import Omniglot
 from .omniglot_runs import OneShotRun, one_shot_runs
 from .pairs import Pairs, pairs
+from .preprocessing import Preprocessing
 from .roots import data_roots
 from .rotations import Rotations
 from .samplers import ClassBalancedSampler, Episode, EpisodeSampler, Sequential, Shuffled
@@ -59,6 +60,7 @@ __all__ = [
     "Pairs",
     "Planetoid",
     "PlantedGraph",
+    "Preprocessing",
     "RotateJitter",
     "Rotations",
     "Sequential",

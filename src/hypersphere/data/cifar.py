@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from jaxtyping import Int, UInt8
 
-from .images import InMemory
+from .in_memory import InMemory
 from .names import CIFAR10_NAMES, CIFAR100_COARSE, CIFAR100_FINE
 from .roots import Folder, Root, find
 

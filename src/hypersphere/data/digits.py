@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from .._extras import require
-from .images import InMemory
+from .in_memory import InMemory
 
 
 class Digits(InMemory):

@@ -9,7 +9,8 @@ from torch.utils.data import Dataset
 
 from .archive import inside, names_in
 from .errors import MissingDataError
-from .images import InMemory, decode, fit, to_array
+from .images import decode, fit, to_array
+from .in_memory import InMemory
 
 ENDINGS = (".png", ".jpg", ".jpeg")
 

@@ -1,73 +1,133 @@
-"""Images as uint8 tensors: decoding without trust, and the in-memory dataset that most readers return."""
+"""Image files decoded without trust: named formats only, limits on bytes and pixels, one kind of error.
 
+Whatever a file holds becomes an upright 8-bit grey or RGB image. The orientation that a camera wrote into EXIF is applied.
+Palettes, CMYK and other colour spaces become RGB; what is transparent is laid on white. Grey values of more than 8 bits are
+scaled by the range that the file declares (0 … 65535 for 16 bits). Where a file declares none, as in 32-bit and float TIFFs, they
+are scaled by the smallest usual range that holds them: 0 … 1 (float only), 0 … 255, 0 … 65535, 0 … 2³² − 1 (integers only).
+"""
+
+import functools
 import io
+import os
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
-import torch
-from jaxtyping import Int, Shaped, UInt8
-from torch import Tensor
-from torch.utils.data import Dataset
+from jaxtyping import UInt8
 
 from .._extras import require
-from .errors import corrupt
+from .errors import DataError, MissingDataError, corrupt
 
-FORMATS = ("PNG", "JPEG")
+FORMATS = ("PNG", "JPEG", "MPO", "WEBP", "TIFF", "BMP", "GIF", "PPM", "JPEG2000", "AVIF", "QOI")
+ENDINGS = (
+    *(".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".mpo", ".webp", ".tif", ".tiff", ".bmp", ".gif"),
+    *(".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".j2k", ".avif", ".qoi"),
+)
+MAX_BYTES = 1 << 28  # of one encoded image
+MAX_PIXELS = 89_478_485  # above this Pillow itself speaks of a decompression bomb
+_INTEGER_RANGES = (255.0, 65535.0, 2.0**32 - 1)
+_FLOAT_RANGES = (1.0, 255.0, 65535.0)
+_ORIENTATION, _BITS, _SAMPLE_FORMAT = 0x0112, 258, 339  # tags of EXIF and TIFF
 
 
-class InMemory(Dataset[tuple[Tensor, int]]):
-    """A whole dataset as one tensor, usually uint8 (n, channels, height, width), and int64 labels 0 … len(classes) − 1.
+def decode(
+    content: bytes,
+    where: str,
+    mode: Literal["RGB", "L"] | None = "RGB",
+    shape: tuple[int, int] | None = None,
+    formats: Sequence[str] = FORMATS,
+    max_pixels: int = MAX_PIXELS,
+) -> Any:
+    """The upright 8-bit PIL image in ``content``, converted to ``mode``; None leaves grey images grey and makes others RGB.
 
-    ``dataset[i]`` is ``(data[i], label)``; ``dataset.batch(index)`` is many at once, which is what :class:`Loader` uses.
+    Only ``formats`` are tried, so that a PostScript file never reaches an interpreter. The number of pixels, and ``shape`` =
+    (height, width) where it is given, are checked before any pixel is decoded. ``where`` names the file in errors.
 
-    >>> images = InMemory(torch.zeros(4, 1, 2, 2, dtype=torch.uint8), torch.tensor([0, 1, 1, 0]), ("cat", "dog"))
-    >>> len(images), images[1][1], images.batch(torch.tensor([0, 2]))[0].shape
-    (4, 1, torch.Size([2, 1, 2, 2]))
+    Raises:
+        CorruptDataError: for whatever goes wrong in the decoder, with its reason.
     """
-
-    def __init__(self, data: Shaped[Tensor, "n ..."], labels: Int[Tensor, "n"], classes: Sequence[str]):
-        if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < len(classes):
-            raise ValueError(
-                f"labels must lie in 0 … {len(classes) - 1}, got {int(labels.min())} … {int(labels.max())}"
-            )
-        self.data = data
-        self.labels = labels.long()
-        self.classes = tuple(classes)
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        return self.data[index], int(self.labels[index])
-
-    def batch(self, index: Int[Tensor, "b"]) -> tuple[Tensor, Int[Tensor, "b"]]:
-        """The samples at ``index`` and their labels."""
-        index = index.to(self.data.device)
-        return self.data[index], self.labels[index]
-
-    def to(self, device: torch.device | str) -> "InMemory":
-        """The same dataset, kept on another device."""
-        return InMemory(self.data.to(device), self.labels.to(device), self.classes)
-
-
-def decode(content: bytes, where: str, mode: str = "RGB", shape: tuple[int, int] | None = None) -> Any:
-    """The PIL image in ``content``, whole and converted to ``mode`` ("RGB" or "L").
-
-    Only PNG and JPEG are tried. ``shape`` = (height, width) is checked before any pixel is decoded.
-    """
-    image_module = require("PIL.Image")
-    expected = "a whole PNG or JPEG image" + (f" of {shape[0]}×{shape[1]}" if shape else "")
+    expected = "a whole image" + (f" of {shape[0]}×{shape[1]} pixels" if shape else "") + f" ({', '.join(formats)})"
     try:
-        image = image_module.open(io.BytesIO(content), formats=FORMATS)
+        if len(content) > MAX_BYTES:
+            raise ValueError(f"more than {MAX_BYTES} bytes")
+        image = require("PIL.Image").open(io.BytesIO(content), formats=_known(tuple(formats)))
         if shape is not None and image.size != shape[::-1]:
             raise ValueError(f"{image.height}×{image.width} pixels")
+        if image.width * image.height > max_pixels:
+            raise ValueError(f"{image.height}×{image.width} pixels, more than {max_pixels}")
         image.load()
-        return image.convert(mode)
+        image = eight_bit(upright(image))
+        return image if mode is None else image.convert(mode)
+    except ImportError:
+        raise
     except Exception as error:  # a decoder may fail in any way on damaged bytes; the reason goes into the message
-        raise corrupt(
-            where, f"{len(content)} bytes that do not decode ({type(error).__name__}: {error})", expected
-        ) from error
+        reason = f"{type(error).__name__}: {error}".replace("\n", " ")
+        raise corrupt(where, f"{len(content)} bytes that do not decode ({reason})", expected) from error
+
+
+def read_image(path: str | os.PathLike[str], mode: Literal["RGB", "L"] | None = None) -> Any:
+    """The upright 8-bit PIL image in a file, as :func:`decode` gives it.
+
+    Raises:
+        MissingDataError: if there is no such file.
+        CorruptDataError: if it is not a whole image of a known format, or too large.
+    """
+    return decode(read_bytes(path), str(path), mode)
+
+
+def read_bytes(path: str | os.PathLike[str], limit: int = MAX_BYTES) -> bytes:
+    """The content of a file of at most ``limit`` bytes; a larger one is refused after ``limit`` bytes."""
+    try:
+        with open(path, "rb") as file:
+            content = file.read(limit + 1)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise MissingDataError(f"there is no file {path}") from error
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
+    if len(content) > limit:
+        raise corrupt(Path(path), f"more than {limit} bytes", f"an image of at most {limit}")
+    return content
+
+
+def upright(image: Any) -> Any:
+    """A PIL image turned as the orientation in its EXIF says; without one, itself."""
+    methods = require("PIL.Image").Transpose
+    turns = {
+        2: methods.FLIP_LEFT_RIGHT,
+        3: methods.ROTATE_180,
+        4: methods.FLIP_TOP_BOTTOM,
+        5: methods.TRANSPOSE,
+        6: methods.ROTATE_270,
+        7: methods.TRANSVERSE,
+        8: methods.ROTATE_90,
+    }
+    turn = turns.get(image.getexif().get(_ORIENTATION, 1))
+    if turn is None:
+        return image
+    turned = image.transpose(turn)
+    # Pillow copies the old orientation, from which the image would be turned once more.
+    turned.info = {key: value for key, value in image.info.items() if key == "transparency"}
+    turned.format = image.format  # says what range a mode's numbers have
+    return turned
+
+
+def eight_bit(image: Any) -> Any:
+    """A PIL image of any mode as "L" or "RGB", by the rules at the head of this file."""
+    mode = image.mode
+    if mode == "F" or mode.startswith("I"):
+        values, tags = np.asarray(image), dict(getattr(image, "tag_v2", {}))
+        if mode == "I" and tags.get(_SAMPLE_FORMAT, (0,))[0] == 1:
+            values = values.view(np.uint32)  # Pillow keeps unsigned numbers of 32 bits as signed ones
+        return require("PIL.Image").fromarray(_scaled(values, _top(image), mode == "F"))
+    if mode == "1":
+        return image.convert("L")
+    if mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
+        layer = image.convert("RGBA")
+        white = require("PIL.Image").new("RGBA", layer.size, (255, 255, 255, 255))
+        flat = require("PIL.Image").alpha_composite(white, layer).convert("RGB")
+        return flat.convert("L") if mode in ("LA", "La", "L") else flat
+    return image if mode in ("L", "RGB") else image.convert("RGB")
 
 
 def to_array(image: Any) -> UInt8[np.ndarray, "c h w"]:
@@ -77,7 +137,7 @@ def to_array(image: Any) -> UInt8[np.ndarray, "c h w"]:
 
 
 def fit(image: Any, crop: int | None = None, size: int | None = None) -> Any:
-    """The central ``crop``×``crop`` of a PIL image, then resized to ``size``×``size`` (antialiased bilinear, integer arithmetic)."""
+    """The central ``crop``×``crop`` of a PIL image, resized to ``size``×``size`` (antialiased bilinear, integer arithmetic)."""
     if crop is not None:
         if not 1 <= crop <= min(image.size):
             raise ValueError(f"crop must lie in 1 … {min(image.size)}, got {crop}")
@@ -88,3 +148,32 @@ def fit(image: Any, crop: int | None = None, size: int | None = None) -> Any:
             raise ValueError(f"size must be an integer ≥ 1, got {size}")
         image = image.resize((size, size), require("PIL.Image").Resampling.BILINEAR)
     return image
+
+
+@functools.lru_cache
+def _known(formats: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of the formats that this Pillow was built with."""
+    module = require("PIL.Image")
+    module.init()
+    return tuple(name for name in formats if name in module.OPEN)
+
+
+def _top(image: Any) -> float | None:
+    """The value of white that the file declares, or None."""
+    if image.mode == "F":
+        return None
+    if image.format == "TIFF":
+        bits = dict(getattr(image, "tag_v2", {})).get(_BITS, (16,))[0]
+        return 2.0**bits - 1 if bits <= 16 else None
+    return 65535.0 if image.mode.startswith("I;16") or image.format in ("PNG", "PPM", "JPEG2000") else None
+
+
+def _scaled(values: np.ndarray, top: float | None, floating: bool) -> UInt8[np.ndarray, "h w"]:
+    numbers = values.astype(np.float64)
+    low, high = float(numbers.min()), float(numbers.max())
+    ranges = _FLOAT_RANGES if floating else _INTEGER_RANGES
+    if top is None:
+        top = next((limit for limit in ranges if high <= limit), None)
+    if not low >= 0 or top is None or high > top:
+        raise ValueError(f"grey values from {low:g} to {high:g}, not within 0 … {top or ranges[-1]:g}")
+    return np.rint(numbers * (255 / top)).astype(np.uint8)

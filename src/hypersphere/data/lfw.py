@@ -10,7 +10,8 @@ from torch import Tensor
 
 from .catalog import LFW_LISTS
 from .errors import CorruptDataError, MissingDataError
-from .images import InMemory, fit, to_array
+from .images import fit, to_array
+from .in_memory import InMemory
 from .pairs import Pairs
 from .roots import Root, find
 

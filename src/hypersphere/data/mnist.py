@@ -10,7 +10,7 @@ import torch
 from jaxtyping import UInt8
 
 from .archive import LIMIT
-from .images import InMemory
+from .in_memory import InMemory
 from .names import FASHION_NAMES
 from .roots import Folder, Root, find
 

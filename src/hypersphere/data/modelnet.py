@@ -8,7 +8,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from .arrays import read_h5, read_npy, read_npz
-from .images import InMemory
+from .in_memory import InMemory
 from .names import MODELNET10_NAMES, MODELNET40_NAMES
 from .roots import Folder, Root, find
 from .streams import POINTS, Stream

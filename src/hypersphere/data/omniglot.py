@@ -5,7 +5,8 @@ import re
 import numpy as np
 import torch
 
-from .images import InMemory, fit, to_array
+from .images import fit, to_array
+from .in_memory import InMemory
 from .roots import Root, find
 
 _IMAGE = re.compile(r"(?:^|/)images_(background|evaluation)/([^/]+/[^/]+)/[^/]+\.png$")

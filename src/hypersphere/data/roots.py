@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from .archive import inside, walk
 from .catalog import CATALOG, Entry
@@ -65,10 +65,16 @@ class Folder:
         with self._with_remedy():
             yield from walk(path, select)
 
-    def decode(self, content: bytes, where: Path | str, mode: str = "RGB", shape: tuple[int, int] | None = None) -> Any:
-        """As :func:`images.decode`, of an image in one of the files."""
+    def decode(
+        self,
+        content: bytes,
+        where: Path | str,
+        mode: Literal["RGB", "L"] = "RGB",
+        shape: tuple[int, int] | None = None,
+    ) -> Any:
+        """As :func:`images.decode`, of a PNG or JPEG image in one of the files."""
         with self._with_remedy():
-            return decode(content, str(where), mode, shape)
+            return decode(content, str(where), mode, shape, formats=("PNG", "JPEG"))
 
     def corrupt(self, path: Path | str, found: str, expected: str) -> CorruptDataError:
         """The error for one of the files, with the way to get the dataset anew."""

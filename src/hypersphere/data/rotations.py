@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from .images import InMemory
+from .in_memory import InMemory
 
 
 class Rotations(InMemory):

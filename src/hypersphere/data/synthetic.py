@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from .graphs import Nodes
-from .images import InMemory
+from .in_memory import InMemory
 from .streams import SYNTHETIC, Stream
 
 

@@ -6,7 +6,8 @@ from collections import Counter
 import numpy as np
 import torch
 
-from .images import InMemory, fit, to_array
+from .images import fit, to_array
+from .in_memory import InMemory
 from .roots import Root, find
 
 _TRAIN = re.compile(r"(?:^|/)train/([^/]+)/images/[^/]+\.JPEG$")

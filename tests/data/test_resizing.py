@@ -1,0 +1,71 @@
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from hypersphere.data.resizing import recolour, resized, window
+
+from .files import random
+
+METHODS = {
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+}
+sides = st.integers(1, 60)
+
+
+@given(sides, sides, sides, sides, st.sampled_from(list(METHODS)))
+@settings(max_examples=60)
+def test_within_a_grey_level_of_pillow(height, width, tall, broad, interpolation):
+    pixels = random(height, width, 3)
+    found = resized(torch.from_numpy(pixels).permute(2, 0, 1), (tall, broad), interpolation=interpolation)
+    expected = np.asarray(Image.fromarray(pixels).resize((broad, tall), METHODS[interpolation])).astype(int)
+    assert np.abs(found.permute(1, 2, 0).numpy().astype(int) - expected).max() <= 1
+
+
+@given(sides, sides, sides, sides)
+@settings(max_examples=60)
+def test_nearest_is_the_pixel_under_the_centre(height, width, tall, broad):
+    pixels = torch.arange(height * width).reshape(1, height, width)
+    found = resized(pixels, (tall, broad), interpolation="nearest")
+    rows = [Fraction(2 * i + 1, 2) * height / tall for i in range(tall)]
+    columns = [Fraction(2 * i + 1, 2) * width / broad for i in range(broad)]
+    assert found[0].tolist() == [[int(row) * width + int(column) for column in columns] for row in rows]
+
+
+@given(sides, sides, sides, sides)
+@settings(max_examples=60)
+def test_cover_and_contain_keep_the_aspect(height, width, tall, broad):
+    image = torch.full((1, height, width), 200, dtype=torch.uint8)
+    assert resized(image, (tall, broad), "cover").eq(200).all()
+    inside = resized(image, (tall, broad), "contain")
+    assert inside.shape == (1, tall, broad)
+    rows, columns = inside[0].eq(200).any(1).sum().item(), inside[0].eq(200).any(0).sum().item()
+    assert rows == tall or columns == broad
+    assert abs(rows - tall * min(1, height * broad / (width * tall))) <= 1
+    assert abs(columns - broad * min(1, width * tall / (height * broad))) <= 1
+
+
+def test_fill_is_centred():
+    image = torch.zeros(1, 2, 2, dtype=torch.uint8)
+    assert resized(image, (2, 5), "contain", fill=1.0)[0, 0].tolist() == [255, 0, 0, 255, 255]
+    assert resized(image.float(), (2, 4), "contain", fill=0.5)[0, 0].tolist() == [0.5, 0, 0, 0.5]
+
+
+def test_grey_is_pillows():
+    pixels = random(50, 60, 3)
+    found = recolour(torch.from_numpy(pixels).permute(2, 0, 1), 1)
+    assert np.array_equal(found[0].numpy(), np.asarray(Image.fromarray(pixels).convert("L")))
+    floating = recolour(torch.from_numpy(pixels).permute(2, 0, 1) / 255, 1)
+    assert (floating * 255 - found).abs().max() < 0.51
+    assert recolour(found, 3).shape == (3, 50, 60)
+
+
+@pytest.mark.parametrize("box", [(-1, 0, 2, 2), (0, 0, 0, 2), (0, 0, 5, 2), (0, 2, 1, 1)])
+def test_a_window_lies_inside(box):
+    with pytest.raises(ValueError, match="the crop box must lie inside the image of 4×3"):
+        window(torch.zeros(1, 3, 4), box)
