@@ -104,7 +104,9 @@ def read(text: str, parameter: Parameter, path: str) -> Any:
         return Call(imported(text, path) if ":" in text else lookup(text, kind.base, kind.rooms, path))
     wanted = bases(parameter.annotation)
     classes = tuple(base for base in wanted if base is not object)
-    if classes and text in builders(classes, _rooms(parameter)):  # where text is accepted too, a public name is the class
+    if classes and text in builders(
+        classes, _rooms(parameter)
+    ):  # where text is accepted too, a public name is the class
         return Call(lookup(text, classes, _rooms(parameter), path))
     try:
         return check_value(parse(text, parameter.annotation), parameter.annotation, path)

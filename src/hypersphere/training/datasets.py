@@ -116,7 +116,9 @@ def gathered(rows: Float[Tensor, "_ d"], count: int) -> Float[Tensor, "n d"]:
         return rows
     parts: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(parts, rows)
-    whole = cast(Tensor, next(part for part in parts if len(part))).new_empty(count, max(part.shape[1] for part in parts))
+    whole = cast(Tensor, next(part for part in parts if len(part))).new_empty(
+        count, max(part.shape[1] for part in parts)
+    )
     for rank, part in enumerate(parts):
         whole[rank :: len(parts)] = part
     return whole

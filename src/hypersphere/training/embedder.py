@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ..config import Call, parameters
 from ..data import Preprocessing
-from ..recognition import Embedder, embedding
+from ..recognition import Embedder
 
 if TYPE_CHECKING:
     from .tasks.classification import Classification
@@ -69,8 +69,7 @@ def network_call(task: "Classification") -> Call | str:
         return f"{kind.__qualname__} cannot be imported by name; define it in a module"
     needed = [name for name, p in parameters(kind).items() if p.required]
     if needed or inspect.isabstract(kind):
-        return f"how {kind.__qualname__} was built is not known; pass the task call({kind.__qualname__}, …) as its model"
+        return (
+            f"how {kind.__qualname__} was built is not known; pass the task call({kind.__qualname__}, …) as its model"
+        )
     return Call(kind)
-
-
-__all__ = ["embedding", "network_call", "preprocessing_of", "save_embedder"]

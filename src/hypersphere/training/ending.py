@@ -23,7 +23,9 @@ def finish(task: Task, settings: Settings, folder: RunFolder, step: int, metrics
     tensors = plain_weights(task)
     assert finite(tensors)
     folder.record("model.safetensors", "embedder.safetensors", "metrics.json", "README.md")
-    write_atomically(folder.path / "model.safetensors", lambda temporary: safetensors.torch.save_file(tensors, temporary))
+    write_atomically(
+        folder.path / "model.safetensors", lambda temporary: safetensors.torch.save_file(tensors, temporary)
+    )
     without = task.keep(folder.path, tensors)
     write_json(folder.path / "metrics.json", {"steps": step, **metrics})
     pictures = folder.path / "pictures"
@@ -58,7 +60,11 @@ def card(
     lines += ["", "| measure | value |", "|---|---|"]
     lines += [f"| {key} | {value:.6g}{unit(key)} |" for key, value in shown.items()]
     lines += ["", *(f"![{name.removesuffix('.png')}](pictures/{name})" for name in pictures), ""]
-    kept = "`embedder.safetensors` makes features of image files." if without is None else f"There is no embedder: {without}."
+    kept = (
+        "`embedder.safetensors` makes features of image files."
+        if without is None
+        else f"There is no embedder: {without}."
+    )
     lines += [
         "`model.safetensors` holds the last weights, `last.safetensors` and `best.safetensors` whole checkpoints,",
         f"`log.jsonl` the measures over time. {kept} A small research run: not made for decisions about people.",
@@ -92,6 +98,3 @@ def _dynamics(pictures: pathlib.Path, settings: Settings, folder: pathlib.Path) 
     curve = {monitor: [row[monitor] for row in rows]}
     label = f"{monitor}{unit(monitor)}"
     draw(pictures / "training.png", plots.plot_dynamics, steps, curve, xlabel="step", ylabel=label)
-
-
-__all__ = ["card", "finish", "plain_weights", "unit"]

@@ -42,7 +42,9 @@ def _recomputed(block: nn.Module, forward: Callable[..., Any], *args: Any, **kwa
 def _statistics_kept(block: nn.Module) -> Iterator[None]:
     """Inside, batch normalization normalizes by the batch and leaves its running statistics alone."""
     norms = [module for module in block.modules() if isinstance(module, _BatchNorm) and module.track_running_stats]
-    before = [(norm.momentum, norm.num_batches_tracked.clone()) for norm in norms if norm.num_batches_tracked is not None]
+    before = [
+        (norm.momentum, norm.num_batches_tracked.clone()) for norm in norms if norm.num_batches_tracked is not None
+    ]
     for norm in norms:
         norm.momentum = 0.0
     try:

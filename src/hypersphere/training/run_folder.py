@@ -124,13 +124,17 @@ class RunFolder:
         changed = [key for key in {**there, **here} if there.get(key) != here.get(key)]
         if changed:
             listed = "; ".join(f"{key} is {there.get(key)!r} there, {here.get(key)!r} here" for key in changed)
-            raise ValueError(f"{self.path} holds a run with other settings ({listed}): choose another folder, or start it afresh")
+            raise ValueError(
+                f"{self.path} holds a run with other settings ({listed}): choose another folder, or start it afresh"
+            )
 
     def _refuse_strangers(self) -> None:
         names = ("config.json", "log.jsonl", "metrics.json", "README.md")
         found = [p.name for p in self.path.iterdir() if p.name in names or p.suffix == ".safetensors"]
         if found:
-            raise ValueError(f"{self.path} holds files of something else ({', '.join(sorted(found))}): choose an empty folder")
+            raise ValueError(
+                f"{self.path} holds files of something else ({', '.join(sorted(found))}): choose an empty folder"
+            )
 
     def _forget(self) -> None:
         """Delete what the run recorded as its own, and nothing else."""
@@ -155,7 +159,9 @@ class RunFolder:
             file.seek(0)
             holder = file.read().strip() or "another process"
             file.close()
-            raise ValueError(f"{self.path} is being written by {holder}: wait for it, or choose another folder") from error
+            raise ValueError(
+                f"{self.path} is being written by {holder}: wait for it, or choose another folder"
+            ) from error
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}")
         file.flush()

@@ -203,9 +203,8 @@ class Trainer:
     def _evaluate(self) -> None:
         """On all processes; the random numbers of training are not touched."""
         self.wrapped.eval()
-        with self.ema.applied(self.task.model) if self.ema is not None else contextlib.nullcontext():
-            with torch.random.fork_rng():
-                row = {"step": self.step, **self.task.evaluate(), **self.task.measures()}
+        with self.ema.applied(self.task.model) if self.ema is not None else contextlib.nullcontext(), torch.random.fork_rng():
+            row = {"step": self.step, **self.task.evaluate(), **self.task.measures()}
         name = self.settings.monitor.lstrip("-")
         if name not in row:
             raise ValueError(f"monitor must be one of {', '.join(k for k in row if k != 'step')}, got {name!r}")
@@ -310,5 +309,9 @@ class Trainer:
         if self.main:
             self.folder.event("not finite", self.step)
         last = self.folder.last
-        good = f"the last good checkpoint is {last} (of step {load_tree(last)['step']})" if last.exists() else "none was saved"
+        good = (
+            f"the last good checkpoint is {last} (of step {load_tree(last)['step']})"
+            if last.exists()
+            else "none was saved"
+        )
         raise NonFiniteLossError(f"{reason}; {good}. Try a smaller optimizer.lr, clip=1, or schedule.warmup")

@@ -45,7 +45,9 @@ def start_from(model: nn.Module, path: str | os.PathLike[str]) -> dict[str, list
     found = load_weights(path)
     own = model.state_dict()
     prefixes = ("", "model.", "module.", "backbone.", "_orig_mod.")
-    stripped = {name.removeprefix(p): tensor for p in reversed(prefixes) for name, tensor in found.items() if name.startswith(p)}
+    stripped = {
+        name.removeprefix(p): tensor for p in reversed(prefixes) for name, tensor in found.items() if name.startswith(p)
+    }
     report: dict[str, list[str]] = {"loaded": [], "missing": [], "unused": [], "misshapen": []}
     for name, tensor in own.items():
         if name not in stripped:

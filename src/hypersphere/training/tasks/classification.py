@@ -12,12 +12,13 @@ from ... import operators, plots
 from ...config import Call
 from ...data import Augmentation, Compose, Loader
 from ...neurons import Classifier
+from ...recognition.networks import feature_dim
 from ..datasets import Samples, Scaling, as_samples, gathered, share
 from ..embedder import save_embedder
 from ..measures import feature_measures
 from ..pictures import draw
 from .base import Task
-from .headed import embedding, feature_dim, with_head
+from .headed import with_head
 
 
 class Classification(Task):
@@ -175,13 +176,13 @@ class Classification(Task):
 
     def summary(self) -> dict[str, Any]:
         """Sizes of the training and measured sets."""
-        sizes: dict[str, Any] = {"training samples": len(self.train_samples), "classes": len(self.train_samples.classes)}
+        sizes: dict[str, Any] = {
+            "training samples": len(self.train_samples),
+            "classes": len(self.train_samples.classes),
+        }
         measured = "the training samples" if self.itself else len(self.measured_samples)
         return {**sizes, "measured samples": measured, "features": self.model.classifier.weight.shape[1]}
 
     def compile_model(self) -> None:
         """Compile the features' path, which is where the time goes."""
         self.model.features = torch.compile(self.model.features)
-
-
-__all__ = ["Classification", "embedding"]

@@ -1,12 +1,12 @@
 """Any network with any head: what a task needs of a network is its features, wherever they come from."""
 
-from typing import Any, cast
+from typing import cast
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from ...models import Network
+from ...recognition.networks import embedding
 
 
 class Headed(nn.Module):
@@ -40,38 +40,3 @@ def with_head(model: nn.Module, head: nn.Module) -> nn.Module:
         model.classifier = head
         return model
     return Headed(model, head)
-
-
-def embedding(model: nn.Module, x: Tensor) -> Float[Tensor, "b d"]:
-    """Features of a batch by any network: its method ``features``, or its output.
-
-    Outputs of ``transformers`` are pooled by the model's own pooler, or by the mean over tokens; maps (b, d, h, w) by the
-    mean over positions.
-    """
-    method = getattr(model, "features", None)
-    out: Any = method(x) if callable(method) and not isinstance(method, nn.Module) else model(x)
-    if not isinstance(out, Tensor):
-        pooled = getattr(out, "pooler_output", None)
-        out = pooled if pooled is not None else getattr(out, "last_hidden_state", None)
-        if out is None:
-            raise ValueError(f"{type(model).__name__} must give features as a tensor, or as an output of transformers")
-        if pooled is None and out.ndim == 3:
-            out = out.mean(1)
-    out = out.flatten(2).mean(2) if out.ndim > 2 else out
-    if out.ndim != 2 or not out.is_floating_point():
-        raise ValueError(f"{type(model).__name__} must give features of shape (batch, dim), got {tuple(out.shape)}")
-    return cast(Tensor, out)
-
-
-@torch.no_grad()
-def feature_dim(model: nn.Module, sample: Tensor) -> int:
-    """The dimension of a network's features: what it says, or what it gives for a batch."""
-    known = getattr(model, "feature_dim", None)
-    if isinstance(known, int):
-        return known
-    training = model.training
-    model.eval()
-    try:
-        return int(embedding(model, sample).shape[1])
-    finally:
-        model.train(training)
