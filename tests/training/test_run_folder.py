@@ -3,10 +3,10 @@ import pathlib
 
 import pytest
 import torch
+from hypersphere.training.folder import Folder, environment
 from safetensors.torch import load_file
 
 from hypersphere.experiments import Experiment
-from hypersphere.training.folder import Folder, environment
 from tests.training.runs import small
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+from hypersphere.training.storage import load_tree
 
 from hypersphere.experiments import Config, Experiment, NonFiniteLossError, read_log, replace
-from hypersphere.training.storage import load_tree
 from tests.training.runs import small
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from ..evaluation import pair_scores
-from ..recognition import EmbeddingModel, Features, Gallery, embed, load_model
+from ..recognition import Embedder, Features, Gallery, embed
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     """Do the action; its result is printed, one line for each image or identity."""
     actions = {"enrol": _enrol, "identify": _identify, "verify": _verify, "calibrate": _calibrate}
     if args.action in actions:
-        model = load_model(args.model)
+        model = Embedder.load(args.model)
         features = embed(model, args.images)
         with _open(args, model) as gallery:
             actions[args.action](args, gallery, features)
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _open(args: argparse.Namespace, model: EmbeddingModel) -> Gallery:
+def _open(args: argparse.Namespace, model: Embedder) -> Gallery:
     return Gallery(args.gallery, model.fingerprint, create=args.action == "enrol")
 
 

@@ -23,7 +23,10 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one subcommand; 0 is success, 1 a failure with its reason on stderr, 2 a wrong command line."""
+    """Run one subcommand; 0 is success, 1 a failure with its reason on stderr, 2 a wrong command line.
+
+    With ``HYPERSPHERE_DEBUG=1`` a failure shows where it came from.
+    """
     arguments = list(sys.argv[1:] if argv is None else argv)
     parser = argparse.ArgumentParser(prog="hypersphere", description="Deep representation learning on the hypersphere.")
     parser.add_argument("--version", action="version", version=f"hypersphere {__version__}")
@@ -43,6 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return int(modules[args.command].run(args))
     except (ValueError, OSError, ImportError) as error:
+        if os.environ.get("HYPERSPHERE_DEBUG"):
+            raise
         if os.environ.get("RANK", "0") == "0":  # of many processes that fail alike, one says why
             print(f"hypersphere {args.command}: {error}", file=sys.stderr)
         return 1

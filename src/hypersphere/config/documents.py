@@ -1,6 +1,5 @@
 """Trees of calls as JSON and back, and the settings in which two of them differ."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,7 +29,8 @@ def encode(value: Any, *, defaults: bool = False) -> Any:
         arguments = dict(call.arguments)
         if defaults:
             known = parameters(call.target)
-            arguments = {n: call.get(n) for n, p in known.items() if n in arguments or _plain_default(p)}
+            given = {n: p for n, p in known.items() if n in arguments or _plain_default(p)}
+            arguments = {n: check_value(call.get(n), p.annotation, n) for n, p in given.items()}
         return {NAME: spelled(call.target), **{k: encode(v, defaults=defaults) for k, v in arguments.items()}}
     if isinstance(value, tuple | list):
         return [encode(item, defaults=defaults) for item in value]
@@ -99,7 +99,7 @@ def differences(one: Any, other: Any) -> dict[str, tuple[Any, Any]]:
     a, b = ({k: v for k, v in flat({"": encode(tree, defaults=True)}).items() if k} for tree in (one, other))
     a, b = ({key.removeprefix("."): value for key, value in tree.items()} for tree in (a, b))
     every = [*a, *(key for key in b if key not in a)]
-    return {key: (a.get(key), b.get(key)) for key in every if json.dumps(a.get(key)) != json.dumps(b.get(key))}
+    return {key: (a.get(key), b.get(key)) for key in every if a.get(key) != b.get(key)}
 
 
 def _call(value: dict[str, Any], parameter: Parameter, path: str, trust: bool) -> Call:

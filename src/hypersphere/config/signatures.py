@@ -49,7 +49,9 @@ def parameters(target: Callable[..., Any]) -> dict[str, Parameter]:
     {'size': ('int', True), 'm': ('float', False)}
     """
     function = _function(target)
-    hints, texts = _hints(function), _help(target)
+    hints = _hints(function)
+    above = [cls for cls in reversed(target.__mro__) if cls is not object] if inspect.isclass(target) else [target]
+    texts = {name: text for cls in above for name, text in _help(cls).items()}
     found: dict[str, Parameter] = {}
     for name, parameter in inspect.signature(target).parameters.items():
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):

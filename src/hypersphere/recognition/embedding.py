@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import safetensors.torch
 import torch
 from jaxtyping import Float
@@ -79,7 +80,14 @@ def embed(
 
 
 def save_features(features: Features, path: str | os.PathLike[str]) -> None:
-    """Write features ``(n, d)`` with their files, fingerprint and a checksum; the file appears whole or not at all."""
+    """Write features ``(n, d)`` with their files, fingerprint and a checksum; the file appears whole or not at all.
+
+    A path that ends in ``.npy`` gets the numbers alone, as NumPy reads them.
+    """
+    if Path(path).suffix == ".npy":
+        with_suffix = features.features.contiguous().numpy()
+        write_atomically(path, lambda temporary: _save_array(temporary, with_suffix))
+        return
     tensors = {"features": features.features.contiguous()}
     content = {"files": features.files, "fingerprint": features.fingerprint}
     header = json.dumps({"sha256": checksum(content, tensors), "content": content})
@@ -93,3 +101,8 @@ def load_features(path: str | os.PathLike[str]) -> Features:
     if not isinstance(content, dict) or header.get("sha256") != checksum(content, tensors):
         raise ValueError(f"{path} is damaged: its checksum does not fit its content")
     return Features(tensors["features"], list(content["files"]), str(content["fingerprint"]))
+
+
+def _save_array(path: str, array: np.ndarray) -> None:
+    with open(path, "wb") as file:
+        np.save(file, array, allow_pickle=False)

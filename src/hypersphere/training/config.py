@@ -117,9 +117,6 @@ class Config(Settings):
             raise ValueError(f"batch_size must be an integer ≥ 1, got {self.batch_size!r}")
         if self.project_every < 0:
             raise ValueError(f"project_every must be an integer ≥ 0, got {self.project_every!r}")
-        object.__setattr__(self, "losses", tuple(_built(term) for term in self.losses))
-        for name in ("samples", "images"):
-            object.__setattr__(self, name, _built(getattr(self, name)))
 
 
 def to_json(config: Config) -> str:
@@ -144,7 +141,8 @@ def from_json(text: str, *, trust: bool = False) -> Config:
 
 def from_document(values: Any, *, trust: bool = False) -> Config:
     """The config of a JSON object."""
-    return Config(**decode_arguments(Config, values, trust=trust))
+    config: Config = Call(Config, decode_arguments(Config, values, trust=trust)).build()
+    return config
 
 
 def replace(config: Config, **changes: Any) -> Config:
@@ -155,8 +153,3 @@ def replace(config: Config, **changes: Any) -> Config:
     """
     changed: Config = config.replace(**changes)
     return changed
-
-
-def _built(value: Any) -> Any:
-    """Dataclasses inside the tree are values: the call that makes one is made at once."""
-    return value.build() if isinstance(value, Call) else value

@@ -27,14 +27,14 @@ class Schedule(ABC):
     def shape(self, done: int, steps: int, step: int) -> float:
         """The factor ``done`` steps after the warm-up, which leaves ``steps``; ``step`` counts from the start."""
 
-    def observe(self, score: float) -> None:
+    def observe(self, score: float) -> None:  # noqa: B027 - most shapes do not look at scores
         """An evaluation has given ``score``, the larger the better."""
 
     def state_dict(self) -> dict[str, Any]:
         """What must be kept to go on after a stop."""
         return {}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:  # noqa: B027 - most shapes have no state
         """Go on from a kept state."""
 
 

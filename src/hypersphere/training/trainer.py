@@ -203,7 +203,10 @@ class Trainer:
     def _evaluate(self) -> None:
         """On all processes; the random numbers of training are not touched."""
         self.wrapped.eval()
-        with self.ema.applied(self.task.model) if self.ema is not None else contextlib.nullcontext(), torch.random.fork_rng():
+        with (
+            self.ema.applied(self.task.model) if self.ema is not None else contextlib.nullcontext(),
+            torch.random.fork_rng(),
+        ):
             row = {"step": self.step, **self.task.evaluate(), **self.task.measures()}
         name = self.settings.monitor.lstrip("-")
         if name not in row:

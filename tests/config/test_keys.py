@@ -1,0 +1,91 @@
+import pytest
+import torch
+from torch import nn
+
+from hypersphere.config import Call, Key, as_call, assign, call, keys
+from hypersphere.objectives import ArcFace, CenterLoss, Softmax
+from hypersphere.training import Config
+
+
+def made(*assignments):
+    return assign(as_call(Config()), assignments).build()
+
+
+class Net(nn.Module):
+    def __init__(self, width: int = 4):
+        super().__init__()
+        self.width = width
+
+
+def test_the_readmes_examples():
+    config = made(
+        *("head=ArcFace", "head.m=0.4", "energy=CoMHE", "energy.projection=AnglePreservingProjection"),
+        *("energy.projection.mode=unrolled", "optimizer=Adam", "optimizer.betas=0.8,0.9", "schedule.milestones=3,5"),
+    )
+    assert config.head == Call(ArcFace, {"m": 0.4})
+    assert config.energy.arguments["projection"].arguments == {"mode": "unrolled"}
+    assert config.optimizer.build(params=[torch.zeros(1, requires_grad=True)]).defaults["betas"] == (0.8, 0.9)
+    assert config.schedule.arguments == {"milestones": (3, 5)}
+
+
+def test_settings_of_dataclasses_inside():
+    config = made("images.size=16", "samples.validation=0.1", "steps=7", "images.normalize=unit")
+    assert (config.images.size, config.samples.validation, config.steps, config.images.normalize) == (
+        16,
+        0.1,
+        7,
+        "unit",
+    )
+
+
+def test_entries_of_lists():
+    config = made("losses.0.objective=CenterLoss", "losses.0.weight=0.01")
+    assert (config.losses[0].objective.target, config.losses[0].weight) == (CenterLoss, 0.01)
+    with pytest.raises(ValueError, match=r"losses.2.weight: there are 0 entries, so the next is 0, got 2"):
+        made("losses.2.weight=1")
+
+
+def test_ones_own_code_by_its_path():
+    config = made("model=tests.config.test_keys:Net", "model.width=9")
+    assert config.model.build().width == 9
+
+
+def test_a_slot_with_one_natural_choice_starts_by_itself():
+    assert made("orthogonal.method=cayley").orthogonal.name == "overparameterize"
+    assert made("orthogonal.method=cayley", "orthogonal=none").orthogonal is None
+
+
+@pytest.mark.parametrize(
+    ("assignment", "message"),
+    [
+        ("head=ArcFac", r"head must be one of .*got 'ArcFac'; did you mean ArcFace\?"),
+        (
+            "head.marginn=1",
+            r"there is no key head.marginn: Softmax has .*did you mean head.margin|did you mean margin\?",
+        ),
+        ("stepz=1", r"there is no key stepz: Config has .*did you mean steps\?"),
+        ("steps=2.5", "steps must be an integer, got 2.5"),
+        ("steps=0", "steps must be an integer ≥ 1, got 0"),
+        ("energy.projection=RandomProjection", "energy.projection cannot be set before energy, which is .*CoMHE"),
+        ("steps", "settings are changed by KEY=VALUE, got 'steps'"),
+        ("=3", "settings are changed by KEY=VALUE"),
+        ("clip=-1", "clip must be a number > 0 or none, got -1"),
+        ("optimizer.lr=NaN", "optimizer.lr must be a finite number ≥ 0, got nan"),
+        ("images.normalize=all", "images.normalize must be 'none' or 'unit' or"),
+        ("threads=1000000", "threads must lie in 0 … 1024"),
+    ],
+)
+def test_errors_name_the_key(assignment, message):
+    with pytest.raises(ValueError, match=message):
+        made(assignment)
+
+
+def test_keys_are_listed_with_values_and_help():
+    found = {key.path: key for key in keys(as_call(Config(head=call(Softmax))))}
+    assert found["steps"] == Key("steps", 1000, "an integer", "optimizer steps.")
+    assert "ArcFace" in found["head"].accepted
+    assert found["head"].value == "Softmax"
+    assert found["optimizer.lr"].value == 0.1
+    assert "head.in_features" not in found
+    assert found["samples.validation"].value == 0.0
+    assert "unit" in found["images.normalize"].accepted
