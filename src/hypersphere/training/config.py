@@ -134,9 +134,8 @@ class Orthogonal:
     train_neurons: bool = False
     refine: Literal["none", "energy", "half_space_energy"] = "none"
     normalize: bool = False
-    redraw: bool = True
-    start: Literal["text", "identity"] = "text"
-    """of R: the text's (N(0, 1) for Gram–Schmidt, Householder and Löwdin), or the identity, where rates mean the same for every method"""
+    start: Literal["usual", "normal", "identity"] = "usual"
+    """of R: N(0, 1) for Gram–Schmidt, Householder and Löwdin and the identity elsewhere; N(0, 1) or the identity for all"""
     shift: float = 0.0
     """added to every weight first: neurons that do not point everywhere (table 7.2)"""
 

@@ -12,7 +12,7 @@ from ..energy import CoMHE, Penalty, hyperspherical_energy
 from ..neurons import neuron_layers
 from ..objectives import Annealing, MarginSoftmax
 from ..operators import convert, magnitudes
-from ..orthogonal import orthogonality_penalty, overparameterize
+from ..orthogonal import Refinement, orthogonality_penalty, overparameterize
 from .config import Energy, Head, Model, Operator, Orthogonal
 
 NORMS = {"batch": nn.BatchNorm2d, "none": None}
@@ -80,11 +80,9 @@ def build_orthogonal(config: Orthogonal, model: nn.Module, generator: torch.Gene
         blocks=config.blocks,
         share_blocks=config.share_blocks,
         train_neurons=config.train_neurons,
-        refine=None if config.refine == "none" else config.refine,
+        refine=None if config.refine == "none" else Refinement(half_space=config.refine == "half_space_energy"),
         normalize=config.normalize,
-        redraw=config.redraw and not config.shift,
         start=config.start,
-        skip=(),
         generator=generator,
     )
 
