@@ -58,7 +58,7 @@ class TestCount:
             assert abs(count / 1000 - printed) <= 0.1
 
     def test_by_layer_and_by_freedom(self):
-        model = overparameterize(nn.Sequential(nn.Linear(4, 6), nn.Linear(6, 2)), skip=(), blocks=2)
+        model = overparameterize(nn.Sequential(nn.Linear(4, 6), nn.Linear(6, 2)), classifier=False, blocks=2)
         assert trainable_parameters(model, per_layer=True) == {"0": 8, "1": 18}
         assert trainable_parameters(model, freedom=True) == 2 * 1 + 2 * 3
         assert trainable_parameters(overparameterize(nn.Linear(5, 2), SymmetricPositive()), freedom=True) == 15

@@ -118,6 +118,33 @@ def test_reprojection_comes_back_to_the_nearest_orthogonal_matrix():
     assert deviation(kept) <= 1e-5
 
 
+@pytest.mark.parametrize("lr", [0.1, 0.2, 1.0, 10.0])
+def test_a_steep_quadratic_does_not_blow_up(lr):
+    """The fixed point of 7.6 exists for λ‖W‖ < 2 only, so the step is bounded by 1/‖W‖."""
+    target = gram_schmidt(torch.randn(8, 8, dtype=torch.float64))
+    u = nn.Parameter(torch.eye(8, dtype=torch.float64))
+    optimizer = OGD([u], lr=lr, momentum=0.0, reproject_every=1)
+    for _ in range(50):
+        optimizer.zero_grad()
+        (50 * (u - target).square().sum()).backward()
+        optimizer.step()
+    assert torch.isfinite(u).all()
+    assert deviation(u) < 1e-3
+
+
+def test_the_bound_is_the_references():
+    u = start(4)
+    u.grad *= 100
+    hat = u.grad @ u.detach().T
+    w = (hat - hat.T) / 2
+    expected, v = u.detach().clone(), nn.Parameter(u.detach().clone())
+    v.grad = u.grad
+    OGD([u], lr=5.0, momentum=0.0).step()
+    OGD([v], lr=1 / w.abs().sum(0).max().item(), momentum=0.0).step()
+    assert torch.allclose(u, v)
+    assert not torch.allclose(u, expected)
+
+
 def test_composes_with_a_closure_and_a_schedule():
     u = start()
     optimizer = OGD([{"params": [u], "lr": 0.2}])

@@ -1,12 +1,15 @@
+import functools
+
 import pytest
 import scipy.stats
 import torch
 from torch import nn
 
 from hypersphere.neurons import neurons
-from hypersphere.orthogonal import METHODS, overparameterize
+from hypersphere.objectives import SphereFace
+from hypersphere.orthogonal import METHODS, Refinement, orthogonality_error, overparameterize, prepare_neurons
 from hypersphere.orthogonal.parametrization import overparameterized
-from tests.orthogonal.contracts import build, energy
+from tests.orthogonal.contracts import build
 
 
 def net():
@@ -33,10 +36,32 @@ class TestWhichLayers:
 
     @pytest.mark.parametrize(
         ("skip", "chosen"),
-        [((), ["0", "2", "4", "5"]), (["0", "5"], ["2", "4"]), ([nn.Linear], ["0", "2"]), (["[45]"], ["0", "2"])],
+        [((), ["0", "2", "4"]), (["0"], ["2", "4"]), ([nn.Linear], ["0", "2"]), (["[45]"], ["0", "2"])],
     )
-    def test_skip_replaces_the_default(self, skip, chosen):
+    def test_skip_adds_to_the_classifier(self, skip, chosen):
         assert list(overparameterized(overparameterize(net(), skip=skip))) == chosen
+
+    def test_a_margin_head_is_the_classifier_and_the_embedding_layer_is_wrapped(self):
+        model = nn.ModuleDict({"features": nn.Sequential(nn.Linear(5, 4), nn.Linear(4, 3)), "head": SphereFace(3, 7)})
+        assert list(overparameterized(overparameterize(model))) == ["features.0", "features.1"]
+        assert isinstance(model["head"].weight, nn.Parameter)
+
+    @pytest.mark.parametrize("name", [False, True])
+    def test_the_classifier_may_be_named_or_given(self, name):
+        model = net()
+        overparameterize(model, classifier="4" if name else model[4])
+        assert list(overparameterized(model)) == ["0", "2", "5"]
+        assert list(overparameterized(overparameterize(net(), classifier=False))) == ["0", "2", "4", "5"]
+
+    def test_only(self):
+        assert list(overparameterized(overparameterize(net(), only=[nn.Conv2d]))) == ["0", "2"]
+        assert list(overparameterized(overparameterize(net(), only=["0"]))) == ["0"]
+
+    def test_what_it_does_not_know_is_warned_of_unless_named_in_skip(self):
+        make = lambda: nn.Sequential(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), nn.Linear(8, 2))
+        with pytest.warns(UserWarning, match="0.self_attn.in_proj_weight: a MultiheadAttention is not among"):
+            overparameterize(make())
+        overparameterize(make(), skip=[nn.MultiheadAttention])
 
     def test_a_layer_on_its_own_is_not_a_classifier(self):
         assert list(overparameterized(overparameterize(nn.Linear(3, 2)))) == [""]
@@ -82,14 +107,25 @@ class TestStart:
     def test_a_generator_makes_it_repeatable(self):
         draws = []
         for _ in range(2):
-            model = overparameterize(net(), "gram_schmidt", redraw=True, generator=torch.Generator().manual_seed(4))
+            model = overparameterize(net(), "gram_schmidt", generator=torch.Generator().manual_seed(4))
             draws.append([p.detach().clone() for n, p in model.state_dict().items() if "raw" in n or "original" in n])
             torch.manual_seed(17)
         assert all(torch.equal(a, b) for a, b in zip(*draws, strict=True))
 
+    @pytest.mark.parametrize("method", ["cayley", "regularized", "unconstrained", "lowdin"])
+    def test_every_method_may_start_from_the_normal_distribution(self, method):
+        layer = overparameterize(nn.Linear(40, 3), method, start="normal")
+        raw = layer.parametrizations.weight[0].rotation.raw
+        assert scipy.stats.kstest(raw.detach().flatten().numpy(), "norm").pvalue > 1e-3
+
+    def test_ogd_starts_from_a_random_orthogonal_matrix(self):
+        layer = overparameterize(nn.Linear(40, 3), "ogd", start="normal")
+        assert orthogonality_error(layer) < 1e-5
+        assert not torch.allclose(layer.parametrizations.weight[0].rotation.matrix(), torch.eye(40), atol=0.5)
+
     @pytest.mark.untyped
     def test_refuses_another_word(self):
-        with pytest.raises(ValueError, match='start must be "text" or "identity"'):
+        with pytest.raises(ValueError, match="start must be one of usual, normal, identity, got 'random'"):
             overparameterize(nn.Linear(3, 3), start="random")
 
 
@@ -99,8 +135,8 @@ class TestNeurons:
         overparameterize(model, "gram_schmidt")
         assert all(torch.equal(v, same.get_submodule(name).weight) for name, v in originals(model).items())
 
-    def test_redrawn_neurons_are_gaussian_of_kaiming_he(self):
-        v = originals(overparameterize(nn.Sequential(nn.Conv2d(16, 64, 3)), redraw=True))["0"]
+    def test_a_redraw_is_whatever_initialisation_the_caller_names(self):
+        v = originals(overparameterize(nn.Sequential(nn.Conv2d(16, 64, 3)), redraw=nn.init.kaiming_normal_))["0"]
         assert abs(v.std() / (2 / 144) ** 0.5 - 1) < 0.05
         assert scipy.stats.kstest((v / v.std()).flatten()[::4].numpy(), "norm").pvalue > 1e-3
 
@@ -138,19 +174,30 @@ class TestNeurons:
         overparameterize(layer, refine=lambda rows: rows.neg_())
         assert torch.equal(layer.weight, expected)
 
-    @pytest.mark.parametrize("refine", ["energy", "half_space_energy"])
-    def test_a_refinement_by_name_lowers_the_energy_and_keeps_the_lengths(self, refine):
-        layer, _ = build("linear tall")
-        before, lengths = layer.weight.detach().clone(), layer.weight.detach().norm(dim=1)
-        overparameterize(layer, refine=refine)
-        both = (lambda w: torch.cat([w, -w])) if refine == "half_space_energy" else (lambda w: w)
-        assert energy(both(layer.weight)) < energy(both(before))
-        assert torch.allclose(layer.weight.norm(dim=1), lengths, rtol=1e-5)
+    def test_a_mean_shifts_them_before_they_are_normalised(self):
+        layer, _ = build("conv2d")
+        expected = nn.functional.normalize(neurons(layer).detach() + 0.25)
+        assert torch.allclose(neurons(overparameterize(layer, mean=0.25, normalize=True)), expected, atol=1e-6)
 
-    @pytest.mark.untyped
-    def test_refuses_another_refinement(self):
-        with pytest.raises(ValueError, match="refine must be None"):
-            overparameterize(nn.Linear(3, 3), refine="entropy")
+    def test_the_baseline_starts_where_the_arm_does(self):
+        torch.manual_seed(1)
+        options = {"mean": 0.1, "refine": Refinement(s=1, steps=5), "normalize": True}
+        arm, baseline = overparameterize(net(), start="identity", **options), prepare_neurons(net(), **options)
+        x = torch.randn(2, 3, 5, 5)
+        assert torch.allclose(arm(x), baseline(x), atol=1e-5)
+
+    def test_neurons_of_zeros_are_refused_and_some_zeros_are_warned_of(self):
+        model = net()
+        nn.init.zeros_(model[2].weight)
+        with pytest.raises(ValueError, match="neurons of layer '2' are all zero"):
+            overparameterize(model)
+        assert list(model.state_dict()) == list(net().state_dict())
+        overparameterize(model, train_neurons=True)
+        model = net()
+        with torch.no_grad():
+            model[2].weight[1] = 0
+        with pytest.warns(UserWarning, match="1 neurons of layer '2' are zero"):
+            overparameterize(model)
 
 
 class TestBlocks:
@@ -185,7 +232,9 @@ def test_an_error_halfway_leaves_the_model_as_it_was():
 
 
 def drawn(n, dim, seed):
-    layer = overparameterize(nn.Linear(dim, n), redraw=True, generator=torch.Generator().manual_seed(seed))
+    generator = torch.Generator().manual_seed(seed)
+    he = functools.partial(nn.init.kaiming_normal_, generator=generator)
+    layer = overparameterize(nn.Linear(dim, n), redraw=he)
     return layer.weight.detach().double()
 
 

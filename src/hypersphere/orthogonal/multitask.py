@@ -9,7 +9,7 @@ from .parametrization import Start, overparameterized
 
 
 def add_task(
-    model: nn.Module, task: str, *, start: Start = "text", generator: torch.Generator | None = None
+    model: nn.Module, task: str, *, start: Start = "usual", generator: torch.Generator | None = None
 ) -> nn.Module:
     """Give every over-parameterized layer an R of its own for ``task``; the task in use stays in use.
 

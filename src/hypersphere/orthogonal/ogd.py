@@ -15,13 +15,19 @@ class OGD(Optimizer):
     r"""Descent along the orthogonal group: U ← (I + λ/2·W)⁻¹(I − λ/2·W)U (eq. 7.5 with −∇f, so that it descends).
 
     W = Ŵ − Ŵᵀ, Ŵ = MUᵀ − ½U(UᵀMUᵀ), where M is the gradient plus ``momentum`` times the last step's direction WU.
-    By default the Cayley step is found by the fixed point of eq. 7.6, Y ← U − λ/2·W(U + Y), from Y = U − λWU and
-    with two ``iterations`` as the text does: n of them leave an error of order λ^{n+2}, and a drift from orthogonality
-    of (λ‖W‖)⁴/4 a step. ``exact=True`` solves 7.5 instead; ``reproject_every=k`` brings U back to the nearest
-    orthogonal matrix at every k-th step (0: never). Weight decay has no meaning here: ‖U‖ is constant.
+    By default the Cayley step is found by the fixed point of eq. 7.6, Y ← U − λ/2·W(U + Y), from Y = U − λWU: n
+    iterations leave an error of order λ^{n+2}, two a drift from orthogonality of (λ‖W‖)⁴/4 a step. The fixed point
+    exists only for small steps, so λ is min(lr, 1/‖W‖₁), ‖W‖₁ the largest column sum, as in the Cayley SGD of
+    Li, Li and Todorovic (2020). Weight decay has no meaning here: ‖U‖ is constant.
 
-    Parameters are square, ``(…, n, n)``, orthogonal at the start. Take them from :func:`param_groups` and train the rest
-    with any other optimizer.
+    Args:
+        params: square matrices ``(…, n, n)``, orthogonal at the start. Take them from :func:`param_groups` and train
+            the rest with any other optimizer.
+        lr: λ. Liu (2020) gives no value; 0.02, beside 0.1 for the other parameters, is that of the authors' code.
+        momentum: share of the last direction; Liu (2020) gives no value, 0.9 is that of the authors' code.
+        iterations: of the fixed point; Liu (2020) finds two to suffice.
+        exact: whether to solve 7.5 instead, at any λ.
+        reproject_every: bring U back to the nearest orthogonal matrix at every so many steps; 0 never does.
 
     >>> u = torch.nn.Parameter(torch.eye(2))
     >>> target = torch.tensor([[0.0, -1.0], [1.0, 0.0]])
@@ -37,10 +43,10 @@ class OGD(Optimizer):
     def __init__(
         self,
         params: Iterable[Any],
-        lr: float = 0.01,
-        momentum: float = 0.0,
+        lr: float = 0.02,
+        momentum: float = 0.9,
         *,
-        iterations: int = 2,  # the text finds two to suffice
+        iterations: int = 2,
         exact: bool = False,
         reproject_every: int = 0,
     ):
@@ -107,7 +113,7 @@ class ParamGroups(NamedTuple):
 
 
 def param_groups(model: nn.Module) -> ParamGroups:
-    """``(rotations, others)``: the R of layers with ``method="ogd"``, for :class:`OGD`, and every other trainable parameter.
+    """The R of layers with ``method="ogd"``, for :class:`OGD`, and every other trainable parameter.
 
     >>> from hypersphere.orthogonal import overparameterize
     >>> rotations, others = param_groups(overparameterize(torch.nn.Linear(4, 2), "ogd"))
@@ -136,7 +142,9 @@ def _exact(u: Tensor, w: Tensor, lr: float) -> Tensor:
 
 
 def _fixed_point(u: Tensor, w: Tensor, lr: float, iterations: int) -> Tensor:
-    y = u - lr * (w @ u)
+    largest = w.abs().sum(-2).amax(-1)[..., None, None]
+    step = torch.where(lr * largest > 1, 1 / largest, lr)
+    y = u - step * (w @ u)
     for _ in range(iterations):
-        y = u - lr / 2 * (w @ (u + y))
+        y = u - step / 2 * (w @ (u + y))
     return y

@@ -1,7 +1,7 @@
 """A layer's weight as R·V: the parametrization that :func:`~hypersphere.orthogonal.overparameterize` registers."""
 
 from collections.abc import Iterator
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import torch
 from jaxtyping import Float
@@ -11,7 +11,8 @@ from torch.nn.utils import parametrize
 from .maps import Map
 from .maps.precision import accumulable
 
-Start: TypeAlias = Literal["text", "identity"]
+Start: TypeAlias = Literal["usual", "normal", "identity"]
+STARTS: tuple[Start, ...] = get_args(Start)
 
 
 class Rotation(nn.Module):
@@ -23,7 +24,8 @@ class Rotation(nn.Module):
         super().__init__()
         self.map = map
         empty = torch.empty(shape, dtype=accumulable(like.dtype), device=like.device)
-        self.raw = nn.Parameter(map.start(empty, generator) if start == "text" else map.identity(empty))
+        first = {"usual": map.start, "normal": map.normal}
+        self.raw = nn.Parameter(first[start](empty, generator) if start in first else map.identity(empty))
 
     def forward(self, rows: Float[Tensor, "*blocks neurons n"]) -> Float[Tensor, "*blocks neurons n"]:
         """R v for every row v, in the rows' dtype."""

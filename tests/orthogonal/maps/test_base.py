@@ -46,7 +46,7 @@ class TestUsersModule:
 
     def test_each_layer_has_its_own_copy(self):
         mine = Scaled()
-        net = overparameterize(nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)), mine, skip=())
+        net = overparameterize(nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)), mine, classifier=False)
         scales = [p for name, p in net.named_parameters() if name.endswith("log_scale")]
         assert len({id(p) for p in [*scales, mine.log_scale]}) == 3
 

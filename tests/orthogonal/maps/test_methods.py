@@ -1,8 +1,11 @@
+from typing import get_args
+
 import pytest
 import torch
 
 from hypersphere.orthogonal import METHODS, Cayley, GramSchmidt, SymmetricPositive, cayley, gram_schmidt
 from hypersphere.orthogonal.maps import as_map
+from hypersphere.orthogonal.maps.base import Method
 
 
 def test_a_name_a_function_a_map_and_a_class_mean_the_same():
@@ -28,3 +31,7 @@ def test_each_call_gives_a_fresh_map():
 def test_refuses(wrong):
     with pytest.raises(ValueError, match="method must be one of cayley, gram_schmidt"):
         as_map(wrong)
+
+
+def test_the_annotation_names_the_methods_there_are():
+    assert list(get_args(Method)) == list(METHODS)

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from hypersphere.orthogonal import Banded, SymmetricPositive, Triangular
+from hypersphere.orthogonal import Banded, Hessenberg, Skew, Symmetric, SymmetricPositive, Triangular, overparameterize
 from tests.orthogonal.contracts import MethodContract
 
 
@@ -52,9 +52,55 @@ class TestBanded(MethodContract):
             Banded(-1)
 
 
+class TestSymmetric(MethodContract):
+    method = Symmetric()
+
+    def test_is_symmetric(self):
+        x = torch.randn(3, 4, 4)
+        assert torch.equal(self.method(x), self.method(x).mT)
+        assert torch.equal(self.method(self.method(x)), self.method(x))
+
+
+class TestHessenberg(MethodContract):
+    method = Hessenberg()
+
+    def test_is_zero_beyond_one_diagonal(self):
+        x, i = torch.randn(6, 6), torch.arange(6)
+        assert torch.equal(self.method(x), torch.where(i[:, None] - i <= 1, x, 0))
+        assert torch.equal(Hessenberg(upper=False)(x), torch.where(i - i[:, None] <= 1, x, 0))
+        assert repr(self.method) == "Hessenberg(upper=True)"
+
+
+class TestSkew:
+    def test_turns_every_neuron_by_a_right_angle(self):
+        v, r = torch.randn(50, 6), Skew()(torch.randn(6, 6))
+        assert torch.equal(r, -r.mT)
+        assert ((v @ r.mT) * v).sum(1).abs().max() < 1e-5
+
+    def test_the_usual_start_keeps_lengths_on_average(self):
+        layer = torch.nn.Linear(256, 64)
+        before = layer.weight.norm().item()
+        assert overparameterize(layer, Skew()).weight.norm().item() == pytest.approx(before, rel=0.05)
+
+    def test_the_identity_is_out_of_reach(self):
+        with pytest.raises(ValueError, match="gives the identity neither at I nor at 0"):
+            overparameterize(torch.nn.Linear(4, 4), Skew(), start="identity")
+
+
 @pytest.mark.parametrize("n", [1, 2, 5])
 @pytest.mark.parametrize(
-    "map", [SymmetricPositive(), Triangular(), Triangular(upper=True), Banded(0), Banded(1), Banded(9)]
+    "map",
+    [
+        SymmetricPositive(),
+        Triangular(),
+        Triangular(upper=True),
+        Banded(0),
+        Banded(1),
+        Banded(9),
+        Symmetric(),
+        Skew(),
+        Hessenberg(),
+    ],
 )
 def test_the_freedom_is_the_rank_of_the_jacobian(map, n):
     jacobian = torch.autograd.functional.jacobian(map, torch.randn(n, n)).reshape(n * n, n * n)

@@ -45,7 +45,7 @@ EXACT = ("OPT (GS)", "OPT (CP)", "OPT (OGD)")
 
 def arms(size: Size) -> dict[str, Config]:
     """The MLP of F.3 on digits, CNN-6 of table F.1 on images, a GCN on Cora; each trained in every way."""
-    start: Literal["text", "identity"] = "text" if size == "paper" else "identity"
+    start: Literal["usual", "identity"] = "usual" if size == "paper" else "identity"
     base = {"MLP": _mlp(size), "CNN-6": _cnn(size), "GCN": _gcn(size)}
     found = {}
     for group, names in GROUPS.items():

@@ -1,13 +1,16 @@
 """The slot: a free square matrix goes in, the matrix R that acts on a layer's neurons comes out."""
 
 from collections.abc import Callable
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-MapLike: TypeAlias = "str | Map | type[Map] | nn.Module | Callable[[Tensor], Tensor]"
+Method: TypeAlias = Literal[
+    "cayley", "gram_schmidt", "householder", "lowdin", "exponential", "ogd", "regularized", "unconstrained"
+]
+MapLike: TypeAlias = "Method | Map | type[Map] | nn.Module | Callable[[Tensor], Tensor]"
 
 
 class Map(nn.Module):
@@ -38,14 +41,20 @@ class Map(nn.Module):
                 if torch.allclose(self(candidate), eye, atol=1e-6):
                     return candidate.clone()
         raise ValueError(
-            f'{self!r} gives the identity neither at I nor at 0: define identity(raw), or use start="text"'
+            f'{self!r} gives the identity neither at I nor at 0: define identity(raw), or use start="usual"'
         )
 
     def start(
         self, raw: Float[Tensor, "*batch n n"], generator: torch.Generator | None = None
     ) -> Float[Tensor, "*batch n n"]:
-        """The X that the text begins from: the identity unless a method says otherwise."""
+        """The X that training usually begins from: that of the identity unless a method says otherwise."""
         return self.identity(raw)
+
+    def normal(
+        self, raw: Float[Tensor, "*batch n n"], generator: torch.Generator | None = None
+    ) -> Float[Tensor, "*batch n n"]:
+        """Standard normal entries, from which Liu (2020, 7.5.3 and F.3) starts every method."""
+        return torch.randn(raw.shape, generator=generator, dtype=raw.dtype, device=raw.device)
 
     def freedom(self, n: int) -> int:
         """The dimension of the set that R moves in."""
@@ -61,7 +70,7 @@ class Unrolled(Map):
         self, raw: Float[Tensor, "*batch n n"], generator: torch.Generator | None = None
     ) -> Float[Tensor, "*batch n n"]:
         """Standard normal entries."""
-        return torch.randn(raw.shape, generator=generator, dtype=raw.dtype, device=raw.device)
+        return self.normal(raw, generator)
 
 
 class Custom(Map):
@@ -82,19 +91,31 @@ class Custom(Map):
         try:
             return self.identity(raw)
         except ValueError:
-            return torch.randn(raw.shape, generator=generator, dtype=raw.dtype, device=raw.device)
+            return self.normal(raw, generator)
 
 
 class Free(Map):
-    """R = X: trained by :class:`~hypersphere.orthogonal.OGD` (7.3.5), with a penalty (7.3.6), or unconstrained (UPT, 7.5.1)."""
+    """R = X: trained by :class:`~hypersphere.orthogonal.OGD` (7.3.5), with a penalty (7.3.6), or freely (UPT, 7.5.1).
 
-    def __init__(self, by: str = "unconstrained"):
+    ``by`` says who keeps R orthogonal: ``"ogd"``, ``"regularized"``, or nobody, ``"unconstrained"``.
+    """
+
+    def __init__(self, by: Literal["ogd", "regularized", "unconstrained"] = "unconstrained"):
         super().__init__()
+        if by not in (kinds := ("ogd", "regularized", "unconstrained")):
+            raise ValueError(f"by must be one of {', '.join(kinds)}, got {by!r}")
         self.by = by
 
     def forward(self, raw: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
         """X as it is."""
         return raw
+
+    def normal(
+        self, raw: Float[Tensor, "*batch n n"], generator: torch.Generator | None = None
+    ) -> Float[Tensor, "*batch n n"]:
+        """Standard normal entries; for OGD, which needs an orthogonal start, their orthogonal factor (a random one)."""
+        x = super().normal(raw, generator)
+        return _random(x) if self.by == "ogd" else x
 
     def freedom(self, n: int) -> int:
         """n(n − 1)/2 when the optimizer keeps R orthogonal, else n²."""
@@ -103,3 +124,9 @@ class Free(Map):
     def extra_repr(self) -> str:
         """Who keeps R orthogonal."""
         return f"by={self.by!r}"
+
+
+def _random(x: Tensor) -> Tensor:
+    """The orthogonal factor of a Gaussian matrix, with the signs that make it uniform among orthogonal matrices."""
+    q, r = torch.linalg.qr(x)
+    return q * torch.where(r.diagonal(dim1=-2, dim2=-1) < 0, -1.0, 1.0).to(x.dtype).unsqueeze(-2)

@@ -5,6 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from .base import Map
+from .precision import skew
 
 
 class SymmetricPositive(Map):
@@ -80,3 +81,72 @@ class Banded(Map):
     def extra_repr(self) -> str:
         """The width."""
         return f"width={self.width}"
+
+
+class Symmetric(Map):
+    """R = (X + Xᵀ)/2, the symmetric part of X (F.6); it starts from the identity.
+
+    >>> Symmetric()(torch.tensor([[1.0, 2.0], [0.0, 3.0]]))
+    tensor([[1., 1.],
+            [1., 3.]])
+    """
+
+    def forward(self, raw: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
+        """The symmetric part."""
+        return (raw + raw.mT) / 2
+
+    def freedom(self, n: int) -> int:
+        """n(n + 1)/2."""
+        return n * (n + 1) // 2
+
+
+class Skew(Map):
+    """R = (X − Xᵀ)/2, the skew-symmetric part of X (F.6): every neuron is turned by a right angle, vᵀRv = 0.
+
+    No X gives the identity, so ``start="identity"`` is refused; the usual start is X from N(0, 2/n), with which R keeps
+    the length of a neuron on average. For odd n every such R is singular.
+
+    >>> Skew()(torch.tensor([[1.0, 2.0], [0.0, 3.0]]))
+    tensor([[ 0.,  1.],
+            [-1.,  0.]])
+    """
+
+    def forward(self, raw: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
+        """The skew-symmetric part."""
+        return skew(raw)
+
+    def start(
+        self, raw: Float[Tensor, "*batch n n"], generator: torch.Generator | None = None
+    ) -> Float[Tensor, "*batch n n"]:
+        """Entries from N(0, 2/n)."""
+        return self.normal(raw, generator) * (2 / raw.shape[-1]) ** 0.5
+
+    def freedom(self, n: int) -> int:
+        """n(n − 1)/2."""
+        return n * (n - 1) // 2
+
+
+class Hessenberg(Map):
+    """R = X with zeros below the first subdiagonal, or above the first superdiagonal (F.6); it starts from the identity.
+
+    >>> Hessenberg()(torch.ones(3, 3))
+    tensor([[1., 1., 1.],
+            [1., 1., 1.],
+            [0., 1., 1.]])
+    """
+
+    def __init__(self, upper: bool = True):
+        super().__init__()
+        self.upper = upper
+
+    def forward(self, raw: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
+        """The triangle and one more diagonal."""
+        return raw.triu(-1) if self.upper else raw.tril(1)
+
+    def freedom(self, n: int) -> int:
+        """n(n + 1)/2 + n − 1."""
+        return n * (n + 1) // 2 + n - 1
+
+    def extra_repr(self) -> str:
+        """Which triangle."""
+        return f"upper={self.upper}"

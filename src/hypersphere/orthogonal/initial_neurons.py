@@ -1,0 +1,111 @@
+"""How the fixed neurons V of orthogonal training begin, and the same beginning for a plain network."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from ..geometry import normalize as unit
+from ..neurons import Selector
+from .coverage import ClassifierLike, coverage
+
+
+@dataclass(frozen=True)
+class Refinement:
+    """Turns the neurons before training so that their hyperspherical energy falls (Liu, 2020, 7.3.7 and table 7.6).
+
+    Args:
+        s: power of the Riesz kernel; 0 is the logarithm.
+        half_space: whether the energy is that of the lines ±v rather than of the directions v.
+        steps: the largest number of L-BFGS steps.
+        distance: ``"euclidean"`` or ``"angular"``.
+
+    >>> Refinement(s=1, half_space=True)(torch.randn(8, 3)).shape
+    torch.Size([8, 3])
+    """
+
+    s: float = 2
+    half_space: bool = False
+    steps: int = 100
+    distance: Literal["euclidean", "angular"] = "euclidean"
+
+    def __post_init__(self) -> None:
+        if not self.s >= 0 or not self.steps >= 1:
+            raise ValueError(f"a refinement needs s ≥ 0 and steps ≥ 1, got s={self.s!r}, steps={self.steps!r}")
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """Changes the ``(neurons, dim)`` rows in place, keeps their lengths, and returns them."""
+        from ..energy import refine_  # the parts do not need each other otherwise
+
+        return refine_(rows, self.s, self.half_space, distance=self.distance, steps=self.steps)
+
+
+def prepare_neurons(
+    model: nn.Module,
+    *,
+    redraw: Callable[[Tensor], object] | None = None,
+    mean: float = 0.0,
+    refine: Refinement | Callable[[Tensor], object] | None = None,
+    normalize: bool = False,
+    freeze: bool = False,
+    only: Iterable[Selector] | None = None,
+    skip: Iterable[Selector] = (),
+    classifier: ClassifierLike = None,
+) -> nn.Module:
+    """Give the hidden neurons of a plain network the start that :func:`overparameterize` would give them, without any R.
+
+    It makes the baselines of Liu (2020): shifted (table 7.2) and normalised neurons (table 7.7), and with ``freeze``
+    the network whose classifier alone is trained (F.5). The arguments are those of :func:`overparameterize`.
+
+    Args:
+        model: changed in place.
+        redraw: draws a weight anew in place, such as ``torch.nn.init.xavier_normal_``; None keeps the present one.
+        mean: added to every weight afterwards.
+        refine: lowers the energy of the ``(neurons, dim)`` rows in place.
+        normalize: whether every neuron then gets unit length.
+        freeze: whether the neurons are no longer trained.
+        only: layers to choose, see :func:`coverage`.
+        skip: layers to leave out.
+        classifier: the layer to leave alone, or False.
+
+    Returns:
+        The model.
+
+    >>> net = prepare_neurons(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 2)), normalize=True)
+    >>> net[0].weight.norm(dim=1).allclose(torch.ones(8))
+    True
+    """
+    chosen = coverage(model, only=only, skip=skip, classifier=classifier).chosen
+    if not chosen:
+        raise ValueError(f"{type(model).__name__} has no Linear or Conv layer to prepare with these arguments")
+    for module in chosen.values():
+        weight: Tensor = module.weight  # type: ignore[assignment]
+        with torch.no_grad():
+            weight.copy_(start_neurons(weight.detach(), redraw=redraw, mean=mean, refine=refine, normalize=normalize))
+        weight.requires_grad_(not freeze)
+    return model
+
+
+def start_neurons(
+    weight: Tensor,
+    *,
+    redraw: Callable[[Tensor], object] | None,
+    mean: float,
+    refine: Callable[[Tensor], object] | None,
+    normalize: bool,
+) -> Tensor:
+    """A copy of the weight: drawn anew, shifted, refined and normalised, in this order, each if asked for."""
+    if not abs(mean) < float("inf"):
+        raise ValueError(f"mean must be a finite number, got {mean!r}")
+    neurons = weight.clone(memory_format=torch.contiguous_format)
+    if redraw is not None:
+        redraw(neurons)
+    neurons += mean
+    rows = neurons.flatten(1)  # a view: the refinement works in place
+    if refine is not None:
+        refine(rows)
+    if normalize:
+        rows.copy_(unit(rows))
+    return neurons
