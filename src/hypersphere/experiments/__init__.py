@@ -1,8 +1,5 @@
-"""Experiments: what is trained, measured and drawn with the library."""
+"""The text alone: recipes and claims of Liu (2020), on top of training."""
 
-from ..training.config import Config, from_json, replace, to_json
-from ..training.engine import Experiment, NonFiniteLossError
-from ..training.log import read_log
 from . import recipes
 
-__all__ = ["Config", "Experiment", "NonFiniteLossError", "from_json", "read_log", "recipes", "replace", "to_json"]
+__all__ = ["recipes"]

@@ -3,7 +3,7 @@
 from .blocks import Conv, Layers, Pool, Residual, Row, he_normal
 from .cnn import cnn3, cnn6, cnn9, cnn10, cnn15, cnn18, cnn45, cnn60, cnn69, plain_cnn
 from .cnn4 import cnn4
-from .gan import Generator, discriminator, generator
+from .gan import Generator, Players, discriminator, generator
 from .gcn import GCN, gcn, normalized_adjacency
 from .lsoftmax import lsoftmax_cifar10, lsoftmax_cifar100, lsoftmax_lfw, lsoftmax_mnist, lsoftmax_mnist_2d
 from .mlp import MLP, mlp
@@ -21,6 +21,7 @@ __all__ = [
     "Layers",
     "Network",
     "Options",
+    "Players",
     "PointNet",
     "Pool",
     "Residual",

@@ -81,3 +81,34 @@ def discriminator(*, spectral_norm: bool = False, num_classes: int | None = 1, *
         for layer in neuron_layers(net).values():
             spectral(layer)
     return net
+
+
+class Players(nn.Module):
+    """Generator and discriminator for square images of one size, to be trained against each other (D.7).
+
+    Args:
+        in_channels: of the images.
+        input_size: height and width, a multiple of 8.
+        latent_dim: of ``z ~ N(0, I)``, 128 in table D.5.
+        spectral_norm: of the discriminator's weights (D.13).
+        width: multiplies every hidden width of both.
+    """
+
+    def __init__(
+        self,
+        in_channels: int = 3,
+        input_size: int | tuple[int, int] = 32,
+        *,
+        latent_dim: int = 128,
+        spectral_norm: bool = False,
+        width: float = 1.0,
+    ):
+        super().__init__()
+        height, across = (input_size, input_size) if isinstance(input_size, int) else input_size
+        if height != across:
+            raise ValueError(f"input_size must be square, got {height}×{across}: set images.size")
+        self.latent_dim = latent_dim
+        self.generator = generator(latent_dim, image_size=height, out_channels=in_channels, width=width)
+        self.discriminator = discriminator(
+            spectral_norm=spectral_norm, in_channels=in_channels, input_size=height, width=width
+        )

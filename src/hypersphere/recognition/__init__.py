@@ -1,23 +1,21 @@
-"""What runs after training: embedder files, features of images, exact and approximate search, galleries of known identities."""
+"""What runs after training: embedder files, features of images, exact and approximate search, galleries of identities."""
 
 from .approximate import ApproximateIndex
+from .embedder import Embedder
 from .embedding import Features, embed, load_features, save_features
 from .gallery import Gallery, Match
-from .model_file import EmbeddingModel, Preprocessing, fingerprint, load_model, save_model
+from .networks import embedding
 from .search import search
 
 __all__ = [
     "ApproximateIndex",
-    "EmbeddingModel",
+    "Embedder",
     "Features",
     "Gallery",
     "Match",
-    "Preprocessing",
     "embed",
-    "fingerprint",
+    "embedding",
     "load_features",
-    "load_model",
     "save_features",
-    "save_model",
     "search",
 ]

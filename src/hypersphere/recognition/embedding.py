@@ -2,32 +2,34 @@
 
 import json
 import os
-import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import safetensors.torch
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .._extras import require
-from .model_file import EmbeddingModel, Preprocessing, read_safetensors
+from ..data import CorruptDataError
+from ..files import checksum, write_atomically
+from .embedder import Embedder, read_file
 
+FORMAT = "hypersphere-features/2"
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm"}
 
 
 class Features(NamedTuple):
-    """Features of image files, in the order of ``files``, and the fingerprint of the model that made them."""
+    """Features of image files, in the order of ``files``, and the fingerprint of the embedder that made them."""
 
     features: Float[Tensor, "n d"]
     files: list[str]
     fingerprint: str
+    skipped: dict[str, str] = {}
+    """files that could not be read, with the reason"""
 
 
-def image_files(paths: Iterable[str | Path]) -> list[Path]:
+def image_files(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
     """The images among files and folders, folders with everything below them, in the order given, each folder sorted."""
     found: list[Path] = []
     for path in map(Path, paths):
@@ -43,55 +45,51 @@ def image_files(paths: Iterable[str | Path]) -> list[Path]:
     return found
 
 
-def read_image(path: str | Path, preprocessing: Preprocessing) -> Float[Tensor, "c h w"]:
-    """One image in [0, 1], as grey or RGB, rotated as its camera says, resized to the model's size (needs pillow)."""
-    image_module, operations = require("PIL.Image"), require("PIL.ImageOps")
-    try:
-        with image_module.open(path) as file:
-            image = operations.exif_transpose(file).convert("L" if preprocessing.channels == 1 else "RGB")
-    except (OSError, SyntaxError, image_module.DecompressionBombError) as error:
-        raise ValueError(f"{path} cannot be read as an image: {error}") from error
-    height, width = preprocessing.size
-    pixels = np.array(image.resize((width, height), image_module.Resampling.BILINEAR), dtype=np.float32) / 255
-    return torch.from_numpy(pixels.reshape(height, width, preprocessing.channels)).movedim(-1, 0)
+def embed(
+    embedder: Embedder, paths: Iterable[str | os.PathLike[str]], batch: int = 64, *, skip_errors: bool = False
+) -> Features:
+    """Features of every image among ``paths``, ``batch`` images at a time.
 
-
-def embed(model: EmbeddingModel, paths: Iterable[str | Path], batch: int = 64) -> Features:
-    """Features of every image among ``paths``, ``batch`` images at a time."""
+    A file that cannot be read is a ``ValueError``; with ``skip_errors`` it is left out and listed in ``skipped``. If nothing
+    is left it is a ``ValueError`` again.
+    """
     if batch < 1:
         raise ValueError(f"batch must be an integer ≥ 1, got {batch!r}")
     files = image_files(paths)
     if not files:
         raise ValueError("paths must name at least one image, got none")
-    device = next(iter(model.network.parameters()), torch.empty(0)).device
-    parts = [
-        model(torch.stack([read_image(f, model.preprocessing) for f in part]).to(device)).float().cpu()
-        for part in _parts(files, batch)
-    ]
-    return Features(torch.cat(parts), [str(f) for f in files], model.fingerprint)
+    parts: list[Tensor] = []
+    read: list[str] = []
+    skipped: dict[str, str] = {}
+    for start in range(0, len(files), batch):
+        pixels = []
+        for file in files[start : start + batch]:
+            try:
+                pixels.append(embedder.preprocessing.pixels(file))
+                read.append(str(file))
+            except (CorruptDataError, ValueError) as error:
+                if not skip_errors:
+                    raise
+                skipped[str(file)] = str(error)
+        if pixels:
+            parts.append(embedder(torch.stack(pixels), batch).float().cpu())
+    if not parts:
+        raise ValueError(f"none of {len(files)} images could be read; the first: {next(iter(skipped.values()))}")
+    return Features(torch.cat(parts), read, embedder.fingerprint, skipped)
 
 
-def save_features(features: Features, path: str | Path) -> None:
-    """Write ``features`` ``(n, d)`` to a safetensors file with its files and fingerprint; the file appears whole or not at all."""
-    target = Path(path)
-    metadata = {
-        "format": "hypersphere-features/1",
-        "files": json.dumps(features.files),
-        "fingerprint": features.fingerprint,
-    }
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".features-") as folder:
-        part = Path(folder) / target.name
-        safetensors.torch.save_file({"features": features.features.contiguous()}, part, metadata)
-        os.replace(part, target)
+def save_features(features: Features, path: str | os.PathLike[str]) -> None:
+    """Write features ``(n, d)`` with their files, fingerprint and a checksum; the file appears whole or not at all."""
+    tensors = {"features": features.features.contiguous()}
+    content = {"files": features.files, "fingerprint": features.fingerprint}
+    header = json.dumps({"sha256": checksum(content, tensors), "content": content})
+    write_atomically(path, lambda temporary: safetensors.torch.save_file(tensors, temporary, {FORMAT: header}))
 
 
-def load_features(path: str | Path) -> Features:
-    """Read what :func:`save_features` wrote."""
-    metadata, tensors = read_safetensors(path)
-    if metadata.get("format") != "hypersphere-features/1":
-        raise ValueError(f"{path} is not a file of features, got format {metadata.get('format')!r}")
-    return Features(tensors["features"], json.loads(metadata["files"]), metadata["fingerprint"])
-
-
-def _parts(files: Sequence[Path], batch: int) -> Iterator[Sequence[Path]]:
-    return (files[start : start + batch] for start in range(0, len(files), batch))
+def load_features(path: str | os.PathLike[str]) -> Features:
+    """Read what :func:`save_features` wrote; a damaged file is a ``ValueError``."""
+    header, tensors = read_file(path, FORMAT)
+    content = header.get("content")
+    if not isinstance(content, dict) or header.get("sha256") != checksum(content, tensors):
+        raise ValueError(f"{path} is damaged: its checksum does not fit its content")
+    return Features(tensors["features"], list(content["files"]), str(content["fingerprint"]))

@@ -11,9 +11,9 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from ..evaluation.roc import threshold_at_far
+from ..files import checksum
 from ..geometry import cosine
 from ._store import connect, decode, encode
-from .model_file import fingerprint as fingerprint_of
 from .search import search
 
 
@@ -42,7 +42,7 @@ class Gallery:
     """
 
     def __init__(self, path: str | Path, model: nn.Module | str | None = None, *, create: bool = True):
-        given = fingerprint_of(model) if isinstance(model, nn.Module) else model
+        given = _fingerprint(model) if isinstance(model, nn.Module) else model
         self._db, self._cache = (
             connect(Path(path), create, given),
             _Templates(-1, [], torch.empty(0, 0), torch.empty(0, dtype=torch.long)),
@@ -249,3 +249,8 @@ def _transaction(db: sqlite3.Connection, begin: str) -> Iterator[None]:
 
 def _short(fingerprint: str | None) -> str:
     return "unknown" if fingerprint is None else fingerprint[:12]
+
+
+def _fingerprint(model: nn.Module) -> str:
+    known = getattr(model, "fingerprint", None)
+    return known if isinstance(known, str) else checksum({}, model.state_dict())

@@ -1,1 +1,55 @@
 """Anyone's model on anyone's data: config, trainer, tasks, checkpoints, run folders."""
+
+from ..config import Call, call
+from .averaging import MovingAverage, average_states
+from .build import build_task
+from .callbacks import Callback
+from .config import Config, Images, Term, from_json, replace, to_json
+from .datasets import Listed, MeanImage, Scaling
+from .experiment import Experiment
+from .log import read_log
+from .schedules import ConstantRate, CosineRate, PlateauRate, Schedule, StepRate
+from .selection import Selection
+from .settings import Settings
+from .tasks import GAN, Adversarial, Classification, Faces, FewShotRecognition, Graph, OpenSet, Task
+from .trainer import NonFiniteLossError, Trainer
+from .weights import load_weights, start_from
+
+__all__ = [
+    "GAN",
+    "Adversarial",
+    "Call",
+    "Callback",
+    "Classification",
+    "Config",
+    "ConstantRate",
+    "CosineRate",
+    "Experiment",
+    "Faces",
+    "FewShotRecognition",
+    "Graph",
+    "Images",
+    "Listed",
+    "MeanImage",
+    "MovingAverage",
+    "NonFiniteLossError",
+    "OpenSet",
+    "PlateauRate",
+    "Scaling",
+    "Schedule",
+    "Selection",
+    "Settings",
+    "StepRate",
+    "Task",
+    "Term",
+    "Trainer",
+    "average_states",
+    "build_task",
+    "call",
+    "from_json",
+    "load_weights",
+    "read_log",
+    "replace",
+    "start_from",
+    "to_json",
+]

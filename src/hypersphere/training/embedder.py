@@ -1,58 +1,75 @@
 """What is kept of training where features are all that counts: a file that ``hypersphere embed`` and galleries take."""
 
+import inspect
 import pathlib
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
-from ..data import Normalize
-from ..recognition.model_file import Preprocessing, build_network, save_model
-from .config import Config
+from ..config import Call, parameters
+from ..data import Preprocessing
+from ..recognition import Embedder
+
+if TYPE_CHECKING:
+    from .tasks.classification import Classification
 
 
 def save_embedder(
-    config: Config,
-    weights: Mapping[str, Tensor],
-    shape: tuple[int, ...],
-    normalize: Normalize | None,
-    path: str | pathlib.Path,
-) -> bool:
-    """Write the network up to its features, with how images are prepared; False where such a file cannot say it.
+    task: "Classification", weights: Mapping[str, Tensor], sample: Tensor, path: pathlib.Path, **card: Any
+) -> str | None:
+    """Write the network up to its features, with how images are prepared; returns the reason where a file cannot say it.
 
-    It can for images of the library's convolutional networks with plain layers, and normalizations by channel.
+    The file is built again and compared with the network on ``sample`` before it takes its place.
     """
-    if len(shape) != 3 or normalize is None or normalize.mean.numel() not in (1, shape[0]) or not _plain(config):
-        return False
-    arguments: dict[str, Any] = {
-        "num_classes": None,
-        "width": config.model.width,
-        "in_channels": shape[0],
-        "input_size": list(shape[1:]),
+    prepared = preprocessing_of(task, sample)
+    if isinstance(prepared, str):
+        return prepared
+    call = network_call(task)
+    if isinstance(call, str):
+        return call
+    body = getattr(task.model, "body", None) if type(task.model).__name__ == "Headed" else task.model
+    assert isinstance(body, nn.Module)
+    prefix = "body." if body is not task.model else ""
+    own = {
+        name.removeprefix(prefix): tensor
+        for name, tensor in weights.items()
+        if name.startswith(prefix) and not name.startswith("classifier.")
     }
-    arguments |= {
-        key: getattr(config.model, key) for key in ("table", "feature_dim") if getattr(config.model, key) is not None
-    }
-    for key in ("norm", "activation"):
-        chosen = getattr(config.model, key)
-        if chosen != "default":
-            arguments[key] = None if chosen == "none" else chosen
-    network: nn.Module = build_network(config.model.name, arguments)
-    network.load_state_dict({name: tensor for name, tensor in weights.items() if not name.startswith("classifier.")})
-    mean, std = (_values(value, shape[0]) for value in (normalize.mean, normalize.scale))
-    prepared = Preprocessing((shape[1], shape[2]), shape[0], mean, std, mirror=config.task == "faces")
-    save_model(network, path, constructor=config.model.name, arguments=arguments, preprocessing=prepared)
-    return True
+    try:
+        Embedder.from_call(call, own, prepared).save(path, compare=(task.embed_batch, sample), card=card)
+    except ValueError as error:
+        return str(error)
+    return None
 
 
-def _plain(config: Config) -> bool:
-    return (
-        config.task != "gan"
-        and config.model.operator.magnitude == "none"
-        and config.model.name not in ("mlp", "gcn", "pointnet")
-    )
+def preprocessing_of(task: "Classification", sample: Tensor) -> Preprocessing | str:
+    """How files become inputs of this task's network, or why that cannot be said."""
+    if sample.ndim != 4:
+        return f"inputs of shape {tuple(sample.shape[1:])} are not images"
+    known = getattr(task.scaling, "preprocessing", None)
+    if known is not None:
+        return known if isinstance(known, Preprocessing) else "its preprocessing is of another kind"
+    if task.scaling is not None:
+        return f"a normalization by {type(task.scaling).__name__} is not one of files"
+    if not sample.is_floating_point():
+        return "its dataset gives pixels in integers and no scaling says how a network sees them"
+    size = (int(sample.shape[2]), int(sample.shape[3]))
+    return Preprocessing(size=size, channels=int(sample.shape[1]), mean=0.0, std=1.0)
 
 
-def _values(value: Tensor, channels: int) -> tuple[float, ...]:
-    """Of pixels from 0 to 1, one number a channel."""
-    return tuple((value.flatten().expand(channels) / 255).tolist())
+def network_call(task: "Classification") -> Call | str:
+    """The call that builds the network without its head, or why there is none."""
+    if task.recipe is not None:
+        arguments = {"num_classes": None} if "num_classes" in parameters(task.recipe.target) else {}
+        return Call(task.recipe.target, {**task.recipe.arguments, **arguments})
+    body = getattr(task.model, "body", task.model)
+    kind = type(body)
+    if "<locals>" in kind.__qualname__ or kind.__module__ == "__main__":
+        return f"{kind.__qualname__} cannot be imported by name; define it in a module"
+    needed = [name for name, p in parameters(kind).items() if p.required]
+    if needed or inspect.isabstract(kind):
+        return (
+            f"how {kind.__qualname__} was built is not known; pass the task call({kind.__qualname__}, …) as its model"
+        )
+    return Call(kind)

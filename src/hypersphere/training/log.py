@@ -8,7 +8,7 @@ from typing import Any
 from .._extras import require
 
 
-class Log:
+class RunLog:
     """``log.jsonl`` in a folder, and TensorBoard beside it when it is installed.
 
     Rows hold the step and what was measured, never the time, so two runs that compute the same have the same log. ``size`` is its

@@ -1,61 +1,101 @@
-"""Optimizers from the config: one for the network, and OGD for rotations that move on the orthogonal group."""
+"""Parameters in groups: what decays, what is frozen, which rate a layer has; one optimizer for the network, one for rotations."""
 
-import math
+import fnmatch
 from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LambdaLR
 
-from ..orthogonal import OGD, param_groups
-from .config import Config
-from .config import Optimizer as Settings
+from ..config import Call
+from ..orthogonal import param_groups
+from .schedules import Schedule
+from .settings import Settings
 
 
-def build_optimizers(config: Settings, model: nn.Module) -> list[Optimizer]:
-    """SGD, Adam or AdamW for every parameter but the rotations of ``method="ogd"``, which get OGD.
+def build_optimizers(settings: Settings, model: nn.Module) -> list[Optimizer]:
+    """One optimizer for every parameter but the rotations of ``method="ogd"``, which get ``settings.rotations``.
 
-    Weight decay is for matrices and filters: a bias, a learned radius or a normalization's scale has no direction to shrink.
+    Weight decay is for matrices and filters: a bias, a learned radius or a normalization's scale has no direction to
+    shrink. Groups differ by decay and by the factor of their learning rate (``rates``, ``layer_decay``).
     """
+    freeze(model, settings.freeze)
+    if isinstance(settings.optimizer, Optimizer):
+        return [settings.optimizer]
     rotations, others = param_groups(model)
-    decayed = [p for p in others if p.ndim > 1]
-    plain = [p for p in others if p.ndim <= 1]
-    groups = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": plain, "weight_decay": 0.0}]
-    groups = [group for group in groups if group["params"]]
-    optimizers: list[Optimizer] = []
-    if config.name == "sgd":
-        optimizers.append(torch.optim.SGD(groups, config.lr, config.momentum, nesterov=config.nesterov))
-    else:
-        kind = torch.optim.Adam if config.name == "adam" else torch.optim.AdamW
-        optimizers.append(kind(groups, config.lr, config.betas))
+    wanted = {id(parameter) for parameter in others if parameter.requires_grad}
+    factors = rate_factors(settings, model)
+    groups: dict[tuple[bool, float], list[nn.Parameter]] = {}
+    for name, parameter in model.named_parameters():
+        if id(parameter) in wanted:
+            groups.setdefault((parameter.ndim > 1, factors[name]), []).append(parameter)
+    if not groups and not rotations:
+        raise ValueError("there is nothing to train: every parameter is frozen")
+    build = settings.optimizer.build if isinstance(settings.optimizer, Call) else settings.optimizer
+    entries: list[dict[str, Any]] = []
+    for (decays, factor), parameters in groups.items():
+        entries.append({"params": parameters, "factor": factor} | ({} if decays else {"weight_decay": 0.0}))
+    optimizers = [build(params=entries)] if entries else []
     if rotations:
-        optimizers.append(OGD(rotations, config.rotation_lr, config.rotation_momentum, reproject_every=100))
+        optimizers.append(settings.rotations.build(params=rotations))
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["base_lr"] = float(group["lr"]) * group.get("factor", 1.0)
     return optimizers
 
 
-def build_schedules(config: Config, optimizers: list[Optimizer]) -> list[LambdaLR]:
-    """One factor over time for every optimizer."""
-    return [
-        LambdaLR(optimizer, lambda step: rate_factor(config.optimizer, step, config.steps)) for optimizer in optimizers
-    ]
+def freeze(model: nn.Module, patterns: tuple[str, ...]) -> None:
+    """Parameters whose names fit a pattern do not learn; a pattern that fits none is a ``ValueError``."""
+    names = dict(model.named_parameters())
+    for pattern in patterns:
+        found = [name for name in names if fits(name, pattern)]
+        if not found:
+            raise ValueError(f"freeze: no parameter is called {pattern!r}; there are {', '.join(names)}")
+        for name in found:
+            names[name].requires_grad_(False)
 
 
-def rate_factor(config: Settings, step: int, steps: int) -> float:
-    """What the learning rate is multiplied by at a step: warm-up, then constant, falling at milestones, or half a cosine to 0.
+def rate_factors(settings: Settings, model: nn.Module) -> dict[str, float]:
+    """The factor of the learning rate of each parameter by name."""
+    names = [name for name, _ in model.named_parameters()]
+    factors = dict.fromkeys(names, 1.0)
+    if settings.layer_decay is not None:
+        blocks = list(dict.fromkeys(_block(name) for name in names))
+        factors = {name: settings.layer_decay ** (len(blocks) - 1 - blocks.index(_block(name))) for name in names}
+    for pattern, rate in settings.rates.items():
+        found = [name for name in names if fits(name, pattern)]
+        if not found:
+            raise ValueError(f"rates: no parameter is called {pattern!r}; there are {', '.join(names)}")
+        factors |= dict.fromkeys(found, float(rate))
+    return factors
 
-    >>> [rate_factor(Settings(milestones=(10, 20)), step, 30) for step in (0, 10, 25)]
-    [1.0, 0.1, 0.010000000000000002]
+
+def set_rates(optimizers: list[Optimizer], schedule: Schedule, step: int, steps: int) -> None:
+    """Give every group the rate of this step."""
+    factor = schedule.factor(step, steps)
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            base = group.setdefault("base_lr", float(group["lr"]))
+            rate = base * factor
+            group["lr"] = torch.tensor(rate) if isinstance(group["lr"], torch.Tensor) else rate
+
+
+def learning_rate(optimizers: list[Optimizer]) -> dict[str, float]:
+    """The present rate of the first group, for the log."""
+    return {"lr": float(optimizers[0].param_groups[0]["lr"])}
+
+
+def fits(name: str, pattern: str) -> bool:
+    """Whether a pattern means a parameter: its name, a module above it, or shell-style wildcards, with or without ``model.``
+
+    >>> fits("model.body.conv1.weight", "body.conv1"), fits("model.fc.weight", "*.bias")
+    (True, False)
     """
-    if step < config.warmup:
-        return (step + 1) / config.warmup
-    if config.schedule == "cosine":
-        return 0.5 * (1 + math.cos(math.pi * (step - config.warmup) / max(steps - config.warmup, 1)))
-    if config.schedule == "step":
-        return config.gamma ** sum(step >= milestone for milestone in config.milestones)
-    return 1.0
+    short = name.removeprefix("model.")
+    return any(fnmatch.fnmatchcase(n, p) for n in (name, short) for p in (pattern, f"{pattern}.*"))
 
 
-def learning_rate(optimizers: list[Optimizer]) -> dict[str, Any]:
-    """The present rate, for the log."""
-    return {"lr": optimizers[0].param_groups[0]["lr"]}
+def _block(name: str) -> str:
+    """The block of a network that a parameter is in: its name without the last two parts."""
+    parts = name.split(".")
+    return ".".join(parts[:-2]) or parts[0]

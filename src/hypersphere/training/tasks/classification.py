@@ -1,153 +1,188 @@
-"""Classification: features, a head with its margin, regularisers, over-parameterization; the task most experiments are."""
+"""Classification: features, a head with its margin, other losses, regularisers; the task most runs are."""
 
 import pathlib
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
-from ... import models, operators, plots
-from ...data import InMemory, Loader
-from ...objectives import MarginSoftmax
-from ..config import Config, Data
-from ..datasets import augmentation, load, normalization, prepared, training_part
+from ... import operators, plots
+from ...config import Call
+from ...data import Augmentation, Compose, Loader
+from ...neurons import Classifier
+from ...recognition.networks import feature_dim
+from ..datasets import Samples, Scaling, as_samples, gathered, share
 from ..embedder import save_embedder
 from ..measures import feature_measures
-from ..parts import Regularizers, build_model, build_orthogonal
 from ..pictures import draw
 from .base import Task
+from .headed import with_head
 
 
 class Classification(Task):
-    """A network of the text on a dataset, measured by its accuracy on the test set, or on held-out samples."""
+    """Any network and head on any dataset of classes, measured by its accuracy on other samples.
 
-    by_class = False
-    model: models.Network
+    Args:
+        model: gives features: any module, or a :class:`~hypersphere.config.Call` of one, which an embedder file can repeat.
+        head: a head of ``hypersphere.objectives``, or a call of one, to which the sizes are given.
+        train: samples ``(input, label)`` to train on: a map-style or iterable dataset.
+        measured: samples to measure; the training samples if left out.
+        losses: further objectives of features and labels, each with its weight.
+        regularizers: terms that look at weights: ``R(labels)``, with ``terms`` and ``step``.
+        batch_size: of all processes together.
+        augment: changes training batches at random.
+        scaling: makes inputs of samples: normalization of pixels; none leaves samples as they are.
+        seed: of batches and augmentation.
+        project_every: steps between weight projections of operators (4.4.1 of Liu, 2020); 0 for none.
+        weighted_gradients: multiply the gradients of operators by the norm of the weight (4.4.2).
+    """
 
-    def __init__(self, config: Config):
-        super().__init__(config)
-        train, self.measured = self.load(config.data)
-        train = training_part(config.data, train)
-        self.normalize = normalization(config.data, train)
-        self.build(train)
-        batch = min(config.data.batch_size, len(train))
-        self.loader = Loader(
-            train,
-            batch,
-            config.seed,
-            augment=augmentation(config.data, self.normalize, train.data.shape[-1]),
-            drop_last=True,
-        )
+    model: Any
 
-    def load(self, config: Data) -> tuple[InMemory, InMemory]:
-        """What is trained on, and what is measured."""
-        return load(config, self.by_class)
-
-    def build(self, train: InMemory) -> None:
-        """The network for these samples, and what is added to its loss."""
-        config = self.config
-        self.model = self.network(train)
-        build_orthogonal(config.orthogonal, self.model, torch.Generator().manual_seed(config.seed))
-        self.regularizers = Regularizers(config.energy, config.orthogonal, self.model, config.seed)
-        if config.model.operator.weighted_gradients:
+    def __init__(
+        self,
+        model: nn.Module | Call,
+        head: nn.Module | Call,
+        train: Any,
+        measured: Any = None,
+        *,
+        losses: Sequence[tuple[float, nn.Module]] = (),
+        regularizers: Sequence[nn.Module] = (),
+        batch_size: int = 128,
+        augment: Augmentation | None = None,
+        scaling: Scaling | None = None,
+        seed: int = 0,
+        project_every: int = 0,
+        weighted_gradients: bool = False,
+    ):
+        super().__init__()
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be an integer ≥ 1, got {batch_size!r}")
+        if project_every < 0:
+            raise ValueError(f"project_every must be an integer ≥ 0, got {project_every!r}")
+        self.train_samples = as_samples(train, "train")
+        self.measured_samples = self.train_samples if measured is None else as_samples(measured, "measured")
+        self.itself = measured is None
+        self.scaling, self.project_every = scaling, project_every
+        self.recipe = model if isinstance(model, Call) else None
+        self.model = self._network(model, head)
+        self.losses = nn.ModuleList([loss for _, loss in losses])
+        self.loss_weights = [float(weight) for weight, _ in losses]
+        self.regularizers = nn.ModuleList(regularizers)
+        if weighted_gradients:
             operators.weighted_gradients(self.model)
-        self._facts = {
-            "training samples": len(train),
-            "classes": len(train.classes),
-            "measured samples": len(self.measured),
-        }
+        self.loader = self._loader(batch_size, seed, augment)
 
-    def network(self, train: InMemory) -> models.Network:
-        """With as many channels, positions and classes as the samples have."""
-        return build_model(
-            self.config.model, self.config.head, len(train.classes), **input_options(self.config, train.data)
-        )
+    def _network(self, model: nn.Module | Call, head: nn.Module | Call) -> nn.Module:
+        body = cast(nn.Module, model.build() if isinstance(model, Call) else model)
+        if getattr(body, "classifier", None) is not None and isinstance(body.classifier, Classifier):
+            return body  # built with its head
+        if isinstance(head, Call):
+            dim = feature_dim(body, self.inputs(self._scaled(self.measured_samples.batch(torch.arange(1))[0])))
+            head = cast(nn.Module, head.build(in_features=dim, num_classes=len(self.train_samples.classes)))
+        return with_head(body, head)
+
+    def _loader(self, batch_size: int, seed: int, augment: Augmentation | None) -> Any:
+        steps = [step for step in (augment, self.scaling) if step is not None]
+        count = len(self.train_samples)
+        chosen = Compose(*steps) if steps else None
+        return Loader(self.train_samples, min(batch_size, count), seed, augment=chosen, drop_last=True)
 
     def forward(self, step: int, *batch: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """The head's loss and the regularisers."""
+        """The head's loss, the other losses and the regularisers."""
         inputs, labels = batch
-        parts = {"objective": self.objective(self.inputs(inputs), labels), **self.regularizers(labels)}
+        parts = self.objectives(self.inputs(inputs), labels)
+        for regularizer in self.regularizers:
+            for name, value in regularizer.terms(labels).items():  # type: ignore[operator]
+                parts[name] = parts[name] + value if name in parts else value
         return torch.stack(list(parts.values())).sum(), parts
 
-    def objective(self, inputs: Tensor, labels: Int[Tensor, "b"]) -> Tensor:
-        """The loss without regularisers."""
-        assert isinstance(self.model.classifier, MarginSoftmax)
-        return self.model.classifier(self.model.features(inputs), labels)
+    def objectives(self, inputs: Tensor, labels: Int[Tensor, "b"]) -> dict[str, Tensor]:
+        """The losses by name, without regularisers."""
+        features = self.features(inputs)
+        parts = {"objective": self.model.classifier(features, labels)}
+        for weight, loss in zip(self.loss_weights, self.losses, strict=True):
+            parts[type(loss).__name__] = weight * loss(features, labels)
+        return parts
+
+    def features(self, inputs: Tensor) -> Float[Tensor, "b d"]:
+        """The embedding of a prepared batch."""
+        return cast(Tensor, self.model.features(inputs))
 
     def inputs(self, batch: Tensor) -> Tensor:
         """A batch as the network wants it: clouds have their coordinates before their points."""
-        return batch.transpose(1, 2) if batch.ndim == 3 else batch
+        return batch.transpose(1, 2) if batch.ndim == 3 and batch.shape[-1] == 3 else batch
 
     def advance(self, step: int) -> None:
-        """λ, projection bases, and weight projection move on."""
-        assert isinstance(self.model.classifier, MarginSoftmax)
-        self.model.classifier.step()
-        self.regularizers.step()
-        every = self.config.model.operator.project_every
-        if every and step % every == 0:
+        """λ, margins, projection bases, and weight projection move on."""
+        for module in (self.model.classifier, *self.losses, *self.regularizers):
+            move = getattr(module, "step", None)
+            if callable(move):
+                move()
+        if self.project_every and step % self.project_every == 0:
             operators.project_weights(self.model)
 
-    def embed(self, dataset: InMemory, batch: int = 512) -> Float[Tensor, "n d"]:
-        """Features of a dataset, on the CPU."""
-        parts = [
-            self.inputs(prepared(dataset.data[i : i + batch].to(self.device), self.normalize))
-            for i in range(0, len(dataset), batch)
-        ]
-        return torch.cat([self.model.features(part).float().cpu() for part in parts])
+    def embed(self, samples: Samples, batch: int = 512) -> Float[Tensor, "n d"]:
+        """Features of samples, on the CPU; several processes divide them and each returns all."""
+        mine = share(len(samples))
+        parts = [self.embed_batch(samples.batch(index)[0]).float().cpu() for index in mine.split(batch)]
+        width = parts[0].shape[1] if parts else 0
+        return gathered(torch.cat(parts) if parts else torch.empty(0, width), len(samples))
+
+    def embed_batch(self, raw: Tensor) -> Float[Tensor, "b d"]:
+        """Features of samples as the dataset gives them."""
+        return self.features(self.inputs(self._scaled(raw.to(self.device))))
+
+    def _scaled(self, raw: Tensor) -> Tensor:
+        return raw if self.scaling is None else self.scaling(raw, raw.new_empty(len(raw), 0, dtype=torch.float64))
 
     def evaluate(self) -> dict[str, float]:
-        """Accuracy and error in percent, and the geometry of the features; also the error of class 0 where it alone is rare (5.5.1)."""
-        features, labels = self.embed(self.measured), self.measured.labels
+        """Accuracy and error in percent, the mean of the classes' accuracies, and the geometry of the features."""
+        features, labels = self.embed(self.measured_samples), self.measured_samples.labels
+        return {**self.accuracies(features, labels), **feature_measures(features, labels)}
+
+    def accuracies(self, features: Float[Tensor, "n d"], labels: Int[Tensor, "n"]) -> dict[str, float]:
+        """Of the head's predictions; ``worst_class`` is the error of the class that is recognised worst."""
         head = self.model.classifier
-        assert isinstance(head, MarginSoftmax)
-        predicted = torch.cat([head.predict(part.to(self.device)).cpu() for part in features.split(1024)])
-        right = (predicted == labels).double()
-        accuracy = 100 * right.mean().item()
-        rare = (
-            {"rare_error": 100 - 100 * right[labels == 0].mean().item()}
-            if self.config.data.imbalance == "single"
-            else {}
-        )
-        return {"accuracy": accuracy, "error": 100 - accuracy, **rare, **feature_measures(features, labels)}
+        right = torch.cat([head.predict(part.to(self.device)).cpu() for part in features.split(1024)]) == labels
+        counts = torch.bincount(labels)
+        each = torch.bincount(labels, weights=right.double())[counts > 0] / counts[counts > 0]
+        accuracy = 100 * right.double().mean().item()
+        return {
+            "accuracy": accuracy,
+            "error": 100 - accuracy,
+            "balanced_accuracy": 100 * each.mean().item(),
+            "worst_class_error": 100 - 100 * each.min().item(),
+        }
 
     @torch.no_grad()
     def pictures(self, folder: pathlib.Path) -> None:
         """Angles of pairs, and the features themselves where they can be drawn."""
-        count = min(len(self.measured), 2000)
-        shown = InMemory(self.measured.data[:count], self.measured.labels[:count], self.measured.classes)
-        features = self.embed(shown)
-        draw(folder / "angles.png", plots.plot_angle_histogram, features, shown.labels)
+        index = torch.arange(min(len(self.measured_samples), 2000))
+        parts = [self.embed_batch(self.measured_samples.batch(part)[0]).float().cpu() for part in index.split(512)]
+        features, labels = torch.cat(parts), self.measured_samples.labels[index]
+        draw(folder / "angles.png", plots.plot_angle_histogram, features, labels)
         if features.shape[1] in (2, 3):
-            head = self.model.classifier
-            centers = head.weight.detach().cpu() if isinstance(head, MarginSoftmax) else None
+            centers = self.model.classifier.weight.detach().cpu()
             projection = "3d" if features.shape[1] == 3 else None
-            draw(
-                folder / "features.png",
-                plots.plot_features,
-                features,
-                shown.labels,
-                centers=centers,
-                projection=projection,
-            )
+            draw(folder / "features.png", plots.plot_features, features, labels, centers=centers, projection=projection)
 
-    def keep(self, folder: pathlib.Path, weights: Mapping[str, Tensor]) -> None:
-        """The network up to its features, for ``hypersphere embed``, where a file can say how it is built."""
-        save_embedder(
-            self.config, weights, tuple(self.measured.data.shape[1:]), self.normalize, folder / "embedder.safetensors"
-        )
+    def keep(self, folder: pathlib.Path, weights: Mapping[str, Tensor]) -> str | None:
+        """The network up to its features, for ``hypersphere embed`` and galleries; says why not where a file cannot hold it."""
+        sample = self.measured_samples.batch(torch.arange(min(4, len(self.measured_samples))))[0]
+        return save_embedder(self, weights, sample, folder / "embedder.safetensors")
 
     def summary(self) -> dict[str, Any]:
-        """Sizes."""
-        return dict(self._facts)
+        """Sizes of the training and measured sets."""
+        sizes: dict[str, Any] = {
+            "training samples": len(self.train_samples),
+            "classes": len(self.train_samples.classes),
+        }
+        measured = "the training samples" if self.itself else len(self.measured_samples)
+        return {**sizes, "measured samples": measured, "features": self.model.classifier.weight.shape[1]}
 
-
-def input_options(config: Config, data: Tensor) -> dict[str, Any]:
-    """What the data decides of a network: channels and size of images, length of a flattened input; nothing for clouds."""
-    if config.model.name == "mlp":
-        return {"in_features": data[0].numel()}
-    if data.ndim != 4:
-        return {}
-    height, width = data.shape[-2:]
-    return {"in_channels": data.shape[1], "input_size": (height, width)}
+    def compile_model(self) -> None:
+        """Compile the features' path, which is where the time goes."""
+        self.model.features = torch.compile(self.model.features)

@@ -1,76 +1,92 @@
 """Face verification on LFW without outside data: people of some folds are trained on, those of another are measured."""
 
-import torch
-from torch import Tensor
+from typing import Any
 
-from ...data import LFW, InMemory, OfClasses, Subset
+import torch
+from torch import Tensor, nn
+from typing_extensions import Unpack
+
+from ...config import Call
 from ...data.pairs import Pairs
 from ...evaluation import mirrored, pair_scores, verification
-from ..config import Data
-from ..datasets import materialize, prepared, shaped
 from .classification import Classification
+from .options import TaskOptions
 
 FOLDS = 10
 
 
 class Faces(Classification):
-    """Fold ``data.fold`` is measured at a threshold taken from the next fold; the people of the other eight, and of none, are trained on.
+    """Pairs of one fold are measured at a threshold taken from the next fold; the people of the other eight are trained on.
 
-    With ``data.validation`` the next fold is measured instead and the measured fold is not touched. The score of a pair is the cosine of
-    the features of each image and its mirror image (2.3.4). Trained on are people with at least two images.
+    The score of a pair is the cosine of the features of each image and its mirror image (2.3.6 of Liu, 2020).
+
+    Args:
+        measured: the images that the pairs index.
+        threshold_pairs, measured_pairs: pairs to choose the threshold from, and pairs to measure.
+        fold: LFW fold used for evaluation; the other folds, without the next, are trained on.
     """
 
-    def load(self, config: Data) -> tuple[InMemory, InMemory]:
-        """Eight folds to train on; everyone's images, with the pairs of two folds, to measure."""
-        if not 0 <= config.fold < FOLDS:
-            raise ValueError(f"data.fold must lie in 0 … {FOLDS - 1}, got {config.fold}")
-        faces = lfw(config)
-        people, next_fold = faces.people(), (config.fold + 1) % FOLDS
-        images = InMemory(shaped(faces.data, config), faces.labels, faces.classes)
-        kept = (people != config.fold) & (people != next_fold)
-        enough = torch.bincount(faces.labels[kept], minlength=len(faces.classes)) >= 2
-        train = materialize(OfClasses(images, torch.nonzero(enough).flatten().tolist()))
-        self.threshold_pairs, self.measured_pairs = (_of_fold(faces.pairs(), fold) for fold in (next_fold, config.fold))
-        if config.validation:
-            self.threshold_pairs, self.measured_pairs = _halves(self.threshold_pairs)
-        used = torch.cat(
-            [side for pairs in (self.threshold_pairs, self.measured_pairs) for side in (pairs.first, pairs.second)]
-        ).unique()
-        self._place = torch.full((len(images),), -1).scatter_(0, used, torch.arange(len(used)))
-        return train, materialize(Subset(images, used))
+    unseen = True
 
-    def embed(self, dataset: InMemory, batch: int = 256) -> Tensor:
+    def __init__(
+        self,
+        model: nn.Module | Call,
+        head: nn.Module | Call,
+        train: Any,
+        measured: Any,
+        *,
+        threshold_pairs: Pairs,
+        measured_pairs: Pairs,
+        fold: int = 0,
+        **options: Unpack[TaskOptions],
+    ):
+        if not 0 <= fold < FOLDS:
+            raise ValueError(f"fold must lie in 0 … {FOLDS - 1}, got {fold}")
+        super().__init__(model, head, train, measured, **options)
+        self.threshold_pairs, self.measured_pairs, self.fold = threshold_pairs, measured_pairs, fold
+
+    def embed_batch(self, raw: Tensor) -> Tensor:
         """Features of each image and of its mirror image, one after the other."""
-        parts = (
-            prepared(dataset.data[i : i + batch].to(self.device), self.normalize) for i in range(0, len(dataset), batch)
-        )
-        return torch.cat([mirrored(self.model.features, part).float().cpu() for part in parts])
+        return mirrored(self.features, self._scaled(raw.to(self.device)))
 
     def evaluate(self) -> dict[str, float]:
         """Accuracy at the other fold's best threshold, EER, AUC and TAR at the FAR of 1 %, in percent."""
-        features = self.embed(self.measured)
-        scores, same = zip(
-            *(self._scores(features, pairs) for pairs in (self.threshold_pairs, self.measured_pairs)), strict=True
-        )
+        features = self.embed(self.measured_samples, 256)
+        chosen = (self.threshold_pairs, self.measured_pairs)
+        scores, same = zip(*(_scores(features, pairs) for pairs in chosen), strict=True)
         fold = torch.cat([torch.full((len(part),), i) for i, part in enumerate(scores)])
         report = verification(torch.cat(scores), torch.cat(same), fold=fold)
         alone = verification(scores[1], same[1], folds=2)
-        values = {
-            "accuracy": report.accuracies[1].item(),
-            "eer": alone.eer,
-            "auc": alone.auc,
-            "tar": float(alone.tar(1e-2)),
-        }
-        return {key: 100 * value for key, value in values.items()}
-
-    def _scores(self, features: Tensor, pairs: Pairs) -> tuple[Tensor, Tensor]:
-        index = torch.stack([self._place[pairs.first], self._place[pairs.second]], 1)
-        return pair_scores(features, index), pairs.same
+        values = {"accuracy": report.accuracies[1].item(), "eer": alone.eer, "auc": alone.auc}
+        values["tar"] = float(alone.tar(1e-2))
+        return {key: 100 * float(value) for key, value in values.items()}
 
 
-def lfw(config: Data) -> LFW:
-    """The faces without their border, at the config's size."""
-    return LFW(crop=96, size=config.size)
+def divided(faces: Any, fold: int, validation: bool) -> dict[str, Any]:
+    """``train``, ``measured`` and the two sets of pairs of a fold of LFW.
+
+    With ``validation`` the pairs of the next fold are divided in two halves, and the measured fold is not touched. Trained on
+    are people of the other eight folds, and of none, with at least two images.
+    """
+    from ...data import OfClasses, Subset
+    from ..selection import materialize
+
+    people, next_fold = faces.people(), (fold + 1) % FOLDS
+    kept = (people != fold) & (people != next_fold)
+    enough = torch.bincount(faces.labels[kept], minlength=len(faces.classes)) >= 2
+    train = materialize(OfClasses(faces, torch.nonzero(enough).flatten().tolist()))
+    chosen = [_of_fold(faces.pairs(), number) for number in (next_fold, fold)]
+    if validation:
+        chosen = _halves(chosen[0])
+    used = torch.cat([side for pairs in chosen for side in (pairs.first, pairs.second)]).unique()
+    place = torch.full((len(faces),), -1).scatter_(0, used, torch.arange(len(used)))
+    moved = [Pairs(place[p.first], place[p.second], p.same, p.fold) for p in chosen]
+    measured = materialize(Subset(faces, used))
+    return {"train": train, "measured": measured, "threshold_pairs": moved[0], "measured_pairs": moved[1]}
+
+
+def _scores(features: Tensor, pairs: Pairs) -> tuple[Tensor, Tensor]:
+    return pair_scores(features, torch.stack([pairs.first, pairs.second], 1)), pairs.same
 
 
 def _of_fold(pairs: Pairs, fold: int) -> Pairs:
@@ -78,8 +94,7 @@ def _of_fold(pairs: Pairs, fold: int) -> Pairs:
     return Pairs(pairs.first[mine], pairs.second[mine], pairs.same[mine], pairs.fold[mine])
 
 
-def _halves(pairs: Pairs) -> tuple[Pairs, Pairs]:
+def _halves(pairs: Pairs) -> list[Pairs]:
     """Every second pair, and the others."""
-    return tuple(
-        Pairs(*(column[start::2] for column in (pairs.first, pairs.second, pairs.same, pairs.fold))) for start in (0, 1)
-    )  # type: ignore[return-value, arg-type]
+    columns = (pairs.first, pairs.second, pairs.same, pairs.fold)
+    return [Pairs(*(column[start::2] for column in columns)) for start in (0, 1)]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from hypersphere.training.storage import (
+from hypersphere.files import (
     load_tree,
     remove_leftovers,
     save_tree,

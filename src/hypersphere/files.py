@@ -1,16 +1,19 @@
 """Files that are whole or not there, and any tree of tensors and numbers as one safetensors file without pickles."""
 
+import hashlib
 import json
+import math
 import os
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import safetensors.torch
+import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-FORMAT = "hypersphere-state/1"
+FORMAT = "hypersphere-state/2"
 
 
 def write_atomically(path: str | os.PathLike[str], write: Callable[[str], object]) -> None:
@@ -50,9 +53,10 @@ def save_tree(tree: Any, path: str | os.PathLike[str]) -> None:
     Tensors are stored as they are, bit for bit; the rest is JSON in the file's header.
     """
     tensors: dict[str, Tensor] = {}
+    packed = _pack(tree, "", tensors)
     # One entry in the header: several have no fixed order, and equal trees would not be equal files.
-    skeleton = json.dumps(_pack(tree, "", tensors))
-    write_atomically(path, lambda temporary: safetensors.torch.save_file(tensors, temporary, {FORMAT: skeleton}))
+    header = json.dumps({"sha256": checksum(packed, tensors), "tree": packed})
+    write_atomically(path, lambda temporary: safetensors.torch.save_file(tensors, temporary, {FORMAT: header}))
 
 
 def load_tree(path: str | os.PathLike[str]) -> Any:
@@ -63,9 +67,39 @@ def load_tree(path: str | os.PathLike[str]) -> Any:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         if FORMAT not in metadata:
             raise ValueError("its header is another one")
-        return _unpack(json.loads(metadata[FORMAT]), tensors)
+        header = json.loads(metadata[FORMAT])
+        if header["sha256"] != checksum(header["tree"], tensors):
+            raise ValueError("its checksum does not fit its content, so it was changed or damaged")
+        return _unpack(header["tree"], tensors)
+    except FileNotFoundError as error:
+        raise ValueError(f"there is no file {path}") from error
     except (SafetensorError, KeyError, ValueError, TypeError) as error:
         raise ValueError(f"{path} is not a whole checkpoint of format {FORMAT}: {error}") from error
+
+
+def checksum(content: Any, tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 of JSON content and of tensors with their names, dtypes and shapes, in the order of the names.
+
+    >>> checksum({}, {"a": torch.zeros(2)}) == checksum({}, {"a": torch.zeros(2)})
+    True
+    """
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\0".encode())
+        plain = tensor.detach().cpu().contiguous().flatten()
+        digest.update(plain.view(torch.uint8).numpy().data if plain.numel() else b"")
+    return digest.hexdigest()
+
+
+def finite(tree: Any) -> bool:
+    """Whether every floating-point tensor and number of a tree is finite."""
+    if isinstance(tree, Tensor):
+        return not tree.is_floating_point() or bool(tree.isfinite().all())
+    if isinstance(tree, Mapping):
+        return all(finite(value) for value in tree.values())
+    if isinstance(tree, list | tuple):
+        return all(finite(value) for value in tree)
+    return not isinstance(tree, float) or math.isfinite(tree)
 
 
 def remove_leftovers(folder: str | os.PathLike[str]) -> None:

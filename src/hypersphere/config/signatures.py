@@ -1,0 +1,137 @@
+"""What a class or function can be called with: names, types, defaults and help, read from its signature and docstring."""
+
+import dataclasses
+import functools
+import inspect
+import re
+import types
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, is_typeddict
+
+from typing_extensions import Unpack
+
+MISSING = inspect.Parameter.empty
+
+
+class Own:
+    """Stands for a default that only the target itself knows: an option it passes on."""
+
+    def __repr__(self) -> str:
+        return "(its own)"
+
+
+OWN = Own()
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One argument of a constructor."""
+
+    name: str
+    annotation: Any
+    default: Any
+    help: str = ""
+
+    @property
+    def required(self) -> bool:
+        """Whether a call must give it."""
+        return self.default is MISSING
+
+
+@functools.cache
+def parameters(target: Callable[..., Any]) -> dict[str, Parameter]:
+    """The keyword arguments of a class or function, ``**options: Unpack[…]`` written out, in the order of the signature.
+
+    >>> def head(size: int, *, m: float = 0.5): ...
+    >>> {name: (p.annotation.__name__, p.required) for name, p in parameters(head).items()}
+    {'size': ('int', True), 'm': ('float', False)}
+    """
+    function = _function(target)
+    hints, texts = _hints(function), _help(target)
+    found: dict[str, Parameter] = {}
+    for name, parameter in inspect.signature(target).parameters.items():
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
+            continue
+        hint = hints.get(name, Any)
+        if parameter.kind is parameter.VAR_KEYWORD:
+            passed = _unpacked(hint) or _inherited(target)
+            found |= {key: value for key, value in passed.items() if key not in found}
+        else:
+            found[name] = Parameter(name, hint, _default(target, parameter), texts.get(name, ""))
+    return found
+
+
+def summary(target: Callable[..., Any]) -> str:
+    """The first sentence of the docstring."""
+    text = inspect.getdoc(target) or ""
+    return text.strip().split("\n\n")[0].replace("\n", " ")
+
+
+def _function(target: Callable[..., Any]) -> Callable[..., Any]:
+    if inspect.isclass(target):
+        return typing.cast(Callable[..., Any], target.__init__)  # type: ignore[misc]
+    return target
+
+
+def _default(target: Callable[..., Any], parameter: inspect.Parameter) -> Any:
+    """Dataclasses show a marker where a field is made by a factory: the factory's value is the default."""
+    if dataclasses.is_dataclass(target):
+        for field in dataclasses.fields(target):
+            if field.name == parameter.name and field.default_factory is not dataclasses.MISSING:
+                return field.default_factory()
+    return parameter.default
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    while hasattr(
+        function, "__wrapped__"
+    ):  # the checks that tests put around a function keep its own annotations inside
+        function = function.__wrapped__
+    hints = {}
+    for name, hint in getattr(function, "__annotations__", {}).items():
+        holder = types.SimpleNamespace(__annotations__={name: hint}, __module__=function.__module__)
+        try:
+            hints |= typing.get_type_hints(holder, getattr(function, "__globals__", None), include_extras=True)
+        except (NameError, TypeError):  # one annotation that cannot be read where it stands: anything is accepted
+            hints[name] = Any
+    return hints
+
+
+def _unpacked(hint: Any) -> dict[str, Parameter]:
+    """The keys of the TypedDict behind ``**options: Unpack[Options]``."""
+    if typing.get_origin(hint) is Unpack:
+        hint = typing.get_args(hint)[0]
+    if not is_typeddict(hint) and not hasattr(hint, "__required_keys__"):
+        return {}
+    texts = _help(hint)
+    hints = typing.get_type_hints(hint, include_extras=True)
+    return {name: Parameter(name, kind, OWN, texts.get(name, "")) for name, kind in hints.items()}
+
+
+def _inherited(target: Any) -> dict[str, Parameter]:
+    """What ``**options`` of a constructor may hold when nothing says so: the arguments of the class it derives from."""
+    if not inspect.isclass(target):
+        return {}
+    parent = next((cls for cls in target.__mro__[1:] if "__init__" in vars(cls) and cls is not object), None)
+    return {} if parent is None else parameters(parent)
+
+
+def _help(target: Any) -> dict[str, str]:
+    """``name: text`` of the ``Args:`` section or of a list with ``- ``name``: text``, and the strings under dataclass fields."""
+    text = inspect.getdoc(target) or ""
+    if inspect.isclass(target) and target.__init__.__doc__ and "Args:" not in text:  # type: ignore[misc]
+        text += "\n" + inspect.cleandoc(target.__init__.__doc__)  # type: ignore[misc]
+    found: dict[str, str] = {}
+    names: list[str] = []
+    for line in text.splitlines():
+        match = re.match(r"^\s*(?:- )?((?:``)?\*{0,2}\w+(?:``)?(?:, (?:``)?\w+(?:``)?)*): (.+)$", line)
+        if match:
+            names = [name.strip("`* ") for name in match.group(1).split(",")]
+            found |= dict.fromkeys(names, match.group(2))
+        elif names and re.match(r"^\s{4,}\S", line):
+            found |= {name: f"{found[name]} {line.strip()}" for name in names}
+        else:
+            names = []
+    return found

@@ -1,0 +1,199 @@
+"""From text or JSON to a value of an annotated type, with errors that name what is accepted; and what annotations ask for."""
+
+import ast
+import collections.abc
+import inspect
+import json
+import math
+import types
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import torch
+
+from .names import ROOMS
+
+UNIONS = (types.UnionType, typing.Union)
+SEQUENCES = (tuple, list, set, collections.abc.Sequence, collections.abc.Iterable, collections.abc.Collection)
+PLAIN = (bool, int, float, str, type(None))
+NOT_BUILT = (Any, *PLAIN, *SEQUENCES, dict, torch.dtype, torch.device, torch.Tensor)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a deferred call must build: ``Annotated[Call, Kind(base, rooms, start)]`` is a slot of a config.
+
+    ``start`` is what is called when a key inside an empty slot is set, where there is one natural choice.
+    """
+
+    base: Any = object
+    rooms: tuple[str, ...] = ROOMS
+    start: Callable[..., Any] | None = None
+
+
+def is_deferred(annotation: Any) -> bool:
+    """Whether a parameter takes the call itself, to be made later with what is known then."""
+    return kind_of(annotation) is not None
+
+
+def kind_of(annotation: Any) -> Kind | None:
+    """The :class:`Kind` of a slot, also of an optional one or of each entry of a tuple."""
+    for option in options(annotation):
+        if typing.get_origin(option) is Annotated:
+            for extra in typing.get_args(option)[1:]:
+                if isinstance(extra, Kind):
+                    return extra
+        if typing.get_origin(option) in SEQUENCES:
+            for inner in typing.get_args(option):
+                if kind_of(inner) is not None:
+                    return kind_of(inner)
+    return None
+
+
+def options(annotation: Any) -> tuple[Any, ...]:
+    """The members of a union, or the annotation alone."""
+    if typing.get_origin(annotation) in UNIONS:
+        return tuple(inner for option in typing.get_args(annotation) for inner in options(option))
+    return (annotation,)
+
+
+def accepts_callable(annotation: Any) -> bool:
+    """Whether a factory is wanted rather than what it makes."""
+    wanted = options(annotation)
+    return any(_callable(option) for option in wanted) and not any(
+        inspect.isclass(option) and option not in PLAIN and not _callable(option) for option in wanted
+    )
+
+
+def bases(annotation: Any) -> tuple[Any, ...]:
+    """The classes of which a parameter takes an object or a factory; none where it takes plain values only."""
+    found: list[Any] = []
+    for option in options(annotation):
+        if _callable(option):
+            found.append(object)
+        elif inspect.isclass(option) and typing.get_origin(option) is None and option not in NOT_BUILT:
+            found.append(option)
+    return tuple(found)
+
+
+def parse(text: str, annotation: Any) -> Any:
+    """Text of a command line as a plain value: what the annotation takes as text stays text, the rest is read as JSON or Python.
+
+    >>> parse("1e-3", float), parse("none", int | None), parse("3,5", tuple[int, ...]), parse("unit", Literal["unit"])
+    (0.001, None, (3, 5), 'unit')
+    """
+    wanted = options(annotation)
+    if any(typing.get_origin(o) is Literal and text in typing.get_args(o) for o in wanted):
+        return text
+    if type(None) in wanted and text.lower() in ("none", "null"):
+        return None
+    if bool in wanted and text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    if any(typing.get_origin(o) in SEQUENCES or o in SEQUENCES for o in wanted) and not text.startswith(("[", "(")):
+        inner = next((a for o in wanted for a in typing.get_args(o)[:1]), Any)
+        return tuple(parse(part.strip(), inner) for part in text.split(",") if part.strip())
+    value = _literal(text)
+    if str in wanted and not (isinstance(value, int | float) and (int in wanted or float in wanted)):
+        return text
+    return value
+
+
+def check_value(value: Any, annotation: Any, path: str) -> Any:
+    """``value`` as the annotation has it (lists become tuples, integers floats), or a ``ValueError`` naming what is accepted."""
+    if not isinstance(value, PLAIN) and not isinstance(value, list | tuple | dict):
+        return value  # an object, or a call: what it is fit for is checked where it is used
+    problems = []
+    for option in options(annotation):
+        good, result = _fits(value, option, path)
+        if good:
+            return result
+        problems.append(described(option))
+    raise ValueError(f"{path} must be {' or '.join(dict.fromkeys(problems))}, got {value!r}")
+
+
+def described(annotation: Any) -> str:
+    """An annotation in words.
+
+    >>> described(int | None), described(Literal["mean", "sum"]), described(tuple[int, ...])
+    ('an integer or none', "'mean' or 'sum'", 'a list')
+    """
+    words = []
+    for option in options(annotation):
+        origin = typing.get_origin(option)
+        if origin is Literal:
+            words.append(" or ".join(map(repr, typing.get_args(option))))
+        elif origin is Annotated:
+            words.append("the name of something to call")
+        elif origin in SEQUENCES or option in SEQUENCES:
+            words.append("a list")
+        elif _callable(option):
+            words.append("the name of a class or function")
+        else:
+            known = {bool: "true or false", int: "an integer", float: "a number", str: "text", type(None): "none"}
+            name = getattr(option, "__name__", str(option))
+            words.append(known.get(option, f"a {name}") if inspect.isclass(option) else name)
+    return " or ".join(dict.fromkeys(words))
+
+
+def _fits(value: Any, option: Any, path: str) -> tuple[bool, Any]:
+    origin = typing.get_origin(option)
+    if origin is Annotated:
+        return _fits(value, typing.get_args(option)[0], path)
+    if option is Any or isinstance(option, str | typing.TypeVar):
+        return True, value
+    if origin is Literal:
+        return any(value == known and type(value) is type(known) for known in typing.get_args(option)), value
+    if option is float:
+        return isinstance(value, int | float) and not isinstance(value, bool), _float(value)
+    if option is int:
+        whole = isinstance(value, float) and value.is_integer() and math.isfinite(value)
+        return (isinstance(value, int) and not isinstance(value, bool)) or whole, int(value) if whole else value
+    if option in (bool, str, type(None)):
+        return isinstance(value, option), value
+    if option in (torch.dtype, torch.device):
+        name = value.removeprefix("torch.") if isinstance(value, str) else ""
+        found = getattr(torch, name, None) if option is torch.dtype else value
+        return isinstance(value, str) and (option is torch.device or isinstance(found, torch.dtype)), found
+    if option is torch.Tensor or "Tensor" in str(option):
+        return isinstance(value, list | tuple | float | int), value
+    if origin in (dict, collections.abc.Mapping) or option is dict:
+        return isinstance(value, dict), value
+    if origin in SEQUENCES or option in SEQUENCES:
+        return _sequence(value, option, path)
+    return False, value
+
+
+def _sequence(value: Any, option: Any, path: str) -> tuple[bool, Any]:
+    if not isinstance(value, list | tuple):
+        return False, value
+    inner = [kind for kind in typing.get_args(option) if kind is not Ellipsis]
+    fixed = typing.get_origin(option) is tuple and Ellipsis not in typing.get_args(option) and inner
+    if fixed and len(value) != len(inner):
+        return False, value
+    kinds = inner if fixed else [inner[0] if inner else Any] * len(value)
+    try:
+        return True, tuple(check_value(item, kind, path) for item, kind in zip(value, kinds, strict=True))
+    except ValueError:
+        return False, value
+
+
+def _float(value: Any) -> Any:
+    return float(value) if isinstance(value, int) else value
+
+
+def _callable(option: Any) -> bool:
+    origin = typing.get_origin(option)
+    return option is Callable or origin is collections.abc.Callable or getattr(option, "_is_protocol", False)
+
+
+def _literal(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        pass  # not JSON: perhaps Python, such as (1, 2) or 1_000
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return text

@@ -1,0 +1,210 @@
+"""Trained networks as one file: tensors, the constructor call that takes them, and how images are prepared. No pickle."""
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import safetensors.torch
+import torch
+from jaxtyping import Float
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from ..config import Call, Kind, Parameter, decode, encode
+from ..data import Preprocessing
+from ..evaluation.attacks import evaluating
+from ..evaluation.features import mirrored
+from ..files import checksum, finite, write_atomically
+from .networks import embedding, empty_network
+
+FORMAT = "hypersphere-embedder/1"
+NETWORK = Parameter("network", Annotated[Call, Kind(nn.Module, ("hypersphere.models",))], None)
+CLOSE = 1e-4  # relative difference of features allowed between a network and the one its file builds
+
+
+class Embedder(nn.Module):
+    """A network with its preprocessing: images in, features out.
+
+    Args:
+        network: gives features of prepared images.
+        preprocessing: how an image becomes its input.
+        call: the constructor call that builds the network; without it the embedder works but cannot be saved.
+        card: what is known of its making, kept in its file.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        preprocessing: Preprocessing,
+        call: Call | None = None,
+        card: Mapping[str, Any] | None = None,
+    ):
+        super().__init__()
+        self.network, self.preprocessing, self.call, self.card = network, preprocessing, call, dict(card or {})
+        self._fingerprint: str | None = None
+        self.eval()
+
+    @classmethod
+    def from_call(cls, call: Call, tensors: Mapping[str, Tensor], preprocessing: Preprocessing) -> "Embedder":
+        """The network that ``call`` builds with these weights; a ``ValueError`` if names or shapes differ.
+
+        Shapes are compared before anything is allocated.
+        """
+        return cls(empty_network(call, tensors), preprocessing, call)
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the tensors, the constructor call and the preprocessing: what galleries are pinned to."""
+        if self._fingerprint is None:
+            self._fingerprint = checksum(self._description(), self.network.state_dict())
+        return self._fingerprint
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network is."""
+        return next((tensor.device for tensor in self.network.state_dict().values()), torch.device("cpu"))
+
+    def forward(self, images: Any, batch: int = 64) -> Float[Tensor, "n d"]:
+        """Features of images, in evaluation mode and without gradients.
+
+        ``images`` is a path, a PIL image, an array, a tensor (c, h, w) or a batch (n, c, h, w), of uint8 or of floating-point
+        pixels in [0, 1]; or a list of these. The result is on the embedder's device.
+        """
+        if batch < 1:
+            raise ValueError(f"batch must be an integer ≥ 1, got {batch!r}")
+        with torch.no_grad(), evaluating(self.network):
+            if isinstance(images, Tensor) and images.ndim == 4:
+                parts = [self._features(part.to(self.device)) for part in images.split(batch)]
+                return parts[0] if len(parts) == 1 else torch.cat(parts)
+            several = list(images) if isinstance(images, list | tuple) else [images]
+            if not several:
+                raise ValueError("images must be at least one image, got none")
+            groups = [several[i : i + batch] for i in range(0, len(several), batch)]
+            return torch.cat([self._features(torch.stack([self._input(image) for image in group])) for group in groups])
+
+    def _input(self, image: Any) -> Tensor:
+        if isinstance(image, Tensor) and image.is_floating_point():
+            return image.to(self.device)
+        return self.preprocessing.pixels(image).to(self.device)
+
+    def _features(self, pixels: Tensor) -> Tensor:
+        """Of a batch of pixels on the device; pixels already at size are only normalized."""
+        wanted = (self.preprocessing.channels, *self.preprocessing.size)
+        if tuple(pixels.shape[1:]) == wanted:
+            x = self.preprocessing.normalize(pixels)
+        else:
+            x = self.preprocessing(pixels)
+        network = _Features(self.network)
+        features = mirrored(network, x) if self.preprocessing.mirror else network(x)
+        return features.float()
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        compare: tuple[Callable[[Tensor], Tensor], Tensor] | None = None,
+        card: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Write the file atomically, after building it again from what it will say and comparing the features.
+
+        ``compare`` is a function and samples on which it must give the same features as the rebuilt network; by default the
+        embedder itself on random pixels. A difference is a ``ValueError``, and no file is written.
+        """
+        if self.call is None:
+            raise ValueError("the embedder was made from a network alone; give it the call that builds the network")
+        tensors = {
+            name: tensor.detach().cpu().contiguous().clone() for name, tensor in self.network.state_dict().items()
+        }
+        if not finite(tensors):
+            raise ValueError("weights must be finite, got NaN or infinity")
+        content = self._description()
+        trusted = Embedder(empty_network(_decoded(content["network"], trust=True), tensors), self.preprocessing)
+        size = (4, self.preprocessing.channels, *self.preprocessing.size)
+        pixels = torch.randint(0, 256, size, generator=torch.Generator().manual_seed(0)).to(torch.uint8)
+        function, samples = (self, pixels) if compare is None else compare
+        _check_same(function(samples), trusted(samples))
+        header = json.dumps(
+            {"sha256": checksum(content, tensors), "content": content, "card": {**self.card, **(card or {})}}
+        )
+        write_atomically(path, lambda temporary: safetensors.torch.save_file(tensors, temporary, {FORMAT: header}))
+
+    @classmethod
+    def load(
+        cls, path: str | os.PathLike[str], *, trust: bool = False, device: torch.device | str | None = None
+    ) -> "Embedder":
+        """Read what :meth:`save` wrote. Nothing in the file runs; its checksum is verified.
+
+        A network outside this library, named by ``module:class``, is imported only with ``trust=True``.
+        """
+        header, tensors = read_file(path, FORMAT)
+        content = header.get("content")
+        if not isinstance(content, dict) or not isinstance(content.get("network"), dict):
+            raise ValueError(f"{path} does not say how its network is built")
+        if header.get("sha256") != checksum(content, tensors):
+            raise ValueError(f"{path} is damaged: its checksum does not fit its content")
+        if not finite(tensors):
+            raise ValueError(f"{path} holds weights that are not finite")
+        call = _decoded(content["network"], trust)
+        preprocessing = Preprocessing.from_dict(content.get("preprocessing", {}))
+        try:
+            network = empty_network(call, tensors)
+        except ValueError as error:
+            raise ValueError(f"the tensors of {path} do not fit its network: {error}") from error
+        card = header.get("card")
+        result = cls(network, preprocessing, call, card if isinstance(card, dict) else {})
+        result._fingerprint = str(header["sha256"])
+        return result if device is None else result.to(device)
+
+    def _description(self) -> dict[str, Any]:
+        network = None if self.call is None else encode(self.call)
+        return {"network": network, "preprocessing": self.preprocessing.to_dict()}
+
+
+def read_file(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """``(header, tensors)`` of a safetensors file of this library; another kind or a damaged file is a ``ValueError``."""
+    if not Path(path).is_file():
+        raise ValueError(f"there is no file {path}")
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = dict(file.metadata() or {})
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"{path} is not a readable safetensors file: {error}") from error
+    if kind not in metadata:
+        found = ", ".join(metadata) or "none"
+        raise ValueError(f"{path} is not a file of format {kind}, got format {found}")
+    try:
+        header = json.loads(metadata[kind])
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"the header of {path} is damaged: {error}") from error
+    if not isinstance(header, dict):
+        raise ValueError(f"the header of {path} is damaged")
+    return header, tensors
+
+
+class _Features:
+    """A network's features as a function, for mirrored images."""
+
+    def __init__(self, network: nn.Module):
+        self.network = network
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return embedding(self.network, x)
+
+
+def _decoded(network: Any, trust: bool) -> Call:
+    found = decode(network, NETWORK, "network", trust=trust)
+    if not isinstance(found, Call):
+        raise ValueError(f"network must be a constructor call, got {network!r}")
+    return found
+
+
+def _check_same(wanted: Tensor, got: Tensor) -> None:
+    wanted, got = wanted.detach().cpu().double(), got.detach().cpu().double()
+    same = wanted.shape == got.shape and bool((wanted - got).norm() <= CLOSE * (wanted.norm() + 1e-12))
+    if not same:
+        raise ValueError(
+            "the network that the file would build gives other features: its constructor call does not say all"
+        )

@@ -1,0 +1,80 @@
+"""Averages of weights: a moving one during training, and one of the last checkpoints at the end."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+
+class MovingAverage:
+    """``decay``·average + (1 − decay)·weights after every step; the first steps average over what there is.
+
+    Parameters and floating-point buffers are averaged, integers are copied.
+
+    >>> net = torch.nn.Linear(1, 1, bias=False)
+    >>> average = MovingAverage(net, 0.9)
+    >>> _ = net.weight.data.fill_(1.0), average.shadow["weight"].fill_(0.0)
+    >>> average.update(net); round(average.shadow["weight"].item(), 3)
+    0.818
+    """
+
+    def __init__(self, model: nn.Module, decay: float):
+        self.decay, self.steps = decay, 0
+        self.shadow = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+
+    @torch.no_grad()
+    def update(self, model: nn.Module) -> None:
+        """One step has been made."""
+        self.steps += 1
+        decay = min(self.decay, (1 + self.steps) / (10 + self.steps))
+        for name, tensor in model.state_dict().items():
+            if tensor.is_floating_point():
+                self.shadow[name].lerp_(tensor.to(self.shadow[name].dtype), 1 - decay)
+            else:
+                self.shadow[name].copy_(tensor)
+
+    @contextmanager
+    def applied(self, model: nn.Module) -> Iterator[None]:
+        """The model has the averaged weights inside the ``with``, its own again afterwards."""
+        own = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+        model.load_state_dict(self.shadow)
+        try:
+            yield
+        finally:
+            model.load_state_dict(own)
+
+    def state_dict(self) -> dict[str, object]:
+        """The average and the number of steps in it."""
+        return {"shadow": self.shadow, "steps": self.steps}
+
+    def load_state_dict(self, state: Mapping[str, object]) -> None:
+        """Go on from a kept state."""
+        shadow, steps = state["shadow"], state["steps"]
+        assert isinstance(shadow, dict)
+        assert isinstance(steps, int)
+        for name, tensor in shadow.items():
+            self.shadow[name].copy_(tensor)
+        self.steps = steps
+
+
+def average_states(states: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """The mean of several state_dicts, tensor by tensor; integers are those of the last.
+
+    >>> average_states([{"w": torch.tensor([0.0])}, {"w": torch.tensor([1.0])}])
+    {'w': tensor([0.5000])}
+    """
+    if not states:
+        raise ValueError("there must be at least one state to average, got none")
+    names = states[0].keys()
+    if any(state.keys() != names for state in states):
+        raise ValueError("states must hold the same tensors: these are of different networks")
+    result = {}
+    for name in names:
+        last = states[-1][name]
+        if last.is_floating_point():
+            total = sum(state[name].double() for state in states)
+            assert isinstance(total, Tensor)
+            last = (total / len(states)).to(last.dtype)
+        result[name] = last.clone()
+    return result

@@ -1,0 +1,100 @@
+"""What is left when a run has ended: weights, embedder, metrics, pictures, model card."""
+
+import copy
+import pathlib
+from typing import Any
+
+import safetensors.torch
+from torch import Tensor
+
+from .. import __version__, plots
+from ..files import finite, write_atomically, write_json, write_text
+from ..orthogonal import merge
+from ..orthogonal.parametrization import Overparameterization
+from .log import read_log
+from .pictures import draw
+from .run_folder import RunFolder
+from .settings import Settings
+from .tasks.base import Task
+
+
+def finish(task: Task, settings: Settings, folder: RunFolder, step: int, metrics: dict[str, float]) -> None:
+    """Write everything that a finished run leaves in its folder, each file atomically and recorded as the run's own."""
+    tensors = plain_weights(task)
+    assert finite(tensors)
+    folder.record("model.safetensors", "embedder.safetensors", "metrics.json", "README.md")
+    write_atomically(
+        folder.path / "model.safetensors", lambda temporary: safetensors.torch.save_file(tensors, temporary)
+    )
+    without = task.keep(folder.path, tensors)
+    write_json(folder.path / "metrics.json", {"steps": step, **metrics})
+    pictures = folder.path / "pictures"
+    if settings.pictures:
+        pictures.mkdir(exist_ok=True)
+        task.pictures(pictures)
+        _dynamics(pictures, settings, folder.path)
+        folder.record(*(f"pictures/{path.name}" for path in pictures.iterdir()))
+    names = sorted(path.name for path in pictures.glob("*.png"))
+    write_text(folder.path / "README.md", card(task, settings, step, metrics, names, without))
+
+
+def plain_weights(task: Task) -> dict[str, Tensor]:
+    """The weights of the plain network: rotations are multiplied in, so keys and shapes are those it would have without."""
+    model = task.model
+    if any(isinstance(module, Overparameterization) for module in model.modules()):
+        model = merge(copy.deepcopy(model))
+    return {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.state_dict().items()}
+
+
+def card(
+    task: Task, settings: Settings, step: int, metrics: dict[str, float], pictures: list[str], without: str | None
+) -> str:
+    """A model card in Markdown: what was trained on what, how well, and what the files are."""
+    parameters = sum(p.numel() for p in task.model.parameters() if p.requires_grad)
+    facts: dict[str, Any] = {"task": type(task).__name__, **task.summary(), "network": type(task.model).__name__}
+    facts |= {"trained parameters": parameters, "steps": step, "seed": settings.seed}
+    shown = {key: value for key, value in metrics.items() if not key.startswith("energy/")}
+    lines = [f"# {getattr(settings, 'name', type(task).__name__)}", ""]
+    lines += [f"Trained with hypersphere {__version__}; every setting is in `config.json`.", "", "| | |", "|---|---|"]
+    lines += [f"| {key} | {value} |" for key, value in facts.items()]
+    lines += ["", "| measure | value |", "|---|---|"]
+    lines += [f"| {key} | {value:.6g}{unit(key)} |" for key, value in shown.items()]
+    lines += ["", *(f"![{name.removesuffix('.png')}](pictures/{name})" for name in pictures), ""]
+    kept = (
+        "`embedder.safetensors` makes features of image files."
+        if without is None
+        else f"There is no embedder: {without}."
+    )
+    lines += [
+        "`model.safetensors` holds the last weights, `last.safetensors` and `best.safetensors` whole checkpoints,",
+        f"`log.jsonl` the measures over time. {kept} A small research run: not made for decisions about people.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def unit(measure: str) -> str:
+    """The unit of a measure, with a space before it.
+
+    >>> unit("accuracy"), unit("intra_angle"), unit("lambda")
+    (' %', ' rad', '')
+    """
+    percent = ("accuracy", "error", "eer", "auc", "tar", "rank1", "one_shot", "published_runs", "baseline", "interval")
+    if measure.endswith("_angle"):
+        return " rad"
+    return " %" if any(word in measure for word in percent) else ""
+
+
+def _dynamics(pictures: pathlib.Path, settings: Settings, folder: pathlib.Path) -> None:
+    """Energy of every layer, and the monitored measure, over time; two points make no curve."""
+    monitor = settings.monitor.lstrip("-")
+    rows = [row for row in read_log(folder) if monitor in row]
+    if len(rows) < 3:
+        return
+    steps = [row["step"] for row in rows]
+    energies = {k.removeprefix("energy/"): [row[k] for row in rows] for k in rows[-1] if k.startswith("energy/")}
+    if energies:
+        draw(pictures / "energy.png", plots.plot_dynamics, steps, energies, xlabel="step", ylabel="energy")
+    curve = {monitor: [row[monitor] for row in rows]}
+    label = f"{monitor}{unit(monitor)}"
+    draw(pictures / "training.png", plots.plot_dynamics, steps, curve, xlabel="step", ylabel=label)

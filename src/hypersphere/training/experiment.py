@@ -1,0 +1,47 @@
+"""A run of a config in a folder."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..config import encode
+from .build import build_task
+from .callbacks import Callback
+from .config import Config, from_document
+from .run_folder import stored_document
+from .trainer import Trainer
+
+
+class Experiment(Trainer):
+    """``Experiment(config, "runs/x").run()``: the task of a config, trained by a :class:`Trainer`.
+
+    >>> import tempfile
+    >>> from hypersphere.training import Config, Experiment, call
+    >>> config = Config(steps=2, model=call(hs.models.cnn3, table="E.3", width=0.1), threads=1, pictures=False)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     metrics = Experiment(config, folder).run()
+    >>> metrics["accuracy"] > 0
+    True
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        folder: str | os.PathLike[str],
+        *,
+        callbacks: Sequence[Callback] = (),
+        fresh: bool = False,
+    ):
+        if config.threads:
+            torch.set_num_threads(config.threads)
+        torch.manual_seed(config.seed)
+        self.config = config
+        document: dict[str, Any] = encode(config, defaults=True)
+        super().__init__(build_task(config), folder, config, callbacks=callbacks, fresh=fresh, document=document)
+
+    @classmethod
+    def resume(cls, folder: str | os.PathLike[str], *, trust: bool = False) -> "Experiment":
+        """The experiment a folder holds; code outside the library that it names is imported only with ``trust``."""
+        return cls(from_document(stored_document(folder), trust=trust), folder)

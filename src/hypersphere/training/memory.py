@@ -1,0 +1,56 @@
+"""Activations computed again in the backward pass instead of kept: less memory, one more forward pass."""
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils.checkpoint import checkpoint
+
+
+def checkpoint_blocks(model: nn.Module) -> int:
+    """Let every block of a network recompute its activations; returns how many blocks there are.
+
+    A model of ``transformers`` is asked to do so itself. Elsewhere the blocks are the children of the sequential part with
+    the most parameters, or the model's own children. Statistics of batch normalization are updated once, not twice.
+    """
+    enable = getattr(model, "gradient_checkpointing_enable", None)
+    if callable(enable):
+        enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        return 1
+    holders = [module for module in model.modules() if isinstance(module, nn.Sequential) and len(module) > 1]
+    holder = max(holders, key=lambda m: sum(p.numel() for p in m.parameters()), default=model)
+    blocks = [block for block in holder.children() if any(True for _ in block.parameters())]
+    for block in blocks:
+        block.forward = functools.partial(_recomputed, block, block.forward)  # type: ignore[method-assign]
+    return len(blocks)
+
+
+def _recomputed(block: nn.Module, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    if not block.training:
+        return forward(*args, **kwargs)
+
+    def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+        return nullcontext(), _statistics_kept(block)
+
+    return checkpoint(forward, *args, use_reentrant=False, context_fn=contexts, **kwargs)
+
+
+@contextmanager
+def _statistics_kept(block: nn.Module) -> Iterator[None]:
+    """Inside, batch normalization normalizes by the batch and leaves its running statistics alone."""
+    norms = [module for module in block.modules() if isinstance(module, _BatchNorm) and module.track_running_stats]
+    before = [
+        (norm.momentum, norm.num_batches_tracked.clone()) for norm in norms if norm.num_batches_tracked is not None
+    ]
+    for norm in norms:
+        norm.momentum = 0.0
+    try:
+        yield
+    finally:
+        for norm, (momentum, count) in zip(norms, before, strict=True):
+            norm.momentum = momentum
+            assert norm.num_batches_tracked is not None
+            norm.num_batches_tracked.copy_(count)

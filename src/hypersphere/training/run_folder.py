@@ -1,0 +1,220 @@
+"""The folder of a run: who may write in it, which files are the run's own, its checkpoints, and what is left at the end."""
+
+import datetime
+import importlib.metadata
+import json
+import os
+import pathlib
+import platform
+import shutil
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from .. import __version__
+from ..config import flat, nearest
+from ..files import load_tree, remove_leftovers, save_tree, write_json
+
+PACKAGES = ("torch", "numpy", "accelerate", "safetensors", "scikit-learn", "scipy")
+MARK = "run.json"
+FORMAT = "hypersphere-run/1"
+
+
+class RunFolder:
+    """Paths of a run's files, and the rules of the folder.
+
+    A folder belongs to one run: :meth:`open` refuses one that holds a run with other settings, or files of something else
+    under the names a run uses. Only one process writes at a time (a lock that ends with the process). Every file the run
+    makes is recorded in ``run.json``, and only those are ever deleted.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]):
+        self.path = pathlib.Path(path)
+        self.last, self.best = self.path / "last.safetensors", self.path / "best.safetensors"
+        self._lock: Any = None
+
+    def open(self, document: Mapping[str, Any], *, fresh: bool = False) -> None:
+        """Make the folder and take its lock, or check that it holds a run of the same settings; ``fresh`` forgets that run."""
+        existed = self.path.is_dir()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._acquire()
+        except OSError as error:
+            raise ValueError(f"{self.path} cannot be written: {error.strerror or error}") from error
+        ours = (self.path / MARK).is_file()
+        if fresh and ours:
+            self._forget()
+            ours = False
+        if ours:
+            self._compare(document)
+        elif existed:
+            self._refuse_strangers()
+        remove_leftovers(self.path)
+        self.record(MARK, "config.json", "environment.json", "events.jsonl", "log.jsonl")
+        write_json(self.path / "config.json", document)
+        write_json(self.path / "environment.json", environment())
+
+    def close(self) -> None:
+        """Let others write."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def record(self, *names: str) -> None:
+        """These files, by their path inside the folder, are the run's own."""
+        known = _owned(self.path)
+        if any(name not in known for name in names):
+            write_json(self.path / MARK, {"format": FORMAT, "files": [*dict.fromkeys([*known, *names])]})
+
+    def checkpoint(self, state: Any, keep: int) -> None:
+        """Write ``last.safetensors``; the ``keep`` − 1 before it become ``last-1.safetensors`` and so on. One is always whole."""
+        kept = [self.last, *(self.path / f"last-{i}.safetensors" for i in range(1, keep))]
+        self.record(*(path.name for path in kept))
+        for newer, older in reversed(list(zip(kept, kept[1:], strict=False))):
+            if newer.exists():
+                _replace_by_link(newer, older)
+        save_tree(state, self.last)
+
+    def checkpoints(self) -> list[pathlib.Path]:
+        """The checkpoints that are kept, the newest first."""
+        older = sorted(self.path.glob("last-*.safetensors"), key=lambda p: int(p.stem.partition("-")[2]))
+        return [path for path in (self.last, *older) if path.exists()]
+
+    def load(self) -> Any:
+        """The newest checkpoint. A damaged one is a ``ValueError`` that names the whole one before it."""
+        try:
+            return load_tree(self.last)
+        except ValueError as error:
+            for other in self.checkpoints()[1:]:
+                try:
+                    step = load_tree(other)["step"]
+                except ValueError:
+                    continue
+                hint = f"{other.name} of step {step} is whole: move it to {self.last.name} to go on from there"
+                raise ValueError(f"{error}; {hint}") from error
+            raise
+
+    def event(self, what: str, step: int) -> None:
+        """One line of ``events.jsonl``: when the run started, resumed and ended, which the log does not say."""
+        now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")
+        with open(self.path / "events.jsonl", "a", encoding="utf-8") as file:
+            file.write(json.dumps({"event": what, "step": step, "time": now}) + "\n")
+
+    def seconds(self) -> float:
+        """Wall time between starts and ends, as far as events tell."""
+        path = self.path / "events.jsonl"
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+        times = [datetime.datetime.fromisoformat(row["time"]).timestamp() for row in rows]
+        begins = ("start", "resume")
+        return sum(
+            times[i + 1] - times[i]
+            for i in range(len(rows) - 1)
+            if rows[i]["event"] in begins and rows[i + 1]["event"] not in begins
+        )
+
+    def _compare(self, document: Mapping[str, Any]) -> None:
+        stored = self.path / "config.json"
+        try:
+            there = flat(json.loads(stored.read_text(encoding="utf-8")))
+        except (OSError, ValueError) as error:
+            raise ValueError(f"{stored} cannot be read: {error}") from error
+        here = flat(json.loads(json.dumps(document)))
+        changed = [key for key in {**there, **here} if there.get(key) != here.get(key)]
+        if changed:
+            listed = "; ".join(f"{key} is {there.get(key)!r} there, {here.get(key)!r} here" for key in changed)
+            raise ValueError(
+                f"{self.path} holds a run with other settings ({listed}): choose another folder, or start it afresh"
+            )
+
+    def _refuse_strangers(self) -> None:
+        names = ("config.json", "log.jsonl", "metrics.json", "README.md")
+        found = [p.name for p in self.path.iterdir() if p.name in names or p.suffix == ".safetensors"]
+        if found:
+            raise ValueError(
+                f"{self.path} holds files of something else ({', '.join(sorted(found))}): choose an empty folder"
+            )
+
+    def _forget(self) -> None:
+        """Delete what the run recorded as its own, and nothing else."""
+        root = self.path.resolve()
+        for name in _owned(self.path):
+            file = (self.path / name).resolve()
+            if root in file.parents and file.is_file():
+                file.unlink()
+        pictures = self.path / "pictures"
+        if pictures.is_dir() and not any(pictures.iterdir()):
+            pictures.rmdir()
+
+    def _acquire(self) -> None:
+        try:
+            import fcntl
+        except ImportError:  # a system without this kind of lock
+            return
+        file = open(self.path / ".lock", "a+", encoding="utf-8")  # noqa: SIM115 - held as long as the run
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            file.seek(0)
+            holder = file.read().strip() or "another process"
+            file.close()
+            raise ValueError(
+                f"{self.path} is being written by {holder}: wait for it, or choose another folder"
+            ) from error
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}")
+        file.flush()
+        self._lock = file
+
+
+def environment() -> dict[str, Any]:
+    """Versions and hardware, without names of machines or users."""
+    return {
+        "hypersphere": __version__,
+        "python": platform.python_version(),
+        "system": platform.system(),
+        "machine": platform.machine(),
+        "threads": torch.get_num_threads(),
+        "devices": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+        "packages": {package: _version(package) for package in PACKAGES},
+    }
+
+
+def stored_document(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The settings of the run in a folder; ``ValueError`` if it holds none."""
+    file = pathlib.Path(path) / "config.json"
+    if not file.is_file():
+        parent = pathlib.Path(path).parent
+        names = [p.name for p in parent.iterdir() if (p / MARK).exists()] if parent.is_dir() else []
+        raise ValueError(f"{path} holds no run: there is no config.json in it{nearest(pathlib.Path(path).name, names)}")
+    try:
+        return dict(json.loads(file.read_text(encoding="utf-8")))
+    except ValueError as error:
+        raise ValueError(f"{file} is not readable as JSON: {error}") from error
+
+
+def _owned(folder: pathlib.Path) -> list[str]:
+    try:
+        content = json.loads((folder / MARK).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return []
+    files = content.get("files", []) if isinstance(content, dict) else []
+    return [name for name in files if isinstance(name, str)]
+
+
+def _replace_by_link(source: pathlib.Path, target: pathlib.Path) -> None:
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
+    temporary.unlink(missing_ok=True)
+    try:
+        os.link(source, temporary)
+    except OSError:  # a file system without links
+        shutil.copyfile(source, temporary)
+    os.replace(temporary, target)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

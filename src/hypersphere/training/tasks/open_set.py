@@ -1,0 +1,66 @@
+"""Recognition of classes that were never trained on: the features are all that is kept of training."""
+
+from typing import Any
+
+import torch
+from torch import nn
+from typing_extensions import Unpack
+
+from ...config import Call
+from ...data import one_shot_runs
+from ...data.omniglot_runs import OneShotRun
+from ...evaluation import unseen_classes
+from ...geometry import normalize
+from ..measures import feature_measures
+from .classification import Classification
+from .options import TaskOptions
+
+
+class OpenSet(Classification):
+    """Trained on some classes, measured on others: verification, identification with all of them as gallery, and 1-shot.
+
+    Args:
+        ways: classes of a one-shot episode, at most as many as are measured.
+        published_runs: also answer the 20 published one-shot runs of Omniglot, whose images are read at the inputs' size.
+    """
+
+    unseen = True
+
+    def __init__(
+        self,
+        model: nn.Module | Call,
+        head: nn.Module | Call,
+        train: Any,
+        measured: Any = None,
+        *,
+        ways: int = 20,
+        published_runs: bool = False,
+        **options: Unpack[TaskOptions],
+    ):
+        super().__init__(model, head, train, measured, **options)
+        if ways < 2:
+            raise ValueError(f"ways must be an integer ≥ 2, got {ways}")
+        self.ways = ways
+        size = self.measured_samples.batch(torch.arange(1))[0].shape[-1]
+        self.runs = one_shot_runs(size=size) if published_runs else []
+
+    def evaluate(self) -> dict[str, float]:
+        """Percentages (``tar`` at the FAR of 10⁻³, where there are pairs enough), and the geometry of the features."""
+        features, labels = self.embed(self.measured_samples), self.measured_samples.labels
+        report = unseen_classes(features, labels, ways=min(self.ways, len(labels.unique())), seed=0)
+        verification = report.verification
+        values = {
+            "eer": verification.eer,
+            "rank1": float(report.identification.rank(1)),
+            "one_shot": float(report.few_shot.accuracy),
+        }
+        if verification.roc.negatives >= 1000:
+            values["tar"] = float(verification.tar(1e-3))
+        if self.runs:
+            values["published_runs"] = sum(map(self.one_shot_accuracy, self.runs)) / len(self.runs)
+        return {**{key: 100 * value for key, value in values.items()}, **feature_measures(features, labels)}
+
+    def one_shot_accuracy(self, run: OneShotRun) -> float:
+        """The part of a published run's queries that go to the right one of its support images."""
+        support, query = (normalize(self.embed_batch(images).float().cpu()) for images in (run.support, run.query))
+        return ((query @ support.T).argmax(1) == run.answers).double().mean().item()

@@ -1,0 +1,317 @@
+"""The training loop: one for every task, on one process or many, that can be killed at any moment and goes on where it was."""
+
+import contextlib
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .._extras import require
+from ..config import Call
+from ..files import finite, load_tree, save_tree
+from .averaging import MovingAverage, average_states
+from .callbacks import Callback, Progress
+from .ending import finish
+from .log import RunLog
+from .memory import checkpoint_blocks
+from .optimizers import build_optimizers, learning_rate, set_rates
+from .processes import accelerator, random_state, set_random_state, signals
+from .run_folder import RunFolder
+from .schedules import Schedule
+from .settings import Settings
+from .tasks.base import Task, describe
+from .weights import start_from
+
+
+class NonFiniteLossError(ValueError):
+    """The loss or the weights became infinite or NaN; the message names the last good checkpoint."""
+
+
+class Trainer:
+    """A run of a task in a folder: ``Trainer(task, "runs/x", settings).run()`` trains, measures and writes what is to be kept.
+
+    Called again on the same folder with the same task and settings it resumes from the last checkpoint, and computes what an
+    uninterrupted run would have: on the same CPU with the same number of threads, bit for bit. A folder that holds another
+    run is refused; nothing is written before :meth:`run`.
+
+    Under ``torchrun`` every process constructs the same trainer; batches and evaluation are divided among them, and a run may
+    be resumed on another number of processes.
+
+    Args:
+        task: what is trained: a :class:`~hypersphere.training.tasks.Task` made of any network, head and dataset.
+        folder: where everything is written.
+        settings: how; the defaults of :class:`Settings` if left out.
+        callbacks: objects that listen to the run.
+        fresh: forget a run that the folder holds.
+        document: what ``config.json`` says; by default the settings and a description of the task.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        folder: str | os.PathLike[str],
+        settings: Settings | None = None,
+        *,
+        callbacks: Sequence[Callback] = (),
+        fresh: bool = False,
+        document: Mapping[str, Any] | None = None,
+    ):
+        self.settings = settings = Settings() if settings is None else settings
+        self.task, self.folder, self.callbacks = task, RunFolder(folder), list(callbacks)
+        if settings.threads:
+            torch.set_num_threads(settings.threads)
+        self.document = describe(task, settings) if document is None else dict(document)
+        self.accelerator, ddp = accelerator(settings)
+        self.main: bool = self.accelerator.is_main_process
+        self._prepare(ddp)
+        self.step, self.updates, self.waited = 0, 0, 0
+        self.best: float | None = None
+        self.stopped = False
+        self.measured: dict[str, Any] = {}
+        self.log: RunLog | None = None
+        self.progress: Progress | None = None
+        self._fresh = fresh
+
+    def _prepare(self, ddp: Any) -> None:
+        settings, task = self.settings, self.task
+        if settings.weights is not None:
+            task.started = start_from(task.model, settings.weights)
+        if settings.gradient_checkpointing:
+            checkpoint_blocks(task.model)
+        self.layout = torch.channels_last if settings.channels_last else torch.preserve_format
+        if settings.channels_last:
+            task.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.optimizers = build_optimizers(settings, task)
+        schedule = settings.schedule.build() if isinstance(settings.schedule, Call) else settings.schedule
+        assert isinstance(schedule, Schedule)
+        self.schedule = schedule
+        set_rates(self.optimizers, schedule, 0, settings.steps)
+        ddp.find_unused_parameters = task.partial
+        self.wrapped, *self.prepared = self.accelerator.prepare(task, *self.optimizers)
+        if settings.compile:
+            task.compile_model()
+        self.ema = None if settings.ema is None else MovingAverage(task.model, settings.ema)
+
+    def run(self, progress: Progress | None = None) -> dict[str, float]:
+        """Train to the end and return the last measures; ``progress(step, row)`` is called with every row of the log.
+
+        SIGINT and SIGTERM save a checkpoint after the present step and raise ``KeyboardInterrupt``. A loss or weights that
+        are not finite are a :class:`NonFiniteLossError`.
+        """
+        self.progress = progress
+        try:
+            if self.main:
+                self.folder.open(self.document, fresh=self._fresh)
+            self._fresh = False
+            self.accelerator.wait_for_everyone()
+            resumed = self.folder.last.exists()
+            size = self._resume() if resumed else 0
+            if self.main:
+                self.folder.event("resume" if resumed else "start", self.step)
+                self.log = RunLog(self.folder.path, size, self.step)
+            for callback in self.callbacks:
+                callback.on_start(self)
+            self._loop(resumed)
+            return self._finish()
+        finally:
+            if self.log is not None:
+                self.log.close()
+                self.log = None
+            self.folder.close()
+
+    def _loop(self, resumed: bool) -> None:
+        if not resumed:
+            self._evaluate()
+            self._checkpoint()
+        settings = self.settings
+        with signals() as stop:
+            for batches in self._batches():
+                self._train(batches)
+                if self.step % settings.evaluate_every == 0 or self.step == settings.steps:
+                    self._evaluate()
+                if self.step % settings.checkpoint_every == 0 or self.step == settings.steps or self.stopped:
+                    self._checkpoint()
+                if self._any(stop.is_set()):
+                    self._checkpoint()
+                    if self.main:
+                        self.folder.event("interrupt", self.step)
+                    raise KeyboardInterrupt(f"stopped at step {self.step}; {self.folder.path} goes on from there")
+
+    def _batches(self) -> Iterator[list[tuple[Tensor, ...]]]:
+        """The batches of each step, as many as are accumulated."""
+        held: list[tuple[Tensor, ...]] = []
+        while self.step < self.settings.steps and not self.stopped:
+            for batch in self.task.loader:
+                held.append(tuple(self._placed(tensor) for tensor in batch))
+                if len(held) == self.settings.accumulate:
+                    yield held
+                    held = []
+                    if self.step >= self.settings.steps or self.stopped:
+                        return
+
+    def _placed(self, tensor: Tensor) -> Tensor:
+        layout = self.layout if tensor.ndim == 4 else torch.preserve_format
+        return tensor.to(self.accelerator.device, non_blocking=True, memory_format=layout)
+
+    def _train(self, batches: list[tuple[Tensor, ...]]) -> None:
+        self.wrapped.train()
+        for optimizer in self.prepared:
+            optimizer.zero_grad()
+        total: Tensor | None = None
+        for i, batch in enumerate(batches):
+            last = i == len(batches) - 1
+            with contextlib.nullcontext() if last else self.accelerator.no_sync(self.wrapped):
+                loss, parts = self.wrapped(self.step, *batch)
+                self.accelerator.backward(loss / len(batches))
+            found = torch.stack([loss, *parts.values()]).detach()
+            found = found.to(torch.promote_types(found.dtype, torch.float32)) / len(batches)
+            total = found if total is None else total + found
+        assert total is not None
+        if self.settings.clip is not None:
+            self.accelerator.clip_grad_norm_(self.wrapped.parameters(), self.settings.clip)
+        for optimizer in self.prepared:
+            optimizer.step()
+        if not any(optimizer.step_was_skipped for optimizer in self.prepared):  # as half precision does on an overflow
+            self.updates += 1
+        self.step += 1
+        set_rates(self.optimizers, self.schedule, self.updates, self.settings.steps)
+        self.task.advance(self.step)
+        if self.ema is not None:
+            self.ema.update(self.task.model)
+        for callback in self.callbacks:
+            callback.on_step(self)
+        self._record(total, list(parts))
+
+    def _record(self, total: Tensor, names: list[str]) -> None:
+        settings = self.settings
+        due = self.step % settings.log_every == 0 or self.step in (1, settings.steps)
+        ends = self.step % settings.checkpoint_every == 0 or self.step == settings.steps
+        if not (due or ends or total.device.type == "cpu"):  # a look at every loss would wait for the device
+            return
+        values = self.accelerator.reduce(total, "mean").tolist()
+        if not math.isfinite(values[0]):
+            terms = ", ".join(f"{name} {value:g}" for name, value in zip(names, values[1:], strict=True))
+            self._stop(f"the loss became {values[0]} at step {self.step} ({terms})")
+        if due:
+            parts = dict(zip(names, values[1:], strict=True)) if len(names) > 1 else {}
+            self._write({"step": self.step, "loss": values[0], **parts, **learning_rate(self.optimizers)})
+
+    @torch.no_grad()
+    def _evaluate(self) -> None:
+        """On all processes; the random numbers of training are not touched."""
+        self.wrapped.eval()
+        with self.ema.applied(self.task.model) if self.ema is not None else contextlib.nullcontext(), torch.random.fork_rng():
+            row = {"step": self.step, **self.task.evaluate(), **self.task.measures()}
+        name = self.settings.monitor.lstrip("-")
+        if name not in row:
+            raise ValueError(f"monitor must be one of {', '.join(k for k in row if k != 'step')}, got {name!r}")
+        score = -row[name] if self.settings.monitor.startswith("-") else row[name]
+        self._write(row)
+        self.measured = row
+        improved = self._any(self.main and (self.best is None or score > self.best))
+        self.best = score if improved else self.best
+        self.waited = 0 if improved else self.waited + 1
+        self.stopped = self.settings.patience is not None and self.waited >= self.settings.patience
+        self.schedule.observe(score)
+        for callback in self.callbacks:
+            callback.on_evaluate(self, row)
+        if improved:
+            self._checkpoint(best=True)
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "step": self.step,
+            "updates": self.updates,
+            "best": self.best,
+            "waited": self.waited,
+            "stopped": self.stopped,
+            "measured": self.measured,
+            "task": self.task.state_dict(),
+            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+            "schedule": self.schedule.state_dict(),
+            "scaler": None if self.accelerator.scaler is None else self.accelerator.scaler.state_dict(),
+            "ema": None if self.ema is None else self.ema.state_dict(),
+            "callbacks": [callback.state_dict() for callback in self.callbacks],
+            "loader": self.task.loader.state_dict(),
+            "log": self.log.size if self.log is not None else 0,
+        }
+
+    def _checkpoint(self, best: bool = False) -> None:
+        random = require("accelerate.utils").gather_object([random_state()])
+        state = self._state() | {"random": random}
+        if not finite({key: state[key] for key in ("task", "optimizers", "ema")}):
+            self._stop(f"weights or the optimizer's state are not finite at step {self.step}")
+        if self.main and best:
+            self.folder.record(self.folder.best.name)
+            save_tree(state, self.folder.best)
+        elif self.main:
+            self.folder.checkpoint(state, max(self.settings.keep, self.settings.average))
+        self.accelerator.wait_for_everyone()
+
+    def _resume(self) -> int:
+        state = self.folder.load()
+        self.task.load_state_dict(state["task"])
+        for optimizer, stored in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(stored)
+        self.schedule.load_state_dict(state["schedule"])
+        if self.accelerator.scaler is not None and state["scaler"] is not None:
+            self.accelerator.scaler.load_state_dict(state["scaler"])
+        if self.ema is not None:
+            self.ema.load_state_dict(state["ema"])
+        for callback, stored in zip(self.callbacks, state["callbacks"], strict=True):
+            callback.load_state_dict(stored)
+        self.task.loader.load_state_dict(state["loader"])
+        for name in ("step", "updates", "best", "waited", "stopped", "measured"):
+            setattr(self, name, state[name])
+        rank, random = self.accelerator.process_index, state["random"]
+        if len(random) == self.accelerator.num_processes:
+            set_random_state(random[rank])
+        else:  # another number of processes: what each draws for itself starts anew, the same way every time
+            torch.manual_seed((self.settings.seed * 1_000_003 + self.step) * 4096 + rank)
+        return int(state["log"])
+
+    def _finish(self) -> dict[str, float]:
+        self.task.eval()
+        if self.ema is not None:
+            self.task.model.load_state_dict(self.ema.shadow)
+        elif self.settings.average > 1:
+            paths = self.folder.checkpoints()[: self.settings.average]
+            self.task.load_state_dict(average_states([load_tree(path)["task"] for path in paths]))
+            with torch.no_grad(), torch.random.fork_rng():
+                self.measured = {"step": self.step, **self.task.evaluate(), **self.task.measures()}
+        metrics = {key: value for key, value in self.measured.items() if key != "step"}
+        if self.main:
+            with torch.random.fork_rng():
+                finish(self.task, self.settings, self.folder, self.step, metrics)
+            self.folder.event("end", self.step)
+        self.accelerator.wait_for_everyone()
+        for callback in self.callbacks:
+            callback.on_end(self, metrics)
+        return metrics
+
+    def _write(self, row: dict[str, Any]) -> None:
+        if self.log is not None:
+            self.log.append(row)
+        if self.progress is not None and self.main:
+            self.progress(self.step, row)
+        for callback in self.callbacks:
+            callback.on_log(self, row)
+
+    def _any(self, flag: bool) -> bool:
+        if self.accelerator.num_processes == 1:
+            return flag
+        return bool(self.accelerator.reduce(torch.tensor(float(flag), device=self.accelerator.device)).item())
+
+    def _stop(self, reason: str) -> None:
+        if self.main:
+            self.folder.event("not finite", self.step)
+        last = self.folder.last
+        good = (
+            f"the last good checkpoint is {last} (of step {load_tree(last)['step']})"
+            if last.exists()
+            else "none was saved"
+        )
+        raise NonFiniteLossError(f"{reason}; {good}. Try a smaller optimizer.lr, clip=1, or schedule.warmup")

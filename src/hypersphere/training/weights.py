@@ -1,0 +1,66 @@
+"""Weights to start from: a run, a safetensors file, or a state_dict that torch can load without running code."""
+
+import os
+import pathlib
+import pickle
+from collections.abc import Mapping
+from typing import Any
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+
+def load_weights(path: str | os.PathLike[str]) -> dict[str, Tensor]:
+    """The tensors of a run folder, a ``.safetensors`` file, or a ``.pt``/``.pth`` state_dict, by name. Never runs code."""
+    file = pathlib.Path(path)
+    if file.is_dir():
+        file = file / "model.safetensors"
+    if not file.is_file():
+        raise ValueError(f"weights: there is no file {file}")
+    try:
+        if file.suffix == ".safetensors":
+            content: Any = safetensors.torch.load_file(file)
+        else:
+            content = torch.load(file, map_location="cpu", weights_only=True)
+    except SafetensorError as error:
+        raise ValueError(f"weights: {file} is not a readable safetensors file: {error}") from error
+    except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError) as error:
+        raise ValueError(f"weights: {file} is damaged, or holds more than tensors and plain values") from error
+    for key in ("state_dict", "model"):
+        if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
+            content = content[key]
+    if not isinstance(content, Mapping):
+        raise ValueError(f"weights: {file} holds a {type(content).__name__}, not a state_dict")
+    return {str(name): tensor for name, tensor in content.items() if isinstance(tensor, Tensor)}
+
+
+def start_from(model: nn.Module, path: str | os.PathLike[str]) -> dict[str, list[str]]:
+    """Copy what fits by name and shape into a model; returns the names ``loaded``, ``missing``, ``unused`` and ``misshapen``.
+
+    The classifier of another set of classes has another shape and is left as it is, which the result says. If nothing fits
+    it is a ``ValueError``.
+    """
+    found = load_weights(path)
+    own = model.state_dict()
+    prefixes = ("", "model.", "module.", "backbone.", "_orig_mod.")
+    stripped = {
+        name.removeprefix(p): tensor for p in reversed(prefixes) for name, tensor in found.items() if name.startswith(p)
+    }
+    report: dict[str, list[str]] = {"loaded": [], "missing": [], "unused": [], "misshapen": []}
+    for name, tensor in own.items():
+        if name not in stripped:
+            report["missing"].append(name)
+        elif stripped[name].shape != tensor.shape:
+            report["misshapen"].append(name)
+        else:
+            report["loaded"].append(name)
+    report["unused"] = [name for name in found if not any(name.removeprefix(p) in own for p in prefixes)]
+    if not report["loaded"]:
+        raise ValueError(
+            f"weights: nothing in {path} fits this network; it has {', '.join(list(own)[:4])} …, "
+            f"the file {', '.join(list(found)[:4])} …"
+        )
+    model.load_state_dict({name: stripped[name].to(own[name].dtype) for name in report["loaded"]}, strict=False)
+    return report
