@@ -11,7 +11,7 @@ from hypersphere.data.roots import VARIABLE, data_roots, locate
 @pytest.fixture
 def real():
     """``real("mnist")`` gives the data roots that hold the dataset."""
-    roots = data_roots() if os.environ.get(VARIABLE) else (Path(__file__).parents[3] / "shared" / "data",)
+    roots = _roots()
 
     def have(name: str) -> tuple[Path, ...]:
         if locate(name, roots) is None:
@@ -21,3 +21,18 @@ def real():
         return roots
 
     return have
+
+
+@pytest.fixture
+def real_file():
+    """``real_file("spoken_digits/spoken_digits_48.npz")`` is the file below the first data root that holds it."""
+
+    def have(name: str) -> Path:
+        found = next((root / name for root in _roots() if (root / name).is_file()), None)
+        return found or pytest.skip(f"{name} is not in {', '.join(map(str, _roots()))}: set {VARIABLE}")
+
+    return have
+
+
+def _roots() -> tuple[Path, ...]:
+    return data_roots() if os.environ.get(VARIABLE) else (Path(__file__).parents[3] / "shared" / "data",)

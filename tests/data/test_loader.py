@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import Dataset
 
-from hypersphere.data import ClassBalancedSampler, CropFlip, Digits, ImageFolder, InMemory, Loader
+from hypersphere.data import ClassBalancedSampler, CropFlip, Digits, InMemory, Loader, Preprocessing, open_source
 from tests import distributed
 
 from .files import encoded, random, write
@@ -117,7 +117,7 @@ def test_items_and_memory_agree():
 
 def test_worker_processes_change_nothing(tmp_path):
     write(tmp_path, {f"{i % 2}/{i}.png": encoded(random(6, 6, 3, seed=i)) for i in range(10)})
-    folder = ImageFolder(tmp_path, size=6)
+    folder = open_source(tmp_path).dataset(Preprocessing(size=(6, 6)))
     before = torch.random.get_rng_state()
     with_workers = epochs(Loader(folder, 4, seed=1, augment=CropFlip(pad=1), workers=1))
     assert same(with_workers, epochs(Loader(folder.in_memory(), 4, seed=1, augment=CropFlip(pad=1))))

@@ -7,12 +7,13 @@ from hypersphere.data import (
     CIFAR10,
     MNIST,
     Digits,
-    ImageFolder,
     ImbalancedMultiple,
     ImbalancedSingle,
     InMemory,
     OfClasses,
+    Preprocessing,
     Subset,
+    open_source,
 )
 
 from .files import encoded, random, write
@@ -37,7 +38,7 @@ def test_a_subset_is_indexed_through():
 
 def test_a_subset_of_files_is_read_from_files(tmp_path):
     write(tmp_path, {f"{c}/{i}.png": encoded(random(4, 4)) for c in "ab" for i in range(2)})
-    part = Subset(ImageFolder(tmp_path), torch.tensor([3]))
+    part = Subset(open_source(tmp_path).dataset(Preprocessing()), torch.tensor([3]))
     assert not hasattr(part, "batch")
     assert part[0][1] == 1
 

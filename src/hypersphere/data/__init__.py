@@ -7,7 +7,6 @@ from .cifar import CIFAR10, CIFAR100
 from .digits import Digits
 from .errors import CorruptDataError, DataError, MissingDataError
 from .fetch import get
-from .folder import ImageFolder
 from .graphs import Planetoid
 from .in_memory import InMemory
 from .lfw import LFW
@@ -21,6 +20,18 @@ from .preprocessing import Preprocessing
 from .roots import data_roots
 from .rotations import Rotations
 from .samplers import ClassBalancedSampler, Episode, EpisodeSampler, Sequential, Shuffled
+from .sources import (
+    ArraySource,
+    DatasetSource,
+    FolderSource,
+    HubSource,
+    Record,
+    ShardSource,
+    Source,
+    SourceDataset,
+    TableSource,
+    open_source,
+)
 from .splits import identity_split
 from .streams import Stream
 from .subsets import ImbalancedMultiple, ImbalancedSingle, OfClasses, Subset
@@ -35,17 +46,20 @@ __all__ = [
     "LFW",
     "MNIST",
     "Affine",
+    "ArraySource",
     "Augmentation",
     "ClassBalancedSampler",
     "Compose",
     "CorruptDataError",
     "CropFlip",
     "DataError",
+    "DatasetSource",
     "Digits",
     "Episode",
     "EpisodeSampler",
     "FashionMNIST",
-    "ImageFolder",
+    "FolderSource",
+    "HubSource",
     "ImbalancedMultiple",
     "ImbalancedSingle",
     "InMemory",
@@ -61,17 +75,23 @@ __all__ = [
     "Planetoid",
     "PlantedGraph",
     "Preprocessing",
+    "Record",
     "RotateJitter",
     "Rotations",
     "Sequential",
     "Shapes",
+    "ShardSource",
     "Shuffled",
+    "Source",
+    "SourceDataset",
     "Stream",
     "Subset",
+    "TableSource",
     "TinyImageNet",
     "data_roots",
     "get",
     "identity_split",
     "one_shot_runs",
+    "open_source",
     "pairs",
 ]

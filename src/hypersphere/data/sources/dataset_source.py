@@ -1,0 +1,54 @@
+"""Any map-style torch dataset of (image, label)."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from ..errors import DataError
+from .source import Record, Source
+
+
+class DatasetSource(Source):
+    """The items of ``dataset``: ``dataset[i]`` is (image, label), the image as :class:`Preprocessing` takes it.
+
+    Labels are taken from ``dataset.labels`` or ``dataset.targets`` where there are as many as items; otherwise every item is
+    read once to see them. ``dataset.classes`` names the labels, if they are whole numbers and there are names for all.
+    """
+
+    def __init__(self, dataset: "Dataset[Any]", name: str | None = None):
+        if not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
+            raise DataError(
+                f"a dataset must have a length and be indexed, got {type(dataset).__name__}; "
+                "one that can only be iterated over is given to Loader itself"
+            )
+        self.items: Any = dataset
+        title = name or type(dataset).__name__
+        labels = _labels(self.items)
+        names = getattr(dataset, "classes", None)
+        if names is not None and all(isinstance(label, int) and 0 <= label < len(names) for label in labels):
+            labels = [names[label] for label in labels]
+        super().__init__(title, [Record(f"{title}[{i}]", str(label)) for i, label in enumerate(labels)])
+
+    def fetch(self, index: int) -> Any:
+        """The image of one item."""
+        return self.items[index][0]
+
+
+def _labels(dataset: Any) -> list[Any]:
+    for attribute in ("labels", "targets"):
+        given = getattr(dataset, attribute, None)
+        if given is not None and len(given) == len(dataset):
+            return [_plain(label) for label in (given.tolist() if isinstance(given, Tensor) else given)]
+    found = []
+    for i in range(len(dataset)):
+        item = dataset[i]
+        if not isinstance(item, tuple | list) or len(item) < 2:
+            raise DataError(f"an item of the dataset must be (image, label), got {type(item).__name__}")
+        found.append(_plain(item[1]))
+    return found
+
+
+def _plain(label: Any) -> Any:
+    return label.item() if isinstance(label, torch.Tensor) or hasattr(label, "item") else label

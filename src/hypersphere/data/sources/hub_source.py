@@ -1,0 +1,122 @@
+"""A dataset as Hugging Face's ``datasets`` saves it to a folder (``save_to_disk``): Arrow files and a description."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from ..._extras import require
+from ..archive import inside
+from ..errors import CorruptDataError, DataError, MissingDataError
+from ..images import read_bytes
+from .source import Record, Source
+
+_OPTIONAL = ("category", "is_query", "is_gallery")
+
+
+class HubSource(Source):
+    """The rows of a saved ``Dataset``, or of all splits of a saved ``DatasetDict``; only pyarrow is needed.
+
+    ``images`` and ``labels`` name the columns. Without them the images are the only column of type Image, and the labels the
+    only one of type ClassLabel, else the column ``label`` or ``labels``. An image is read from its row when asked for.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], images: str | None = None, labels: str | None = None):
+        self.root = Path(folder)
+        splits = _json(self.root / "dataset_dict.json")["splits"] if is_dict(self.root) else [None]
+        self._files: list[Path] = []
+        self._rows: list[tuple[int, int]] = []
+        self._tables: dict[int, Any] = {}
+        self._column = ""
+        records: list[Record] = []
+        try:
+            for split in splits:
+                records += self._split(self.root / split if split else self.root, split, images, labels)
+        except (DataError, ImportError):
+            raise
+        except Exception as error:  # damaged files fail in any way; the reason goes into the message
+            reason = f"{type(error).__name__}: {error}".replace("\n", " ")
+            raise CorruptDataError(f"{folder} is not a whole saved dataset: {reason}") from error
+        super().__init__(str(folder), records)
+
+    def _split(self, folder: Path, split: str | None, images: str | None, labels: str | None) -> list[Record]:
+        features = _json(folder / "dataset_info.json")["features"]
+        state = _json(folder / "state.json")
+        if state.get("_indices_files"):
+            raise DataError(f"{folder} holds an order of rows beside the rows: call flatten_indices() before saving")
+        self._column = images or _only(folder, "images", features, "Image", ("image", "img"))
+        column = labels or _only(folder, "labels", features, "ClassLabel", ("label", "labels", "fine_label"))
+        for name in (self._column, column):
+            if name not in features:
+                raise DataError(f"{folder}: there is no column {name!r} among {', '.join(features)}")
+        names = features[column].get("names")
+        own = split or state.get("_split")
+        records: list[Record] = []
+        for file in state["_data_files"]:
+            number = len(self._files)
+            self._files.append(inside(folder / file["filename"], self.root))
+            table = self._table(number)
+            others = {name: table.column(name).to_pylist() for name in _OPTIONAL if name in features}
+            for i, value in enumerate(table.column(column).to_pylist()):
+                fields = {name: _plain(name, values[i]) for name, values in others.items()}
+                label = names[value] if names and isinstance(value, int) else str(value)
+                records.append(Record(f"{self._files[number]}[{i}]", label, split=own, **fields))
+                self._rows.append((number, i))
+        return records
+
+    def fetch(self, index: int) -> Any:
+        """The bytes in the row, or of the file it names inside the folder."""
+        number, row = self._rows[index]
+        value = self._table(number).column(self._column)[row].as_py()
+        content = value.get("bytes") if isinstance(value, dict) else value
+        if content is None and isinstance(value, dict) and value.get("path"):
+            return read_bytes(inside(self.root / value["path"], self.root))
+        if not isinstance(content, bytes):
+            raise CorruptDataError(
+                f"{self.records[index].name}: the image must be bytes or a path, got {type(content)}"
+            )
+        return content
+
+    def _table(self, number: int) -> Any:
+        """The memory-mapped rows of one file; each process maps it for itself."""
+        if number not in self._tables:
+            arrow = require("pyarrow", "data")
+            stream = arrow.memory_map(str(self._files[number]))
+            self._tables[number] = arrow.ipc.open_stream(stream).read_all()
+        return self._tables[number]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_tables": {}}
+
+
+def is_dict(folder: Path) -> bool:
+    """Whether a folder holds a saved ``DatasetDict``."""
+    return (folder / "dataset_dict.json").is_file()
+
+
+def is_saved(folder: Path) -> bool:
+    """Whether a folder holds a saved ``Dataset`` or ``DatasetDict``."""
+    return is_dict(folder) or all((folder / name).is_file() for name in ("state.json", "dataset_info.json"))
+
+
+def _json(path: Path) -> Any:
+    if not path.is_file():
+        raise MissingDataError(f"there is no file {path}")
+    try:
+        return json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise CorruptDataError(f"{path} is not JSON: {error}") from error
+
+
+def _only(folder: Path, what: str, features: dict[str, Any], kind: str, usual: tuple[str, ...]) -> str:
+    found = [name for name, feature in features.items() if isinstance(feature, dict) and feature.get("_type") == kind]
+    named = [name for name in usual if name in (found or features)] or found
+    if not named or (len(named) > 1 and named[0] not in usual):
+        raise DataError(f"{folder}: say which column holds the {what}, {what}=NAME, among {', '.join(features)}")
+    return named[0]
+
+
+def _plain(name: str, value: Any) -> Any:
+    if value is None:
+        return None
+    return bool(value) if name.startswith("is_") else str(value)

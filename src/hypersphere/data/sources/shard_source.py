@@ -1,0 +1,150 @@
+"""Tar shards in the layout of WebDataset: a sample is the files that share a name up to the first dot."""
+
+import json
+import os
+import re
+import tarfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..errors import CorruptDataError, DataError, MissingDataError, corrupt
+from ..images import ENDINGS, MAX_BYTES
+from .source import Record, Source
+
+LABEL_LIMIT = 1 << 20  # bytes of a sample's label or description
+_BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")
+_LABELS = ("cls", "cls.txt", "label", "label.txt", "txt")
+
+
+class Place(NamedTuple):
+    """Where an image lies: a shard and a range of bytes in it."""
+
+    shard: str
+    start: int
+    size: int
+
+
+class ShardSource(Source):
+    """Samples ``<key>.jpg`` (any image ending) with ``<key>.cls`` (or ``.label``, ``.txt``) or ``<key>.json``, in plain tar files.
+
+    The shards are passed through once to note where each image lies and what its label is, without reading the images; an
+    image is then read by itself, so that samples can be shuffled and a run resumed exactly. ``<key>.json`` is an object with
+    ``label`` and, where there are any, the other fields of :class:`Record`. ``shards`` is a tar file, a folder of them, or a
+    name with a range, as in ``train-{000..127}.tar``. Compressed tars have no place to go to and are refused.
+    """
+
+    def __init__(self, shards: str | os.PathLike[str]):
+        paths = shard_paths(shards)
+        records: list[Record] = []
+        self.places: list[Place] = []
+        for path in paths:
+            for record, place in _index(path):
+                records.append(record)
+                self.places.append(place)
+        super().__init__(str(shards), records)
+
+    def fetch(self, index: int) -> bytes:
+        """The bytes of the image in its shard."""
+        place = self.places[index]
+        with open(place.shard, "rb") as file:
+            file.seek(place.start)
+            content = file.read(place.size)
+        if len(content) != place.size:
+            raise corrupt(place.shard, "fewer bytes than before", "a shard that does not change")
+        return content
+
+
+def shard_paths(shards: str | os.PathLike[str]) -> list[Path]:
+    """The tar files that ``shards`` names, sorted."""
+    text = os.fspath(shards)
+    found = _BRACES.search(text)
+    if found:
+        low, high = found[1], found[2]
+        if int(high) - int(low) >= 10**6:
+            raise ValueError(f"shards must name fewer than a million files, got {text}")
+        numbers = [f"{i:0{len(low)}d}" for i in range(int(low), int(high) + 1)]
+        paths = [Path(text[: found.start()] + number + text[found.end() :]) for number in numbers]
+    else:
+        paths = sorted(Path(text).glob("*.tar")) if Path(text).is_dir() else [Path(text)]
+    absent = next((path for path in paths if not path.is_file()), None)
+    if absent is not None or not paths:
+        raise MissingDataError(f"there is no shard {absent or text}")
+    return paths
+
+
+def _index(path: Path) -> Iterator[tuple[Record, Place]]:
+    """The samples of one shard in its order."""
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as raw, tarfile.open(fileobj=raw, mode="r:") as tar:
+            key, sample = "", dict[str, Any]()
+            for member in tar:
+                if not member.isreg():
+                    if member.isdir():
+                        continue
+                    raise corrupt(path, f"the link or device file {member.name!r}", "regular files and folders only")
+                if member.offset_data + member.size > size:
+                    raise corrupt(path, f"{member.name!r} cut off", "a whole tar file")
+                folder, _, base = member.name.rpartition("/")
+                stem, _, ending = base.partition(".")
+                if f"{folder}/{stem}" != key:
+                    if sample:
+                        yield _sample(path, key, sample)
+                    key, sample = f"{folder}/{stem}", {}
+                if f".{ending.lower().rpartition('.')[2]}" in ENDINGS:
+                    _check_size(path, member, MAX_BYTES)
+                    sample["image"] = (member.name, Place(str(path), member.offset_data, member.size))
+                elif ending in (*_LABELS, "json"):
+                    _check_size(path, member, LABEL_LIMIT)
+                    content = tar.extractfile(member)
+                    assert content is not None
+                    sample[ending] = content.read()
+                tar.members = []  # type: ignore[attr-defined]  # tarfile keeps every header it has seen otherwise
+            if sample:
+                yield _sample(path, key, sample)
+    except DataError:
+        raise
+    except (tarfile.TarError, OSError, ValueError, EOFError) as error:
+        raise corrupt(path, f"no plain tar file ({error})", "a whole tar file that is not compressed") from error
+
+
+def _check_size(path: Path, member: tarfile.TarInfo, limit: int) -> None:
+    if member.size > limit:
+        raise corrupt(path, f"{member.name!r} of {member.size} bytes", f"at most {limit}")
+
+
+def _sample(path: Path, key: str, sample: dict[str, Any]) -> tuple[Record, Place]:
+    key = key.removeprefix("/")
+    if "image" not in sample:
+        raise corrupt(path, f"the sample {key} without an image", f"a file {key}.jpg or of another image ending")
+    name, place = sample["image"]
+    fields = _described(path, key, sample["json"]) if "json" in sample else {}
+    label = next((sample[ending] for ending in _LABELS if ending in sample), None)
+    if label is not None:
+        fields["label"] = label.decode("utf-8", "replace").strip()
+    if not fields.get("label"):
+        raise corrupt(path, f"the sample {key} without a label", f"a file {key}.cls, or a label in {key}.json")
+    return Record(f"{path}: {name}", **fields), place
+
+
+def _described(path: Path, key: str, content: bytes) -> dict[str, Any]:
+    """The fields of a record in a sample's JSON; others are the user's own."""
+    try:
+        given = json.loads(content)
+        fields = {name: str(given[name]) for name in ("label", "split", "category") if given.get(name) is not None}
+        flags = {name: bool(given[name]) for name in ("is_query", "is_gallery") if given.get(name) is not None}
+        box = _box(given)
+        return {**fields, **flags, **({"box": box} if box else {})}
+    except (ValueError, AttributeError, TypeError, RecursionError) as error:
+        raise CorruptDataError(f"{path}: {key}.json does not describe a sample: {error}") from error
+
+
+def _box(given: dict[str, Any]) -> Sequence[int] | None:
+    corners = [given.get(name) for name in ("x_1", "y_1", "x_2", "y_2")]
+    if all(corner is None for corner in corners):
+        return None
+    box = tuple(int(corner) for corner in corners if isinstance(corner, int | float))
+    if len(box) != 4 or not (0 <= box[0] < box[2] and 0 <= box[1] < box[3]):
+        raise ValueError(f"the crop box must be whole numbers with 0 ≤ x_1 < x_2 and 0 ≤ y_1 < y_2, got {corners}")
+    return box

@@ -1,0 +1,87 @@
+import pytest
+
+from hypersphere.data import CorruptDataError, DataError, MissingDataError, Preprocessing, open_source
+from tests.data.files import encoded, random, write
+
+from .contracts import PIXELS, SourceContract, png
+
+
+class TestFolder(SourceContract):
+    def make(self, folder):
+        write(folder / "set", {f"{name[0]}/{name}.png": png(name) for name in PIXELS})
+        return folder / "set"
+
+
+class TestFolderOfSplits(SourceContract):
+    def make(self, folder):
+        write(
+            folder / "set",
+            {f"{'train' if name[1] == '0' else 'Val'}/{name[0]}/{name}.png": png(name) for name in PIXELS},
+        )
+        return str(folder / "set")
+
+    def test_the_splits(self, tmp_path):
+        source = open_source(self.make(tmp_path))
+        assert source.splits == ("Val", "train")
+        assert {record.split for record in open_source(self.make(tmp_path / "2"), split="train").records} == {"train"}
+        with pytest.raises(ValueError, match=r"split must be one of Val, train of .*, got 'test'"):
+            open_source(self.make(tmp_path / "3"), split="test")
+
+
+def test_nested_folders_and_depth(tmp_path):
+    write(tmp_path, {f"{a}/{c}/deep/{i}.PGM": b"P5 1 1 255\n\0" for a in "xy" for c in "12" for i in range(2)})
+    write(tmp_path, {"x/notes.txt": b"", "x/.hidden.png": b"", "top.png": b""})
+    assert open_source(tmp_path).classes == ("x", "y")
+    assert open_source(tmp_path, depth=2).classes == ("x/1", "x/2", "y/1", "y/2")
+    with pytest.raises(DataError, match=r"0\.PGM lies above the 4 levels of folders"):
+        open_source(tmp_path, depth=4)
+    with pytest.raises(ValueError, match="depth must be an integer ≥ 1"):
+        open_source(tmp_path, depth=0)
+
+
+def test_whole_numbers_are_sorted_by_value(tmp_path):
+    write(tmp_path, {f"{c}/0.png": encoded(random(4, 4)) for c in (10, 9, 2)})
+    assert open_source(tmp_path).classes == ("2", "9", "10")
+
+
+def test_one_clear_sentence(tmp_path):
+    with pytest.raises(MissingDataError, match=r"there is no file or folder .*nowhere"):
+        open_source(tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match=r"the folder .*empty holds no image \(\.png"):
+        open_source(tmp_path / "empty")
+    write(tmp_path / "flat", {"a.png": encoded(random(4, 4))})
+    with pytest.raises(DataError, match="holds images but no sub-folder for each identity"):
+        open_source(tmp_path / "flat")
+    write(tmp_path / "one", {"a/1.png": encoded(random(4, 4))})
+    with pytest.raises(DataError, match=r"one holds one identity \(a\); at least 2 are needed"):
+        open_source(tmp_path / "one")
+    assert len(open_source(tmp_path / "one", identities=1)) == 1
+    with pytest.raises(ValueError, match="labels does not belong to a folder, which takes depth"):
+        open_source(tmp_path / "one", labels="y")
+
+
+@pytest.mark.untyped
+def test_a_text_called_jpg(tmp_path):
+    write(tmp_path, {"a/1.png": encoded(random(4, 4)), "b/1.png": encoded(random(4, 4)), "b/text.jpg": b"hello"})
+    source = open_source(tmp_path)
+    with pytest.raises(CorruptDataError, match=r"text\.jpg: found 5 bytes that do not decode"):
+        source.pixels(2, Preprocessing())
+    with pytest.warns(UserWarning, match=r"1 pictures cannot be read and are left out: .*text\.jpg: found 5 bytes"):
+        assert len(open_source(tmp_path, on_error="skip")) == 2
+    with pytest.raises(ValueError, match="on_error must be 'raise' or 'skip'"):
+        open_source(tmp_path, on_error="ignore")
+    write(tmp_path / "bad", {"a/1.png": b"", "b/1.png": b"x"})
+    with pytest.raises(CorruptDataError, match=r"none of the 2 pictures of .*bad can be read: .*1\.png: found 0 bytes"):
+        open_source(tmp_path / "bad", on_error="skip")
+
+
+def test_nothing_outside_is_read(tmp_path):
+    write(tmp_path, {"outside.png": encoded(random(4, 4))})
+    write(tmp_path / "root", {"a/1.png": encoded(random(4, 4)), "b/1.png": encoded(random(4, 4))})
+    source = open_source(tmp_path / "root")
+    (tmp_path / "root" / "a" / "1.png").unlink()
+    (tmp_path / "root" / "a" / "1.png").symlink_to(tmp_path / "outside.png")
+    for read in (lambda: source.fetch(0), lambda: open_source(tmp_path / "root")):
+        with pytest.raises(CorruptDataError, match="link out of the data root"):
+            read()
