@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from typing_extensions import TypedDict, Unpack
 
-from .blocks import Chunk, check_chunk, pair_sums
+from .blocks import Chunk, check_chunk, nothing, pair_sums
 from .gather import gather_rows, is_spread, sum_over_processes
 
 
@@ -140,7 +140,7 @@ class SummedPairLoss(PairLoss):
     ) -> Float[Tensor, ""]:
         """The loss by blocks of rows; 0 if there is nothing to compare with."""
         if not len(references):
-            return x[:0].sum() + references.sum()  # of nothing: 0 that can be differentiated
+            return nothing(x, references, *self.parameters())
         totals = pair_sums(self.terms, x, labels, references, reference_labels, own, self.chunk)
         return self.combine(sum_over_processes(totals) if self.gather and is_spread() else totals)
 

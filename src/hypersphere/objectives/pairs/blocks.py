@@ -99,6 +99,11 @@ def check_chunk(chunk: Chunk) -> Chunk:
     raise ValueError(f'chunk must be "auto", None or a number of rows ≥ 1, got {chunk!r}')
 
 
+def nothing(*tensors: Tensor) -> Float[Tensor, ""]:
+    """0 that has a zero gradient by each of the tensors: the loss of no samples."""
+    return torch.stack([tensor.flatten()[:0].sum() for tensor in tensors]).sum()
+
+
 def log_sum_exp(z: Float[Tensor, "r m"], among: Bool[Tensor, "r m"]) -> Float[Tensor, "r"]:
     """log Σ exp z over the marked entries of each row; very negative, without gradient, where none is marked."""
     return z.masked_fill(~among, torch.finfo(z.dtype).min / 4).logsumexp(1)

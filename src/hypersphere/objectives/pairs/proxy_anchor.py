@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from typing_extensions import Unpack
 
 from .base import check_number
-from .blocks import log_sum_exp, pair_sums
+from .blocks import log_sum_exp, nothing, pair_sums
 from .gather import is_spread, own_share, sum_over_processes
 from .proxy import ProxyLoss, ProxyOptions
 
@@ -48,7 +48,7 @@ class ProxyAnchor(ProxyLoss):
         """The loss with proxies as rows, of which each process takes its share."""
         samples, their_labels = self.everyone(x, labels)
         if not len(samples):
-            return samples.sum() + 0 * weight.sum()
+            return nothing(samples, weight)
         spread = self.gather and is_spread()
         rows, classes = weight, torch.arange(self.num_classes, device=x.device)
         if spread:
