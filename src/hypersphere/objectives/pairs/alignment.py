@@ -1,0 +1,39 @@
+"""Alignment as a loss: positive pairs together."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from typing_extensions import Unpack
+
+from .base import PairOptions, SummedPairLoss, check_number
+from .blocks import distance
+
+
+class Alignment(SummedPairLoss):
+    r"""mean ‖x̂ − ŷ‖^α over positive pairs.
+
+    Wang and Isola (2020). Alone it lets all features collapse; :class:`Uniformity` is its counterweight.
+
+    Args:
+        alpha: α; 2 in Wang and Isola.
+        **options: as in :class:`~hypersphere.objectives.pairs.base.PairLoss`.
+
+    >>> Alignment()(torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]]), torch.tensor([0, 0, 1]))
+    tensor(2.)
+    """
+
+    def __init__(self, alpha: float = 2.0, **options: Unpack[PairOptions]):
+        super().__init__(**options)
+        self.alpha = check_number("alpha", alpha, low=0)
+
+    def terms(
+        self, cos: Float[Tensor, "r m"], positive: Bool[Tensor, "r m"], negative: Bool[Tensor, "r m"]
+    ) -> Float[Tensor, "terms"]:
+        """The sum over positive pairs, and their number."""
+        if self.alpha == 2:
+            power = 2 - 2 * cos
+        else:
+            d = distance(cos)
+            apart = d > 0  # the power of 0 may have an infinite slope; equal features need no pull
+            power = torch.where(apart, torch.where(apart, d, 1) ** self.alpha, 0)
+        return torch.stack([torch.where(positive, power, 0).sum(), positive.sum().to(cos.dtype)])

@@ -1,0 +1,64 @@
+"""The Kozachenko–Leonenko regulariser: nobody has a near neighbour."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from typing_extensions import Unpack
+
+from ...geometry import norm, normalize
+from .base import PairLoss, PairOptions, check_number
+from .blocks import MIN_NORM, nothing, rows_at_a_time
+from .gather import is_spread, sum_over_processes
+
+
+class KoLeo(PairLoss):
+    r"""−mean_i log(min_{j≠i} ‖x̂_i − x̂_j‖ + ε).
+
+    Each feature is pushed away from its nearest neighbour, whatever the labels: Sablayrolles et al. (2019), Oquab et
+    al. (2023). The neighbour is found by the cosine, and the distance to it is taken from the difference of the two,
+    so that it is right also where the cosine is 1 to rounding. The gradient reaches both.
+
+    Args:
+        eps: ε, which keeps duplicates finite (they have no direction to part in, and get no gradient); 1e-8 in Oquab
+            et al.
+        **options: as in :class:`~hypersphere.objectives.pairs.base.PairLoss`.
+
+    >>> KoLeo()(torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]]))  # −log √2
+    tensor(-0.3466)
+    """
+
+    needs_labels = False
+
+    def __init__(self, eps: float = 1e-8, **options: Unpack[PairOptions]):
+        super().__init__(**options)
+        self.eps = check_number("eps", eps, low=0)
+
+    def compare(
+        self,
+        x: Float[Tensor, "n d"],
+        labels: Int[Tensor, "n"],
+        references: Float[Tensor, "m d"],
+        reference_labels: Int[Tensor, "m"],
+        own: Int[Tensor, "n"] | None,
+    ) -> Float[Tensor, ""]:
+        """The mean over the samples of all processes; 0 if there is nobody to be near to."""
+        if len(references) <= (own is not None):
+            return nothing(x, references)
+        rows, others = normalize(x, min_norm=MIN_NORM), normalize(references, min_norm=MIN_NORM)
+        nearest = self._nearest(rows.detach(), others.detach(), own)
+        logs = (norm(rows - others[nearest]) + self.eps).log()
+        totals = torch.stack([logs.sum(), logs.new_tensor(len(logs))])
+        total, count = sum_over_processes(totals) if self.gather and is_spread() else totals
+        return -total / count.clamp_min(1)
+
+    @torch.no_grad()
+    def _nearest(self, rows: Tensor, others: Tensor, own: Tensor | None) -> Int[Tensor, "n"]:
+        """The index of each row's nearest neighbour, the first of equals."""
+        size = rows_at_a_time(self.chunk, len(rows), len(others), rows.device)
+        found = []
+        for start in range(0, max(len(rows), 1), size):
+            cos = rows[start : start + size] @ others.T
+            if own is not None:
+                cos.scatter_(1, own[start : start + size, None], -2.0)
+            found.append(cos.argmax(1))
+        return torch.cat(found)

@@ -1,0 +1,39 @@
+"""The normalized, temperature-scaled cross-entropy over pairs."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.nn import functional as F
+from typing_extensions import Unpack
+
+from .base import PairOptions, SummedPairLoss, check_number
+from .blocks import log_sum_exp
+
+
+class NTXent(SummedPairLoss):
+    r"""mean over positive pairs (i, p) of −log( e^{cos θ_ip/τ} / (e^{cos θ_ip/τ} + Σ_{n∈N(i)} e^{cos θ_in/τ}) ).
+
+    Sohn (2016), van den Oord et al. (2018), Chen et al. (2020): each positive competes with the negatives N(i) alone,
+    not with other positives. Two views of n images have the labels ``torch.arange(n).repeat(2)``; for two modalities
+    pass the second as ``references`` (the mean over both directions is the loss of CLIP).
+
+    Args:
+        temperature: τ; 0.07 is usual.
+        **options: as in :class:`~hypersphere.objectives.pairs.base.PairLoss`.
+
+    >>> NTXent(1.0)(torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0, 1]))  # −log e/(e + 1)
+    tensor(0.3133)
+    """
+
+    def __init__(self, temperature: float = 0.07, **options: Unpack[PairOptions]):
+        super().__init__(**options)
+        self.temperature = check_number("temperature", temperature, low=0)
+
+    def terms(
+        self, cos: Float[Tensor, "r m"], positive: Bool[Tensor, "r m"], negative: Bool[Tensor, "r m"]
+    ) -> Float[Tensor, "terms"]:
+        """The sum over positive pairs, and their number."""
+        z = cos / self.temperature
+        behind = log_sum_exp(z, negative)[:, None] - z
+        loss = torch.where(positive, F.softplus(behind), 0)
+        return torch.stack([loss.sum(), positive.sum().to(cos.dtype)])

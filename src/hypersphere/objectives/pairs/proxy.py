@@ -1,0 +1,109 @@
+"""What every loss with class proxies is: a classifier whose rows features are compared with."""
+
+from abc import ABC, abstractmethod
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from typing_extensions import Unpack
+
+from ...geometry import normalize
+from ...neurons import Classifier
+from ..checks import checked_labels
+from .base import PairOptions
+from .blocks import MIN_NORM, check_chunk
+from .gather import gather_rows, is_spread
+
+
+class ProxyOptions(PairOptions, total=False):
+    """Options of every loss with proxies, with their defaults in :class:`ProxyLoss`."""
+
+    device: torch.device | str | None
+    dtype: torch.dtype | None
+
+
+class ProxyLoss(Classifier, ABC):
+    """A loss between features and learned proxies, the rows of ``weight``: called as ``loss(features, labels)``.
+
+    :meth:`logits` and :meth:`predict` classify by the same rows, without margins. Only directions count; half
+    precision is computed in float32, also under autocast. In several processes the weight is the same in all of them.
+
+    Args:
+        in_features: d.
+        num_classes: C, at least 2.
+        sub_centers: K proxies per class; row c·K + k is the k-th of class c.
+        chunk: rows of the matrix of cosines at a time, as in :class:`~hypersphere.objectives.pairs.base.PairLoss`.
+        gather: whether the batches of all processes are one batch, as there.
+        ignore_index: samples with this label do not take part.
+
+    ``weight`` starts Gaussian with standard deviation d^{−1/2}, as in a head.
+    """
+
+    scale: float = 1.0
+
+    def __init__(self, in_features: int, num_classes: int, sub_centers: int = 1, **options: Unpack[ProxyOptions]):
+        super().__init__()
+        if not in_features >= 1 or not num_classes >= 2 or not sub_centers >= 1:
+            raise ValueError(
+                "in_features ≥ 1, num_classes ≥ 2 and sub_centers ≥ 1 are needed, "
+                f"got {in_features}, {num_classes} and {sub_centers}"
+            )
+        self.in_features, self.num_classes, self.sub_centers = in_features, num_classes, sub_centers
+        self.chunk = check_chunk(options.get("chunk", "auto"))
+        self.gather, self.ignore_index = options.get("gather", True), options.get("ignore_index", -100)
+        size = (num_classes * sub_centers, in_features)
+        self.weight = nn.Parameter(torch.empty(size, device=options.get("device"), dtype=options.get("dtype")))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the proxies anew."""
+        nn.init.normal_(self.weight, std=self.in_features**-0.5)
+
+    def forward(self, features: Float[Tensor, "n d"], labels: Int[Tensor, "n"]) -> Float[Tensor, ""]:
+        """The loss of a batch, in float32 or better; 0 with zero gradients for no samples."""
+        with torch.autocast(features.device.type, enabled=False):
+            x = self._work(features)
+            labels, ignored = checked_labels(labels, len(x), self.num_classes, self.ignore_index)
+            if bool(ignored.any()):
+                x, labels = x[~ignored], labels[~ignored]
+            return self.loss_of(x, labels, self.weight.to(x.dtype))
+
+    @abstractmethod
+    def loss_of(
+        self, x: Float[Tensor, "n d"], labels: Int[Tensor, "n"], weight: Float[Tensor, "ck d"]
+    ) -> Float[Tensor, ""]:
+        """The loss of checked samples, in one dtype with the weight."""
+
+    def logits(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n c"]:
+        """scale·cos θ to each class, to its nearest proxy where it has several; without a margin."""
+        with torch.autocast(features.device.type, enabled=False):
+            x = self._work(features)
+            cos = normalize(x, min_norm=MIN_NORM) @ normalize(self.weight.to(x.dtype), min_norm=MIN_NORM).T
+            return self.scale * self.of_classes(cos.unflatten(1, (self.num_classes, self.sub_centers)))
+
+    def of_classes(self, cos: Float[Tensor, "n c k"]) -> Float[Tensor, "n c"]:
+        """One similarity to a class from those to its proxies: the largest."""
+        return cos.amax(2)
+
+    def predict(self, features: Float[Tensor, "n d"]) -> Int[Tensor, "n"]:
+        """The class with the largest logit."""
+        return self.logits(features).argmax(-1)
+
+    def everyone(self, x: Tensor, labels: Tensor) -> tuple[Float[Tensor, "m d"], Int[Tensor, "m"]]:
+        """The samples of all processes, or of this one alone."""
+        if not (self.gather and is_spread()):
+            return x, labels
+        return gather_rows(x).rows, gather_rows(labels).rows
+
+    def _work(self, features: Tensor) -> Tensor:
+        if features.ndim != 2 or features.shape[1] != self.in_features or not features.is_floating_point():
+            raise ValueError(
+                f"features must be floating-point of shape (n, {self.in_features}), "
+                f"got {features.dtype} of shape {tuple(features.shape)}"
+            )
+        return features.to(torch.promote_types(torch.promote_types(features.dtype, self.weight.dtype), torch.float32))
+
+    def extra_repr(self) -> str:
+        """Sizes and the numbers that define the loss."""
+        hidden = {"chunk", "gather", "ignore_index", "training"}
+        return ", ".join(f"{k}={v!r}" for k, v in vars(self).items() if not k.startswith("_") and k not in hidden)

@@ -1,0 +1,66 @@
+"""The proxy-anchor loss."""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+from typing_extensions import Unpack
+
+from .base import check_number
+from .blocks import log_sum_exp, nothing, pair_sums
+from .gather import is_spread, own_share, sum_over_processes
+from .proxy import ProxyLoss, ProxyOptions
+
+
+class ProxyAnchor(ProxyLoss):
+    r"""mean_{c∈P₊} log(1 + Σ_{x∈c} e^{−α(cos θ_xc − δ)}) + mean_c log(1 + Σ_{x∉c} e^{α(cos θ_xc + δ)}).
+
+    Kim et al. (2020): each proxy is an anchor that pulls the samples of its class and pushes all others, hard ones
+    most. P₊ are the classes with a sample in the batch; the second mean is over all classes.
+
+    Args:
+        in_features: d.
+        num_classes: C, at least 2.
+        margin: δ; 0.1 in Kim et al.
+        alpha: α, the scale; 32 in Kim et al.
+        **options: as in :class:`~hypersphere.objectives.pairs.proxy.ProxyLoss`; ``chunk`` counts proxies.
+
+    >>> head = ProxyAnchor(8, 10)
+    >>> head(torch.randn(4, 8), torch.tensor([1, 0, 9, 9])).shape, head.logits(torch.randn(4, 8)).shape
+    (torch.Size([]), torch.Size([4, 10]))
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        num_classes: int,
+        margin: float = 0.1,
+        alpha: float = 32.0,
+        **options: Unpack[ProxyOptions],
+    ):
+        super().__init__(in_features, num_classes, **options)
+        self.margin = check_number("margin", margin, low=0, inclusive=True)
+        self.alpha = self.scale = check_number("alpha", alpha, low=0)
+
+    def loss_of(
+        self, x: Float[Tensor, "n d"], labels: Int[Tensor, "n"], weight: Float[Tensor, "ck d"]
+    ) -> Float[Tensor, ""]:
+        """The loss with proxies as rows, of which each process takes its share."""
+        samples, their_labels = self.everyone(x, labels)
+        if not len(samples):
+            return nothing(samples, weight)
+        spread = self.gather and is_spread()
+        rows, classes = weight, torch.arange(self.num_classes, device=x.device)
+        if spread:
+            rows, classes = own_share(rows), own_share(classes)
+        totals = pair_sums(self.terms, rows, classes, samples, their_labels, None, self.chunk)
+        attracted, present, repelled = sum_over_processes(totals) if spread else totals
+        return attracted / present.clamp_min(1) + repelled / self.num_classes
+
+    def terms(
+        self, cos: Float[Tensor, "r m"], positive: Bool[Tensor, "r m"], negative: Bool[Tensor, "r m"]
+    ) -> Float[Tensor, "terms"]:
+        """The pull and the number of the proxies that have a sample, and the push of all."""
+        pull = F.softplus(log_sum_exp(-self.alpha * (cos - self.margin), positive))
+        push = F.softplus(log_sum_exp(self.alpha * (cos + self.margin), negative))
+        return torch.stack([pull.sum(), positive.any(1).sum().to(cos.dtype), push.sum()])

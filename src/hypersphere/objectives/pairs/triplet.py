@@ -1,0 +1,90 @@
+"""The triplet loss with its three kinds of mining, without ever listing triplets."""
+
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from typing_extensions import Unpack
+
+from .base import PairOptions, SummedPairLoss, check_number
+from .blocks import distance
+from .contrastive import check_average
+
+
+class Triplet(SummedPairLoss):
+    r"""mean max(0, d_ap − d_an + m) over anchors a, positives p and negatives n, d = ‖x̂ − ŷ‖ (or its square).
+
+    Schroff, Kalenichenko and Philbin (2015), a baseline of Liu (2020; 2.1, tables 2.9, 5.10), on the sphere.
+
+    Args:
+        margin: m; 0.2 in Schroff et al.
+        mining: ``"all"`` takes every triplet (Hermans et al., 2017, "batch all"). ``"hard"`` takes for each anchor
+            its farthest positive and its nearest negative ("batch hard"). ``"semihard"`` takes every triplet whose
+            negative is farther than the positive, but by less than the margin (Schroff et al.).
+        squared: whether d is the squared distance 2 − 2cos θ, as in Schroff et al.
+        average: over the triplets that are not yet good enough (``"nonzero"``), or over all that the mining takes.
+        **options: as in :class:`~hypersphere.objectives.pairs.base.PairLoss`.
+
+    All triplets of an anchor are summed from its sorted distances: with d_1 ≤ d_2 ≤ … those of the negatives, a
+    positive at d has k = #{d_n < d + m} active triplets, which sum to k·(d + m) − (d_1 + … + d_k). Memory is that of
+    pairs, not of triplets.
+
+    >>> x, y = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]]), torch.tensor([0, 0, 1])
+    >>> Triplet(squared=True)(x, y)  # 2 − 0.8 + 0.2 and 2 − 0.4 + 0.2
+    tensor(1.6000)
+    """
+
+    def __init__(
+        self,
+        margin: float = 0.2,
+        mining: Literal["all", "hard", "semihard"] = "all",
+        squared: bool = False,
+        average: Literal["nonzero", "all"] = "nonzero",
+        **options: Unpack[PairOptions],
+    ):
+        super().__init__(**options)
+        self.margin = check_number("margin", margin, low=0)
+        if mining not in ("all", "hard", "semihard"):
+            raise ValueError(f'mining must be "all", "hard" or "semihard", got {mining!r}')
+        self.mining, self.squared, self.average = mining, squared, check_average(average)
+
+    def terms(
+        self, cos: Float[Tensor, "r m"], positive: Bool[Tensor, "r m"], negative: Bool[Tensor, "r m"]
+    ) -> Float[Tensor, "terms"]:
+        """The sum over the triplets of these anchors, and their number."""
+        if self.mining == "hard":
+            return self._hardest(cos, positive, negative)
+        d = self._distance(cos)
+        most = int(positive.sum(1).max()) if len(cos) else 0
+        if most == 0:
+            return torch.stack([d[:0].sum(), d.new_zeros(())])
+        column = (
+            positive.to(torch.uint8).topk(most, dim=1).indices
+        )  # the positives, and something else where there are fewer
+        real = positive.gather(1, column)
+        limit = d.gather(1, column) + self.margin
+        ranked = torch.where(negative, d, torch.inf).sort(dim=1).values
+        below = torch.cat([d.new_zeros(len(d), 1), torch.where(ranked.isfinite(), ranked, 0).cumsum(1)], dim=1)
+        last = torch.searchsorted(ranked.detach(), limit.detach())
+        count, total = last, below.gather(1, last)
+        if self.mining == "semihard":
+            first = torch.searchsorted(ranked.detach(), limit.detach() - self.margin, right=True)
+            first = torch.minimum(first, last)
+            count, total = last - first, total - below.gather(1, first)
+        loss = torch.where(real, count * limit - total, 0).sum()
+        if self.average == "all" and self.mining == "all":
+            count = negative.sum(1, keepdim=True).expand_as(count)
+        return torch.stack([loss, torch.where(real, count, 0).sum().to(cos.dtype)])
+
+    def _hardest(self, cos: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+        farthest = torch.where(positive, cos, 2).amin(1)
+        nearest = torch.where(negative, cos, -2).amax(1)
+        there = positive.any(1) & negative.any(1)
+        excess = self._distance(farthest) - self._distance(nearest) + self.margin
+        active = there & (excess > 0)
+        count = (active if self.average == "nonzero" else there).sum()
+        return torch.stack([torch.where(active, excess, 0).sum(), count.to(cos.dtype)])
+
+    def _distance(self, cos: Tensor) -> Tensor:
+        return 2 - 2 * cos if self.squared else distance(cos)
