@@ -1,10 +1,22 @@
 """Part I: learning objectives on the hypersphere, one family of softmax losses with margins."""
 
-from . import functional, margins
+from . import comparisons, functional, margins
 from .annealing import Annealing
 from .center import CenterLoss
 from .head import MarginSoftmax
-from .presets import AMSoftmax, ArcFace, ASoftmax, CosFace, GASoftmax, LSoftmax, Softmax, SphereFace, SSoftmax, WSoftmax
+from .presets import (
+    AMSoftmax,
+    ArcFace,
+    ASoftmax,
+    CosFace,
+    GASoftmax,
+    Hinge,
+    LSoftmax,
+    Softmax,
+    SphereFace,
+    SSoftmax,
+    WSoftmax,
+)
 
 __all__ = [
     "AMSoftmax",
@@ -14,12 +26,14 @@ __all__ = [
     "CenterLoss",
     "CosFace",
     "GASoftmax",
+    "Hinge",
     "LSoftmax",
     "MarginSoftmax",
     "SSoftmax",
     "Softmax",
     "SphereFace",
     "WSoftmax",
+    "comparisons",
     "functional",
     "margins",
 ]
