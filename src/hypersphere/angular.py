@@ -6,6 +6,7 @@ cosines works wherever one of these does.
 
 import copy
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Literal, TypeAlias
 
@@ -13,21 +14,33 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from .geometry import arcsin
-from .geometry.norms import _accumulable
+from .geometry import accumulable, arcsin
 
 AngularLike: TypeAlias = nn.Module | Callable[[Tensor], Tensor]
 
 
-class Angular(nn.Module):
-    """g as a function of cos θ; ``dim`` is the axis of the neurons, for forms with a parameter per neuron."""
+class Angular(nn.Module, ABC):
+    """g as a function of cos θ; ``dim`` is the axis of the neurons, for forms with a parameter per neuron.
 
+    A form that is simpler in θ than in cos θ also overrides :meth:`at`, which a head uses where it knows the angle: the
+    angle of a cosine near ±1 has lost half of its digits, and with them the slope.
+    """
+
+    @abstractmethod
     def forward(self, cos: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
         """g(θ) for every cosine, in the cosines' dtype."""
-        raise TypeError(f"{type(self).__name__} must define forward(cos, dim)")
+
+    def at(self, theta: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """g(θ) for every angle in [0, π]."""
+        return self(torch.cos(theta))
+
+    def span(self, like: Float[Tensor, "..."]) -> float | Float[Tensor, "..."]:
+        """g(0) − g(π): by how much g falls from one pole to the other, in the dtype and on the device of ``like``."""
+        ends = torch.ones_like(like)
+        return self(ends) - self(-ends)
 
     def for_neurons(self, neurons: int) -> "Angular":
-        """The object a layer of this many neurons keeps: its own copy where it learns on its own, else the same one."""
+        """Returns a copy for a layer of this many neurons if it has learnable parameters of its own, otherwise self."""
         return self
 
 
@@ -42,6 +55,10 @@ class Cosine(Angular):
         """The cosines as they are."""
         return cos
 
+    def span(self, like: Float[Tensor, "..."]) -> float:
+        """Returns 2."""
+        return 2.0
+
 
 class Linear(Angular):
     r"""g(θ) = 1 − 2θ/π (eq. 3.2, 4.11); its slope in cos θ is bounded at ±1.
@@ -54,6 +71,14 @@ class Linear(Angular):
         """(2/π)·arcsin(cos θ)."""
         return arcsin(cos) * (2 / math.pi)
 
+    def at(self, theta: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """1 − 2θ/π, with the same slope everywhere."""
+        return 1 - theta * (2 / math.pi)
+
+    def span(self, like: Float[Tensor, "..."]) -> float:
+        """Returns 2."""
+        return 2.0
+
 
 class SquareCosine(Angular):
     r"""g(θ) = sign(cos θ)·cos²θ (eq. 4.14): flat near the decision boundary θ = π/2.
@@ -65,6 +90,38 @@ class SquareCosine(Angular):
     def forward(self, cos: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
         """cos θ·|cos θ|."""
         return cos * cos.abs()
+
+    def span(self, like: Float[Tensor, "..."]) -> float:
+        """Returns 2."""
+        return 2.0
+
+
+class Power(Angular):
+    r"""g(θ) = 2·((cos θ + 1)/2)^t − 1: SphereFace2's adjustment of the similarity, which spreads small angles apart.
+
+    ``t = 1`` is the cosine; SphereFace2 uses 3. Unlike the other forms it is below 0 at θ = π/2 for t > 1.
+
+    >>> Power(3)(torch.tensor([1.0, 0.0, -1.0]))
+    tensor([ 1.0000, -0.7500, -1.0000])
+    """
+
+    def __init__(self, t: float = 3.0):
+        super().__init__()
+        if not 1 <= t <= 100:
+            raise ValueError(f"t must be a number in [1, 100], got {t!r}")
+        self.t = float(t)
+
+    def forward(self, cos: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
+        """2·((cos θ + 1)/2)^t − 1; rounding below −1 is cut off, as a negative number has no real power."""
+        return 2 * ((cos + 1) / 2).clamp_min(0) ** self.t - 1
+
+    def span(self, like: Float[Tensor, "..."]) -> float:
+        """Returns 2."""
+        return 2.0
+
+    def extra_repr(self) -> str:
+        """The exponent."""
+        return f"t={self.t:g}"
 
 
 class Sigmoid(Angular):
@@ -96,7 +153,7 @@ class Sigmoid(Angular):
         return torch.tensor(self.start) if self.log_k is None else self.log_k.clamp(math.log(1e-3), math.log(1e3)).exp()
 
     def for_neurons(self, neurons: int) -> "Sigmoid":
-        """A copy with its own ``k`` for ``"filter"`` and ``"layer"``, else the same object."""
+        """Returns a copy with its own ``k`` for ``"filter"`` and ``"layer"``, otherwise self."""
         if self.learnable in (False, "shared"):
             return self
         own = copy.deepcopy(self)
@@ -106,17 +163,27 @@ class Sigmoid(Angular):
 
     def forward(self, cos: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
         """g of each cosine, with the neuron's own ``k`` along ``dim`` when there is one each."""
-        latitude = arcsin(_accumulable(cos))
+        return self._of_latitude(arcsin(accumulable(cos)), dim).to(cos.dtype)
+
+    def at(self, theta: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """g of each angle, without the cosine in between; a ``k`` per neuron is along the last axis."""
+        return self._of_latitude(math.pi / 2 - accumulable(theta), -1).to(theta.dtype)
+
+    def span(self, like: Float[Tensor, "..."]) -> float:
+        """Returns 2."""
+        return 2.0
+
+    def _of_latitude(self, latitude: Tensor, dim: int) -> Tensor:
         if self.log_k is None:
             if self.learnable:
                 raise ValueError(
                     'Sigmoid(learnable="filter") has a k per neuron: give it to a layer, or call for_neurons(n) first'
                 )
-            return (torch.tanh(latitude / (2 * self.start)) / math.tanh(math.pi / (4 * self.start))).to(cos.dtype)
+            return torch.tanh(latitude / (2 * self.start)) / math.tanh(math.pi / (4 * self.start))
         k = self.k.to(latitude.dtype)
         if k.ndim:
-            k = k.reshape(-1, *[1] * (-dim - 1 if dim < 0 else cos.ndim - dim - 1))
-        return (torch.tanh(latitude / (2 * k)) / torch.tanh(math.pi / (4 * k))).to(cos.dtype)
+            k = k.reshape(-1, *[1] * (-dim - 1 if dim < 0 else latitude.ndim - dim - 1))
+        return torch.tanh(latitude / (2 * k)) / torch.tanh(math.pi / (4 * k))
 
     def extra_repr(self) -> str:
         """The starting ``k`` and how it is learned."""
@@ -124,7 +191,7 @@ class Sigmoid(Angular):
 
 
 class Custom(Angular):
-    """A user's own g, a callable on cosines in [−1, 1] (rounding is cut off, so arccos is safe); a module keeps its parameters."""
+    """A user's own g, a callable on cosines; they are cut off at ±1, so arccos is safe. A module keeps its parameters."""
 
     def __init__(self, function: Callable[[Tensor], Tensor]):
         super().__init__()

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hypersphere.geometry import cosine, norm, normalize
+from hypersphere.geometry import cosine, inverse_norm, norm, normalize
 
 
 class TestNormalize:
@@ -140,3 +140,19 @@ class TestCosine:
             cosine(torch.randn(3, 4), torch.randn(2, 4))
         with pytest.raises(ValueError, match="pairwise needs rows"):
             cosine(torch.randn(4), torch.randn(2, 4), pairwise=True)
+
+
+@pytest.mark.parametrize("length", [1e-40, 1e-25, 1.0, 1e25, 1e38])
+def test_inverse_norms_of_any_length(length):
+    x = torch.tensor([[0.6, 0.8], [0.0, 0.0], [1.0, 0.0]])
+    x[0] *= length
+    expected = torch.tensor([1 / torch.tensor(length).double().item(), 0.0, 1.0], dtype=torch.float64)
+    found = inverse_norm(x).double()
+    if length > 1e-39:  # below, the inverse of a float32 leaves its range
+        assert torch.allclose(found, expected, rtol=1e-5)
+    assert found[1] == 0
+    assert found[2] == 1
+
+
+def test_inverse_norms_of_nan_are_nan():
+    assert inverse_norm(torch.tensor([[torch.nan, 1.0]])).isnan().all()

@@ -6,9 +6,10 @@ from torch import nn
 
 from hypersphere import angular
 from hypersphere.objectives import MarginSoftmax
-from hypersphere.objectives.hooked import HookedParts
+from hypersphere.objectives.hooked import HookedLogits
 from hypersphere.objectives.margins import AdditiveCosine, Margin
-from hypersphere.objectives.scores import Scores
+from hypersphere.objectives.margins.base import ALONE
+from hypersphere.objectives.scores import Scores, features_of
 from tests.objectives.contracts import gradients
 
 
@@ -19,10 +20,10 @@ class QualityMargin(Margin):
         super().__init__()
         self.register_buffer("usual", torch.tensor(1.0))
 
-    def target(self, cos, norms=None, g=None):
+    def target(self, cos, context=ALONE):
         if self.training:
-            self.usual.lerp_(norms.detach().mean().to(self.usual.dtype), 0.5)
-        return g(cos) - 0.2 * torch.sigmoid(norms - self.usual)
+            self.usual.lerp_(context.norms.detach().mean().to(self.usual.dtype), 0.5)
+        return context.g(cos) - 0.2 * torch.sigmoid(context.norms - self.usual)
 
 
 class CurriculumMargin(AdditiveCosine):
@@ -33,14 +34,14 @@ class CurriculumMargin(AdditiveCosine):
         self.register_buffer("pace", torch.tensor(0.0))
         self.strength = nn.Parameter(torch.tensor(0.5))
 
-    def target(self, cos, norms=None, g=None):
+    def target(self, cos, context=ALONE):
         with torch.no_grad():
             self.pace.lerp_(cos.mean().to(self.pace.dtype), 0.5)
-        return super().target(cos, norms, g)
+        return super().target(cos, context)
 
-    def others(self, cos, target=None, norms=None, g=None):
-        hard = torch.sigmoid(5 * (cos - target))
-        return g(cos) * (1 + hard * (self.pace + self.strength)) + 0.01 * norms
+    def others(self, cos, context=ALONE):
+        hard = torch.sigmoid(5 * (cos - context.target))
+        return context.g(cos) * (1 + hard * (self.pace + self.strength)) + 0.01 * context.norms
 
 
 def brute_curriculum(head, x, y, pace):
@@ -123,11 +124,12 @@ def test_gradcheck_through_the_hooks():
         head.margin.strength.detach().clone(),
     ]
     # The pace follows the batch without a gradient, so it must not move here.
-    head.margin.target = lambda cos, norms=None, g=None: AdditiveCosine.target(head.margin, cos, norms, g)
+    head.margin.target = lambda cos, context=ALONE: AdditiveCosine.target(head.margin, cos, context)
     assert torch.autograd.gradcheck(loss, [t.requires_grad_() for t in inputs])
 
 
-def test_parts_know_the_parameters_behind_the_hooks():
-    parts = HookedParts(Scores(CurriculumMargin(), angular.Linear(), 4), keep=False)
-    assert parts.names == ["margin.strength"]
-    assert list(parts.buffers) == ["margin.pace"]
+def test_the_logits_know_the_parameters_behind_the_hooks():
+    x = features_of(torch.randn(2, 3), 1.0)
+    logits = HookedLogits(Scores(CurriculumMargin(), angular.Linear(), 4), x, torch.zeros(2))
+    assert logits.names == ["margin.strength"]
+    assert list(logits.buffers) == ["margin.pace"]

@@ -4,6 +4,7 @@ import torch
 
 from hypersphere import angular
 from hypersphere.objectives.margins import Margin, NoMargin
+from hypersphere.objectives.margins.base import ALONE
 from hypersphere.objectives.scores import (
     MIN_NORM,
     Scores,
@@ -51,8 +52,8 @@ def test_sub_centres_take_the_nearest():
 
 def test_hooks_see_columns_and_lengths_multiply():
     class Seen(Margin):
-        def others(self, cos, target=None, norms=None, g=None):
-            return g(cos) + target + norms
+        def others(self, cos, context=ALONE):
+            return context.g(cos) + context.target + context.norms
 
     scores = Scores(Seen(), angular.Cosine(), 2, weight_norm=True)
     x = features_of(torch.tensor([[0.0, 2.0]]), "norms")

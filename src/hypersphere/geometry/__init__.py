@@ -3,11 +3,14 @@
 from .angles import angle, arccos, arcsin, geodesic_distance, sine
 from .gram import orthogonality, orthonormality
 from .maps import exp_map, log_map, slerp, tangent
-from .norms import cosine, norm, normalize
+from .norms import cosine, inverse_norm, norm, normalize
 from .polynomial import chebyshev
+from .precision import accumulable, accumulation_dtype
 from .sampling import uniform
 
 __all__ = [
+    "accumulable",
+    "accumulation_dtype",
     "angle",
     "arccos",
     "arcsin",
@@ -15,6 +18,7 @@ __all__ = [
     "cosine",
     "exp_map",
     "geodesic_distance",
+    "inverse_norm",
     "log_map",
     "norm",
     "normalize",

@@ -7,7 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .norms import _accumulable, _check_vectors, _length, normalize
+from .norms import _check_vectors, _length, normalize
+from .precision import accumulable, accumulation_dtype
 
 
 def angle(x: Float[Tensor, "*x d"], w: Float[Tensor, "*w d"], *, pairwise: bool = False) -> Float[Tensor, "..."]:
@@ -22,7 +23,7 @@ def angle(x: Float[Tensor, "*x d"], w: Float[Tensor, "*w d"], *, pairwise: bool 
     """
     _check_vectors(x, w, pairwise)
     dtype = torch.promote_types(x.dtype, w.dtype)
-    work = torch.promote_types(dtype, torch.float32)
+    work = accumulation_dtype(x, w)
     with torch.autocast(x.device.type, enabled=False):
         theta = (_pairwise if pairwise else _aligned)(x.to(work), w.to(work))
         return theta.to(dtype)
@@ -45,7 +46,7 @@ def arccos(cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     >>> arccos(torch.tensor([1.0, 0.0, -1.0]))
     tensor([0.0000, 1.5708, 3.1416])
     """
-    return _Arccos.apply(_accumulable(cos)).to(cos.dtype)
+    return _Arccos.apply(accumulable(cos)).to(cos.dtype)
 
 
 def arcsin(cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -54,7 +55,7 @@ def arcsin(cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     >>> arcsin(torch.tensor([1.0, 0.0, -1.0]))
     tensor([ 1.5708,  0.0000, -1.5708])
     """
-    return _Arcsin.apply(_accumulable(cos)).to(cos.dtype)
+    return _Arcsin.apply(accumulable(cos)).to(cos.dtype)
 
 
 def sine(cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -63,7 +64,7 @@ def sine(cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     >>> sine(torch.tensor([1.0, 0.6, 0.0, -1.0]))
     tensor([0.0000, 0.8000, 1.0000, 0.0000])
     """
-    return _Sine.apply(_accumulable(cos)).to(cos.dtype)
+    return _Sine.apply(accumulable(cos)).to(cos.dtype)
 
 
 def _aligned(x: Tensor, w: Tensor) -> Tensor:

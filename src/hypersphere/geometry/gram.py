@@ -4,6 +4,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from .precision import accumulable
+
 
 def orthonormality(weight: Float[Tensor, "*batch neurons dim"]) -> Float[Tensor, ""]:
     r"""‖WWᵀ − I‖²_F over the rows of W, summed over a batch: 0 for orthonormal neurons (5.5.1, C.2).
@@ -27,5 +29,5 @@ def orthogonality(weight: Float[Tensor, "*batch neurons dim"]) -> Float[Tensor, 
 
 def _gram(weight: Tensor) -> Tensor:
     with torch.autocast(weight.device.type, enabled=False):
-        weight = weight.to(torch.promote_types(weight.dtype, torch.float32))
+        weight = accumulable(weight)
         return weight @ weight.transpose(-1, -2)

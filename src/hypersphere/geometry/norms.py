@@ -1,8 +1,10 @@
-"""Lengths and directions: the only place of the library that divides by a norm."""
+"""Lengths and directions, right for every representable length: where the library divides by a norm."""
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from .precision import accumulable, accumulation_dtype
 
 
 def norm(x: Float[Tensor, "..."], dim: int = -1, keepdim: bool = False) -> Float[Tensor, "..."]:
@@ -13,7 +15,7 @@ def norm(x: Float[Tensor, "..."], dim: int = -1, keepdim: bool = False) -> Float
     >>> norm(torch.tensor([[3e30, 4e30], [0.0, 0.0]]))
     tensor([5.0000e+30, 0.0000e+00])
     """
-    y, scale = _rescaled(_accumulable(x), dim)
+    y, scale = _rescaled(accumulable(x), dim)
     length, _ = _length(y, dim)
     result = (length * scale).to(x.dtype)
     return result if keepdim else result.squeeze(dim)
@@ -30,9 +32,28 @@ def normalize(x: Float[Tensor, "..."], dim: int = -1, *, min_norm: float = 0.0) 
     tensor([[0.6000, 0.8000],
             [0.0000, 0.0000]])
     """
-    y, _ = _rescaled(_accumulable(x), dim, min_norm)
+    y, _ = _rescaled(accumulable(x), dim, min_norm)
     length, nonzero = _length(y, dim)
     return torch.where(nonzero, y / torch.where(nonzero, length, 1), 0).to(x.dtype)
+
+
+@torch.no_grad()
+def inverse_norm(x: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows"]:
+    r"""1/‖x‖ of vectors along the last axis, 0 where x = 0; a constant to autograd.
+
+    One fused pass where every square stays within the range of the dtype, and the rescaling of :func:`norm` where one
+    does not. It serves hand-written backward passes, which know the derivative themselves.
+
+    >>> inverse_norm(torch.tensor([[3.0, 4.0], [0.0, 0.0], [3e30, 4e30]]))
+    tensor([2.0000e-01, 0.0000e+00, 2.0000e-31])
+    """
+    x = accumulable(x)
+    length = torch.linalg.vector_norm(x, dim=-1)
+    limits = torch.finfo(x.dtype)
+    low, high = 1e4 * limits.tiny**0.5, 1e-4 * limits.max**0.5
+    if not bool(((length > low) & (length < high)).all()):
+        length = norm(x)
+    return torch.where(length == 0, 0, 1 / length)  # NaN stays NaN
 
 
 def cosine(x: Float[Tensor, "*x d"], w: Float[Tensor, "*w d"], *, pairwise: bool = False) -> Float[Tensor, "..."]:
@@ -50,16 +71,9 @@ def cosine(x: Float[Tensor, "*x d"], w: Float[Tensor, "*w d"], *, pairwise: bool
     _check_vectors(x, w, pairwise)
     dtype = torch.promote_types(x.dtype, w.dtype)
     with torch.autocast(x.device.type, enabled=False):
-        xhat, what = (normalize(v.to(torch.promote_types(dtype, torch.float32))) for v in (x, w))
+        xhat, what = (normalize(v.to(accumulation_dtype(x, w))) for v in (x, w))
         cos = xhat @ what.transpose(-1, -2) if pairwise else (xhat * what).sum(-1)
         return cos.clamp(-1, 1).to(dtype)
-
-
-def _accumulable(x: Tensor) -> Tensor:
-    """Half precision as float32, anything wider as it is."""
-    if not x.is_floating_point():
-        raise ValueError(f"x must be a floating-point tensor, got {x.dtype}")
-    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def _rescaled(x: Tensor, dim: int, min_norm: float = 0.0) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from .angles import _bounded_sine, arccos
-from .norms import _accumulable
+from .precision import accumulable
 
 
 def chebyshev(cos: Float[Tensor, "..."], m: float) -> Float[Tensor, "..."]:
@@ -25,7 +25,7 @@ def chebyshev(cos: Float[Tensor, "..."], m: float) -> Float[Tensor, "..."]:
     """
     if not (math.isfinite(m) and m >= 0):
         raise ValueError(f"m must be a number ≥ 0, got {m!r}")
-    x = _accumulable(cos)
+    x = accumulable(cos)
     result = _integer(x, int(m)) if m == int(m) else _RealMultiple.apply(x, m)
     return result.to(cos.dtype)
 

@@ -1,6 +1,6 @@
 """Part I: learning objectives on the hypersphere, one family of softmax losses with margins."""
 
-from . import functional, margins, pairs
+from . import comparisons, functional, margins, pairs
 from .annealing import Annealing
 from .center import CenterLoss
 from .head import MarginSoftmax
@@ -19,7 +19,19 @@ from .pairs import (
     Triplet,
     Uniformity,
 )
-from .presets import AMSoftmax, ArcFace, ASoftmax, CosFace, GASoftmax, LSoftmax, Softmax, SphereFace, SSoftmax, WSoftmax
+from .presets import (
+    AMSoftmax,
+    ArcFace,
+    ASoftmax,
+    CosFace,
+    GASoftmax,
+    Hinge,
+    LSoftmax,
+    Softmax,
+    SphereFace,
+    SSoftmax,
+    WSoftmax,
+)
 
 __all__ = [
     "HUG",
@@ -33,6 +45,7 @@ __all__ = [
     "Contrastive",
     "CosFace",
     "GASoftmax",
+    "Hinge",
     "KoLeo",
     "LSoftmax",
     "MarginSoftmax",
@@ -48,6 +61,7 @@ __all__ = [
     "Triplet",
     "Uniformity",
     "WSoftmax",
+    "comparisons",
     "functional",
     "margins",
     "pairs",

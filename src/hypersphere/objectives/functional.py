@@ -5,17 +5,16 @@ from typing import Literal
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn import functional as F
 
 from ..angular import AngularLike, Cosine, as_angular
-from ..geometry import norm, normalize
-from .checks import Scale, check, checked_labels
-from .large import chunk_size, large_log_sum_exp, rows_of
+from ..geometry import accumulation_dtype
+from .checks import check, checked_labels
+from .comparisons import Comparison, CrossEntropy
+from .large import chunk_size, rows_of, summarize_others
 from .margins import Margin, NoMargin
-from .margins.base import Score
-from .scores import MIN_NORM, Features, Scores, all_scores, angular_of, features_of
-
-Chunk = int | Literal["auto"] | None
+from .margins.base import Context
+from .options import Chunk, Scale
+from .scores import Scores, all_scores, angular_of, features_of, target_logit, target_of
 
 
 def margin_softmax(
@@ -26,7 +25,8 @@ def margin_softmax(
     margin: Margin | None = None,
     angular: AngularLike | None = None,
     scale: Scale = 30.0,
-    bias: Float[Tensor, "c"] | None = None,
+    bias: Float[Tensor, "..."] | None = None,
+    comparison: Comparison | None = None,
     annealing: float | Float[Tensor, ""] = 0.0,
     sub_centers: int = 1,
     gradient: Literal["exact", "detached"] = "exact",
@@ -36,45 +36,64 @@ def margin_softmax(
     chunk: Chunk = "auto",
     matmul_dtype: torch.dtype | None = None,
 ) -> Float[Tensor, "..."]:
-    r"""Cross-entropy over hyperspherical logits, with a margin on the target (part I, eq. 2.4, 2.20, 3.11, L_a1, L_a2).
+    r"""A loss over hyperspherical logits, with a margin on the target (part I, eq. 2.4, 2.20, 3.11, L_a1, L_a2).
 
     .. math:: L = \operatorname{mean}_i −\log \frac{e^{t_i}}{e^{t_i} + Σ_{j≠y_i} e^{z_{ij}}},\quad
         t_i = \text{scale}·ψ(θ_{y_i}) + b_{y_i},\quad z_{ij} = \text{scale}·φ(g(θ_j)) + b_j
 
     Args:
-        features: x, any floating dtype; half precision is computed in float32, also under autocast, and gives a float32 loss.
-        weight: the class weights as rows; with ``sub_centers=K`` row c·K + k is the k-th centre of class c.
-        labels: classes in [0, C), or ``ignore_index``.
+        features: x, any floating dtype; half precision is computed in float32, also under autocast, and gives a float32
+            loss.
+        weight: The class weights as rows; with ``sub_centers=K`` row c·K + k is the k-th centre of class c.
+        labels: Classes in [0, C), or ``ignore_index``.
         margin: ψ and φ, an object of :mod:`hypersphere.objectives.margins`; none by default.
         angular: g, an object of :mod:`hypersphere.angular`; the cosine by default.
-        scale: a number or scalar tensor s; ``"feature_norm"`` is ‖x‖; ``"norms"`` is ‖w‖‖x‖.
-        bias: b, one per class.
+        scale: A number or scalar tensor s; ``"feature_norm"`` is ‖x‖; ``"norms"`` is ‖w‖‖x‖.
+        bias: b, one per class, or a scalar that all classes share.
+        comparison: How t is set against the z_j, an object of :mod:`hypersphere.objectives.comparisons`; by default
+            the cross-entropy above.
         annealing: λ ≥ 0; the target's logit is (λ·plain + margin)/(1 + λ).
-        gradient: ``"exact"`` is the derivative of the loss. ``"detached"`` holds the margin's effect ψ(θ) − g(θ) constant: the
-            loss has the same value, and its gradient is the one of the target's plain logit under the margin's probabilities.
-        reduction: over the samples that are not ignored. The mean of none is 0.
-        chunk: how many classes at a time; the N×C logits and the normalized weights are then never built (see
-            :mod:`hypersphere.objectives.large`). ``None`` is the dense path, which can be differentiated twice and compiled.
-        matmul_dtype: compute the large matrix products in this dtype (``torch.bfloat16``); full precision by default.
+        sub_centers: K rows of the weight per class, of which the nearest counts.
+        gradient: ``"exact"`` is the derivative of the loss. ``"detached"`` holds the margin's effects ψ(θ) − g(θ) and
+            φ(θ) − g(θ) constant: the loss has the same value, and its gradient is the one of the plain logits under the
+            margin's probabilities.
+        reduction: Over the samples that are not ignored. If every label is ignored, the mean is 0.
+        ignore_index: The label of samples that do not count.
+        label_smoothing: ε of the cross-entropy; another comparison has none.
+        chunk: How many classes at a time; the N×C logits and the normalized weights are then never built (see
+            :mod:`hypersphere.objectives.large`). ``None`` is the dense path, which can be differentiated twice and
+            compiled.
+        matmul_dtype: Compute the large matrix products in this dtype (``torch.bfloat16``); full precision by default.
+
+    Returns:
+        The loss: a scalar, or one number per sample for ``reduction="none"``.
+
+    Raises:
+        ValueError: If shapes do not agree, a label is out of range or an argument has no meaning.
 
     >>> from hypersphere.objectives.margins import AdditiveCosine
     >>> x, w = torch.eye(2), torch.eye(2)
     >>> margin_softmax(x, w, torch.tensor([0, 1]), margin=AdditiveCosine(0.5), scale=2.0)
     tensor(0.3133)
     """
-    check(features, weight, bias, scale, sub_centers, gradient, reduction, label_smoothing)
+    check(features, weight, bias, scale, sub_centers, gradient, reduction)
     num_classes = len(weight) // sub_centers
     labels, ignored = checked_labels(labels, len(features), num_classes, ignore_index)
-    margin = NoMargin() if margin is None else margin
-    g = Cosine() if angular is None else as_angular(angular)
-    scores = Scores(margin, g, num_classes, sub_centers, isinstance(scale, str) and scale == "norms", matmul_dtype)
+    scores = Scores(
+        NoMargin() if margin is None else margin,
+        Cosine() if angular is None else as_angular(angular),
+        num_classes,
+        sub_centers,
+        isinstance(scale, str) and scale == "norms",
+        matmul_dtype,
+        gradient == "detached",
+    )
+    compare = compared_by(comparison, label_smoothing)
     chunk = chunk_size(chunk, len(features), num_classes, features.device)
     with torch.autocast(features.device.type, enabled=False):
         # Chunks are a loop with a backward of its own: a compiled graph ends before them and goes on behind.
         losses = torch.compiler.disable(_losses) if chunk is not None and torch.compiler.is_compiling() else _losses
-        loss = losses(
-            _work(features, weight), weight, labels, scores, scale, bias, annealing, gradient, label_smoothing, chunk
-        )
+        loss = losses(features, weight, labels, ignored, scores, compare, scale, bias, annealing, chunk)
         return _reduce(loss, ignored, reduction)
 
 
@@ -84,7 +103,7 @@ def class_logits(
     *,
     angular: AngularLike | None = None,
     scale: Scale = 30.0,
-    bias: Float[Tensor, "c"] | None = None,
+    bias: Float[Tensor, "..."] | None = None,
     sub_centers: int = 1,
 ) -> Float[Tensor, "n c"]:
     r"""scale·g(θ_j) + b_j of every class, without a margin: what a trained head predicts with.
@@ -95,57 +114,55 @@ def class_logits(
     g = Cosine() if angular is None else as_angular(angular)
     check(features, weight, bias, scale, sub_centers)
     with torch.autocast(features.device.type, enabled=False):
-        work = _work(features, weight)
-        scores = Scores(
-            NoMargin(), g, len(weight) // sub_centers, sub_centers, isinstance(scale, str) and scale == "norms"
+        dtype = accumulation_dtype(features, weight)
+        weight_norm = isinstance(scale, str) and scale == "norms"
+        scores = Scores(NoMargin(), g, len(weight) // sub_centers, sub_centers, weight_norm)
+        bias = None if bias is None else bias.to(dtype)
+        return all_scores(scores, weight.to(dtype), bias, features_of(features.to(dtype), scale), None)
+
+
+def compared_by(comparison: Comparison | None, label_smoothing: float) -> Comparison:
+    """The comparison that was given, or the cross-entropy; smoothing belongs to the latter alone."""
+    if comparison is None:
+        return CrossEntropy(label_smoothing)
+    if label_smoothing:
+        raise ValueError(
+            f"label_smoothing={label_smoothing!r} belongs to the cross-entropy and has no meaning for "
+            f"{type(comparison).__name__}; leave it at 0, or give CrossEntropy(label_smoothing) itself"
         )
-        bias = None if bias is None else bias.to(work.dtype)
-        return all_scores(scores, weight.to(work.dtype), bias, features_of(work, scale), None)
+    return comparison
 
 
 def _losses(
     features: Tensor,
     weight: Tensor,
     labels: Tensor,
+    ignored: Tensor,
     scores: Scores,
+    comparison: Comparison,
     scale: Scale,
     bias: Tensor | None,
     annealing: float | Tensor,
-    gradient: str,
-    smoothing: float,
     chunk: int | None,
 ) -> Tensor:
-    x = features_of(features, scale)
+    dtype = accumulation_dtype(features, weight)
+    x = features_of(features.to(dtype), scale, labels, ignored)
     rows, weight = rows_of(weight, labels, scores.sub_centers, chunk)
     g = angular_of(scores, labels)
-    plain, cos, length = _target(rows.to(features.dtype), x, scores, g)
-    effect = (scores.margin.target(cos, x.norms, g) - g(cos)) / (1 + annealing)
-    logit = plain + x.scale * length * (effect.detach() if gradient == "detached" else effect)
+    target = target_of(scores, x, rows.to(dtype), g)
+    logit = target_logit(scores, x, target, g, annealing)
     if bias is not None:
-        bias = bias.to(features.dtype)
+        bias = bias.to(dtype).expand(scores.num_classes)
         logit = logit + bias[labels]
     if chunk is None:
-        z = all_scores(scores, weight.to(features.dtype), bias, x, cos)
-        column = labels.unsqueeze(-1)
-        others, total = z.scatter(1, column, -torch.inf).logsumexp(-1), z.scatter(1, column, 0).sum(-1)
+        z = all_scores(scores, weight.to(dtype), bias, x, target.cos)
+        z = z.scatter(1, labels.unsqueeze(-1), -torch.inf)
+        summary = comparison.finish(comparison.add(comparison.start(logit.detach()), z))
     else:
-        others, total = large_log_sum_exp(scores, x, weight, bias, labels, cos, chunk, smoothing > 0)
-    loss = -F.logsigmoid(logit - others)
-    return loss if smoothing == 0 else loss + smoothing * (logit - (logit + total) / scores.num_classes)
-
-
-def _target(rows: Tensor, x: Features, scores: Scores, g: Score) -> tuple[Tensor, Tensor, Tensor]:
-    """The plain logit, cos θ and the weight's share of the scale, for the target classes; rows are (n, K, d)."""
-    direction = normalize(rows, min_norm=0.0 if scores.weight_norm else MIN_NORM)
-    cos = (x.directions.unsqueeze(1) * direction).sum(-1)
-    nearest = cos.argmax(-1, keepdim=True)
-    cos = cos.gather(-1, nearest).squeeze(-1).clamp(-1, 1)
-    length = norm(rows).squeeze(-1) if scores.weight_norm else torch.ones_like(cos)
-    if not isinstance(scores.angular, Cosine):
-        return x.scale * length * g(cos), cos, length
-    # The inner product has the gradient of the plain softmax also at x = 0 and w = 0, where an angle has none.
-    products = (x.scaled.unsqueeze(1) * (rows if scores.weight_norm else direction)).sum(-1)
-    return products.gather(-1, nearest).squeeze(-1), cos, length
+        summary = summarize_others(scores, comparison, x, weight, bias, target.cos, chunk)
+    loss = comparison.loss(logit, summary, scores.num_classes)
+    penalty = scores.margin.penalty(Context(g, x.norms, labels, ignored, target.cos))
+    return loss if penalty is None else loss + penalty
 
 
 def _reduce(loss: Tensor, ignored: Tensor, reduction: str) -> Tensor:
@@ -153,8 +170,3 @@ def _reduce(loss: Tensor, ignored: Tensor, reduction: str) -> Tensor:
     if reduction == "none":
         return loss
     return loss.sum() if reduction == "sum" else loss.sum() / (~ignored).sum().clamp_min(1)
-
-
-def _work(features: Tensor, weight: Tensor) -> Tensor:
-    """The features in the dtype of the computation: float32 or better."""
-    return features.to(torch.promote_types(torch.promote_types(features.dtype, weight.dtype), torch.float32))

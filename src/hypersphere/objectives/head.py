@@ -1,41 +1,63 @@
 """The head of a network: class weights, and a loss over the angles to them."""
 
-from typing import Literal
+import warnings
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from ..angular import AngularLike, Cosine, as_angular
+from ..angular import Angular, Cosine, as_angular
 from ..neurons import Classifier
 from .annealing import Annealing
-from .checks import Scale, check
-from .functional import Chunk, class_logits, margin_softmax
+from .checks import check, scale_warning
+from .comparisons import Comparison
+from .functional import class_logits, compared_by, margin_softmax
 from .large import chunk_size
 from .margins import Margin, NoMargin
+from .options import Chunk, Scale, check_arguments
 
 
 class MarginSoftmax(Classifier):
     r"""−log e^{t} / (e^{t} + Σ_{j≠y} e^{z_j}), t = scale·ψ(θ_y), z_j = scale·g(θ_j): every objective of part I.
 
-    Called as ``head(features, labels)`` for the loss; :meth:`logits` and :meth:`predict` have no margin. The arguments and their
-    meaning are those of :func:`~hypersphere.objectives.functional.margin_softmax`, except
+    Called as ``head(features, labels)`` for the loss; :meth:`logits` and :meth:`predict` have no margin.
 
     Args:
         in_features: d.
         num_classes: C, at least 2.
-        scale: a positive number, ``"feature_norm"``, ``"norms"``, or an ``nn.Parameter`` with one entry, which is learned with the
-            head. 30 is in the range of 10 to 70 that B.3 recommends.
-        bias: one number per class, starting at 0; the normalized forms have none unless the data is imbalanced (3.3).
-        annealing: an :class:`Annealing`, advanced by :meth:`step` and saved in the state_dict.
-        sub_centers: K centres per class, the nearest of which counts. ``weight`` is (C·K, d), row c·K + k for centre k of class c.
+        margin: ψ on the target and φ on the others, an object of :mod:`hypersphere.objectives.margins`.
+        angular: g, an object of :mod:`hypersphere.angular`; the cosine by default.
+        scale: A positive number, ``"feature_norm"``, ``"norms"``, or an ``nn.Parameter`` with one entry, which is
+            learned with the head. 30 is in the range of 10 to 70 that B.3 recommends.
+        bias: One number per class, starting at 0; the normalized forms have none unless the data is imbalanced (3.3).
+            ``"shared"`` is one number for all classes, as binary comparisons use it.
+        comparison: How the target's logit is set against the others, an object of
+            :mod:`hypersphere.objectives.comparisons`; the cross-entropy by default.
+        annealing: An :class:`Annealing`, advanced by :meth:`step` and saved in the state_dict.
+        sub_centers: K centres per class, the nearest of which counts. ``weight`` is (C·K, d), row c·K + k for centre k
+            of class c.
+        gradient: ``"exact"``, or ``"detached"``, which holds the margin's effect constant in the backward pass.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"`` over the samples that are not ignored.
+        ignore_index: The label of samples that do not count.
+        label_smoothing: As in ``torch.nn.functional.cross_entropy``.
+        chunk: How many classes at a time, ``"auto"``, or None for all at once.
+        matmul_dtype: The dtype of the large matrix products; full precision by default.
+        device, dtype: Of the parameters, as for every torch module.
 
-    ``weight`` starts Gaussian with standard deviation d^{−1/2}, so its rows have a length near 1 whatever C is.
+    :func:`~hypersphere.objectives.functional.margin_softmax` says more about each. ``weight`` starts Gaussian with
+    standard deviation d^{−1/2}, so its rows have a length near 1 whatever C is. A number that is far from usual, such as
+    a scale below 1, gives a UserWarning.
 
     >>> head = MarginSoftmax(8, 10, margin=hs.objectives.margins.AdditiveAngle(0.3), scale=20.0)
     >>> head(torch.randn(4, 8), torch.tensor([1, 0, 9, 9])).shape, head.logits(torch.randn(4, 8)).shape
     (torch.Size([]), torch.Size([4, 10]))
     """
+
+    def __new__(cls, *args: Any, **options: Any) -> "MarginSoftmax":
+        """Name the arguments that are taken when another one is given."""
+        check_arguments(cls, options)
+        return super().__new__(cls)
 
     def __init__(
         self,
@@ -43,9 +65,10 @@ class MarginSoftmax(Classifier):
         num_classes: int,
         *,
         margin: Margin | None = None,
-        angular: AngularLike | None = None,
+        angular: Angular | None = None,
         scale: Scale = 30.0,
-        bias: bool = False,
+        bias: bool | Literal["shared"] = False,
+        comparison: Comparison | None = None,
         annealing: Annealing | None = None,
         sub_centers: int = 1,
         gradient: Literal["exact", "detached"] = "exact",
@@ -64,15 +87,20 @@ class MarginSoftmax(Classifier):
             raise ValueError(f"sub_centers must be an integer ≥ 1, got {sub_centers}")
         self.in_features, self.num_classes, self.sub_centers = in_features, num_classes, sub_centers
         self.weight = nn.Parameter(torch.empty(num_classes * sub_centers, in_features, device=device, dtype=dtype))
-        self.bias = nn.Parameter(torch.empty(num_classes, device=device, dtype=dtype)) if bias else None
-        check(self.weight[:1], self.weight, self.bias, scale, sub_centers, gradient, reduction, label_smoothing)
+        shape = () if bias == "shared" else (num_classes,)
+        self.bias = nn.Parameter(torch.empty(shape, device=device, dtype=dtype)) if bias else None
+        check(self.weight[:1], self.weight, self.bias, scale, sub_centers, gradient, reduction)
         chunk_size(chunk, 1, num_classes, self.weight.device)
         self.margin = NoMargin() if margin is None else margin
         self.angular = Cosine() if angular is None else as_angular(angular).for_neurons(num_classes)
         self.scale = scale
+        self.comparison = compared_by(comparison, label_smoothing)
         self.annealing = annealing
         self.gradient, self.reduction, self.ignore_index = gradient, reduction, ignore_index
-        self.label_smoothing, self.chunk, self.matmul_dtype = label_smoothing, chunk, matmul_dtype
+        self.chunk, self.matmul_dtype = chunk, matmul_dtype
+        for unusual in (self.margin.warning(), scale_warning(scale)):
+            if unusual is not None:
+                warnings.warn(unusual, UserWarning, stacklevel=3)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -91,12 +119,12 @@ class MarginSoftmax(Classifier):
             angular=self.angular,
             scale=self.scale,
             bias=self.bias,
+            comparison=self.comparison,
             annealing=0.0 if self.annealing is None else self.annealing.value,
             sub_centers=self.sub_centers,
             gradient=self.gradient,
             reduction=self.reduction,
             ignore_index=self.ignore_index,
-            label_smoothing=self.label_smoothing,
             chunk=self.chunk,
             matmul_dtype=self.matmul_dtype,
         )
@@ -112,18 +140,18 @@ class MarginSoftmax(Classifier):
         return self.logits(features).argmax(-1)
 
     def step(self) -> None:
-        """One training step has been made: the annealing, if there is one, moves on. Nothing else moves it."""
+        """One training step has been made: the annealing and the margin's schedules move on. Nothing else moves them."""
         if self.annealing is not None:
             self.annealing.step()
+        self.margin.step()
 
     def extra_repr(self) -> str:
         """Sizes, scale, and the options that are not the default."""
         scale = "learned" if isinstance(self.scale, nn.Parameter) else repr(self.scale)
         options = {
-            "bias": (self.bias is not None, False),
+            "bias": (None if self.bias is None else "shared" if self.bias.ndim == 0 else True, None),
             "sub_centers": (self.sub_centers, 1),
             "gradient": (self.gradient, "exact"),
-            "label_smoothing": (self.label_smoothing, 0.0),
             "chunk": (self.chunk, "auto"),
         }
         shown = [f"{name}={value!r}" for name, (value, default) in options.items() if value != default]

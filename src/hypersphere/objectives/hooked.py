@@ -1,115 +1,103 @@
-"""One chunk of a large head whose scores go through hooks: any φ, any g, by automatic differentiation from the cosines on."""
+"""A block of a large head whose scores go through hooks: any φ, any g, differentiated from the cosines on."""
 
-from collections.abc import Sequence
+from collections.abc import Callable
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import functional_call
 
 from ..geometry import norm
-from .cosines import CosineParts
+from .chunked import Block, Gradients, Inputs
+from .cosines import PlainLogits
 from .scores import Features, Scores, scores_of_cosines
 
 
-class HookedParts:
-    """The scores of a chunk by the same definition as the dense path's; its graph is made and used up in the backward pass.
+class HookedLogits:
+    """The scores of a block by the same definition as the dense path's; its graph lives in one call of :meth:`pull`.
 
-    The cosines and their gradient are :class:`CosineParts`'. Learned parameters of the margin and of g get their gradients; buffers
-    are kept as they were in the forward pass, as a margin may have moved its statistics before the backward pass runs.
+    It is a :class:`~hypersphere.objectives.chunked.ChunkedLogits`. The cosines and their gradient are those of
+    :class:`PlainLogits`. Learned parameters of the margin and of g get their gradients; buffers are those of the moment
+    this object was made, as a margin may have moved its statistics before the backward pass runs.
+
+    Args:
+        scores: The hooks and how they are used.
+        x: The batch.
+        target: cos θ of each sample's own class.
+        hardest: What the margin asked to know of the other classes, or None.
     """
 
-    def __init__(self, scores: Scores, keep: bool):
-        self.cosines = CosineParts(scores.sub_centers, True, scores.matmul_dtype, keep, bounded=not scores.weight_norm)
+    def __init__(self, scores: Scores, x: Features, target: Tensor, hardest: Tensor | None = None):
+        self.cosines = PlainLogits(scores.sub_centers, True, scores.matmul_dtype, bounded=not scores.weight_norm)
         self.sub_centers, self.weight_norm = scores.sub_centers, scores.weight_norm
         self.hooks = _Hooks(scores)
         named = dict(self.hooks.named_parameters())
-        self.names, self.parameters = list(named), list(named.values())
+        self.names = list(named)
         self.buffers = {name: buffer.clone() for name, buffer in self.hooks.named_buffers()}
+        self.labels, self.ignored = x.labels, x.ignored
+        self.hardest = None if hardest is None else hardest.detach()
+        self.batch = (x.directions, x.norms, x.scale, target, *named.values())
 
-    def open(self, weight: Tensor, dtype: torch.dtype) -> None:
-        """Room for the inverse norms."""
-        self.cosines.open(weight, dtype)
+    def block(self, part: slice, inputs: Inputs, inverse: Tensor | None = None) -> Block:
+        """The cosines of the classes in ``part``."""
+        return self.cosines.block(part, inputs, inverse)
 
-    def logits(self, part: slice, weight: Tensor, bias: Tensor | None, directions: Tensor, *tensors: Tensor) -> Tensor:
+    def logits(self, part: slice, block: Block, inputs: Inputs) -> Float[Tensor, "n c"]:
         """z of the classes in ``part``, a new tensor."""
-        self.cos = self.cosines.logits(part, weight, None, directions)
-        return self._scores(
-            part, self.cos, self._lengths(part, weight), None if bias is None else bias[part], directions, *tensors
-        )
-
-    def keep(self, part: slice, z: Tensor) -> None:
-        """Hold on to the cosines, if they are few."""
-        self.cosines.keep(part, self.cos)
-
-    def open_backward(self, weight: Tensor, bias: Tensor | None, needs: Sequence[bool], *tensors: Tensor) -> None:
-        """Room for the gradients that are wanted, and leaves for autograd to differentiate by."""
-        self.cosines.open_backward(weight, None, (needs[0], False, needs[2]), tensors[0])
-        self.d_bias = torch.empty_like(bias) if bias is not None and needs[1] else None
-        # The directions act through the cosines alone; what remains are norms, scale, target and the parameters.
-        self.leaves = [t.detach().requires_grad_(need) for t, need in zip(tensors[1:], needs[3:], strict=True)]
-        self.sums = [torch.zeros_like(t) if need else None for t, need in zip(tensors[1:], needs[3:], strict=True)]
-
-    def logits_again(
-        self, part: slice, weight: Tensor, bias: Tensor | None, directions: Tensor, *tensors: Tensor
-    ) -> Tensor:
-        """The same, with its graph."""
-        self.cos = self.cosines.logits_again(part, weight, None, directions).detach().requires_grad_()
-        lengths, shift = self._lengths(part, weight), None if bias is None else bias[part].detach()
-        self.lengths = None if lengths is None else lengths.requires_grad_()
-        self.shift = None if shift is None else shift.requires_grad_(self.d_bias is not None)
-        with torch.enable_grad():
-            self.graph = self._scores(part, self.cos, self.lengths, self.shift, directions, *self.leaves)
-        return self.graph.detach()
+        assert block.products is not None
+        bias = None if inputs.bias is None else inputs.bias[part]
+        return self._scores(part, block.products, self._lengths(part, inputs), bias, inputs.batch)
 
     def pull(
         self,
         part: slice,
-        z: Tensor,
-        d: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        directions: Tensor,
-        *tensors: Tensor,
+        block: Block,
+        inputs: Inputs,
+        slope: Callable[[Tensor], Tensor],
+        gradients: Gradients,
     ) -> None:
-        """Pull ∂L/∂z back to the cosines and on to the weights, and to everything else the scores depend on."""
-        wanted = [t for t in (self.cos, self.lengths, self.shift, *self.leaves) if t is not None and t.requires_grad]
-        found = dict(zip(map(id, wanted), torch.autograd.grad(self.graph, wanted, d, allow_unused=True), strict=True))
-        self.cosines.pull(part, self.cos.detach(), found[id(self.cos)], weight, None, directions)
-        if self.cosines.d_weight is not None and self.lengths is not None and self.cosines.inverse is not None:
-            along = found[id(self.lengths)] * self.cosines.inverse[part].squeeze(-1)
-            self.cosines.d_weight[part].addcmul_(weight[part], along.unsqueeze(-1).to(weight.dtype))
-        if self.d_bias is not None:
-            self.d_bias[part] = found[id(self.shift)]
-        for leaf, total in zip(self.leaves, self.sums, strict=True):
-            gradient = found.get(id(leaf))
-            if total is not None and gradient is not None:
-                total += gradient
+        """Carry ∂L/∂z to the cosines and on to the weights, and to everything else the scores depend on."""
+        assert block.products is not None
+        cos = block.products.detach().requires_grad_()
+        lengths = self._lengths(part, inputs)
+        bias = None if inputs.bias is None else inputs.bias[part].detach()
+        # The directions act through the cosines alone; what remains are norms, scale, target and the parameters.
+        pairs = zip(inputs.batch[1:], gradients.batch[1:], strict=True)
+        leaves = [t.detach().requires_grad_(total is not None) for t, total in pairs]
+        if lengths is not None:
+            lengths.requires_grad_()
+        if bias is not None:
+            bias.requires_grad_(gradients.bias is not None)
+        with torch.enable_grad():
+            z = self._scores(part, cos, lengths, bias, (inputs.batch[0], *leaves))
+        wanted = [t for t in (cos, lengths, bias, *leaves) if t is not None and t.requires_grad]
+        found = torch.autograd.grad(z, wanted, slope(z.detach()), allow_unused=True)
+        by_id = {id(t): g for t, g in zip(wanted, found, strict=True) if g is not None}
+        self._pull_rows(part, block, inputs, by_id[id(cos)], by_id.get(id(lengths)), gradients)
+        if gradients.bias is not None:
+            gradients.bias[part] = by_id[id(bias)]
+        for leaf, total in zip(leaves, gradients.batch[1:], strict=True):
+            if total is not None and id(leaf) in by_id:
+                total += by_id[id(leaf)]
 
-    def close(self) -> tuple[Tensor | None, ...]:
-        """The gradients of weight, bias, directions and the other tensors; the graphs are given up."""
-        d_weight, _, d_directions = self.cosines.close()
-        gradients = (d_weight, self.d_bias, d_directions, *self.sums)
-        del self.d_bias, self.sums, self.leaves, self.cos, self.lengths, self.shift, self.graph
-        return gradients
+    def _pull_rows(
+        self, part: slice, block: Block, inputs: Inputs, d_cos: Tensor, d_lengths: Tensor | None, gradients: Gradients
+    ) -> None:
+        self.cosines.pull_products(part, block, inputs, d_cos, gradients)
+        if gradients.weight is not None and d_lengths is not None and block.inverse is not None:
+            along = d_lengths * block.inverse.squeeze(-1)
+            gradients.weight[part].addcmul_(inputs.weight[part], along.unsqueeze(-1).to(inputs.weight.dtype))
 
-    def _lengths(self, part: slice, weight: Tensor) -> Tensor | None:
-        return norm(weight[part].to(self.cos.dtype)) if self.weight_norm else None
+    def _lengths(self, part: slice, inputs: Inputs) -> Tensor | None:
+        return norm(inputs.weight[part].detach().to(inputs.batch[0].dtype)) if self.weight_norm else None
 
     def _scores(
-        self,
-        part: slice,
-        cos: Tensor,
-        lengths: Tensor | None,
-        bias: Tensor | None,
-        directions: Tensor,
-        norms: Tensor,
-        scale: Tensor,
-        target: Tensor,
-        *own: Tensor,
+        self, part: slice, cos: Tensor, lengths: Tensor | None, bias: Tensor | None, batch: tuple[Tensor, ...]
     ) -> Tensor:
-        x = Features(directions, norms, scale, directions)
+        directions, norms, scale, target, *own = batch
+        x = Features(directions, norms, scale, directions, self.labels, self.ignored)
         state = {**self.buffers, **dict(zip(self.names, own, strict=True))}
-        return functional_call(self.hooks, state, (part, cos, lengths, bias, x, target))
+        return functional_call(self.hooks, state, (part, cos, lengths, bias, x, target, self.hardest))
 
 
 class _Hooks(nn.Module):
@@ -120,6 +108,13 @@ class _Hooks(nn.Module):
         self.margin, self.angular, self.scores = scores.margin, scores.angular, scores
 
     def forward(
-        self, part: slice, cos: Tensor, lengths: Tensor | None, bias: Tensor | None, x: Features, target: Tensor
+        self,
+        part: slice,
+        cos: Tensor,
+        lengths: Tensor | None,
+        bias: Tensor | None,
+        x: Features,
+        target: Tensor,
+        hardest: Tensor | None,
     ) -> Tensor:
-        return scores_of_cosines(self.scores, part, cos, lengths, bias, x, target)
+        return scores_of_cosines(self.scores, part, cos, lengths, bias, x, target, hardest)

@@ -1,20 +1,29 @@
-r"""Heads with very many classes: log Σ_{j≠y} exp z_j over the other classes, a chunk of classes at a time.
+r"""Heads with very many classes: the summary of the other classes' logits, a block of classes at a time.
 
-Above :data:`KEEP` logits neither they nor a normalized copy of the weights is ever built: the backward pass computes each chunk's
-logits again. What is kept is the gradient itself, one inverse norm per row of the weight, and a few buffers of N×chunk.
-The target's own logit, with its margin, is plain autograd on N numbers: :func:`rows_of` gathers the N rows it needs and hands the
-weight on, so that their gradients are added to the rows of the one large gradient instead of filling another.
+Above :data:`KEEP` logits neither they nor a normalized copy of the weights is ever built: the backward pass computes each
+block's logits again. What is kept is the gradient itself, one inverse norm per row of the weight, and a few buffers of
+N×chunk. The target's own logit, with its margin, is plain autograd on N numbers: :func:`rows_of` gathers the N rows it
+needs and hands the weight on, so that their gradients are added to the rows of the one large gradient instead of filling
+another.
+
+The rows may be a part of a larger weight whose other rows are on other processes. Then ``first`` is the number of the
+first class here, and ``reduce`` combines what the processes have found: the margin's ``hardest`` and the comparison's
+state, tensors of the batch's length. Labels, the target's cosine and the features are those of the whole batch, the same
+on every process. The summary, and so the loss, is then the same on every process; the gradients of the weight and the
+bias belong to the rows here, and those of everything else are this process's share, to be added up over all of them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from .cosines import CosineParts
-from .hooked import HookedParts
+from .chunked import Block, ChunkedLogits, Gradients, Inputs
+from .comparisons.base import Comparison, Reduce, Summary
+from .cosines import PlainLogits
+from .hooked import HookedLogits
 from .scores import Features, Scores, is_plain
 
 DENSE = 2**16
@@ -46,31 +55,40 @@ def rows_of(
     return rows, rest
 
 
-def large_log_sum_exp(
+def summarize_others(
     scores: Scores,
+    comparison: Comparison,
     x: Features,
     weight: Float[Tensor, "ck d"],
     bias: Float[Tensor, "c"] | None,
-    labels: Int[Tensor, "n"],
     target: Float[Tensor, "n"],
     chunk: int,
-    with_total: bool,
-) -> tuple[Float[Tensor, "n"], Float[Tensor, "n"]]:
-    """log Σ_{j≠y} exp z_j and, if asked for, Σ_{j≠y} z_j; exact, in chunks. The cosine has a closed form, hooks go through autograd."""
-    parts: Any
-    keep = len(labels) * scores.num_classes <= KEEP
+    *,
+    first: int = 0,
+    reduce: Reduce | None = None,
+) -> Summary:
+    """The comparison's summary of all classes but each sample's own, exact, in chunks of ``chunk`` classes.
+
+    Plain cosines have a closed form; hooks are differentiated from the cosines on. ``first`` and ``reduce`` are for a
+    weight whose rows are split over processes, see the head of this file; None is one process.
+    """
+    assert x.labels is not None
+    own = x.labels - first
+    keep = len(own) * (len(weight) // scores.sub_centers) <= KEEP
+    logits: ChunkedLogits
+    batch: tuple[Tensor, ...]
     if is_plain(scores):
-        parts = CosineParts(scores.sub_centers, not scores.weight_norm, scores.matmul_dtype, keep)
-        tensors = [x.scaled]
+        logits, batch = PlainLogits(scores.sub_centers, not scores.weight_norm, scores.matmul_dtype), (x.scaled,)
     else:
-        parts = HookedParts(scores, keep)
-        tensors = [x.directions, x.norms, x.scale, target, *parts.parameters]
-    lse, total = _LogSumExp.apply(parts, labels, chunk, with_total, weight, bias, *tensors)
-    return lse, total
+        hardest = _hardest(scores, x, weight, own, chunk, reduce) if scores.margin.hardest else None
+        hooked = HookedLogits(scores, x, target, hardest)
+        logits, batch = hooked, hooked.batch
+    summary: Summary = _Others.apply(logits, comparison, own, chunk, keep, reduce, weight, bias, *batch)
+    return summary
 
 
 class _Rows(torch.autograd.Function):
-    """weight[labels], and the weight itself; in the backward pass the rows are added to the gradient that arrives for the latter."""
+    """weight[labels], and the weight itself; backward, the rows are added to the gradient that arrives for the latter."""
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, labels: Tensor, sub_centers: int) -> tuple[Tensor, Tensor]:
@@ -81,57 +99,78 @@ class _Rows(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, rows: Tensor, rest: Tensor) -> tuple[Tensor, None, None]:
         (labels,) = ctx.saved_tensors
-        # In place: the only other holder of this gradient is _LogSumExp, which has just made it.
+        # In place: the only other holder of this gradient is _Others, which has just made it.
         rest.unflatten(0, (-1, ctx.sub_centers)).index_add_(0, labels, rows)
         return rest, None, None
 
 
-class _LogSumExp(torch.autograd.Function):
-    """The sum over chunks with a running maximum; ``parts`` knows the logits of a chunk and how to pull a gradient back through them."""
+class _Others(torch.autograd.Function):
+    """The blocks one after the other: forward into the comparison's state, backward from its summary."""
 
     @staticmethod
     def forward(
         ctx: Any,
-        parts: Any,
+        logits: ChunkedLogits,
+        comparison: Comparison,
         labels: Tensor,
         chunk: int,
-        with_total: bool,
+        keep: bool,
+        reduce: Reduce | None,
         weight: Tensor,
         bias: Tensor | None,
-        *tensors: Tensor,
-    ) -> tuple[Tensor, Tensor]:
-        peak = torch.full_like(tensors[0][:, 0], torch.finfo(tensors[0].dtype).min / 2)
-        mass, total = torch.zeros_like(peak), torch.zeros_like(peak)
-        parts.open(weight, peak.dtype)
-        for part in _parts(len(weight) // parts.sub_centers, chunk):
-            z = parts.logits(part, weight, bias, *tensors)
-            if with_total:
-                total += _fill(z, labels, part, 0.0).sum(-1)
-            new = torch.maximum(peak, _fill(z, labels, part, -torch.inf).amax(-1))
-            mass = mass * (peak - new).exp_() + (z - new.unsqueeze(-1)).exp_().sum(-1)
-            peak = new
-            parts.keep(part, _fill(z, labels, part, 0.0))
-        lse = peak + mass.log_()
-        ctx.save_for_backward(labels, lse, weight, bias, *tensors)
-        ctx.parts, ctx.chunk, ctx.with_total = parts, chunk, with_total
-        return lse, total
+        *batch: Tensor,
+    ) -> Summary:
+        inputs = Inputs(weight, bias, batch)
+        state, blocks = comparison.start(batch[0][:, 0]), []
+        for part in _parts(len(weight) // logits.sub_centers, chunk):
+            block = logits.block(part, inputs)
+            z = logits.logits(part, block, inputs)
+            state = comparison.add(state, _fill(z, labels, part, -torch.inf))
+            # The products may be z itself; a slope of 0 times −∞ would be NaN.
+            _fill(z, labels, part, 0.0)
+            blocks.append(block if keep else Block(block.inverse))
+        summary = comparison.finish(state if reduce is None else comparison.reduce(state, reduce))
+        ctx.save_for_backward(labels, weight, bias, *batch, *summary)
+        ctx.logits, ctx.comparison, ctx.chunk, ctx.blocks, ctx.of_batch = logits, comparison, chunk, blocks, len(batch)
+        return summary
 
     @staticmethod
-    def backward(ctx: Any, g_lse: Tensor, g_total: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():
             raise RuntimeError(
                 "a head in chunks has first derivatives only; chunk=None can be differentiated twice (create_graph=True)"
             )
-        labels, lse, weight, bias, *tensors = ctx.saved_tensors
-        parts = ctx.parts
-        parts.open_backward(weight, bias, ctx.needs_input_grad[4:], *tensors)
-        for part in _parts(len(weight) // parts.sub_centers, ctx.chunk):
-            z = parts.logits_again(part, weight, bias, *tensors)
-            d = (z - lse.unsqueeze(-1)).exp_().mul_(g_lse.unsqueeze(-1))
-            if ctx.with_total:
-                d += g_total.unsqueeze(-1)
-            parts.pull(part, z, _fill(d, labels, part, 0.0), weight, bias, *tensors)
-        return (None, None, None, None, *parts.close())
+        labels, weight, bias, *rest = ctx.saved_tensors
+        batch, summary = tuple(rest[: ctx.of_batch]), tuple(rest[ctx.of_batch :])
+        inputs, logits = Inputs(weight, bias, batch), ctx.logits
+        found = Gradients.of(inputs, ctx.needs_input_grad[6:])
+        for part, block in zip(_parts(len(weight) // logits.sub_centers, ctx.chunk), ctx.blocks, strict=True):
+            whole = logits.block(part, inputs, block.inverse) if block.products is None else block
+            slope = _slope(ctx.comparison, summary, gradients, labels, part)
+            logits.pull(part, whole, inputs, slope, found)
+        return (None, None, None, None, None, None, found.weight, found.bias, *found.batch)
+
+
+def _slope(
+    comparison: Comparison, summary: Summary, gradients: Summary, labels: Tensor, part: slice
+) -> Callable[[Tensor], Tensor]:
+    """∂L/∂z of a block, 0 at the targets, whose logit is not among the others."""
+    return lambda z: _fill(comparison.slope(z, summary, gradients), labels, part, 0.0)
+
+
+@torch.no_grad()
+def _hardest(
+    scores: Scores, x: Features, weight: Tensor, labels: Tensor, chunk: int, reduce: Reduce | None
+) -> Float[Tensor, "n"]:
+    """The k-th largest cosine among the other classes, by one pass over the blocks."""
+    k = scores.margin.hardest
+    cosines = PlainLogits(scores.sub_centers, True, scores.matmul_dtype)
+    top = torch.full_like(x.norms, -torch.inf).unsqueeze(-1).expand(-1, k)
+    for part in _parts(len(weight) // scores.sub_centers, chunk):
+        cos = cosines.block(part, Inputs(weight, None, (x.directions,))).products
+        assert cos is not None
+        top = torch.cat([top, _fill(cos, labels, part, -torch.inf)], -1).topk(k, -1).values
+    return (top if reduce is None else reduce(top.contiguous(), "top"))[:, -1]
 
 
 def _parts(classes: int, chunk: int) -> Iterator[slice]:
@@ -139,7 +178,7 @@ def _parts(classes: int, chunk: int) -> Iterator[slice]:
 
 
 def _fill(z: Tensor, labels: Tensor, part: slice, value: float) -> Tensor:
-    """Write ``value`` at the target of every sample whose class is in this part, without asking the device which those are."""
+    """Write ``value`` at the target of every sample whose class is in this part, without asking which those are."""
     local = labels - part.start
     inside = (local >= 0) & (local < z.shape[1])
     column = local.clamp(0, z.shape[1] - 1).unsqueeze(-1)

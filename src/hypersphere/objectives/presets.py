@@ -1,11 +1,13 @@
 """The named objectives of part I: a margin, an angular function and a scale each."""
 
-from typing import Any
+from typing_extensions import Unpack
 
-from ..angular import AngularLike, Linear
-from .checks import Scale
+from ..angular import Angular, Linear
+from .comparisons import MultiClassHinge
 from .head import MarginSoftmax
 from .margins import AdditiveAngle, AdditiveCosine, Multiplicative
+from .margins.base import Strength
+from .options import HeadOptions, Scale
 
 
 class Softmax(MarginSoftmax):
@@ -16,25 +18,64 @@ class Softmax(MarginSoftmax):
       in_features=4, num_classes=3, scale='norms', bias=True
       (margin): NoMargin()
       (angular): Cosine()
+      (comparison): CrossEntropy()
     )
     """
 
-    def __init__(self, in_features: int, num_classes: int, *, bias: bool = True, **options: Any):
+    def __init__(self, in_features: int, num_classes: int, *, bias: bool = True, **options: Unpack[HeadOptions]):
         super().__init__(in_features, num_classes, scale="norms", bias=bias, **options)
+
+
+class Hinge(MarginSoftmax):
+    r"""max(0, gap + max_{j≠y} z_j − z_y), z = w·x + b: the linear multi-class SVM, a baseline of tables 2.2–2.4.
+
+    >>> Hinge(4, 3)(torch.zeros(2, 4), torch.tensor([0, 1])).item()
+    1.0
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        num_classes: int,
+        *,
+        gap: float = 1.0,
+        bias: bool = True,
+        **options: Unpack[HeadOptions],
+    ):
+        comparison = MultiClassHinge(gap)
+        super().__init__(in_features, num_classes, scale="norms", bias=bias, comparison=comparison, **options)
 
 
 class LSoftmax(MarginSoftmax):
     r"""Large-margin softmax: scale ‖w‖‖x‖, ψ(θ) = (−1)^k cos(mθ) − 2k (eq. 2.4–2.8)."""
 
-    def __init__(self, in_features: int, num_classes: int, *, m: float = 4, **options: Any):
-        super().__init__(in_features, num_classes, margin=Multiplicative(m), scale="norms", **options)
+    def __init__(
+        self,
+        in_features: int,
+        num_classes: int,
+        *,
+        m: float | Strength = 4,
+        angular: Angular | None = None,
+        bias: bool = False,
+        **options: Unpack[HeadOptions],
+    ):
+        margin = Multiplicative(m)
+        super().__init__(in_features, num_classes, margin=margin, angular=angular, scale="norms", bias=bias, **options)
 
 
 class WSoftmax(MarginSoftmax):
     r"""Weight-normalized softmax, ‖x‖·g(θ), without a margin (eq. 2.18 with the cosine, 3.10 with any g)."""
 
-    def __init__(self, in_features: int, num_classes: int, *, angular: AngularLike | None = None, **options: Any):
-        super().__init__(in_features, num_classes, angular=angular, scale="feature_norm", **options)
+    def __init__(
+        self,
+        in_features: int,
+        num_classes: int,
+        *,
+        angular: Angular | None = None,
+        bias: bool = False,
+        **options: Unpack[HeadOptions],
+    ):
+        super().__init__(in_features, num_classes, angular=angular, scale="feature_norm", bias=bias, **options)
 
 
 class SSoftmax(MarginSoftmax):
@@ -46,19 +87,29 @@ class SSoftmax(MarginSoftmax):
         num_classes: int,
         *,
         scale: Scale = 30.0,
-        angular: AngularLike | None = None,
-        **options: Any,
+        angular: Angular | None = None,
+        bias: bool = False,
+        **options: Unpack[HeadOptions],
     ):
-        super().__init__(in_features, num_classes, angular=angular, scale=scale, **options)
+        super().__init__(in_features, num_classes, angular=angular, scale=scale, bias=bias, **options)
 
 
 class ASoftmax(MarginSoftmax):
     r"""Angular softmax, SphereFace: ψ(θ) = (−1)^k cos(mθ) − 2k, scale ‖x‖ (eq. 2.20); a constant ``scale`` gives L_m."""
 
     def __init__(
-        self, in_features: int, num_classes: int, *, m: float = 4, scale: Scale = "feature_norm", **options: Any
+        self,
+        in_features: int,
+        num_classes: int,
+        *,
+        m: float | Strength = 4,
+        scale: Scale = "feature_norm",
+        angular: Angular | None = None,
+        bias: bool = False,
+        **options: Unpack[HeadOptions],
     ):
-        super().__init__(in_features, num_classes, margin=Multiplicative(m), scale=scale, **options)
+        margin = Multiplicative(m)
+        super().__init__(in_features, num_classes, margin=margin, angular=angular, scale=scale, bias=bias, **options)
 
 
 class GASoftmax(MarginSoftmax):
@@ -68,26 +119,54 @@ class GASoftmax(MarginSoftmax):
     """
 
     def __init__(
-        self, in_features: int, num_classes: int, *, m: float = 4, angular: AngularLike | None = None, **options: Any
+        self,
+        in_features: int,
+        num_classes: int,
+        *,
+        m: float | Strength = 4,
+        angular: Angular | None = None,
+        scale: Scale = "feature_norm",
+        bias: bool = False,
+        **options: Unpack[HeadOptions],
     ):
-        angular = Linear() if angular is None else angular
-        super().__init__(
-            in_features, num_classes, margin=Multiplicative(m), angular=angular, scale="feature_norm", **options
-        )
+        angular, margin = Linear() if angular is None else angular, Multiplicative(m)
+        super().__init__(in_features, num_classes, margin=margin, angular=angular, scale=scale, bias=bias, **options)
 
 
 class AMSoftmax(MarginSoftmax):
-    r"""Additive margin softmax, CosFace: s·(cos θ − m) (L_a1, D.11); s = 30, m = 0.35 are the best setting D.6 follows."""
+    r"""Additive margin softmax, CosFace: s·(cos θ − m) (L_a1, D.11); s = 30, m = 0.35 are the setting D.6 follows."""
 
-    def __init__(self, in_features: int, num_classes: int, *, m: float = 0.35, scale: Scale = 30.0, **options: Any):
-        super().__init__(in_features, num_classes, margin=AdditiveCosine(m), scale=scale, **options)
+    def __init__(
+        self,
+        in_features: int,
+        num_classes: int,
+        *,
+        m: float | Strength = 0.35,
+        scale: Scale = 30.0,
+        angular: Angular | None = None,
+        bias: bool = False,
+        **options: Unpack[HeadOptions],
+    ):
+        margin = AdditiveCosine(m)
+        super().__init__(in_features, num_classes, margin=margin, angular=angular, scale=scale, bias=bias, **options)
 
 
 class ArcFace(MarginSoftmax):
     r"""Additive angular margin: s·cos(θ + m) (L_a2), continued past π; s = 64, m = 0.5 rad as its authors chose."""
 
-    def __init__(self, in_features: int, num_classes: int, *, m: float = 0.5, scale: Scale = 64.0, **options: Any):
-        super().__init__(in_features, num_classes, margin=AdditiveAngle(m), scale=scale, **options)
+    def __init__(
+        self,
+        in_features: int,
+        num_classes: int,
+        *,
+        m: float | Strength = 0.5,
+        scale: Scale = 64.0,
+        angular: Angular | None = None,
+        bias: bool = False,
+        **options: Unpack[HeadOptions],
+    ):
+        margin = AdditiveAngle(m)
+        super().__init__(in_features, num_classes, margin=margin, angular=angular, scale=scale, bias=bias, **options)
 
 
 SphereFace = ASoftmax

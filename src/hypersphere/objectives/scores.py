@@ -1,37 +1,48 @@
-"""From features and class weights to scores, for any part of the classes: the one definition the dense and the large head share."""
+"""From features and class weights to scores, for any part of the classes: one definition for dense and large heads."""
 
-from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
 from torch.func import functional_call
 
 from ..angular import Angular, Cosine
 from ..geometry import norm, normalize
 from .margins import Margin
+from .margins.base import Context, Score
 
 MIN_NORM = 1e-4
-"""The gradient of x/‖x‖ grows as 1/‖x‖. Features and class weights shorter than this get the gradient of one of this length;
-their values, and everything about longer ones, are exact. Forms scaled by ‖x‖ need no bound on x, those by ‖w‖‖x‖ none at all."""
+"""The gradient of x/‖x‖ grows as 1/‖x‖. Features and class weights shorter than this get the gradient of one of this
+length; their values, and everything about longer ones, are exact. Forms scaled by ‖x‖ need no bound on x, those by
+‖w‖‖x‖ none at all."""
 
 
 class Features(NamedTuple):
-    """A batch as the head sees it: directions x̂, norms ‖x‖, the scale of each sample, and scale·x̂ (x itself where the scale is ‖x‖)."""
+    """A batch as the head sees it.
+
+    Attributes:
+        directions: x̂.
+        norms: ‖x‖.
+        scale: The scale of each sample's logits.
+        scaled: scale·x̂, which is x itself where the scale is ‖x‖.
+        labels: The class of each sample, counted over all classes.
+        ignored: Which samples do not count; their label is 0 and means nothing.
+    """
 
     directions: Float[Tensor, "n d"]
     norms: Float[Tensor, "n"]
     scale: Float[Tensor, "n"]
     scaled: Float[Tensor, "n d"]
+    labels: Int[Tensor, "n"] | None = None
+    ignored: Bool[Tensor, "n"] | None = None
 
 
 class Scores(NamedTuple):
     r"""z = scale·φ(g(θ)) + b for a part of the classes, from features (n, d) and weights (c·K, d) → (n, c).
 
     Row c·K + k of the weight is the k-th sub-centre of class c; the class's cosine is the largest of its K.
-    ``weight_norm`` puts ‖w‖ into the scale.
+    ``weight_norm`` puts ‖w‖ into the scale. ``detached`` holds what φ adds to g constant in the backward pass.
     """
 
     margin: Margin
@@ -40,16 +51,55 @@ class Scores(NamedTuple):
     sub_centers: int = 1
     weight_norm: bool = False
     matmul_dtype: torch.dtype | None = None
+    detached: bool = False
 
 
-def features_of(x: Float[Tensor, "n d"], scale: Float[Tensor, "..."] | float | str) -> Features:
+class Target(NamedTuple):
+    """The target classes: the plain logit without bias, cos θ, and the weight's share of the scale, each (n,)."""
+
+    plain: Float[Tensor, "n"]
+    cos: Float[Tensor, "n"]
+    length: Float[Tensor, "n"] | None
+
+
+def features_of(
+    x: Float[Tensor, "n d"],
+    scale: Float[Tensor, "..."] | float | str,
+    labels: Int[Tensor, "n"] | None = None,
+    ignored: Bool[Tensor, "n"] | None = None,
+) -> Features:
     """Directions and scales of ``x``; ``scale`` is a number, a 0-d or (n,) tensor, ``"feature_norm"`` or ``"norms"``."""
     directions = normalize(x, min_norm=0.0 if isinstance(scale, str) else MIN_NORM)
     norms = (x * directions).sum(-1)
     if isinstance(scale, str):
-        return Features(directions, norms, norms, x)
+        return Features(directions, norms, norms, x, labels, ignored)
     per_sample = torch.as_tensor(scale, dtype=x.dtype, device=x.device).expand(len(x))
-    return Features(directions, norms, per_sample, per_sample.unsqueeze(-1) * directions)
+    return Features(directions, norms, per_sample, per_sample.unsqueeze(-1) * directions, labels, ignored)
+
+
+def target_of(scores: Scores, x: Features, rows: Float[Tensor, "n k d"], g: Score) -> Target:
+    """The target classes' side of the loss, from their rows alone; g is that of the targets' classes."""
+    direction = normalize(rows, min_norm=0.0 if scores.weight_norm else MIN_NORM)
+    cos = (x.directions.unsqueeze(1) * direction).sum(-1)
+    nearest = cos.argmax(-1, keepdim=True)
+    cos = cos.gather(-1, nearest).squeeze(-1).clamp(-1, 1)
+    length = norm(rows).squeeze(-1) if scores.weight_norm else None
+    if not isinstance(scores.angular, Cosine):
+        plain = x.scale * g(cos)
+        return Target(plain if length is None else plain * length, cos, length)
+    # The inner product has the gradient of the plain softmax also at x = 0 and w = 0, where an angle has none.
+    products = (x.scaled.unsqueeze(1) * (rows if scores.weight_norm else direction)).sum(-1)
+    return Target(products.gather(-1, nearest).squeeze(-1), cos, length)
+
+
+def target_logit(
+    scores: Scores, x: Features, target: Target, g: Score, annealing: float | Tensor = 0.0
+) -> Float[Tensor, "n"]:
+    """t without its bias: the plain logit, and scale·(ψ − g)/(1 + λ) more. Calls the margin's target hook, once."""
+    effect = scores.margin.target(target.cos, Context(g, x.norms, x.labels, x.ignored)) - g(target.cos)
+    effect = effect / (1 + annealing)
+    effect = effect.detach() if scores.detached else effect
+    return target.plain + x.scale * (effect if target.length is None else target.length * effect)
 
 
 def is_plain(scores: Scores) -> bool:
@@ -64,13 +114,18 @@ def all_scores(
     x: Features,
     target: Float[Tensor, "n"] | None,
 ) -> Float[Tensor, "n c"]:
-    """The scores of all classes at once."""
+    """The scores of all classes at once; the entries of the targets themselves mean nothing if there is a hook."""
     direction = normalize(weight, min_norm=0.0 if scores.weight_norm else MIN_NORM)
     if is_plain(scores):
         z = _nearest(scores, x.scaled, weight if scores.weight_norm else direction)
         return z if bias is None else z + bias
     lengths = norm(weight) if scores.weight_norm else None
-    return scores_of_cosines(scores, slice(None), _nearest(scores, x.directions, direction), lengths, bias, x, target)
+    cos = _nearest(scores, x.directions, direction)
+    hardest = None
+    if scores.margin.hardest and x.labels is not None:
+        others = cos.detach().scatter(1, x.labels.unsqueeze(-1), -torch.inf)
+        hardest = others.topk(min(scores.margin.hardest, scores.num_classes), -1).values[:, -1]
+    return scores_of_cosines(scores, slice(None), cos, lengths, bias, x, target, hardest)
 
 
 def scores_of_cosines(
@@ -81,24 +136,57 @@ def scores_of_cosines(
     bias: Float[Tensor, "c"] | None,
     x: Features,
     target: Float[Tensor, "n"] | None,
+    hardest: Float[Tensor, "n"] | None = None,
 ) -> Float[Tensor, "n c"]:
     """The scores of the classes in ``part``, whose cosines, lengths and biases these are, through the hooks."""
-    column = None if target is None else target.unsqueeze(-1)
-    z = x.scale.unsqueeze(-1) * scores.margin.others(
-        cos.clamp(-1, 1), column, x.norms.unsqueeze(-1), angular_of(scores, part)
-    )
+    columns = (None if t is None else t.unsqueeze(-1) for t in (x.norms, x.labels, x.ignored, target, hardest))
+    context = Context(angular_of(scores, part), *columns)
+    # The k-th largest cosine is compared with the cosines as they were found, before rounding is cut off.
+    inside = cos if scores.margin.hardest else cos.clamp(-1, 1)
+    z = scores.margin.others(inside, context)
+    if scores.detached:
+        plain = context.g(inside)
+        z = plain + (z - plain).detach()
+    z = x.scale.unsqueeze(-1) * z
     z = z if lengths is None else z * lengths
     return z if bias is None else z + bias
 
 
-def angular_of(scores: Scores, classes: slice | Int[Tensor, "n"]) -> Callable[[Tensor], Tensor]:
+def angular_of(scores: Scores, classes: slice | Int[Tensor, "n"]) -> Score:
     """g with the parameters of these classes, where it has one per class."""
     own = {
         name: p[classes]
         for name, p in scores.angular.named_parameters(recurse=False)
         if p.shape == (scores.num_classes,)
     }
-    return partial(functional_call, scores.angular, own) if own else scores.angular
+    return _Own(scores.angular, own) if own else scores.angular
+
+
+class _Own:
+    """An angular function with the parameters of some classes in place of its own."""
+
+    def __init__(self, angular: Angular, own: dict[str, Tensor]):
+        self.angular, self.own = angular, own
+
+    def __call__(self, cos: Tensor) -> Tensor:
+        return functional_call(self.angular, self.own, (cos,))
+
+    def at(self, theta: Tensor) -> Tensor:
+        return functional_call(_At(self.angular), {f"angular.{name}": p for name, p in self.own.items()}, (theta,))
+
+    def span(self, like: Tensor) -> float | Tensor:
+        return self.angular.span(like)
+
+
+class _At(nn.Module):
+    """``angular.at`` as a module's forward, which is what functional_call calls."""
+
+    def __init__(self, angular: Angular):
+        super().__init__()
+        self.angular = angular
+
+    def forward(self, theta: Tensor) -> Tensor:
+        return self.angular.at(theta)
 
 
 def _nearest(scores: Scores, x: Tensor, w: Tensor) -> Tensor:

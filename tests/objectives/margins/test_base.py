@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from hypersphere import angular
-from hypersphere.objectives.margins import Margin, NoMargin
+from hypersphere.objectives.margins import Context, Margin, NoMargin
 from hypersphere.objectives.margins.base import extended, number
 from tests.objectives.contracts import ANGLES, MarginContract
 
@@ -16,8 +16,8 @@ class TestNoMargin(MarginContract):
 
     def test_gives_g(self):
         cos = torch.linspace(-1, 1, 9)
-        assert torch.equal(self.margin.target(cos, g=angular.Linear()), angular.Linear()(cos))
-        assert torch.equal(self.margin.others(cos[None], g=angular.Linear()), angular.Linear()(cos[None]))
+        assert torch.equal(self.margin.target(cos, Context(angular.Linear())), angular.Linear()(cos))
+        assert torch.equal(self.margin.others(cos[None], Context(angular.Linear())), angular.Linear()(cos[None]))
 
 
 def test_a_margin_by_default_changes_nothing():

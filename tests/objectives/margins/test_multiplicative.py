@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from hypersphere import angular
-from hypersphere.objectives.margins import Multiplicative
+from hypersphere.objectives.margins import Context, Multiplicative
 from tests.objectives.contracts import ANGLES, MarginContract, waves
 
 
@@ -23,7 +23,7 @@ class TestMultiplicative(MarginContract):
         assert torch.allclose(self.margin.target(c), (-1) ** k * cos4 - 2 * k, atol=1e-7)
 
     def test_linear_g_is_linear_in_the_angle(self):
-        psi = self.margin.target(torch.from_numpy(np.cos(ANGLES)), g=angular.Linear()).numpy()
+        psi = self.margin.target(torch.from_numpy(np.cos(ANGLES)), Context(angular.Linear())).numpy()
         assert np.abs(psi - (1 - 2 * 4 * ANGLES / math.pi)).max() <= 1e-6
 
 
@@ -36,7 +36,7 @@ class TestThree(TestMultiplicative):
         assert torch.allclose(self.margin.target(c), (-1) ** k * (4 * c**3 - 3 * c) - 2 * k, atol=1e-7)
 
     def test_linear_g_is_linear_in_the_angle(self):
-        psi = self.margin.target(torch.from_numpy(np.cos(ANGLES)), g=angular.Linear()).numpy()
+        psi = self.margin.target(torch.from_numpy(np.cos(ANGLES)), Context(angular.Linear())).numpy()
         assert np.abs(psi - (1 - 2 * 3 * ANGLES / math.pi)).max() <= 1e-6
 
 

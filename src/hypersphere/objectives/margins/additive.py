@@ -5,7 +5,7 @@ import math
 from jaxtyping import Float
 from torch import Tensor
 
-from .base import Margin, Score, extended, identity, number
+from .base import ALONE, Context, Margin, Strength, extended, number, shown, value
 
 
 class AdditiveCosine(Margin):
@@ -15,19 +15,22 @@ class AdditiveCosine(Margin):
     tensor([0.7500, 0.2500])
     """
 
-    def __init__(self, m: float = 0.35):  # the best setting of AM-Softmax, which D.6 follows
+    def __init__(self, m: float | Strength = 0.35):  # the best setting of AM-Softmax, which D.6 follows
         super().__init__()
         self.m = number("m", m, 0)
 
-    def target(
-        self, cos: Float[Tensor, "n"], norms: Float[Tensor, "n"] | None = None, g: Score = identity
-    ) -> Float[Tensor, "n"]:
+    def target(self, cos: Float[Tensor, "n"], context: Context = ALONE) -> Float[Tensor, "n"]:
         """g(θ) − m."""
-        return g(cos) - self.m
+        return context.g(cos) - value(self.m, context)
+
+    def warning(self) -> str | None:
+        """An offset beyond 1 is unusual: no two unit vectors are more than 2 apart in cosine."""
+        unusual = not isinstance(self.m, Strength) and self.m > 1
+        return f"a margin m={self.m!r} on the cosine is unusually large; 0.1 to 0.5 are usual" if unusual else None
 
     def extra_repr(self) -> str:
         """The offset."""
-        return f"m={self.m:g}"
+        return shown(m=self.m)
 
 
 class AdditiveAngle(Margin):
@@ -40,16 +43,19 @@ class AdditiveAngle(Margin):
     tensor([ 0.8776, -0.4794, -1.1224])
     """
 
-    def __init__(self, m: float = 0.5):  # ArcFace's own value; the text leaves it open
+    def __init__(self, m: float | Strength = 0.5):  # ArcFace's own value; Liu (2020) leaves it open
         super().__init__()
         self.m = number("m", m, 0, math.pi)
 
-    def target(
-        self, cos: Float[Tensor, "n"], norms: Float[Tensor, "n"] | None = None, g: Score = identity
-    ) -> Float[Tensor, "n"]:
+    def target(self, cos: Float[Tensor, "n"], context: Context = ALONE) -> Float[Tensor, "n"]:
         """g(θ + m), continued past π."""
-        return extended(cos, 1.0, self.m, g)
+        return extended(cos, 1.0, value(self.m, context), context.g)
+
+    def warning(self) -> str | None:
+        """An angle beyond 1.2 rad is unusual."""
+        unusual = not isinstance(self.m, Strength) and self.m > 1.2
+        return f"a margin m={self.m!r} on the angle is unusually large; 0.2 to 0.5 rad are usual" if unusual else None
 
     def extra_repr(self) -> str:
         """The angle."""
-        return f"m={self.m:g}"
+        return shown(m=self.m)

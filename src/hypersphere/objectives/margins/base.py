@@ -1,49 +1,98 @@
 """What a margin is: two hooks, one on the target's cosine and one on the others'."""
 
 import math
-from collections.abc import Callable
-from typing import TypeAlias
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from ...angular import Cosine
 from ...geometry import arccos, chebyshev
 
-Score: TypeAlias = "Callable[[Tensor], Tensor]"
+
+@runtime_checkable
+class Score(Protocol):
+    """The angular function g of a head as a hook sees it: an :class:`~hypersphere.angular.Angular` of some classes."""
+
+    def __call__(self, cos: Tensor) -> Tensor:
+        """g(θ) from cos θ."""
+
+    def at(self, theta: Tensor) -> Tensor:
+        """g(θ) from θ."""
+
+    def span(self, like: Tensor) -> float | Tensor:
+        """g(0) − g(π)."""
 
 
-def identity(cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """g(θ) = cos θ, the angular function a margin works on by default."""
-    return cos
+COSINE: Score = Cosine()
+
+
+class Context(NamedTuple):
+    """What a hook may look at besides the cosines it is given; a margin that is called by itself sees only g = cos.
+
+    :meth:`Margin.target` gets one entry per sample, :meth:`Margin.others` the same as columns (n, 1).
+
+    Attributes:
+        g: The angular function of the classes at hand.
+        norms: ‖x‖ of the samples, with its gradient.
+        labels: The class of each sample, counted over all classes, whichever part of them is at hand.
+        ignored: Which samples do not count and must not enter a statistic; None for none.
+        target: cos θ of each sample's own class, known before any other class is looked at; only in ``others``.
+        hardest: The k-th largest cosine among the other classes, for a margin with ``hardest = k``; only in ``others``.
+    """
+
+    g: Score = COSINE
+    norms: Tensor | None = None
+    labels: Tensor | None = None
+    ignored: Tensor | None = None
+    target: Tensor | None = None
+    hardest: Tensor | None = None
+
+
+ALONE = Context()
 
 
 class Margin(nn.Module):
     r"""ψ on the target, φ on the others. A new margin overrides :meth:`target`, :meth:`others` or both.
 
-    Both hooks take cosines and ``g``, the angular function of the head, and return scores that the head scales. They see
-    ‖x‖, so a margin can depend on the quality of a sample, and a margin is a module, so it can learn or keep statistics:
+    Both hooks take cosines and a :class:`Context` and return scores that the head scales. A margin is a module, so it
+    can learn parameters and keep statistics:
 
-    - ``target`` is called once in each forward pass, before ``others``: running statistics are updated there.
-    - ``others`` is called on a part of the classes at a time, and again in the backward pass of a large head, with the
-      buffers as they were in the forward pass. It must treat each class by itself and change no state.
+    - ``target`` is called once in each forward pass, on the whole batch and before ``others``: running statistics are
+      updated there, when ``self.training``.
+    - ``others`` is called on a block of classes at a time, on whichever process holds their weights, and again in the
+      backward pass of a large head, with the buffers as they were in the forward pass. It must treat each class by
+      itself and change no state. What it may know of the classes outside of its block is in the context.
+    - ``penalty`` is a term of each sample's loss that looks at the context alone, such as a price on ‖x‖.
+
+    ``hardest`` is the k for which ``others`` wants the k-th largest cosine among the other classes in the context; 0 for
+    none, as finding it costs one more pass over the classes.
     """
 
-    def target(
-        self, cos: Float[Tensor, "n"], norms: Float[Tensor, "n"] | None = None, g: Score = identity
-    ) -> Float[Tensor, "n"]:
-        """ψ(θ) of each sample's own class; without a margin g(θ)."""
-        return g(cos)
+    hardest: int = 0
 
-    def others(
-        self,
-        cos: Float[Tensor, "n c"],
-        target: Float[Tensor, "n 1"] | None = None,
-        norms: Float[Tensor, "n 1"] | None = None,
-        g: Score = identity,
-    ) -> Float[Tensor, "n c"]:
-        """φ(θ) of the other classes, given the cosine of the target and ‖x‖ as columns; g(θ) for most margins."""
-        return g(cos)
+    def target(self, cos: Float[Tensor, "n"], context: Context = ALONE) -> Float[Tensor, "n"]:
+        """ψ(θ) of each sample's own class; without a margin g(θ)."""
+        return context.g(cos)
+
+    def others(self, cos: Float[Tensor, "n c"], context: Context = ALONE) -> Float[Tensor, "n c"]:
+        """φ(θ) of the other classes; g(θ) for most margins."""
+        return context.g(cos)
+
+    def penalty(self, context: Context) -> Float[Tensor, "n"] | None:
+        """What is added to the loss of each sample; None, for most margins, is nothing."""
+        return None
+
+    def step(self) -> None:
+        """One training step has been made: every :class:`Strength` in this margin moves on."""
+        for module in self.modules():
+            if isinstance(module, Strength):
+                module.step()
+
+    def warning(self) -> str | None:
+        """Returns what is unusual about the margin's numbers, in words, or None; a head shows it when it is made."""
+        return None
 
 
 class NoMargin(Margin):
@@ -54,35 +103,73 @@ class NoMargin(Margin):
     """
 
 
-def extended(cos: Float[Tensor, "n"], m1: float, m2: float, g: Score) -> Float[Tensor, "n"]:
+class Strength(nn.Module):
+    """A margin's number m that is not one constant: by class, drawn per sample, or following a schedule.
+
+    A margin that takes ``m: float | Strength`` calls it in its hooks. ``least`` and ``most`` bound what it returns, so
+    that the margin can refuse it when it is made.
+    """
+
+    least: float
+    most: float
+
+    def forward(self, context: Context) -> Float[Tensor, "..."]:
+        """m of each sample, as the context's tensors are shaped, or one scalar tensor for all."""
+        raise TypeError(f"{type(self).__name__} must define forward(context)")
+
+    def step(self) -> None:
+        """One training step has been made; only schedules move."""
+
+
+def value(m: float | Strength, context: Context) -> float | Tensor:
+    """m in this context: the number itself, or what the strength returns."""
+    return m(context) if isinstance(m, Strength) else m
+
+
+def extended(
+    cos: Float[Tensor, "..."], m1: float | Tensor, m2: float | Tensor, g: Score = COSINE
+) -> Float[Tensor, "..."]:
     r"""g(u) at u = m₁θ + m₂, continued past π so that it stays continuous and decreasing.
 
     .. math:: Ψ(u) = g(u − kπ) − k·(g(0) − g(π)), \quad u ∈ [kπ, (k+1)π]
 
-    With g = cos and m₂ = 0 this is (−1)^k cos(mθ) − 2k (eq. 2.6); g(u − kπ) comes from cos(u − kπ) = (−1)^k cos u.
-    As Ψ decreases, agrees with g on [0, π] and u ≥ θ, it never exceeds g(θ).
+    With g = cos and m₂ = 0 this is (−1)^k cos(mθ) − 2k (eq. 2.6), and needs no angle where m₁ is a number. For any
+    other g the angle is taken once and g is read off u − kπ itself, so no digits are lost where a piece ends.
+    As Ψ decreases, agrees with g on [0, π] and u ≥ θ for m₁ ≥ 1 and m₂ ≥ 0, it never exceeds g(θ). Below 0, where a
+    negative m₂ can lead, Ψ(u) = g(0).
 
-    >>> extended(torch.tensor([1.0, 0.0, -1.0]), 2, 0, identity)
+    >>> extended(torch.tensor([1.0, 0.0, -1.0]), 2, 0)
     tensor([ 1., -1., -3.])
     """
-    if m1 == 1 and m2 == 0:
-        return g(cos)
-    k = sum(((cos < bound).to(cos.dtype) for bound in _bounds(m1, m2)), torch.zeros_like(cos))
-    wave = chebyshev(cos, m1) if m2 == 0 else torch.cos(m1 * arccos(cos) + m2)
-    ends = torch.ones_like(cos)
-    # Rounding may leave the wave a little outside [−1, 1]; there it is at an end of a piece and has no slope to lose.
-    return g(((1 - 2 * (k % 2)) * wave).clamp(-1, 1)) - k * (g(ends) - g(-ends))
+    if isinstance(m1, (int, float)) and isinstance(m2, (int, float)) and m2 == 0:
+        if m1 == 1:
+            return g(cos)
+        if isinstance(g, Cosine):
+            k = sum(((cos < bound).to(cos.dtype) for bound in _bounds(m1)), torch.zeros_like(cos))
+            # Rounding may leave the wave a little outside [−1, 1]; there it is at an end of a piece, without a slope.
+            return ((1 - 2 * (k % 2)) * chebyshev(cos, m1)).clamp(-1, 1) - 2 * k
+    u = m1 * arccos(cos) + m2
+    if isinstance(m2, Tensor):
+        u = u.clamp_min(0)
+    k = (u.detach() / math.pi).floor()
+    return g.at(u - k * math.pi) - k * g.span(cos)
 
 
-def number(name: str, value: float, least: float, below: float = math.inf) -> float:
-    """``value`` if it is a number in [least, below), else an error that names the argument."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value < below:
-        top = "" if below == math.inf else f" and below {below:.6g}"
-        raise ValueError(f"margin {name} must be a number ≥ {least:g}{top}, got {value!r}")
-    return value
+def number(name: str, given: float | Strength, least: float, below: float = math.inf) -> float | Strength:
+    """Returns ``given`` if it is a number (or only takes values) in [least, below); raises a ValueError otherwise."""
+    values = (given.least, given.most) if isinstance(given, Strength) else (given,)
+    for v in values:
+        if isinstance(v, bool) or not isinstance(v, (int, float)) or not least <= v < below:
+            top = "" if below == math.inf else f" and below {below:.6g}"
+            raise ValueError(f"margin {name} must be a number ≥ {least:g}{top}, got {v!r}")
+    return given
 
 
-def _bounds(m1: float, m2: float) -> list[float]:
-    """cos θ where m₁θ + m₂ = kπ, for the k that are reached before θ = π."""
-    reached = math.ceil(m1 + m2 / math.pi - 1e-9)
-    return [math.cos((k * math.pi - m2) / m1) for k in range(1, reached)]
+def shown(**numbers: float | Strength) -> str:
+    """The numbers of a margin for its ``extra_repr``; a strength is printed by itself, as a module."""
+    return ", ".join(f"{name}={m:g}" for name, m in numbers.items() if not isinstance(m, Strength))
+
+
+def _bounds(m: float) -> list[float]:
+    """cos θ where mθ = kπ, for the k that are reached before θ = π."""
+    return [math.cos(k * math.pi / m) for k in range(1, math.ceil(m - 1e-9))]

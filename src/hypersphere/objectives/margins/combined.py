@@ -5,7 +5,7 @@ import math
 from jaxtyping import Float
 from torch import Tensor
 
-from .base import Margin, Score, extended, identity, number
+from .base import ALONE, Context, Margin, Strength, extended, number, shown, value
 
 
 class Combined(Margin):
@@ -18,16 +18,15 @@ class Combined(Margin):
     tensor([ 0.7500, -1.2500])
     """
 
-    def __init__(self, m1: float = 1, m2: float = 0, m3: float = 0):
+    def __init__(self, m1: float | Strength = 1, m2: float | Strength = 0, m3: float | Strength = 0):
         super().__init__()
-        self.m1, self.m2, self.m3 = number("m1", m1, 1), number("m2", m2, 0, math.pi), number("m3", m3, 0)
+        self.m1, self.m2, self.m3 = number("m1", m1, 1, 100), number("m2", m2, 0, math.pi), number("m3", m3, 0)
 
-    def target(
-        self, cos: Float[Tensor, "n"], norms: Float[Tensor, "n"] | None = None, g: Score = identity
-    ) -> Float[Tensor, "n"]:
+    def target(self, cos: Float[Tensor, "n"], context: Context = ALONE) -> Float[Tensor, "n"]:
         """g(m₁θ + m₂) − m₃."""
-        return extended(cos, self.m1, self.m2, g) - self.m3
+        m1, m2, m3 = (value(m, context) for m in (self.m1, self.m2, self.m3))
+        return extended(cos, m1, m2, context.g) - m3
 
     def extra_repr(self) -> str:
         """The three margins."""
-        return f"m1={self.m1:g}, m2={self.m2:g}, m3={self.m3:g}"
+        return shown(m1=self.m1, m2=self.m2, m3=self.m3)

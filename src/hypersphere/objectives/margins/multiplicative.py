@@ -3,7 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from .base import Margin, Score, extended, identity, number
+from .base import ALONE, Context, Margin, Strength, extended, number, shown, value
 
 
 class Multiplicative(Margin):
@@ -20,16 +20,19 @@ class Multiplicative(Margin):
     tensor([ 1., -1., -3.])
     """
 
-    def __init__(self, m: float = 4):  # SphereFace uses 4, which is above the bounds of properties 2 and 3
+    def __init__(self, m: float | Strength = 4):  # SphereFace uses 4, which is above the bounds of properties 2 and 3
         super().__init__()
-        self.m = number("m", m, 1)
+        self.m = number("m", m, 1, 100)
 
-    def target(
-        self, cos: Float[Tensor, "n"], norms: Float[Tensor, "n"] | None = None, g: Score = identity
-    ) -> Float[Tensor, "n"]:
+    def target(self, cos: Float[Tensor, "n"], context: Context = ALONE) -> Float[Tensor, "n"]:
         """ψ(θ) from cos θ."""
-        return extended(cos, self.m, 0.0, g)
+        return extended(cos, value(self.m, context), 0.0, context.g)
+
+    def warning(self) -> str | None:
+        """A factor beyond 10 is unusual."""
+        unusual = not isinstance(self.m, Strength) and self.m > 10
+        return f"a multiplicative margin m={self.m!r} is unusually large; 1.5 to 4 are usual" if unusual else None
 
     def extra_repr(self) -> str:
         """The factor."""
-        return f"m={self.m:g}"
+        return shown(m=self.m)

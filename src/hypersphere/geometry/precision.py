@@ -1,0 +1,31 @@
+"""The one rule of precision: sums are taken in float32 or better, whatever the inputs are stored in."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+def accumulation_dtype(*tensors: Tensor | None) -> torch.dtype:
+    """The dtype in which these tensors are worked on together: the widest of theirs, and at least float32.
+
+    ``None`` stands for a tensor that is not there. Tensors that are not floating-point are refused with a ValueError.
+
+    >>> accumulation_dtype(torch.zeros(2, dtype=torch.bfloat16)), accumulation_dtype(torch.zeros(2).double(), None)
+    (torch.float32, torch.float64)
+    """
+    dtype = torch.float32
+    for tensor in tensors:
+        if tensor is not None:
+            if not tensor.is_floating_point():
+                raise ValueError(f"x must be a floating-point tensor, got {tensor.dtype}")
+            dtype = torch.promote_types(dtype, tensor.dtype)
+    return dtype
+
+
+def accumulable(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """Returns ``x`` in the dtype of :func:`accumulation_dtype`: half precision as float32, anything wider as it is.
+
+    >>> accumulable(torch.zeros(2, dtype=torch.float16)).dtype
+    torch.float32
+    """
+    return x.to(accumulation_dtype(x))

@@ -1,0 +1,8 @@
+"""Comparisons: how a sample's own logit is set against those of the other classes."""
+
+from .base import Comparison, Reduce
+from .binary import Binary
+from .cross_entropy import CrossEntropy
+from .hinge import MultiClassHinge
+
+__all__ = ["Binary", "Comparison", "CrossEntropy", "MultiClassHinge", "Reduce"]

@@ -1,0 +1,58 @@
+"""What a comparison is: a summary of the other classes' logits that can be taken in pieces, and a loss of it."""
+
+from abc import ABC, abstractmethod
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+State: TypeAlias = "tuple[Tensor, ...]"
+"""What has been gathered from some of the classes: tensors of the batch's length."""
+Summary: TypeAlias = "tuple[Tensor, ...]"
+"""What the loss needs to know of all other classes: tensors of the batch's length."""
+
+
+@runtime_checkable
+class Reduce(Protocol):
+    """Combines a tensor with those of the same name that the other processes hold; with one process, the identity."""
+
+    def __call__(self, tensor: Tensor, how: Literal["max", "sum", "top"]) -> Tensor:
+        """The entrywise maximum or sum over all processes; of ``"top"`` the k largest of each row of (n, k)."""
+
+
+class Comparison(nn.Module, ABC):
+    r"""The last step from logits to a loss: L_i = loss(t_i, S_i), S_i a summary of z_ij over the other classes j ≠ y_i.
+
+    The classes are looked at in blocks, and the blocks may be on different processes. A state gathers them:
+    :meth:`start` is the state of no class and :meth:`add` takes a block in. States combine associatively and in any
+    order, which :meth:`reduce` does over processes, and :meth:`finish` makes the summary that all processes then share.
+    The gradient goes the same way back: autograd differentiates :meth:`loss` by the summary, on numbers of the batch's
+    length, and :meth:`slope` turns that into ∂L/∂z of one block, without any other block being present.
+
+    Every method works on tensors of the batch's length, or (n, c) for a block. None may depend on a learned parameter;
+    what is learned belongs to the margin, the angular function, the scale or the bias, which act on the logits.
+    """
+
+    @abstractmethod
+    def start(self, like: Float[Tensor, "n"]) -> State:
+        """The state before any class, in the dtype and on the device of ``like``."""
+
+    @abstractmethod
+    def add(self, state: State, z: Float[Tensor, "n c"]) -> State:
+        """Take in a block of logits; entries of −∞ are left out. It may overwrite ``z`` only outside of autograd."""
+
+    @abstractmethod
+    def reduce(self, state: State, reduce: Reduce) -> State:
+        """The state of all processes' classes together, the same on each of them."""
+
+    @abstractmethod
+    def finish(self, state: State) -> Summary:
+        """The summary of the classes that were added."""
+
+    @abstractmethod
+    def slope(self, z: Float[Tensor, "n c"], summary: Summary, gradients: Summary) -> Float[Tensor, "n c"]:
+        """∂L/∂z of a block, a new tensor, from ∂L/∂S; the caller sets what was left out of the summary to 0."""
+
+    @abstractmethod
+    def loss(self, target: Float[Tensor, "n"], summary: Summary, num_classes: int) -> Float[Tensor, "n"]:
+        """The loss of each sample from its own logit and the summary of the others."""

@@ -1,0 +1,57 @@
+"""One binary problem per class: is this sample of the class or not?"""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from .base import Comparison, Reduce, State, Summary
+
+
+class Binary(Comparison):
+    r"""p·softplus(−t) + q·Σ_j softplus(z_j): every class by itself, as in SphereFace2 and UniFace.
+
+    No class's probability depends on another's, so the state is one sum. ``positive`` p and ``negative`` q weigh a
+    sample's own class against all others. softplus(z) is computed as −log σ(−z), which is exact for every z.
+
+    >>> binary = Binary(positive=0.5, negative=2.0)
+    >>> summary = binary.finish(binary.add(binary.start(torch.zeros(1)), torch.tensor([[0.0, -30.0]])))
+    >>> binary.loss(torch.tensor([0.0]), summary, 3)
+    tensor([1.7329])
+    """
+
+    def __init__(self, positive: float = 1.0, negative: float = 1.0):
+        super().__init__()
+        if not (0 < positive < math.inf and 0 < negative < math.inf):
+            raise ValueError(f"positive and negative must be positive numbers, got {positive!r} and {negative!r}")
+        self.positive, self.negative = float(positive), float(negative)
+
+    def start(self, like: Float[Tensor, "n"]) -> State:
+        """A sum of nothing."""
+        return (torch.zeros_like(like),)
+
+    def add(self, state: State, z: Float[Tensor, "n c"]) -> State:
+        """Add Σ softplus(z) of this block."""
+        return (state[0] - F.logsigmoid(-z).sum(-1),)
+
+    def reduce(self, state: State, reduce: Reduce) -> State:
+        """One sum."""
+        return (reduce(state[0], "sum"),)
+
+    def finish(self, state: State) -> Summary:
+        """Σ softplus(z)."""
+        return state
+
+    def slope(self, z: Float[Tensor, "n c"], summary: Summary, gradients: Summary) -> Float[Tensor, "n c"]:
+        """σ(z)·∂L/∂S."""
+        return torch.sigmoid(z).mul_(gradients[0].unsqueeze(-1))
+
+    def loss(self, target: Float[Tensor, "n"], summary: Summary, num_classes: int) -> Float[Tensor, "n"]:
+        """p·softplus(−t) + q·Σ softplus(z)."""
+        return -self.positive * F.logsigmoid(target) + self.negative * summary[0]
+
+    def extra_repr(self) -> str:
+        """The two weights."""
+        return f"positive={self.positive:g}, negative={self.negative:g}"

@@ -1,0 +1,67 @@
+"""The softmax: the target's share of the sum of exponentials."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from .base import Comparison, Reduce, State, Summary
+
+
+class CrossEntropy(Comparison):
+    r"""−log( e^t / (e^t + Σ_j e^{z_j}) ) = −log σ(t − log Σ_j e^{z_j})  (eq. 2.1): the softmax loss.
+
+    The state is a running maximum and the sum of exponentials below it. ``label_smoothing`` ε ∈ [0, 1) spreads ε of the
+    label over all C classes, ε·(t − (t + Σ_j z_j)/C) more, as in ``torch.nn.functional.cross_entropy``.
+
+    >>> z, like = torch.tensor([[0.0, 1.0]]), torch.zeros(1)
+    >>> softmax = CrossEntropy()
+    >>> summary = softmax.finish(softmax.add(softmax.start(like), z))
+    >>> softmax.loss(torch.tensor([2.0]), summary, 3)
+    tensor([0.4076])
+    """
+
+    def __init__(self, label_smoothing: float = 0.0):
+        super().__init__()
+        if not 0 <= label_smoothing < 1:
+            raise ValueError(f"label_smoothing must be in [0, 1), got {label_smoothing!r}")
+        self.label_smoothing = float(label_smoothing)
+
+    def start(self, like: Float[Tensor, "n"]) -> State:
+        """No maximum yet, no mass; with smoothing also no sum."""
+        empty = (torch.full_like(like, torch.finfo(like.dtype).min / 2), torch.zeros_like(like))
+        return (*empty, torch.zeros_like(like)) if self.label_smoothing else empty
+
+    def add(self, state: State, z: Float[Tensor, "n c"]) -> State:
+        """Raise the maximum, rescale the mass, add this block's."""
+        peak, mass, *total = state
+        new = torch.maximum(peak, z.detach().amax(-1))
+        mass = mass * (peak - new).exp() + (z - new.unsqueeze(-1)).exp().sum(-1)
+        return (new, mass, *[t + z.masked_fill(z == -torch.inf, 0).sum(-1) for t in total])
+
+    def reduce(self, state: State, reduce: Reduce) -> State:
+        """One maximum, then one sum of the rescaled masses."""
+        peak, mass, *total = state
+        new = reduce(peak, "max")
+        return (new, reduce(mass * (peak - new).exp(), "sum"), *[reduce(t, "sum") for t in total])
+
+    def finish(self, state: State) -> Summary:
+        """log Σ exp z, and Σ z with smoothing."""
+        peak, mass, *total = state
+        return (peak + mass.log(), *total)
+
+    def slope(self, z: Float[Tensor, "n c"], summary: Summary, gradients: Summary) -> Float[Tensor, "n c"]:
+        """The softmax of the others times ∂L/∂(log Σ exp z), and ∂L/∂Σz on each."""
+        d = (z - summary[0].unsqueeze(-1)).exp_().mul_(gradients[0].unsqueeze(-1))
+        return d if len(gradients) == 1 else d.add_(gradients[1].unsqueeze(-1))
+
+    def loss(self, target: Float[Tensor, "n"], summary: Summary, num_classes: int) -> Float[Tensor, "n"]:
+        """−log σ(t − log Σ exp z), smoothed."""
+        loss = -F.logsigmoid(target - summary[0])
+        if not self.label_smoothing:
+            return loss
+        return loss + self.label_smoothing * (target - (target + summary[1]) / num_classes)
+
+    def extra_repr(self) -> str:
+        """The smoothing, if there is any."""
+        return f"label_smoothing={self.label_smoothing:g}" if self.label_smoothing else ""

@@ -1,0 +1,63 @@
+"""The multi-class support vector machine: the target must lead by a gap, and nothing more is asked."""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from .base import Comparison, Reduce, State, Summary
+
+
+class MultiClassHinge(Comparison):
+    r"""max(0, gap + max_j z_j − t): the hinge loss of the multi-class SVM (Crammer and Singer, 2001).
+
+    It is the baseline "Hinge Loss" of tables 2.2–2.4, whose exact form Liu (2020) does not give; ``gap`` is 1, as usual.
+    Where several classes share the maximum, each of them gets the gradient of it divided by their number.
+
+    >>> hinge = MultiClassHinge()
+    >>> summary = hinge.finish(hinge.add(hinge.start(torch.zeros(1)), torch.tensor([[0.5, -3.0]])))
+    >>> hinge.loss(torch.tensor([1.0]), summary, 3)
+    tensor([0.5000])
+    """
+
+    def __init__(self, gap: float = 1.0):
+        super().__init__()
+        if not 0 < gap < math.inf:
+            raise ValueError(f"gap must be a positive number, got {gap!r}")
+        self.gap = float(gap)
+
+    def start(self, like: Float[Tensor, "n"]) -> State:
+        """No maximum yet, which no class has."""
+        return torch.full_like(like, -torch.inf), torch.zeros_like(like)
+
+    def add(self, state: State, z: Float[Tensor, "n c"]) -> State:
+        """The larger maximum, and how many classes reach it."""
+        peak, count = state
+        here = z.amax(-1)
+        new = torch.maximum(peak, here)
+        ties = (z == new.unsqueeze(-1)).sum(-1).to(count.dtype)
+        return new, torch.where(peak == new, count, 0) + ties
+
+    def reduce(self, state: State, reduce: Reduce) -> State:
+        """One maximum, and one sum of those who reach it."""
+        peak, count = state
+        new = reduce(peak, "max")
+        return new, reduce(torch.where(peak == new, count, 0), "sum")
+
+    def finish(self, state: State) -> Summary:
+        """max z, and how many classes reach it, which only the slope uses."""
+        return state
+
+    def slope(self, z: Float[Tensor, "n c"], summary: Summary, gradients: Summary) -> Float[Tensor, "n c"]:
+        """∂L/∂(max z), shared by the classes that reach the maximum."""
+        peak, count = summary
+        return (z == peak.unsqueeze(-1)).to(z.dtype) * (gradients[0] / count.clamp_min(1)).unsqueeze(-1)
+
+    def loss(self, target: Float[Tensor, "n"], summary: Summary, num_classes: int) -> Float[Tensor, "n"]:
+        """max(0, gap + max z − t)."""
+        return (self.gap + summary[0] - target).clamp_min(0)
+
+    def extra_repr(self) -> str:
+        """The gap."""
+        return f"gap={self.gap:g}"

@@ -1,0 +1,122 @@
+"""What every comparison must be; a new one inherits this and gives its float64 formula on the logits."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+
+from hypersphere.objectives.comparisons import Comparison
+
+
+class ComparisonContract:
+    comparison: Comparison
+
+    def formula(self, target, others, num_classes):
+        """The loss of one sample from its own logit and a vector of the others'."""
+        raise AssertionError("the contract's class must give the formula")
+
+    @staticmethod
+    def batch(n=5, classes=9):
+        generator = torch.Generator().manual_seed(0)
+        t = 3 * torch.randn(n, generator=generator, dtype=torch.float64)
+        return t, 3 * torch.randn(n, classes, generator=generator, dtype=torch.float64)
+
+    def summary(self, z, sizes=None):
+        state = self.comparison.start(z[:, 0].detach())
+        for block in z.split(sizes or z.shape[1], 1):
+            state = self.comparison.add(state, block)
+        return self.comparison.finish(state)
+
+    def test_agrees_with_the_formula(self):
+        t, z = self.batch()
+        losses = self.comparison.loss(t, self.summary(z), 10)
+        expected = [self.formula(a.item(), row.numpy(), 10) for a, row in zip(t, z, strict=True)]
+        assert torch.allclose(losses, torch.tensor(expected, dtype=torch.float64), rtol=1e-12, atol=1e-12)
+
+    @pytest.mark.parametrize("sizes", [[1] * 9, [4, 5], [8, 1]], ids=str)
+    def test_blocks_in_any_number_give_the_same_summary(self, sizes):
+        _, z = self.batch()
+        for whole, parts in zip(self.summary(z), self.summary(z, sizes), strict=True):
+            assert torch.allclose(whole, parts, rtol=1e-13, atol=1e-13)
+
+    def test_processes_share_one_summary(self):
+        _, z = self.batch()
+        states = [self.comparison.add(self.comparison.start(z[:, 0]), part) for part in z.split([2, 6, 1], 1)]
+        for found in shared(self.comparison, states):
+            for whole, parts in zip(self.summary(z), self.comparison.finish(found), strict=True):
+                assert torch.allclose(whole, parts, rtol=1e-13, atol=1e-13)
+
+    def test_a_process_without_classes_changes_nothing(self):
+        _, z = self.batch()
+        states = [self.comparison.start(z[:, 0]), self.comparison.add(self.comparison.start(z[:, 0]), z)]
+        for found in shared(self.comparison, states):
+            for whole, parts in zip(self.summary(z), self.comparison.finish(found), strict=True):
+                assert torch.allclose(whole, parts, rtol=1e-13, atol=1e-13)
+
+    def test_minus_infinity_is_left_out(self):
+        _, z = self.batch()
+        left = z.clone()
+        left[:, 3] = -torch.inf
+        rest = torch.cat([z[:, :3], z[:, 4:]], 1)
+        for a, b in zip(self.summary(left), self.summary(rest), strict=True):
+            assert torch.allclose(a, b, rtol=1e-13, atol=1e-13)
+
+    def test_the_slope_is_the_derivative_block_by_block(self):
+        t, z = self.batch()
+        z.requires_grad_()
+        summary = self.summary(z)
+        (expected,) = torch.autograd.grad(self.comparison.loss(t, summary, 10).sum(), z)
+        leaves = tuple(s.detach().requires_grad_() for s in summary)
+        used = torch.autograd.grad(self.comparison.loss(t, leaves, 10).sum(), leaves, allow_unused=True)
+        gradients = tuple(torch.zeros_like(s) if g is None else g for s, g in zip(leaves, used, strict=True))
+        detached = tuple(s.detach() for s in summary)
+        for part in (slice(0, 4), slice(4, 9)):
+            slope = self.comparison.slope(z.detach()[:, part], detached, gradients)
+            assert torch.allclose(slope, expected[:, part], rtol=1e-12, atol=1e-12)
+
+    def test_large_logits_stay_finite(self):
+        t = torch.tensor([300.0, -300.0, 0.0])
+        z = torch.tensor([[-300.0, 300.0], [300.0, 300.0], [-300.0, -300.0]])
+        summary = self.summary(z)
+        assert torch.isfinite(self.comparison.loss(t, summary, 3)).all()
+        ones = tuple(torch.ones_like(s) for s in summary)
+        assert torch.isfinite(self.comparison.slope(z, summary, ones)).all()
+
+    def test_survives_a_copy(self):
+        again = pickle.loads(pickle.dumps(copy.deepcopy(self.comparison)))
+        t, z = self.batch()
+        assert torch.equal(again.loss(t, self.summary(z), 10), self.comparison.loss(t, self.summary(z), 10))
+
+
+def shared(comparison, states):
+    """What each of several processes gets, each running ``reduce`` as if the others ran it at the same time.
+
+    A call of ``reduce`` needs the tensors of all processes, so the processes are replayed until every call is answered.
+    """
+    answers = []
+    while True:
+        asked = [_asked(comparison, state, answers) for state in states]
+        if all(isinstance(a, tuple) for a in asked):
+            return asked
+        tensors, how = torch.stack([a[0] for a in asked]), asked[0][1]
+        answers.append(tensors.amax(0) if how == "max" else tensors.sum(0))
+
+
+def _asked(comparison, state, answers):
+    """The state after ``reduce``, or as a list the first question that has no answer yet."""
+    known = iter(answers)
+
+    class QuestionError(Exception):
+        pass
+
+    def reduce(tensor, how):
+        answer = next(known, None)
+        if answer is None:
+            raise QuestionError(tensor, how)
+        return answer
+
+    try:
+        return comparison.reduce(state, reduce)
+    except QuestionError as question:
+        return list(question.args)
