@@ -44,8 +44,8 @@ def test_missing_arguments_are_named():
     ("arguments", "message"),
     [
         ({"mm": 1}, "ArcFace has no argument mm; it has in_features, num_classes, m, scale"),
-        ({"m": "wide"}, "ArcFace.m must be a number, got 'wide'"),
-        ({"m": True}, "ArcFace.m must be a number, got True"),
+        ({"m": "wide"}, r"ArcFace.m must be a number or .*got 'wide'"),
+        ({"m": True}, r"ArcFace.m must be a number or .*got True"),
         ({"sub_centers": 1.5}, "ArcFace.sub_centers must be an integer, got 1.5"),
     ],
 )

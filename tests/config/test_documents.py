@@ -59,7 +59,7 @@ def test_code_of_others_is_imported_only_with_trust():
         ('{"steps": "many"}', "steps must be an integer, got 'many'"),
         ('{"head": {"call": "os.system"}}', "head must be one of"),
         ('{"head": {"call": 3}}', "head must name what is called, got 3"),
-        ('{"head": {"call": "ArcFace", "m": []}}', "head.m must be a number"),
+        ('{"head": {"call": "ArcFace", "m": []}}', r"head.m must be a number"),
         ('{"head": {"call": "ArcFace", "wings": 2}}', "there is no key head.wings: ArcFace has"),
         ('{"images": {"call": "Images", "size": 0}}', "images.size must lie in 1 … 4096, got 0"),
     ],

@@ -53,7 +53,8 @@ def parameters(target: Callable[..., Any]) -> dict[str, Parameter]:
     above = [cls for cls in reversed(target.__mro__) if cls is not object] if inspect.isclass(target) else [target]
     texts = {name: text for cls in above for name, text in _help(cls).items()}
     found: dict[str, Parameter] = {}
-    for name, parameter in inspect.signature(target).parameters.items():
+    signed = list(inspect.signature(function).parameters.items())
+    for name, parameter in signed[inspect.isclass(target) :]:  # a constructor without its self
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
             continue
         hint = hints.get(name, Any)
