@@ -5,7 +5,7 @@ import hypersphere as hs
 from hypersphere.models import ConvNet
 from hypersphere.models.blocks import Conv
 from hypersphere.neurons import neuron_layers
-from hypersphere.operators import Operator as OperatorLayer
+from hypersphere.operators import OperatorLayer
 from hypersphere.training.config import Energy, Head, Model, Operator, Orthogonal
 from hypersphere.training.parts import Regularizers, build_head, build_model, build_operators, build_orthogonal
 

@@ -6,6 +6,7 @@ from .maps import exp_map, log_map, slerp, tangent
 from .norms import cosine, norm, normalize
 from .polynomial import chebyshev
 from .sampling import uniform
+from .units import unit
 
 __all__ = [
     "angle",
@@ -24,4 +25,5 @@ __all__ = [
     "slerp",
     "tangent",
     "uniform",
+    "unit",
 ]
