@@ -90,8 +90,8 @@ def main() -> None:
         [name, *[m.get(name, "–") for m in measured], peaks[name] / peaks["nn.Conv2d"], peaks[name]] for name in names
     ]
     notes = (
-        "Times are ratios to `nn.Conv2d` in the same column: one forward and backward pass of a 3×3 convolution with bias, batch 32, "
-        "float32. Memory is what resident memory rises by in one such pass, in a fresh process."
+        "Times are ratios to `nn.Conv2d` in the same column: one forward and backward pass of a 3×3 convolution "
+        "with bias, batch 32, float32. Memory is what resident memory rises by in one such pass, in a fresh process."
     )
     report("operators", "Operators against nn.Conv2d", header, rows, args, notes)
 

@@ -8,13 +8,19 @@ import torch
 from torch import Tensor, nn
 
 
-def onnx_outputs(module: nn.Module, *inputs: Tensor) -> list[Tensor]:
-    """The outputs of ``module`` exported to ONNX and run by onnxruntime on the same inputs."""
+def onnx_outputs(module: nn.Module, *inputs: Tensor, example: tuple[Tensor, ...] | None = None) -> list[Tensor]:
+    """The outputs of ``module`` exported to ONNX and run by onnxruntime on ``inputs``.
+
+    With ``example`` the module is exported on that, its first axis being of any length, and run on the inputs.
+    """
     import onnxruntime
 
+    shapes = None if example is None else tuple({0: torch.export.Dim("batch")} for _ in inputs)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter's own deprecations
-        program: Any = torch.onnx.export(module.eval(), inputs, dynamo=True, verbose=False)
+        program: Any = torch.onnx.export(
+            module.eval(), example or inputs, dynamo=True, verbose=False, dynamic_shapes=shapes
+        )
     buffer = io.BytesIO()
     program.save(buffer)
     session = onnxruntime.InferenceSession(buffer.getvalue(), providers=["CPUExecutionProvider"])

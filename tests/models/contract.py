@@ -2,14 +2,16 @@
 
 import copy
 import pickle
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+from hypersphere import angular
 from hypersphere.neurons import output_layer
+from hypersphere.operators import Operator, OperatorLayer, SphereNorm, magnitudes
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.ConvTranspose2d)
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
@@ -73,6 +75,7 @@ class ModelContract:
     norm: type[nn.Module] | None = nn.BatchNorm2d
     activation: type[nn.Module] = nn.ReLU
     plain_linears = 0  # linear layers that no factory makes
+    everywhere: ClassVar[dict[str, Any]] = {}  # options under which no convolution is left plain
 
     def build(self, num_classes=5, **options):
         raise AssertionError("the contract's class must say how the model is built")
@@ -121,7 +124,7 @@ class ModelContract:
         if self.sphere_conv is None:
             assert not layers_of(self.make(), CONVOLUTIONS)
             return
-        plain, spherical = self.make(), self.make(conv=self.sphere_conv)
+        plain, spherical = self.make(**self.everywhere), self.make(conv=self.sphere_conv, **self.everywhere)
         assert len(layers_of(spherical, CONVOLUTIONS)) == len(layers_of(plain, CONVOLUTIONS)) > 0
         assert all(type(m) is self.sphere_conv for m in layers_of(spherical, CONVOLUTIONS))
         assert spherical.state_dict().keys() == plain.state_dict().keys()
@@ -133,6 +136,46 @@ class ModelContract:
         assert len(hidden) == len(layers_of(plain, nn.Linear))
         assert sum(type(m) is not SphereLinear for m in hidden) == self.plain_linears
         assert torch.isfinite(spherical(*self.inputs())).all()
+
+    def test_an_operator_is_every_hidden_layer(self):
+        operator = Operator(magnitudes.Tanh(radius=2), angular.Sigmoid(k=0.3, learnable="shared"))
+        plain, model = self.make(**self.everywhere), self.make(operator=operator, **self.everywhere)
+        layers = [m for m in layers_of(model, (*CONVOLUTIONS, nn.Linear)) if isinstance(m, OperatorLayer)]
+        hidden = layers_of(plain, (*CONVOLUTIONS, nn.Linear))
+        assert len(layers) == len(hidden) - self.plain_linears > 0
+        assert all(m.magnitude.radius.start == 2 and m.magnitude.radius.log_rho is not None for m in layers)
+        assert len({id(m.angular) for m in layers}) == 1  # shared by all layers of this network …
+        assert layers[0].angular is not operator.angular  # … and by no other network
+        assert set(plain.state_dict()) <= set(model.state_dict())
+        assert not isinstance(model.classifier, OperatorLayer)
+        assert torch.isfinite(model(*self.inputs())).all()
+
+    def test_what_an_operator_skips_is_plain(self):
+        first = next(
+            name
+            for name, m in self.make(**self.everywhere).named_modules()
+            if isinstance(m, (*CONVOLUTIONS, nn.Linear))
+        )
+        model = self.make(operator=Operator(skip=(first,)), **self.everywhere)
+        assert not isinstance(model.get_submodule(first), OperatorLayer)
+        layers = layers_of(model, (*CONVOLUTIONS, nn.Linear))
+        assert sum(isinstance(m, OperatorLayer) for m in layers) == len(layers) - 1 - self.plain_linears
+        with pytest.raises(ValueError, match=r"skip names 'dropout|no module of"):
+            self.make(operator=Operator(skip=("dropout",)))
+
+    def test_options_by_name(self):
+        model = self.make(norm="none", activation="prelu", init="normal")
+        assert not layers_of(model, NORMS)
+        assert layers_of(model, nn.PReLU)
+        rescaled = self.make(norm="sphere_rescaled", activation="none")
+        assert layers_of(rescaled, SphereNorm)
+        assert torch.isfinite(rescaled(*self.inputs())).all()
+
+    @pytest.mark.untyped
+    @pytest.mark.parametrize("option", ["norm", "activation", "init"])
+    def test_refuses_an_unknown_name(self, option):
+        with pytest.raises(ValueError, match=f"{option} must be one of .*, got 'layer'"):
+            self.make(**{option: "layer"})
 
     def test_norm_and_activation_are_exchangeable(self):
         model = self.make(norm=own_norm, activation=nn.Softplus)

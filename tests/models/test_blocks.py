@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from hypersphere.models.blocks import Conv, Layers, Pool, Residual, Row, he_normal
+from hypersphere.models.blocks import Conv, Layers, Pool, Residual, Row, he_normal, make_layers
+from hypersphere.operators import SphereNorm
 
 
 @pytest.mark.parametrize(
@@ -65,6 +66,24 @@ class TestLayers:
         own = nn.Conv2d(2, 3, 3, padding=1)
         torch.manual_seed(3)
         assert torch.equal(Layers(norm=None, init=None).convolution(2, 3, 3).conv.weight, own.weight)
+
+    def test_he_s_start_survives_a_sphere_norm_factory(self):
+        def factory(*args, **kwargs):
+            return SphereNorm(nn.Conv2d(*args, **kwargs), rescale=True)
+
+        for layers in (Layers(conv=factory, norm=None), Layers(norm=SphereNorm), make_layers(norm="sphere_batch")):
+            layer = layers.convolution(64, 256, 3).conv
+            assert isinstance(layer, SphereNorm)
+            assert layer.layer.weight.std().item() == pytest.approx(math.sqrt(2 / (64 * 9)), rel=0.02)
+
+    def test_a_sphere_norm_takes_over_the_layer_and_keeps_its_bias(self):
+        unit = make_layers(norm="sphere").convolution(2, 3, 3)
+        assert list(dict(unit.named_children())) == ["conv", "activation"]
+        assert unit.conv.layer.bias is not None
+        assert list(make_layers(norm="sphere_batch").convolution(2, 3, 3).conv.state_dict())[:2] == [
+            "layer.weight",
+            "batchnorm.weight",
+        ]
 
     def test_a_parametrized_weight_keeps_its_own(self):
         def factory(*args, **kwargs):

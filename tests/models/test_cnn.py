@@ -1,3 +1,4 @@
+import typing
 from typing import ClassVar
 
 import pytest
@@ -5,6 +6,7 @@ import torch
 from torch import nn
 
 from hypersphere import models
+from hypersphere.models import cnn
 
 from .contract import CONVOLUTIONS, ImageContract, layers_of
 
@@ -30,7 +32,7 @@ class TestCNN10(ImageContract):
         assert net.classifier.out_features == 1000
 
 
-# name, table → filters of the three stages, convolutions a stage, fully connected units: copied from the text, not from the code
+# name, table → filters of the stages, convolutions a stage, fully connected units: copied from Liu (2020), not the code
 TABLES = [
     ("cnn3", None, (64, 96, 128), 1, 256),
     ("cnn3", "B.1", (64, 96, 128), 1, 256),
@@ -66,7 +68,8 @@ def test_the_tables(name, table, filters, times, units):
 
 
 def test_parameters_of_cnn6_by_hand():
-    # F.1: 27·64 + 5·9·64·64 weights of convolutions, 2·6·64 of batch normalization, 1024·64 + 64 of FC1, 64·100 + 100 of the classifier
+    # F.1: 27·64 + 5·9·64·64 weights of convolutions, 2·6·64 of batch normalization, 1024·64 + 64 of FC1,
+    # 64·100 + 100 of the classifier
     assert sum(p.numel() for p in models.cnn6(100, table="F.1").parameters()) == 1728 + 184320 + 768 + 65600 + 6500
 
 
@@ -96,6 +99,15 @@ def test_refuses_a_depth(depth):
         models.plain_cnn(depth)
 
 
+def test_widths():
+    net = models.cnn9(10, widths=(16, 32, 48))
+    assert [c.out_channels for c in layers_of(net, nn.Conv2d)] == [16] * 3 + [32] * 3 + [48] * 3
+    with pytest.raises(ValueError, match=r"widths must be 3 integers ≥ 1, one a stage, got \(16, 32\)"):
+        models.cnn9(widths=(16, 32))
+    assert set(typing.get_args(cnn.Table)) == set(cnn.WIDTHS)
+
+
+@pytest.mark.untyped
 def test_refuses_a_table():
     with pytest.raises(ValueError, match=r"table must be one of 'B.1', .*, 'F.1', got 'G.1'"):
         models.cnn9(table="G.1")

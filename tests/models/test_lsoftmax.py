@@ -25,7 +25,7 @@ class TestLFW(ImageContract):
     build = staticmethod(models.lsoftmax_lfw)
 
 
-# table 2.1, column by column: filters, kernel, where the pools are (after how many convolutions), stride of the first, FC, flattened map
+# table 2.1 by column: filters, kernel, pools (after how many convolutions), stride of the first, FC, flattened map
 COLUMNS = {
     "lsoftmax_mnist_2d": ([32] * 2 + [64] * 2 + [128] * 2, 5, (2, 4, 6), 1, 2, 128 * 3 * 3),
     "lsoftmax_mnist": ([64] * 10, 3, (4, 7, 10), 1, 256, 64 * 3 * 3),

@@ -5,7 +5,9 @@ import pytest
 import torch
 from torch import nn
 
+from hypersphere import angular, models
 from hypersphere.models import Conv, ConvNet, Network, Pool
+from hypersphere.operators import Operator, magnitudes
 from tests.export import onnx_outputs
 
 from .contract import ImageContract
@@ -73,8 +75,26 @@ def test_compiles_as_one_graph():
     assert torch.allclose(torch.compile(net, backend="aot_eager", fullgraph=True)(x), net(x), atol=1e-6)
 
 
+LEARNED = Operator(magnitudes.Tanh(), angular.Sigmoid(learnable="filter"))
+NETWORKS = {
+    "flattened": (lambda operator: ConvNet(ROWS, input_size=8, fc=[6], operator=operator), (3, 8, 8)),
+    "residual": (lambda operator: models.resnet20(width=0.25, table="B.2", operator=operator), (3, 8, 8)),
+    "perceptron": (lambda operator: models.mlp(width=0.1, in_features=12, operator=operator), (3, 2, 2)),
+    "points": (lambda operator: models.pointnet(width=0.05, operator=operator), (3, 10)),
+}
+
+
 @pytest.mark.untyped
-def test_exports():
-    net = ConvNet(ROWS, input_size=8, fc=[6]).eval()
-    x = torch.randn(3, 3, 8, 8)
-    assert torch.allclose(onnx_outputs(net, x)[0], net(x), atol=1e-5)
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("operator", [None, LEARNED], ids=["plain", "operator"])
+def test_exports_for_any_batch(name, operator):
+    build, shape = NETWORKS[name]
+    net, example, x = build(operator).eval(), torch.randn(3, *shape), torch.randn(5, *shape)
+    assert torch.allclose(onnx_outputs(net, x, example=(example,))[0], net(x), atol=1e-5)
+
+
+def test_an_activation_behind_the_features():
+    x = torch.randn(4, 3, 8, 8)
+    net = ConvNet(ROWS, input_size=8, fc=[6], last_activation="relu").eval()
+    assert (net.features(x) >= 0).all()
+    assert torch.equal(net.features(x), net.fc(net.body(x).flatten(1)).relu())

@@ -1,4 +1,5 @@
 import functools
+import typing
 from typing import ClassVar
 
 import pytest
@@ -7,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from hypersphere import models, operators
-from hypersphere.models import Layers
+from hypersphere.models import Layers, resnet
 from hypersphere.models.resnet import PadShortcut, ResidualStage
 
 from .contract import ImageContract, SphereConv2d, layers_of
@@ -26,6 +27,7 @@ class TestResNet20(ImageContract):
 class TestResNet32OfC1(ImageContract):
     small: ClassVar = {"width": 1 / 24}
     feature_dim = 16
+    everywhere: ClassVar = {"shortcut": "conv"}
     build = staticmethod(functools.partial(models.resnet32, table="C.1"))
 
 
@@ -33,6 +35,7 @@ class TestResNet18(ImageContract):
     small: ClassVar = {"width": 1 / 16}
     size = (32, 32)
     feature_dim = 32
+    everywhere: ClassVar = {"shortcut": "conv"}
     build = staticmethod(models.resnet18)
 
 
@@ -63,7 +66,7 @@ class TestModifiedResNet18(ImageContract):
 
 
 class TestSphereResNet18V1(ImageContract):
-    small: ClassVar = {"width": 1 / 64, "conv": SphereConv2d}
+    small: ClassVar = {"width": 1 / 64}
     size = (32, 32)
     feature_dim = 16
     build = staticmethod(functools.partial(models.sphere_resnet18, version=1))
@@ -77,7 +80,8 @@ def test_parameters_of_the_imagenet_networks():
 
 
 def test_parameters_of_the_cifar_networks_by_hand():
-    # convolutions 9·(3·16 + 6·16² + 16·32 + 5·32² + 32·64 + 5·64²) = 267,696; 2·(7·16 + 6·32 + 6·64) of BN; 64·10 + 10 of the classifier
+    # convolutions 9·(3·16 + 6·16² + 16·32 + 5·32² + 32·64 + 5·64²) = 267,696; 2·(7·16 + 6·32 + 6·64) of BN;
+    # 64·10 + 10 of the classifier
     assert count(models.resnet20(10)) == 267_696 + 1_376 + 650
     # 1×1 shortcuts with BN: 16·32 + 32·64 + 2·(32 + 64)
     assert count(models.resnet20(10, shortcut="conv")) == 269_722 + 2_752
@@ -119,10 +123,23 @@ def test_the_versions_differ_in_the_shortcuts_only():
 
 def test_sphere_conv_is_the_default_of_sphere_resnet():
     net = models.sphere_resnet18(5, version=1, width=1 / 64)
-    spherical = operators.SphereConv2d(3, 4, 3)
-    assert {type(m) for m in net.modules() if hasattr(m, "kernel_size") and not isinstance(m, nn.MaxPool2d)} == {
-        type(spherical)
-    }
+    assert {type(m) for m in layers_of(net, nn.Conv2d)} == {operators.Conv2d}
+    assert {type(m.magnitude) for m in layers_of(net, nn.Conv2d)} == {operators.magnitudes.Sphere}
+    baseline = models.sphere_resnet18(5, operator=None, width=1 / 64)
+    assert {type(m) for m in layers_of(baseline, nn.Conv2d)} == {nn.Conv2d}
+
+
+@pytest.mark.parametrize("norm", ["batch", "sphere"])
+def test_shortcuts_stay_plain_under_an_operator(norm):
+    net = models.resnet20(5, table="B.2", operator=operators.Operator(), norm=norm, width=1 / 16)
+    kinds = {(c.kernel_size == (1, 1), isinstance(c, operators.OperatorLayer)) for c in layers_of(net, nn.Conv2d)}
+    assert kinds == {(True, False), (False, True)}
+
+
+def test_widths():
+    net = models.resnet20(5, widths=(16, 32, 48))
+    assert [c.out_channels for c in layers_of(net, nn.Conv2d)] == [16] * 7 + [32] * 6 + [48] * 6
+    assert set(typing.get_args(resnet.Table)) == set(resnet.WIDTHS)
 
 
 def test_a_unit_is_the_one_of_the_paper():
@@ -134,7 +151,7 @@ def test_a_unit_is_the_one_of_the_paper():
     assert isinstance(net.body.stage2[1].shortcut, nn.Identity)
 
 
-@pytest.mark.parametrize("shortcut", ["conv", "pad", nn.Conv2d])
+@pytest.mark.parametrize("shortcut", ["conv", "plain", "pad", nn.Conv2d])
 @pytest.mark.parametrize("size", [6, 7])
 def test_the_size_of_a_stage(size, shortcut):
     row = ResidualStage(4, 2, 2, shortcut)
@@ -157,7 +174,8 @@ def test_the_padded_shortcut():
         (lambda: models.cifar_resnet(21), r"depth must be 6n \+ 2 with n ≥ 1, got 21"),
         (lambda: models.cifar_resnet(2), r"depth must be 6n \+ 2 with n ≥ 1, got 2"),
         (lambda: models.resnet20(table="B.1"), "table must be one of 'B.2', 'C.1', 'D.2', 'F.2', got 'B.1'"),
-        (lambda: models.resnet18(shortcut="zero"), "shortcut must be 'conv', 'pad' or a layer factory, got 'zero'"),
+        (lambda: models.resnet18(shortcut="zero"), "shortcut must be 'conv', 'plain', 'pad' or a layer factory, got"),
+        (lambda: models.resnet18(widths=(8, 8)), r"widths must be 4 integers ≥ 1, one a stage, got \(8, 8\)"),
         (lambda: models.sphere_resnet18(version=3), "version must be 1 or 2, got 3"),
     ],
 )

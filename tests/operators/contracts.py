@@ -85,7 +85,7 @@ def geometries(draw):
 
 @pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")  # torch says so of its own convolutions
 class FormulaContract:
-    """Values and gradients; a weighting or a user's own function inherits this and gives its float64 formula on the two norms."""
+    """Values and gradients; a weighting or a user's own function inherits this and gives its formula."""
 
     magnitude = None
 

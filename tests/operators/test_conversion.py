@@ -8,7 +8,7 @@ from torch_geometric.nn import GCNConv
 from torch_geometric.nn.dense.linear import Linear as GeometricLinear
 
 from hypersphere import angular
-from hypersphere.operators import Conv2d, Linear, Operator, convert, magnitudes, restore
+from hypersphere.operators import Conv2d, Linear, OperatorLayer, convert, magnitudes, restore
 
 
 class Block(nn.Module):
@@ -47,7 +47,9 @@ def net():
 def test_a_resnet_keeps_its_weights_and_names(net):
     x, state = torch.randn(2, 3, 16, 16), copy.deepcopy(net.state_dict())
     parameters, before = list(net.parameters()), net(x)
-    report = convert(net, magnitude=magnitudes.Tanh(), angular=angular.SquareCosine(), skip=["fc"])
+    report = convert(
+        net, magnitude=magnitudes.Tanh(learnable_radius=False), angular=angular.SquareCosine(), skip=["fc"]
+    )
     assert len(report.converted) == 7
     assert report.skipped == {"fc": "named in skip"}
     assert report.new_parameters == []
@@ -57,13 +59,15 @@ def test_a_resnet_keeps_its_weights_and_names(net):
     changed = net(x)
     assert not torch.allclose(changed, before)
     block = net.layer1[0]
-    expected = Conv2d(8, 8, 3, 1, 1, bias=False, magnitude=magnitudes.Tanh(), angular=angular.SquareCosine())
+    expected = Conv2d(
+        8, 8, 3, 1, 1, bias=False, magnitude=magnitudes.Tanh(learnable_radius=False), angular=angular.SquareCosine()
+    )
     expected.load_state_dict(block.conv1.state_dict())
     y = torch.randn(1, 8, 5, 5)
     assert torch.equal(block.conv1(y), expected(y))
     assert len(restore(net).converted) == 7
     assert torch.equal(net(x), before)
-    assert not any(isinstance(m, Operator) for m in net.modules())
+    assert not any(isinstance(m, OperatorLayer) for m in net.modules())
 
 
 def test_an_optimizer_made_before_goes_on(net):
@@ -104,7 +108,7 @@ def test_selection(net, layers, converted):
 def test_what_is_new_is_named_and_each_layers_own(net):
     report = convert(
         net,
-        magnitude=magnitudes.Ball(learnable_radius=True),
+        magnitude=magnitudes.Ball(),
         angular=angular.Sigmoid(learnable="filter"),
         layers=["conv1", "fc"],
     )
@@ -118,8 +122,40 @@ def test_what_is_new_is_named_and_each_layers_own(net):
 def test_the_report_is_a_table(net):
     lines = str(convert(net, skip=[nn.Linear])).splitlines()
     assert len(lines) == 8
-    assert lines[0].split() == ["conv1", "converted", "Conv2d", "as", "Sphere", "×", "Cosine"]
+    assert lines[0].split() == ["conv1", "converted", "Conv2d", *["with", "magnitude", "Sphere,", "angle", "Cosine"]]
     assert lines[-1].split() == ["fc", "skipped", "named", "in", "skip"]
+
+
+class Conv1D(nn.Module):
+    """As transformers' for GPT-2: neurons are columns."""
+
+    def __init__(self, nf, nx):
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.randn(nx, nf)), nn.Parameter(torch.zeros(nf))
+
+    def forward(self, x):
+        return x @ self.weight + self.bias
+
+
+def test_everything_left_out_is_named_with_its_reason():
+    net = nn.ModuleDict(
+        {
+            "attention": nn.MultiheadAttention(4, 2),
+            "other": nn.MultiheadAttention(4, 2, kdim=3, vdim=5),
+            "gpt": Conv1D(6, 4),
+            "words": nn.Embedding(7, 4),
+            "memory": nn.GRUCell(4, 4),
+            "fc": nn.Linear(4, 4),
+        }
+    )
+    net.register_parameter("position", nn.Parameter(torch.zeros(1, 3, 4)))
+    report = convert(net)
+    assert list(report.converted) == ["fc"]
+    assert "neurons as columns" in report.skipped["gpt"]
+    own = "MultiheadAttention uses it in a forward of its own"
+    assert report.skipped["attention.in_proj_weight"] == own
+    assert {report.skipped[f"other.{part}_proj_weight"] for part in "qkv"} == {own}
+    assert {"attention.out_proj", "words", "memory.weight_ih", "memory.weight_hh", "position"} <= set(report.skipped)
 
 
 def test_the_model_itself():

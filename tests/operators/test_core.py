@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from hypersphere import angular
-from hypersphere.operators import Conv2d, Linear, Operator, decoupled, magnitudes
+from hypersphere.operators import Conv2d, Linear, OperatorLayer, decoupled, magnitudes
 from tests import distributed
 from tests.export import onnx_outputs
 from tests.operators.contracts import ANGLES
@@ -26,8 +26,8 @@ class Everything(nn.Module):
         ]
         members = [
             *EVERY.values(),
-            magnitudes.Tanh(learnable_radius=True),
-            magnitudes.Seg(learnable_radius=True),
+            magnitudes.Tanh(),
+            magnitudes.Seg(),
             *weighted,
         ]
         angles = [g for name, (g, _) in ANGLES.items() if name != "user"]
@@ -72,7 +72,7 @@ def test_inductor_agrees():
 
 def _train(rank):
     torch.manual_seed(0)
-    h, g = magnitudes.Tanh(learnable_radius=True), angular.Sigmoid(learnable="filter")
+    h, g = magnitudes.Tanh(), angular.Sigmoid(learnable="filter")
     net = nn.Sequential(Conv2d(3, 4, 3), nn.Flatten(), Linear(64, 5, magnitude=h, angular=g))
     model = nn.parallel.DistributedDataParallel(net)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -117,8 +117,8 @@ def test_per_sample_gradients():
 
 
 def test_the_base_class_says_what_is_missing():
-    with pytest.raises(TypeError, match="Operator must define forward"):
-        Operator()(torch.zeros(1))
+    with pytest.raises(TypeError, match="OperatorLayer must define forward"):
+        OperatorLayer()(torch.zeros(1))
 
 
 def test_a_learned_k_per_filter_is_the_layers_own():

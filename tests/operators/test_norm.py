@@ -17,7 +17,7 @@ LAYERS = [
 def test_starts_as_the_operator_and_then_rescales(make, shape, _):
     plain = make()
     weight, bias = plain.weight, plain.bias.detach().clone()
-    layer, x = SphereNorm(plain), torch.randn(shape)
+    layer, x = SphereNorm(plain, rescale=True), torch.randn(shape)
     before = layer(x)
     per = lambda v: v.reshape(-1, *[1] * (len(shape) - 2))
     assert layer.layer.weight is weight
@@ -27,20 +27,18 @@ def test_starts_as_the_operator_and_then_rescales(make, shape, _):
 
 
 @pytest.mark.parametrize(("make", "shape", "kind"), LAYERS)
-@pytest.mark.parametrize("rescale", [True, False])
-def test_beside_batchnorm(make, shape, kind, rescale):
-    layer, x = SphereNorm(make(), batchnorm=True, rescale=rescale), torch.randn(shape)
+def test_beside_batchnorm(make, shape, kind):
+    layer, x = SphereNorm(make(), batchnorm=True), torch.randn(shape)
     out = layer(x)
     assert isinstance(layer.batchnorm, kind)
     axes = [axis for axis in range(out.ndim) if axis != 1]
-    shift = layer.batchnorm.bias if rescale else torch.zeros(4)
-    assert torch.allclose(out.mean(axes), shift, atol=1e-5)
-    assert len(list(layer.parameters())) == (3 if rescale else 1)
+    assert torch.allclose(out.mean(axes), layer.batchnorm.bias, atol=1e-5)
+    assert len(list(layer.parameters())) == 3
 
 
 def test_without_rescaling_it_is_the_sphere_operator_with_its_bias():
     plain = nn.Conv2d(3, 4, 3)
-    layer, x = SphereNorm(plain, rescale=False, angular=angular.Linear()), torch.randn(2, 3, 5, 5)
+    layer, x = SphereNorm(plain, angular=angular.Linear()), torch.randn(2, 3, 5, 5)
     expected = Conv2d(3, 4, 3, angular=angular.Linear())
     expected.load_state_dict(layer.layer.state_dict())
     assert torch.equal(layer(x), expected(x))
@@ -60,6 +58,8 @@ def test_keeps_an_operator_and_round_trips():
 
 
 def test_refuses():
+    with pytest.raises(ValueError, match="rescale must be False beside batchnorm=True"):
+        SphereNorm(nn.Conv2d(3, 4, 3), rescale=True, batchnorm=True)
     with pytest.raises(ValueError, match="no layer of BatchNorm2d was converted"):
         SphereNorm(nn.BatchNorm2d(3))
     with pytest.raises(ValueError, match="angular belongs to a plain layer"):

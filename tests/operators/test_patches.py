@@ -3,7 +3,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from hypersphere.operators.magnitudes.base import MIN_NORM
+from hypersphere.geometry.units import MIN_NORM
 from hypersphere.operators.patches import patch_squares, root, squares
 
 

@@ -7,6 +7,7 @@ from .norms import cosine, inverse_norm, norm, normalize
 from .polynomial import chebyshev
 from .precision import accumulable, accumulation_dtype
 from .sampling import uniform
+from .units import unit
 
 __all__ = [
     "accumulable",
@@ -28,4 +29,5 @@ __all__ = [
     "slerp",
     "tangent",
     "uniform",
+    "unit",
 ]

@@ -1,13 +1,13 @@
-"""The architectures of the text, each built from layer factories, so that plain, spherical and decoupled networks are one code."""
+"""The architectures of Liu (2020), so built that plain, spherical and decoupled networks are one code."""
 
-from .blocks import Conv, Layers, Pool, Residual, Row, he_normal
+from .blocks import Conv, Layers, Pool, Residual, Row, he_normal, make_layers
 from .cnn import cnn3, cnn6, cnn9, cnn10, cnn15, cnn18, cnn45, cnn60, cnn69, plain_cnn
 from .cnn4 import cnn4
 from .gan import Generator, Players, discriminator, generator
 from .gcn import GCN, gcn, normalized_adjacency
 from .lsoftmax import lsoftmax_cifar10, lsoftmax_cifar100, lsoftmax_lfw, lsoftmax_mnist, lsoftmax_mnist_2d
 from .mlp import MLP, mlp
-from .network import ConvNet, Network, Options
+from .network import ConvNet, LayerOptions, Network, Options
 from .pointnet import PointNet, TNet, pointnet
 from .resnet import cifar_resnet, modified_resnet18, resnet18, resnet20, resnet32, resnet34, sphere_resnet18
 from .sphereface import sphereface, sphereface4, sphereface10, sphereface20, sphereface36, sphereface64
@@ -18,6 +18,7 @@ __all__ = [
     "Conv",
     "ConvNet",
     "Generator",
+    "LayerOptions",
     "Layers",
     "Network",
     "Options",
@@ -47,6 +48,7 @@ __all__ = [
     "lsoftmax_lfw",
     "lsoftmax_mnist",
     "lsoftmax_mnist_2d",
+    "make_layers",
     "mlp",
     "modified_resnet18",
     "normalized_adjacency",

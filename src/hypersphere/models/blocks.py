@@ -1,34 +1,92 @@
-"""How the layers of a network are made, and the rows of the text's architecture tables.
+"""How the layers of a network are made, and the rows of the architecture tables of Liu (2020).
 
-A table such as B.1 lists rows: ``[3×3, 64]×3``, ``2×2 max pooling, stride 2``. Each row is a small object here, so that an
-architecture is a list that reads like its table, and plain, spherical and decoupled networks are one list with other factories.
+A table such as B.1 lists rows: ``[3×3, 64]×3``, ``2×2 max pooling, stride 2``. Each row is a small object here, so that
+an architecture is a list that reads like its table, and plain, spherical and decoupled networks are one list with
+another operator or other factories.
 """
 
+import copy
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal, TypeAlias
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from ..operators import Operator, SphereNorm, convert
+
 LayerFactory: TypeAlias = Callable[..., nn.Module]
+HeadFactory: TypeAlias = Callable[[int, int], nn.Module]
 Init: TypeAlias = Callable[[Tensor], object]
+NormOption: TypeAlias = LayerFactory | Literal["batch", "sphere", "sphere_rescaled", "sphere_batch", "none"] | None
+ActivationOption: TypeAlias = LayerFactory | Literal["relu", "prelu", "leaky_relu", "none"] | None
+InitOption: TypeAlias = Init | Literal["he", "xavier", "normal"] | None
 
 
 def he_normal(weight: Tensor) -> Tensor:
-    """N(0, 2/fan_in): the initialisation [38] that the text uses for its CNNs (2.2.7, C.1, 7.5.3)."""
+    """N(0, 2/fan_in): the initialisation [38] that Liu (2020) uses for CNNs (2.2.7, C.1, 7.5.3)."""
     return nn.init.kaiming_normal_(weight, nonlinearity="relu")
+
+
+def make_layers(
+    *,
+    conv: LayerFactory = nn.Conv2d,
+    linear: LayerFactory = nn.Linear,
+    norm: NormOption = "batch",
+    activation: ActivationOption = "relu",
+    init: InitOption = "he",
+    width: float = 1.0,
+    operator: Operator | None = None,
+    batch: LayerFactory = nn.BatchNorm2d,
+) -> "Layers":
+    """:class:`Layers` from a model's options, with names in place of factories where a config gives them.
+
+    Args:
+        conv, linear: factories with the signatures of :class:`torch.nn.Conv2d` and :class:`torch.nn.Linear`.
+        norm: ``"batch"`` is ``batch``; ``"sphere"`` is :class:`~hypersphere.operators.SphereNorm`, which makes its
+            layer spherical, ``"sphere_rescaled"`` the same with learned β and γ, ``"sphere_batch"`` with BatchNorm
+            behind it; ``"none"`` or None is none; else a factory that takes the number of channels.
+        activation: ``"relu"``, ``"prelu"`` with one slope a channel, ``"leaky_relu"`` of slope 0.1 (D.7), ``"none"``,
+            or a factory without arguments.
+        init: ``"he"`` is :func:`he_normal`, ``"xavier"`` Glorot's uniform, ``"normal"`` N(0, 1) (table 7.3), or a
+            function that draws a weight in place; None is the layer's own.
+        width: multiplies every hidden width.
+        operator: what every layer that is made computes; None is the factories' own.
+        batch: the BatchNorm of the model's maps.
+    """
+    named: dict[str, Any] = {
+        "norm": {
+            "batch": batch,
+            "sphere": SphereNorm,
+            "sphere_rescaled": partial(SphereNorm, rescale=True),
+            "sphere_batch": partial(SphereNorm, batchnorm=True),
+            "none": None,
+        },
+        "activation": {"relu": nn.ReLU, "prelu": nn.PReLU, "leaky_relu": partial(nn.LeakyReLU, 0.1), "none": None},
+        "init": {"he": he_normal, "xavier": nn.init.xavier_uniform_, "normal": nn.init.normal_},
+    }
+    made: dict[str, Any] = {}
+    for option, value in (("norm", norm), ("activation", activation), ("init", init)):
+        known = named[option]
+        if isinstance(value, str) and value not in known:
+            accepted = ", ".join(map(repr, known))
+            raise ValueError(f"{option} must be one of {accepted}, a factory or None, got {value!r}")
+        made[option] = known[value] if isinstance(value, str) else value
+    # What an operator shares between layers is shared within one network, not between two.
+    return Layers(conv, linear, width=width, operator=copy.deepcopy(operator), **made)
 
 
 @dataclass(frozen=True)
 class Layers:
-    """The factories of a network, and the widths they get.
+    """The factories of a network, the widths they get, and the operator that their layers become.
 
-    ``conv`` and ``linear`` have the signatures of :class:`torch.nn.Conv2d` and :class:`torch.nn.Linear`; ``norm`` takes the number of
-    channels; ``activation`` takes nothing, except that ``nn.PReLU`` gets one slope a channel, as in the text. ``norm``, ``activation`` and
-    ``init`` may be None: no normalization, no nonlinearity, the layer's own initialisation.
+    ``conv`` and ``linear`` have the signatures of :class:`torch.nn.Conv2d` and :class:`torch.nn.Linear`; ``norm`` takes
+    the number of channels, or the layer itself when it is a :class:`~hypersphere.operators.SphereNorm`; ``activation``
+    takes nothing, except that ``nn.PReLU`` gets one slope a channel. ``norm``, ``activation`` and ``init`` may be None:
+    no normalization, no nonlinearity, the layer's own initialisation. :func:`make_layers` takes names as well.
     """
 
     conv: LayerFactory = nn.Conv2d
@@ -37,6 +95,7 @@ class Layers:
     activation: LayerFactory | None = nn.ReLU
     init: Init | None = he_normal
     width: float = 1.0
+    operator: Operator | None = None
 
     def __post_init__(self) -> None:
         if not self.width > 0:
@@ -56,15 +115,18 @@ class Layers:
         activate: bool = True,
         bias: bool | None = None,
     ) -> nn.Sequential:
-        """Convolution, normalization, activation; padded so that stride 1 keeps the size of odd kernels; a bias only without a norm."""
-        bias = self.norm is None if bias is None else bias
+        """Convolution, normalization, activation; padded so that stride 1 keeps the size of odd kernels.
+
+        There is a bias by default where no normalization takes its place.
+        """
+        bias = (self.norm is None or self.spherical_norm) if bias is None else bias
         layer = self.conv(channels, filters, kernel, stride=stride, padding=(kernel - 1) // 2, bias=bias)
         return self._unit("conv", layer, filters, norm=True, activate=activate)
 
     def convolutions(
         self, channels: int, filters: Iterable[int], kernel: int, stride: int = 1
     ) -> tuple[nn.Sequential, int]:
-        """Convolutions in a row, each with its normalization and activation, under the width multiplier; and the channels they end with."""
+        """Convolutions in a row, each with its normalization and activation, and the channels they end with."""
         modules = []
         for n in map(self.scaled, filters):
             modules.append(self.convolution(channels, n, kernel, stride))
@@ -75,13 +137,13 @@ class Layers:
         self, features: int, neurons: int, *, normalize: bool = False, activate: bool = False, bias: bool | None = None
     ) -> nn.Sequential:
         """Fully connected layer, by itself or with normalization and activation."""
-        bias = not (normalize and self.norm is not None) if bias is None else bias
+        bias = (not normalize or self.norm is None or self.spherical_norm) if bias is None else bias
         return self._unit(
             "linear", self.linear(features, neurons, bias=bias), neurons, norm=normalize, activate=activate
         )
 
     def perceptron(self, features: int, neurons: Iterable[int], *, normalize: bool = True) -> tuple[nn.Sequential, int]:
-        """Fully connected layers in a row, each with its activation, under the width multiplier; and the dimension they end with."""
+        """Fully connected layers in a row, each with its activation, and the dimension they end with."""
         modules = []
         for n in map(self.scaled, neurons):
             modules.append(self.dense(features, n, normalize=normalize, activate=True))
@@ -94,8 +156,21 @@ class Layers:
             return nn.Identity()
         return nn.PReLU(channels) if self.activation is nn.PReLU else self.activation()
 
+    @property
+    def spherical_norm(self) -> bool:
+        """Whether the normalization is a SphereNorm, which takes over the layer in place of following it."""
+        return getattr(self.norm, "func", self.norm) is SphereNorm
+
+    def plain(self, conv: LayerFactory = nn.Conv2d) -> "Layers":
+        """The same without the operator: layers by this factory, which nothing makes spherical."""
+        return replace(self, conv=conv, operator=None, norm=None if self.spherical_norm else self.norm)
+
     def _unit(self, name: str, layer: nn.Module, channels: int, *, norm: bool, activate: bool) -> nn.Sequential:
         self._initialize(layer)
+        if self.operator is not None:  # names of layers are known to the whole network only, which restores them
+            convert(layer, operator=replace(self.operator, skip=()))
+        if norm and self.norm is not None and self.spherical_norm:
+            layer, norm = self.norm(layer), False
         parts = OrderedDict({name: layer})
         if norm and self.norm is not None:
             parts["norm"] = self.norm(channels)
@@ -104,14 +179,15 @@ class Layers:
         return nn.Sequential(parts)
 
     def _initialize(self, layer: nn.Module) -> None:
-        weight, bias = getattr(layer, "weight", None), getattr(layer, "bias", None)
-        if self.init is None or not isinstance(
-            weight, nn.Parameter
-        ):  # a parametrized weight keeps the start its maker chose
+        """Draw the weights of the layer, or of those that a factory has wrapped; a parametrized one keeps its own."""
+        if self.init is None:
             return
-        self.init(weight.data)
-        if isinstance(bias, nn.Parameter):
-            nn.init.zeros_(bias)
+        for module in layer.modules():
+            weight, bias = getattr(module, "weight", None), getattr(module, "bias", None)
+            if isinstance(weight, nn.Parameter) and weight.ndim >= 2:
+                self.init(weight.data)
+                if isinstance(bias, nn.Parameter):
+                    nn.init.zeros_(bias)
 
 
 class Row(ABC):

@@ -1,15 +1,19 @@
-"""Plain CNNs by depth: three stages of 3×3 convolutions, each followed by 2×2 max pooling, then one fully connected layer."""
+"""Plain CNNs by depth: three stages of 3×3 convolutions and 2×2 max pooling, then fully connected layers."""
+
+from typing import Literal, TypeAlias
 
 from typing_extensions import Unpack
 
 from .blocks import Conv, Pool
-from .network import ConvNet, Options, preset
+from .network import ConvNet, Options, preset, stage_widths
 
-# table → filters of Conv1.x, Conv2.x, Conv3.x, and the units of the fully connected layers
-WIDTHS = {
+Table: TypeAlias = Literal["B.1", "C.1", "C.1 adversarial", "C.4", "D.1", "E.3", "F.1"]
+
+# table of Liu (2020) → filters of Conv1.x, Conv2.x, Conv3.x, and the units of the fully connected layers
+WIDTHS: dict[Table, tuple[tuple[int, ...], tuple[int, ...]]] = {
     "B.1": ((64, 96, 128), (256,)),  # CNN-3, 9, 18, 45, 60, 69 (SphereNets)
     "C.1": ((64, 128, 256), (512,)),  # CNN-9 (decoupled networks)
-    "C.1 adversarial": ((32, 64, 128), (256,)),  # CNN-9 under attack; the text trains it without batch normalization
+    "C.1 adversarial": ((32, 64, 128), (256,)),  # CNN-9 under attack; trained without batch normalization
     "C.4": ((32, 64, 128), (256, 2)),  # CNN-6 with features to draw, for MNIST (the section's text)
     "D.1": ((64, 128, 256), (256,)),  # CNN-6, 9, 15 (MHE; E.1, for CoMHE, is the same)
     "E.3": ((32, 64, 64), (64,)),  # CNN-3, 9 (how to minimise energy)
@@ -17,14 +21,23 @@ WIDTHS = {
 }
 
 
-def plain_cnn(depth: int, num_classes: int | None = 10, *, table: str = "B.1", **options: Unpack[Options]) -> ConvNet:
-    """``[3×3, a]×n, pool, [3×3, b]×n, pool, [3×3, c]×n, pool, FC`` with ``n = depth/3`` (tables B.1, C.1, D.1, E.3, F.1).
+def plain_cnn(
+    depth: int,
+    num_classes: int | None = 10,
+    *,
+    table: Table = "B.1",
+    widths: tuple[int, ...] | None = None,
+    **options: Unpack[Options],
+) -> ConvNet:
+    """``[3×3, a]×n, pool, [3×3, b]×n, pool, [3×3, c]×n, pool, FC`` with ``n = depth/3`` (tables B.1 to F.1).
 
     Args:
         depth: number of convolutions, a multiple of 3.
         num_classes: None makes it a feature extractor.
-        table: whose widths: ``"B.1"``, ``"C.1"``, ``"C.1 adversarial"``, ``"C.4"``, ``"D.1"`` (equal to E.1), ``"E.3"`` or ``"F.1"``.
-        **options: those of every model (:class:`~hypersphere.models.Options`); by default batch normalization, ReLU, He initialisation.
+        table: whose filters and fully connected units; ``"D.1"`` is equal to E.1, for CoMHE.
+        widths: filters of the three stages in place of the table's.
+        **options: those of every model (:class:`~hypersphere.models.Options`); by default batch normalization, ReLU and
+            He initialisation.
 
     >>> net = plain_cnn(9, 10, table="C.1", width=0.25)
     >>> net(torch.zeros(1, 3, 32, 32)).shape, net.feature_dim
@@ -32,57 +45,110 @@ def plain_cnn(depth: int, num_classes: int | None = 10, *, table: str = "B.1", *
     """
     if depth < 3 or depth % 3:
         raise ValueError(f"depth must be a multiple of 3, got {depth}")
-    widths, fc = preset(WIDTHS, table)
-    rows = [row for filters in widths for row in (Conv(filters, depth // 3), Pool())]
+    filters, fc = preset(WIDTHS, table)
+    rows = [row for filters in stage_widths(filters, widths) for row in (Conv(filters, depth // 3), Pool())]
     return ConvNet(rows, num_classes, fc=fc, **options)
 
 
-def cnn3(num_classes: int | None = 10, *, table: str = "B.1", **options: Unpack[Options]) -> ConvNet:
+def cnn3(
+    num_classes: int | None = 10,
+    *,
+    table: Table = "B.1",
+    widths: tuple[int, ...] | None = None,
+    **options: Unpack[Options],
+) -> ConvNet:
     """CNN-3 of table B.1; also ``table="E.3"``. Options of :func:`plain_cnn`."""
-    return plain_cnn(3, num_classes, table=table, **options)
+    return plain_cnn(3, num_classes, table=table, widths=widths, **options)
 
 
-def cnn6(num_classes: int | None = 10, *, table: str = "D.1", **options: Unpack[Options]) -> ConvNet:
+def cnn6(
+    num_classes: int | None = 10,
+    *,
+    table: Table = "D.1",
+    widths: tuple[int, ...] | None = None,
+    **options: Unpack[Options],
+) -> ConvNet:
     """CNN-6 of table D.1; also ``table="F.1"``, and ``"C.4"`` for 2-D features. Options of :func:`plain_cnn`."""
-    return plain_cnn(6, num_classes, table=table, **options)
+    return plain_cnn(6, num_classes, table=table, widths=widths, **options)
 
 
-def cnn9(num_classes: int | None = 10, *, table: str = "B.1", **options: Unpack[Options]) -> ConvNet:
-    """CNN-9 of table B.1; also ``table="C.1"``, ``"C.1 adversarial"``, ``"D.1"``, ``"E.3"``, ``"F.1"``. Options of :func:`plain_cnn`.
+def cnn9(
+    num_classes: int | None = 10,
+    *,
+    table: Table = "B.1",
+    widths: tuple[int, ...] | None = None,
+    **options: Unpack[Options],
+) -> ConvNet:
+    """CNN-9 of table B.1; also of C.1, ``"C.1 adversarial"``, D.1, E.3 and F.1; see :func:`plain_cnn`.
 
     >>> cnn9(num_classes=100, table="F.1", norm=None, width=0.5)(torch.zeros(1, 3, 32, 32)).shape
     torch.Size([1, 100])
     """
-    return plain_cnn(9, num_classes, table=table, **options)
+    return plain_cnn(9, num_classes, table=table, widths=widths, **options)
 
 
-def cnn10(num_classes: int | None = 1000, **options: Unpack[Options]) -> ConvNet:
-    """CNN-10 of table F.1, for ImageNet: a 7×7 convolution and a 3×3 pooling of stride 2 before three stages of 64, 128, 256 filters."""
-    stages = [row for filters in (64, 128, 256) for row in (Conv(filters, 3), Pool())]
+def cnn10(
+    num_classes: int | None = 1000, *, widths: tuple[int, ...] | None = None, **options: Unpack[Options]
+) -> ConvNet:
+    """CNN-10 of table F.1, for ImageNet: a 7×7 convolution and a 3×3 pooling of stride 2 before three stages.
+
+    ``widths`` are the filters of the stages, 64, 128, 256 by default.
+    """
+    stages = [row for filters in stage_widths((64, 128, 256), widths) for row in (Conv(filters, 3), Pool())]
     options.setdefault("input_size", 224)
     return ConvNet([Conv(64, kernel=7, stride=2), Pool(3), *stages], num_classes, fc=[256], **options)
 
 
-def cnn15(num_classes: int | None = 10, *, table: str = "D.1", **options: Unpack[Options]) -> ConvNet:
+def cnn15(
+    num_classes: int | None = 10,
+    *,
+    table: Table = "D.1",
+    widths: tuple[int, ...] | None = None,
+    **options: Unpack[Options],
+) -> ConvNet:
     """CNN-15 of table D.1. Options of :func:`plain_cnn`."""
-    return plain_cnn(15, num_classes, table=table, **options)
+    return plain_cnn(15, num_classes, table=table, widths=widths, **options)
 
 
-def cnn18(num_classes: int | None = 10, *, table: str = "B.1", **options: Unpack[Options]) -> ConvNet:
-    """CNN-18 of table B.1, the network of table 3.3 (``activation=None``: without ReLU). Options of :func:`plain_cnn`."""
-    return plain_cnn(18, num_classes, table=table, **options)
+def cnn18(
+    num_classes: int | None = 10,
+    *,
+    table: Table = "B.1",
+    widths: tuple[int, ...] | None = None,
+    **options: Unpack[Options],
+) -> ConvNet:
+    """CNN-18 of table B.1, the network of table 3.3 (``activation="none"``: without ReLU); see :func:`plain_cnn`."""
+    return plain_cnn(18, num_classes, table=table, widths=widths, **options)
 
 
-def cnn45(num_classes: int | None = 10, *, table: str = "B.1", **options: Unpack[Options]) -> ConvNet:
+def cnn45(
+    num_classes: int | None = 10,
+    *,
+    table: Table = "B.1",
+    widths: tuple[int, ...] | None = None,
+    **options: Unpack[Options],
+) -> ConvNet:
     """CNN-45 of table B.1. Options of :func:`plain_cnn`."""
-    return plain_cnn(45, num_classes, table=table, **options)
+    return plain_cnn(45, num_classes, table=table, widths=widths, **options)
 
 
-def cnn60(num_classes: int | None = 10, *, table: str = "B.1", **options: Unpack[Options]) -> ConvNet:
+def cnn60(
+    num_classes: int | None = 10,
+    *,
+    table: Table = "B.1",
+    widths: tuple[int, ...] | None = None,
+    **options: Unpack[Options],
+) -> ConvNet:
     """CNN-60 of table B.1. Options of :func:`plain_cnn`."""
-    return plain_cnn(60, num_classes, table=table, **options)
+    return plain_cnn(60, num_classes, table=table, widths=widths, **options)
 
 
-def cnn69(num_classes: int | None = 10, *, table: str = "B.1", **options: Unpack[Options]) -> ConvNet:
+def cnn69(
+    num_classes: int | None = 10,
+    *,
+    table: Table = "B.1",
+    widths: tuple[int, ...] | None = None,
+    **options: Unpack[Options],
+) -> ConvNet:
     """CNN-69 of table B.1, the ultra-deep plain network of figure 3.3(d). Options of :func:`plain_cnn`."""
-    return plain_cnn(69, num_classes, table=table, **options)
+    return plain_cnn(69, num_classes, table=table, widths=widths, **options)

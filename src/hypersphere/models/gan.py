@@ -1,29 +1,26 @@
 """The GAN of table D.5 for 32×32 images, after spectrally normalized GANs (D.7)."""
 
-from functools import partial
-from typing import Any
-
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm as spectral
-from typing_extensions import Unpack
+from typing_extensions import TypedDict, Unpack
 
 from ..neurons import neuron_layers
-from .blocks import Conv, LayerFactory, Layers
+from .blocks import ActivationOption, Conv, LayerFactory, NormOption, make_layers
 from .network import ConvNet, Options
 
 
 class Generator(nn.Module):
-    """Table D.5(a): ``z → dense → M×M×512``, three 4×4 deconvolutions of stride 2 with BN and ReLU, a 3×3 convolution and tanh.
+    """Table D.5(a): ``z → dense → M×M×512``, three 4×4 deconvolutions of stride 2 (BN, ReLU), a 3×3 convolution.
+
+    A deconvolution writes patches and reads none, so there is no angle to take and no operator to give it.
 
     Args:
         latent_dim: of ``z ~ N(0, I)``, 128 in the table.
         image_size: a multiple of 8; the table's M is an eighth of it, 4 for CIFAR-10.
         out_channels: of the image.
         linear, deconv, conv: layer factories with torch.nn's signatures.
-        norm: channels → normalization, or None.
-        activation: a factory, or None.
-        width: multiplies every hidden width.
+        norm, activation, width: see :class:`~hypersphere.models.LayerOptions`.
 
     >>> Generator(width=0.25)(torch.randn(2, 128)).shape
     torch.Size([2, 3, 32, 32])
@@ -38,14 +35,14 @@ class Generator(nn.Module):
         linear: LayerFactory = nn.Linear,
         deconv: LayerFactory = nn.ConvTranspose2d,
         conv: LayerFactory = nn.Conv2d,
-        norm: LayerFactory | None = nn.BatchNorm2d,
-        activation: LayerFactory | None = nn.ReLU,
+        norm: NormOption = "batch",
+        activation: ActivationOption = "relu",
         width: float = 1.0,
     ):
         super().__init__()
         if image_size < 8 or image_size % 8:
             raise ValueError(f"image_size must be a multiple of 8, got {image_size}")
-        layers = Layers(deconv, linear, norm, activation, None, width)
+        layers = make_layers(conv=deconv, linear=linear, norm=norm, activation=activation, init=None, width=width)
         self.latent_dim = latent_dim
         map_size, channels = image_size // 8, layers.scaled(512)
         self.dense = linear(latent_dim, channels * map_size * map_size)
@@ -58,23 +55,36 @@ class Generator(nn.Module):
         return self.image(self.body(self.map(self.dense(z))))
 
 
-def generator(latent_dim: int = 128, **options: Any) -> Generator:
+class GeneratorOptions(TypedDict, total=False):
+    """The arguments of :class:`Generator`."""
+
+    image_size: int
+    out_channels: int
+    linear: LayerFactory
+    deconv: LayerFactory
+    conv: LayerFactory
+    norm: NormOption
+    activation: ActivationOption
+    width: float
+
+
+def generator(latent_dim: int = 128, **options: Unpack[GeneratorOptions]) -> Generator:
     """The generator of table D.5(a); see :class:`Generator`."""
     return Generator(latent_dim, **options)
 
 
 def discriminator(*, spectral_norm: bool = False, num_classes: int | None = 1, **options: Unpack[Options]) -> ConvNet:
-    """The discriminator of table D.5(b): seven 3×3 and 4×4 convolutions of 64 to 512 filters, leaky ReLU of slope 0.1, ``dense → 1``.
+    """The discriminator of table D.5(b): seven 3×3 and 4×4 convolutions of 64 to 512 filters and ``dense → 1``.
 
-    ``spectral_norm=True`` divides the weight of every convolution and linear layer, the last one as well, by its largest singular value
-    (D.13). No batch normalization; torch's own initialisation.
+    ``spectral_norm=True`` divides the weight of every convolution and linear layer, the last one as well, by its
+    largest singular value (D.13). Leaky ReLU of slope 0.1, no batch normalization, torch's own initialisation.
 
     >>> discriminator(width=0.25)(torch.zeros(2, 3, 32, 32)).shape
     torch.Size([2, 1])
     """
     rows = [row for n in (64, 128, 256) for row in (Conv(n), Conv(n, kernel=4, stride=2))]
     options.setdefault("norm", None)
-    options.setdefault("activation", partial(nn.LeakyReLU, 0.1))
+    options.setdefault("activation", "leaky_relu")
     options.setdefault("init", None)
     net = ConvNet([*rows, Conv(512)], num_classes, **options)
     if spectral_norm:

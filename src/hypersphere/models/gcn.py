@@ -1,22 +1,24 @@
 """Graph convolutional network for node classification (7.5.4, E.10)."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
-from .blocks import Init, LayerFactory, Layers
-from .network import Network
+from ..operators import Operator
+from .blocks import ActivationOption, HeadFactory, InitOption, LayerFactory, Layers, NormOption, make_layers
+from .network import LayerOptions, Network
 
 
 class GCN(Network):
-    r"""``Z = Â·ReLU(Â·X·W₀)·W₁``, without the softmax; ``Â = D̃^{−1/2} Ã D̃^{−1/2}`` of :func:`normalized_adjacency` (E.10).
+    r"""``Z = Â·ReLU(Â·X·W₀)·W₁``, without the softmax; ``Â`` is that of :func:`normalized_adjacency` (E.10).
 
-    The features of a node are its row of ``Â·ReLU(Â·X·W₀)``, so that the classifier W₁ is an ordinary last layer. Hidden layers act on a
-    node's own features before they are averaged, without a bias. Dropout is on the input of each layer, in training only. Hidden width,
-    dropout and Glorot initialisation are those of the implementation the text follows.
+    The features of a node are its row of ``Â·ReLU(Â·X·W₀)``, so that the classifier W₁ is an ordinary last layer.
+    Hidden layers act on a node's own features before they are averaged, without a bias. Dropout is on the input of
+    each layer, in training only. Hidden width, dropout and Glorot initialisation are those of the implementation that
+    Liu (2020) follows.
 
     Args:
         num_classes: None makes it a feature extractor.
@@ -24,11 +26,7 @@ class GCN(Network):
         hidden: neurons of the hidden layers.
         dropout: probability.
         linear: layer factory with the signature of ``nn.Linear``.
-        norm: neurons → normalization, e.g. ``nn.BatchNorm1d``.
-        activation: a factory, or None.
-        init: draws a weight in place; None for the layer's own initialisation.
-        width: multiplies the hidden widths.
-        classifier: ``(feature_dim, num_classes) → module``.
+        norm, activation, init, width, classifier, operator: see :class:`~hypersphere.models.LayerOptions`.
 
     >>> adjacency = normalized_adjacency(torch.tensor([[0, 1, 2], [1, 2, 3]]), nodes=5)
     >>> GCN(3, in_features=4)(torch.ones(5, 4), adjacency).shape
@@ -43,23 +41,38 @@ class GCN(Network):
         hidden: Sequence[int] = (16,),
         dropout: float = 0.5,
         linear: LayerFactory = nn.Linear,
-        norm: LayerFactory | None = None,
-        activation: LayerFactory | None = nn.ReLU,
-        init: Init | None = torch.nn.init.xavier_uniform_,
+        norm: NormOption = None,
+        activation: ActivationOption = "relu",
+        init: InitOption = "xavier",
         width: float = 1.0,
-        classifier: LayerFactory = nn.Linear,
+        classifier: HeadFactory = nn.Linear,
+        operator: Operator | None = None,
     ):
         super().__init__()
-        layers = Layers(linear=linear, norm=norm, activation=activation, init=init, width=width)
+        layers = make_layers(
+            linear=linear,
+            norm=norm,
+            activation=activation,
+            init=init,
+            width=width,
+            operator=operator,
+            batch=nn.BatchNorm1d,
+        )
         self.dropout = nn.Dropout(dropout)
         self.hidden = nn.ModuleList()
         dim = in_features
         for neurons in map(layers.scaled, hidden):
             self.hidden.append(GraphLayer(layers, dim, neurons))
             dim = neurons
-        self._classify(dim, num_classes, classifier)
+        self._classify(dim, num_classes, classifier, operator)
 
-    def features(
+    def forward(  # type: ignore[override]
+        self, x: Float[Tensor, "nodes in"], adjacency: Float[Tensor, "nodes nodes"]
+    ) -> Float[Tensor, "nodes classes"]:
+        """``logits(features(x, adjacency))``."""
+        return self.logits(self.features(x, adjacency))
+
+    def features(  # type: ignore[override]
         self, x: Float[Tensor, "nodes in"], adjacency: Float[Tensor, "nodes nodes"]
     ) -> Float[Tensor, "nodes dim"]:
         """What the classifier sees of every node."""
@@ -73,8 +86,9 @@ class GraphLayer(nn.Module):
 
     def __init__(self, layers: Layers, features: int, neurons: int):
         super().__init__()
-        self.linear = layers.dense(features, neurons, bias=False)
-        self.norm = nn.Identity() if layers.norm is None else layers.norm(neurons)
+        # A SphereNorm takes over the layer; any other normalization acts on what the neighbours have averaged.
+        self.linear = layers.dense(features, neurons, bias=False, normalize=layers.spherical_norm)
+        self.norm = nn.Identity() if layers.norm is None or layers.spherical_norm else layers.norm(neurons)
         self.activation = layers.nonlinearity(neurons)
 
     def forward(
@@ -87,10 +101,10 @@ class GraphLayer(nn.Module):
 def normalized_adjacency(
     edges: Int[Tensor, "2 edges"], nodes: int, *, dtype: torch.dtype | None = None
 ) -> Float[Tensor, "{nodes} {nodes}"]:
-    """``D̃^{−1/2}(A + I)D̃^{−1/2}`` of an undirected graph, as a coalesced sparse tensor (the text's exponent +1/2 is a slip).
+    """``D̃^{−1/2}(A + I)D̃^{−1/2}`` of an undirected graph, as a coalesced sparse tensor (E.10 slips to +1/2).
 
-    An edge counts once, in both directions, however often and in whichever direction it is listed; loops in the list are ignored, since
-    every node gets exactly one.
+    An edge counts once, in both directions, however often and in whichever direction it is listed; loops in the list
+    are ignored, since every node gets exactly one.
 
     >>> normalized_adjacency(torch.tensor([[0], [1]]), nodes=2).to_dense()
     tensor([[0.5000, 0.5000],
@@ -110,6 +124,14 @@ def normalized_adjacency(
     )
 
 
-def gcn(num_classes: int | None = 7, **options: Any) -> GCN:
+class GCNOptions(LayerOptions, total=False):
+    """The arguments of :class:`GCN`."""
+
+    in_features: int
+    hidden: Sequence[int]
+    dropout: float
+
+
+def gcn(num_classes: int | None = 7, **options: Unpack[GCNOptions]) -> GCN:
     """The two-layer GCN of 7.5.4 and E.10 (tables 7.11, E.6); see :class:`GCN`."""
     return GCN(num_classes, **options)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from torch import nn
 from typing_extensions import Unpack
 
 from .blocks import Conv, Pool, Row
@@ -35,7 +34,7 @@ def lsoftmax_cifar100(num_classes: int | None = 100, **options: Unpack[Options])
 
 
 def lsoftmax_lfw(num_classes: int | None = 10575, **options: Unpack[Options]) -> ConvNet:
-    """Table 2.1, "LFW": a convolution of stride 2, ``[64]×4, [256]×4, [256]×4, [256]×4``, 512 features; 10,575 people in CASIA-WebFace.
+    """Table 2.1, "LFW": a convolution of stride 2, ``[64]×4, [256]×4, [256]×4, [256]×4``, 512 features; 10,575 people.
 
     The table does not state the size of the faces: 112×96 as for SphereFace.
     """
@@ -54,5 +53,5 @@ def _mnist(rows: Sequence[Row], num_classes: int | None, features: int, options:
 
 
 def _network(rows: Sequence[Row], num_classes: int | None, features: int, options: Options) -> ConvNet:
-    options.setdefault("activation", nn.PReLU)
+    options.setdefault("activation", "prelu")
     return ConvNet(rows, num_classes, fc=[features], **options)

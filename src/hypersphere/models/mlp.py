@@ -1,32 +1,31 @@
 """Multilayer perceptron (7.5.2, F.3)."""
 
+import math
 from collections.abc import Sequence
-from typing import Any
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
-from .blocks import Init, LayerFactory, Layers
-from .network import Network
+from ..operators import Operator
+from .blocks import ActivationOption, HeadFactory, InitOption, LayerFactory, NormOption, make_layers
+from .network import LayerOptions, Network, pair
 
 
 class MLP(Network):
     """Hidden layers with an activation, then the classifier; the input is flattened.
 
-    The text's network (F.3) has three layers: 784 → 256 → 256 → 10. Table 7.3 compares two starts: ``init=torch.nn.init.xavier_uniform_``,
-    the default, and ``init=torch.nn.init.normal_``.
+    The network of Liu (2020, F.3) has three layers: 784 → 256 → 256 → 10. Table 7.3 compares two starts:
+    ``init="xavier"``, the default, and ``init="normal"``.
 
     Args:
         num_classes: None makes it a feature extractor.
-        in_features: of the flattened input.
+        in_features: of the flattened input; None is ``in_channels`` times the area of ``input_size``.
+        in_channels: of an image.
+        input_size: height and width of an image, or one number for both.
         hidden: neurons of the hidden layers; the last is the feature dimension.
         linear: layer factory with the signature of ``nn.Linear``.
-        norm: neurons → normalization, e.g. ``nn.BatchNorm1d``.
-        activation: a factory, or None.
-        init: draws a weight in place; None for the layer's own initialisation.
-        width: multiplies the hidden widths.
-        classifier: ``(feature_dim, num_classes) → module``.
+        norm, activation, init, width, classifier, operator: see :class:`~hypersphere.models.LayerOptions`.
 
     >>> net = MLP()
     >>> net(torch.zeros(2, 1, 28, 28)).shape, net.feature_dim
@@ -37,25 +36,46 @@ class MLP(Network):
         self,
         num_classes: int | None = 10,
         *,
-        in_features: int = 784,
+        in_features: int | None = None,
+        in_channels: int = 1,
+        input_size: int | tuple[int, int] = 28,
         hidden: Sequence[int] = (256, 256),
         linear: LayerFactory = nn.Linear,
-        norm: LayerFactory | None = None,
-        activation: LayerFactory | None = nn.ReLU,
-        init: Init | None = torch.nn.init.xavier_uniform_,
+        norm: NormOption = None,
+        activation: ActivationOption = "relu",
+        init: InitOption = "xavier",
         width: float = 1.0,
-        classifier: LayerFactory = nn.Linear,
+        classifier: HeadFactory = nn.Linear,
+        operator: Operator | None = None,
     ):
         super().__init__()
-        layers = Layers(linear=linear, norm=norm, activation=activation, init=init, width=width)
-        self.body, dim = layers.perceptron(in_features, hidden)
-        self._classify(dim, num_classes, classifier)
+        layers = make_layers(
+            linear=linear,
+            norm=norm,
+            activation=activation,
+            init=init,
+            width=width,
+            operator=operator,
+            batch=nn.BatchNorm1d,
+        )
+        size = in_channels * math.prod(pair(input_size)) if in_features is None else in_features
+        self.body, dim = layers.perceptron(size, hidden)
+        self._classify(dim, num_classes, classifier, operator)
 
     def features(self, x: Float[Tensor, "batch *shape"]) -> Float[Tensor, "batch dim"]:
         """The last hidden layer."""
         return self.body(x.flatten(1))
 
 
-def mlp(num_classes: int | None = 10, **options: Any) -> MLP:
+class MLPOptions(LayerOptions, total=False):
+    """The arguments of :class:`MLP`."""
+
+    in_features: int | None
+    in_channels: int
+    input_size: int | tuple[int, int]
+    hidden: Sequence[int]
+
+
+def mlp(num_classes: int | None = 10, **options: Unpack[MLPOptions]) -> MLP:
     """The three-layer perceptron of F.3 (table 7.3); see :class:`MLP`."""
     return MLP(num_classes, **options)

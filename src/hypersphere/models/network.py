@@ -1,58 +1,81 @@
-"""What every model offers: features, logits, a classifier that can be exchanged; and convolutional networks from a table's rows."""
+"""What every model offers: features, logits, an exchangeable classifier; and networks from rows of a table."""
 
 from abc import ABC, abstractmethod
 from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from jaxtyping import Float
 from torch import Tensor, nn
 from typing_extensions import TypedDict
 
-from .blocks import Init, LayerFactory, Layers, Row, he_normal
+from ..operators import Operator, restore
+from .blocks import ActivationOption, HeadFactory, InitOption, LayerFactory, Layers, NormOption, Row, make_layers
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
-class Options(TypedDict, total=False):
-    """What the constructors of convolutional networks take beside what is their own.
+class LayerOptions(TypedDict, total=False):
+    """What the constructor of every network takes beside what is its own.
+
+    - ``operator``: what every hidden layer computes, e.g. ``Operator(magnitudes.Tanh())``; None for the plain layers
+      (None).
+    - ``linear``: layer factory with the signature of ``nn.Linear``.
+    - ``norm``: ``"batch"``, ``"sphere"`` and its variants, or channels → normalization; ``"none"`` or None for the
+      experiments without it (tables 4.2, 7.5).
+    - ``activation``: ``"relu"``, ``"prelu"``, ``"leaky_relu"`` or a factory; ``"none"`` or None for the experiments
+      without it (tables 3.3, 4.3).
+    - ``init``: ``"he"``, ``"xavier"``, ``"normal"`` or a function that draws a weight in place; None for the layer's
+      own.
+    - ``width``: multiplies every hidden width (1.0), for small runs; never the feature dimension of a fully connected
+      layer.
+    - ``classifier``: ``(feature_dim, num_classes) → module`` (``nn.Linear``), e.g. a margin head.
+    """
+
+    operator: Operator | None
+    linear: LayerFactory
+    norm: NormOption
+    activation: ActivationOption
+    init: InitOption
+    width: float
+    classifier: HeadFactory
+
+
+class Options(LayerOptions, total=False):
+    """What the constructors of convolutional networks take beside what is their own and :class:`LayerOptions`.
 
     - ``in_channels``: of the input (3).
-    - ``input_size``: height and width, or one number for both, where the last map is flattened; an averaged map may have any size.
-    - ``feature_dim``: of the last fully connected layer if not the table's; a network without one gets one. 2 or 3 for pictures.
-    - ``conv``, ``linear``: layer factories with torch.nn's signatures, e.g. ``hs.operators.TanhConv2d``.
-    - ``norm``: channels → normalization (``nn.BatchNorm2d``); None for the experiments without it (tables 4.2, 7.5).
-    - ``activation``: a factory (``nn.ReLU``); None for the experiments without it (tables 3.3, 4.3).
-    - ``init``: draws a weight in place (He); None for the layer's own initialisation.
-    - ``width``: multiplies every hidden width (1.0), for small runs; never the feature dimension of a fully connected layer.
-    - ``classifier``: ``(feature_dim, num_classes) → module`` (``nn.Linear``), e.g. a margin head.
+    - ``input_size``: height and width, or one number for both, where the last map is flattened; an averaged map may
+      have any size.
+    - ``feature_dim``: of the last fully connected layer if not the table's; a network without one gets one. 2 or 3 for
+      pictures.
+    - ``conv``: layer factory with the signature of ``nn.Conv2d``.
+    - ``last_activation``: behind the features, as ``activation``; None by default, so that features fill the whole
+      sphere and not one orthant (A.1).
     """
 
     in_channels: int
     input_size: int | tuple[int, int]
-    feature_dim: int
+    feature_dim: int | None
     conv: LayerFactory
-    linear: LayerFactory
-    norm: LayerFactory | None
-    activation: LayerFactory | None
-    init: Init | None
-    width: float
-    classifier: LayerFactory
+    last_activation: ActivationOption
 
 
 class Network(nn.Module, ABC):
     """``logits = classifier(features(x))``; with ``num_classes=None`` the network is its feature extractor.
 
-    ``feature_dim`` is the dimension of the features. The classifier is registered last. If it has a method ``logits``, as the margin heads
-    have, ``forward`` calls that; training calls ``model.classifier(model.features(x), labels)`` for the loss.
+    ``feature_dim`` is the dimension of the features. The classifier is registered last. If it has a method ``logits``,
+    as the margin heads have, ``forward`` calls that; training calls ``model.classifier(model.features(x), labels)``
+    for the loss. A network of one tensor takes that tensor; one of several inputs, such as a graph's, redefines
+    ``forward``.
     """
 
     feature_dim: int
     classifier: nn.Module | None
 
     @abstractmethod
-    def features(self, *inputs: Any) -> Tensor:
+    def features(self, x: Tensor) -> Tensor:
         """The embedding: what the classifier sees."""
 
     def logits(self, features: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch classes"]:
@@ -62,24 +85,40 @@ class Network(nn.Module, ABC):
         logits = getattr(self.classifier, "logits", self.classifier)
         return logits(features)
 
-    def forward(self, *inputs: Any) -> Tensor:
-        """``logits(features(…))``."""
-        return self.logits(self.features(*inputs))
+    def forward(self, x: Tensor) -> Tensor:
+        """``logits(features(x))``."""
+        return self.logits(self.features(x))
 
-    def _classify(self, feature_dim: int, num_classes: int | None, classifier: LayerFactory) -> None:
+    def _classify(
+        self, feature_dim: int, num_classes: int | None, classifier: HeadFactory, operator: Operator | None
+    ) -> None:
+        """Add the classifier, behind the last hidden layer; the layers that the operator skips become plain again."""
         if num_classes is not None and num_classes < 1:
             raise ValueError(f"num_classes must be an integer ≥ 1, or None for a feature extractor, got {num_classes}")
         self.feature_dim = feature_dim
-        self.classifier = None if num_classes is None else classifier(feature_dim, num_classes)
+        self.classifier = None
+        for name in () if operator is None else operator.skip:
+            if not restore(self, layers=[name]).converted:
+                raise ValueError(
+                    f"skip names {name!r}, which is no layer of the network that an operator could replace"
+                )
+        if num_classes is not None:
+            self.classifier = classifier(feature_dim, num_classes)
 
 
 class ConvNet(Network):
-    """A convolutional network that reads like its table: rows, then fully connected layers or average pooling, then the classifier.
+    """A network that reads like its table: rows, then fully connected layers or average pooling, then the classifier.
 
-    ``rows`` are :class:`~hypersphere.models.Conv`, :class:`~hypersphere.models.Pool` and residual units. With ``average=True`` the last map
-    is averaged over positions; otherwise it is flattened, which fixes ``input_size`` (height and width), and ``fc`` lists the fully
-    connected layers. There is no nonlinearity after the last one, so that features fill the whole sphere and not one orthant (A.1).
-    The remaining options are those of :class:`Options`.
+    There is no nonlinearity after the last fully connected layer unless ``last_activation`` names one, so that features
+    fill the whole sphere and not one orthant (A.1).
+
+    Args:
+        rows: :class:`~hypersphere.models.Conv`, :class:`~hypersphere.models.Pool` and residual units.
+        num_classes: None makes it a feature extractor.
+        average: average the last map over positions; otherwise it is flattened, which fixes ``input_size``.
+        fc: neurons of the fully connected layers.
+        in_channels, input_size, feature_dim, conv, last_activation: see :class:`Options`.
+        operator, linear, norm, activation, init, width, classifier: see :class:`LayerOptions`.
 
     >>> from hypersphere.models import Conv, ConvNet, Pool
     >>> net = ConvNet([Conv(8, times=2), Pool(), Conv(16), Pool()], 10, input_size=8, fc=[32])
@@ -97,24 +136,29 @@ class ConvNet(Network):
         in_channels: int = 3,
         input_size: int | tuple[int, int] = 32,
         feature_dim: int | None = None,
+        operator: Operator | None = None,
         conv: LayerFactory = nn.Conv2d,
         linear: LayerFactory = nn.Linear,
-        norm: LayerFactory | None = nn.BatchNorm2d,
-        activation: LayerFactory | None = nn.ReLU,
-        init: Init | None = he_normal,
+        norm: NormOption = "batch",
+        activation: ActivationOption = "relu",
+        last_activation: ActivationOption = None,
+        init: InitOption = "he",
         width: float = 1.0,
-        classifier: LayerFactory = nn.Linear,
+        classifier: HeadFactory = nn.Linear,
     ):
         super().__init__()
-        layers = Layers(conv, linear, norm, activation, init, width)
+        layers = make_layers(
+            conv=conv, linear=linear, norm=norm, activation=activation, init=init, width=width, operator=operator
+        )
         self.body, channels = _build(rows, layers, in_channels)
         # An averaged map may have any size, so there is nothing to check against.
         size = (1, 1) if average else _output_size(rows, input_size)
-        self.input_shape = None if average else (in_channels, *_pair(input_size))
+        self.input_shape = None if average else (in_channels, *pair(input_size))
         self.pool = nn.AdaptiveAvgPool2d(1) if average else nn.Identity()
         fc = fc if feature_dim is None else [*fc[:-1], feature_dim]
         self.fc, dim = _fully_connected(layers, channels * size[0] * size[1], fc)
-        self._classify(dim, num_classes, classifier)
+        self.last_activation = make_layers(activation=last_activation).nonlinearity(dim)
+        self._classify(dim, num_classes, classifier, operator)
 
     def features(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch dim"]:
         """The embedding of a batch of images."""
@@ -123,7 +167,7 @@ class ConvNet(Network):
                 f"images must have shape {self.input_shape} (channels, height, width), got {tuple(x.shape[1:])}; "
                 "other sizes need a model built with input_size="
             )
-        return self.fc(self.pool(self.body(x)).flatten(1))
+        return self.last_activation(self.fc(self.pool(self.body(x)).flatten(1)))
 
 
 def preset(presets: Mapping[Key, Value], choice: Key, name: str = "table") -> Value:
@@ -131,6 +175,15 @@ def preset(presets: Mapping[Key, Value], choice: Key, name: str = "table") -> Va
     if choice not in presets:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, presets))}, got {choice!r}")
     return presets[choice]
+
+
+def stage_widths(table: Sequence[int], widths: tuple[int, ...] | None) -> Sequence[int]:
+    """The filters of a network's stages: the table's, or as many of the caller's own."""
+    if widths is None:
+        return table
+    if len(widths) != len(table) or min(widths) < 1:
+        raise ValueError(f"widths must be {len(table)} integers ≥ 1, one a stage, got {widths!r}")
+    return widths
 
 
 def _build(rows: Sequence[Row], layers: Layers, channels: int) -> tuple[nn.Sequential, int]:
@@ -143,7 +196,7 @@ def _build(rows: Sequence[Row], layers: Layers, channels: int) -> tuple[nn.Seque
 
 
 def _fully_connected(layers: Layers, dim: int, neurons: Sequence[int]) -> tuple[nn.Sequential, int]:
-    """Hidden layers follow the width multiplier; the last one is the feature, whose dimension is the caller's choice."""
+    """Hidden layers follow the width multiplier; the last one is the feature, whose dimension is the caller's."""
     modules, dim = layers.perceptron(dim, neurons[:-1], normalize=False)
     for last in neurons[-1:]:
         modules.append(layers.dense(dim, last))
@@ -152,7 +205,7 @@ def _fully_connected(layers: Layers, dim: int, neurons: Sequence[int]) -> tuple[
 
 
 def _output_size(rows: Sequence[Row], input_size: int | tuple[int, int]) -> tuple[int, int]:
-    height, width = _pair(input_size)
+    height, width = pair(input_size)
     for row in rows:
         height, width = row.size(height), row.size(width)
     if min(height, width) < 1:
@@ -160,5 +213,6 @@ def _output_size(rows: Sequence[Row], input_size: int | tuple[int, int]) -> tupl
     return height, width
 
 
-def _pair(size: int | tuple[int, int]) -> tuple[int, int]:
+def pair(size: int | tuple[int, int]) -> tuple[int, int]:
+    """Height and width, from the two or from one number for both."""
     return (size, size) if isinstance(size, int) else size

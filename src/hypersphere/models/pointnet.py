@@ -1,20 +1,21 @@
 """PointNet for the classification of point clouds (6.6.2, 7.5.5; tables 6.8, 7.12), with and without T-Net."""
 
-from typing import Any
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
-from .blocks import Init, LayerFactory, Layers
-from .network import Network
+from ..operators import Operator
+from .blocks import ActivationOption, HeadFactory, InitOption, LayerFactory, Layers, NormOption, make_layers
+from .network import LayerOptions, Network
 
 
 class PointNet(Network):
-    """Shared 1×1 convolutions 64, 64, 64, 128, 1024 on every point, the maximum over points, fully connected 512 and 256, the classifier.
+    """1×1 convolutions 64, 64, 64, 128, 1024 on every point, the maximum over points, fully connected 512, 256.
 
-    The result does not depend on the order of the points. With ``t_net=True`` a small network of the same kind predicts a 3×3 matrix that
-    is applied to the points, and another a 64×64 one for the features behind the second convolution; both start at the identity.
+    The result does not depend on the order of the points. With ``t_net=True`` a small network of the same kind
+    predicts a 3×3 matrix that is applied to the points, and another a 64×64 one for the features behind the second
+    convolution; both start at the identity.
 
     Args:
         num_classes: 40 for ModelNet-40; None makes it a feature extractor.
@@ -23,11 +24,8 @@ class PointNet(Network):
         dropout: probability, before the classifier.
         conv: layer factory with the signature of ``nn.Conv1d``.
         linear: layer factory with the signature of ``nn.Linear``.
-        norm: channels → normalization for both kinds of layers, or None.
-        activation: a factory, or None.
-        init: draws a weight in place; the implementation that the text follows uses Glorot's.
-        width: multiplies the hidden widths.
-        classifier: ``(feature_dim, num_classes) → module``.
+        norm, activation, init, width, classifier, operator: see :class:`~hypersphere.models.LayerOptions`; the
+            implementation that Liu (2020) follows starts as Glorot does.
 
     >>> net = PointNet(40, width=0.25).eval()
     >>> net(torch.randn(2, 3, 100)).shape, net.feature_dim
@@ -43,21 +41,31 @@ class PointNet(Network):
         dropout: float = 0.3,
         conv: LayerFactory = nn.Conv1d,
         linear: LayerFactory = nn.Linear,
-        norm: LayerFactory | None = nn.BatchNorm1d,
-        activation: LayerFactory | None = nn.ReLU,
-        init: Init | None = torch.nn.init.xavier_uniform_,
+        norm: NormOption = "batch",
+        activation: ActivationOption = "relu",
+        init: InitOption = "xavier",
         width: float = 1.0,
-        classifier: LayerFactory = nn.Linear,
+        classifier: HeadFactory = nn.Linear,
+        operator: Operator | None = None,
     ):
         super().__init__()
-        layers = Layers(conv, linear, norm, activation, init, width)
+        layers = make_layers(
+            conv=conv,
+            linear=linear,
+            norm=norm,
+            activation=activation,
+            init=init,
+            width=width,
+            operator=operator,
+            batch=nn.BatchNorm1d,
+        )
         self.input_transform = TNet(layers, in_channels) if t_net else None
         self.points, channels = layers.convolutions(in_channels, (64, 64), 1)
         self.feature_transform = TNet(layers, channels) if t_net else None
         self.lifted, channels = layers.convolutions(channels, (64, 128, 1024), 1)
         self.cloud, dim = layers.perceptron(channels, (512, 256))
         self.dropout = nn.Dropout(dropout)
-        self._classify(dim, num_classes, classifier)
+        self._classify(dim, num_classes, classifier, operator)
 
     def features(self, x: Float[Tensor, "batch coordinates points"]) -> Float[Tensor, "batch dim"]:
         """The embedding of a batch of clouds."""
@@ -68,7 +76,8 @@ class PointNet(Network):
     ) -> tuple[Float[Tensor, "batch dim"], Float[Tensor, "batch channels channels"] | None]:
         """The embedding and the feature transform, None without T-Net.
 
-        PointNet keeps the transform close to orthogonal by a small multiple of :func:`hypersphere.geometry.orthonormality` in the loss.
+        PointNet keeps the transform close to orthogonal by a small multiple of
+        :func:`hypersphere.geometry.orthonormality` in the loss.
         """
         if self.input_transform is not None:
             x = self.input_transform(x) @ x
@@ -98,6 +107,15 @@ class TNet(nn.Module):
         return self.matrix(self.cloud(self.points(x).amax(-1))).unflatten(-1, (channels, channels))
 
 
-def pointnet(num_classes: int | None = 40, **options: Any) -> PointNet:
+class PointNetOptions(LayerOptions, total=False):
+    """The arguments of :class:`PointNet`."""
+
+    t_net: bool
+    in_channels: int
+    dropout: float
+    conv: LayerFactory
+
+
+def pointnet(num_classes: int | None = 40, **options: Unpack[PointNetOptions]) -> PointNet:
     """The PointNet of 6.6.2 and 7.5.5, vanilla or with ``t_net=True``; see :class:`PointNet`."""
     return PointNet(num_classes, **options)

@@ -1,4 +1,4 @@
-"""Residual networks: ResNet-20/32 for CIFAR (B.2, C.1, D.2, F.2), ResNet-18/34 for ImageNet (D.2), the text's own variants (B.2, C.1)."""
+"""Residual networks: ResNet-20/32 for CIFAR (B.2, C.1, D.2, F.2), ResNet-18/34 (D.2), variants (B.2, C.1)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,14 +9,16 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from typing_extensions import Unpack
 
+from ..operators import Operator
 from .blocks import Conv, LayerFactory, Layers, Pool, Residual, Row
-from .network import ConvNet, Options, preset
+from .network import ConvNet, Options, preset, stage_widths
 from .sphereface import FaceStage, face_defaults
 
-Shortcut: TypeAlias = Literal["conv", "pad"] | LayerFactory
+Shortcut: TypeAlias = Literal["conv", "plain", "pad"] | LayerFactory
+Table: TypeAlias = Literal["B.2", "C.1", "D.2", "F.2"]
 
-# table → filters of the three stages for CIFAR
-WIDTHS = {
+# table of Liu (2020) → filters of the three stages for CIFAR
+WIDTHS: dict[Table, tuple[int, ...]] = {
     "B.2": (64, 96, 128),  # SphereNets
     "C.1": (96, 192, 384),  # decoupled networks; also the wider ResNet-32 of B.2
     "D.2": (64, 128, 256),  # MHE (E.2, for CoMHE, is the same)
@@ -28,7 +30,8 @@ def cifar_resnet(
     depth: int,
     num_classes: int | None = 100,
     *,
-    table: str = "F.2",
+    table: Table = "F.2",
+    widths: tuple[int, ...] | None = None,
     shortcut: Shortcut | None = None,
     **options: Unpack[Options],
 ) -> ConvNet:
@@ -37,76 +40,112 @@ def cifar_resnet(
     Args:
         depth: number of layers with the classifier: 20, 32, 44, …
         num_classes: None makes it a feature extractor.
-        table: whose widths: ``"B.2"``, ``"C.1"``, ``"D.2"`` (equal to E.2) or ``"F.2"``.
-        shortcut: where the shape changes: ``"conv"`` (1×1, by the network's own factory), another factory (1×1 by that one), or ``"pad"``
-            (subsampling and zero channels, no parameters). F.2 repeats the original network, which pads; the others project.
+        table: whose filters; ``"D.2"`` is equal to E.2, for CoMHE.
+        widths: filters of the three stages in place of the table's.
+        shortcut: where the shape changes: ``"plain"`` (a 1×1 convolution that no operator replaces, as the authors have
+            it), ``"conv"`` (1×1, by the network's own factory and operator), another factory (1×1 by that one), or
+            ``"pad"`` (subsampling and zero channels, no parameters). None pads for F.2, which repeats the original
+            network, and is plain for the others.
         **options: those of every model (:class:`~hypersphere.models.Options`).
     """
     if depth < 8 or depth % 6 != 2:
         raise ValueError(f"depth must be 6n + 2 with n ≥ 1, got {depth}")
-    widths = preset(WIDTHS, table)
-    shortcut = ("pad" if table == "F.2" else "conv") if shortcut is None else shortcut
-    return ConvNet(
-        [Conv(widths[0]), *_stages(widths, [depth // 6] * 3, shortcut)], num_classes, average=True, **options
-    )
+    filters = stage_widths(preset(WIDTHS, table), widths)
+    shortcut = ("pad" if table == "F.2" else "plain") if shortcut is None else shortcut
+    rows = [Conv(filters[0]), *_stages(filters, [depth // 6] * 3, shortcut)]
+    return ConvNet(rows, num_classes, average=True, **options)
 
 
 def resnet20(
-    num_classes: int | None = 100, *, table: str = "F.2", shortcut: Shortcut | None = None, **options: Unpack[Options]
+    num_classes: int | None = 100,
+    *,
+    table: Table = "F.2",
+    widths: tuple[int, ...] | None = None,
+    shortcut: Shortcut | None = None,
+    **options: Unpack[Options],
 ) -> ConvNet:
     """ResNet-20 of table F.2, 0.27 M parameters; other widths by ``table=``. Options of :func:`cifar_resnet`.
 
     >>> resnet20(10).features(torch.zeros(2, 3, 32, 32)).shape
     torch.Size([2, 64])
     """
-    return cifar_resnet(20, num_classes, table=table, shortcut=shortcut, **options)
+    return cifar_resnet(20, num_classes, table=table, widths=widths, shortcut=shortcut, **options)
 
 
 def resnet32(
-    num_classes: int | None = 100, *, table: str = "F.2", shortcut: Shortcut | None = None, **options: Unpack[Options]
+    num_classes: int | None = 100,
+    *,
+    table: Table = "F.2",
+    widths: tuple[int, ...] | None = None,
+    shortcut: Shortcut | None = None,
+    **options: Unpack[Options],
 ) -> ConvNet:
     """ResNet-32 of table F.2; ``table="B.2"`` for SphereNets, ``"C.1"`` for decoupled networks, ``"D.2"`` for MHE."""
-    return cifar_resnet(32, num_classes, table=table, shortcut=shortcut, **options)
+    return cifar_resnet(32, num_classes, table=table, widths=widths, shortcut=shortcut, **options)
 
 
-def resnet18(num_classes: int | None = 1000, *, shortcut: Shortcut = "conv", **options: Unpack[Options]) -> ConvNet:
+def resnet18(
+    num_classes: int | None = 1000,
+    *,
+    widths: tuple[int, ...] | None = None,
+    shortcut: Shortcut = "plain",
+    **options: Unpack[Options],
+) -> ConvNet:
     """ResNet-18 of tables C.1 and D.2, 11.69 M parameters; ``shortcut`` as in :func:`cifar_resnet`."""
-    return ConvNet(_imagenet((64, 128, 256, 512), (2, 2, 2, 2), shortcut), num_classes, average=True, **options)
+    rows = _imagenet(stage_widths((64, 128, 256, 512), widths), (2, 2, 2, 2), shortcut)
+    return ConvNet(rows, num_classes, average=True, **options)
 
 
-def resnet34(num_classes: int | None = 1000, *, shortcut: Shortcut = "conv", **options: Unpack[Options]) -> ConvNet:
+def resnet34(
+    num_classes: int | None = 1000,
+    *,
+    widths: tuple[int, ...] | None = None,
+    shortcut: Shortcut = "plain",
+    **options: Unpack[Options],
+) -> ConvNet:
     """ResNet-34 of table D.2, 21.80 M parameters; ``shortcut`` as in :func:`cifar_resnet`."""
-    return ConvNet(_imagenet((64, 128, 256, 512), (3, 4, 6, 3), shortcut), num_classes, average=True, **options)
+    rows = _imagenet(stage_widths((64, 128, 256, 512), widths), (3, 4, 6, 3), shortcut)
+    return ConvNet(rows, num_classes, average=True, **options)
 
 
-def sphere_resnet18(num_classes: int | None = 1000, *, version: int = 2, **options: Unpack[Options]) -> ConvNet:
-    """The wide ResNet-18 of table B.2, with SphereConv by default: v1 uses it in the 1×1 shortcuts as well, v2 does not (3.4.6).
+def sphere_resnet18(
+    num_classes: int | None = 1000,
+    *,
+    version: Literal[1, 2] = 2,
+    widths: tuple[int, ...] | None = None,
+    **options: Unpack[Options],
+) -> ConvNet:
+    """The wide ResNet-18 of table B.2, with SphereConv unless ``operator`` or ``conv`` says otherwise.
 
-    ``conv=torch.nn.Conv2d`` is the baseline with the same filters. The text trains v1 under cosine W-Softmax and v2 under softmax (B.2).
+    Version 1 uses the operator in the 1×1 shortcuts as well, version 2 does not (3.4.6). ``operator=None`` is the
+    baseline with the same filters. Liu (2020) trains v1 under cosine W-Softmax and v2 under softmax (B.2).
     """
     if version not in (1, 2):
         raise ValueError(f"version must be 1 or 2, got {version!r}")
     if "conv" not in options:
-        from ..operators import SphereConv2d
+        options.setdefault("operator", Operator())
+    filters = stage_widths((256, 512, 768, 1024), widths)
+    rows = _imagenet(filters, (2, 2, 2, 2), "conv" if version == 1 else "plain")
+    return ConvNet(rows, num_classes, average=True, **options)
 
-        options["conv"] = SphereConv2d
-    shortcut: Shortcut = "conv" if version == 1 else nn.Conv2d
-    return ConvNet(_imagenet((256, 512, 768, 1024), (2, 2, 2, 2), shortcut), num_classes, average=True, **options)
 
+def modified_resnet18(
+    num_classes: int | None = 1000, *, widths: tuple[int, ...] | None = None, **options: Unpack[Options]
+) -> ConvNet:
+    """The modified ResNet-18 of table C.1: SphereFace's stages of 128, 256, 512, 1024 filters behind ResNet's stem.
 
-def modified_resnet18(num_classes: int | None = 1000, **options: Unpack[Options]) -> ConvNet:
-    """The modified ResNet-18 of table C.1: SphereFace's stages of 128, 256, 512, 1024 filters with 1, 2, 3, 0 units behind ResNet's stem.
-
-    Batch normalization (``norm=None`` is the last column of table 4.6), PReLU and initialisation as in SphereFace (C.1.1). 17 convolutions.
+    The stages have 1, 2, 3, 0 residual units: 17 convolutions. Batch normalization (``norm="none"`` is the last column
+    of table 4.6), PReLU and initialisation as in SphereFace (C.1.1).
     """
-    options.setdefault("norm", nn.BatchNorm2d)
-    rows = [*_stem(128), *map(FaceStage, (128, 256, 512, 1024), (1, 2, 3, 0))]
+    options.setdefault("norm", "batch")
+    filters = stage_widths((128, 256, 512, 1024), widths)
+    rows = [*_stem(filters[0]), *map(FaceStage, filters, (1, 2, 3, 0))]
     return ConvNet(rows, num_classes, average=True, **face_defaults(options))
 
 
 @dataclass(frozen=True)
 class ResidualStage(Row):
-    """``[3×3, filters; 3×3, filters]×times``: ``ReLU(conv(ReLU(conv(x))) + shortcut(x))``; the first unit has the stride."""
+    """``[3×3, filters; 3×3, filters]×times``: ``ReLU(conv(ReLU(conv(x))) + shortcut(x))``; the first has the stride."""
 
     filters: int
     times: int
@@ -136,8 +175,8 @@ class ResidualStage(Row):
             return None
         if self.shortcut == "pad":
             return PadShortcut(filters - channels, stride)
-        if not isinstance(self.shortcut, str):
-            layers = Layers(self.shortcut, norm=layers.norm, init=layers.init)
+        if self.shortcut != "conv":
+            layers = layers.plain(nn.Conv2d if isinstance(self.shortcut, str) else self.shortcut)
         return layers.convolution(channels, filters, 1, stride, bias=False, activate=False)
 
 
@@ -163,8 +202,8 @@ def _imagenet(widths: Sequence[int], units: Sequence[int], shortcut: Shortcut) -
 
 
 def _stages(widths: Sequence[int], units: Sequence[int], shortcut: Shortcut) -> list[Row]:
-    if isinstance(shortcut, str) and shortcut not in ("conv", "pad"):
-        raise ValueError(f"shortcut must be 'conv', 'pad' or a layer factory, got {shortcut!r}")
+    if isinstance(shortcut, str) and shortcut not in ("conv", "plain", "pad"):
+        raise ValueError(f"shortcut must be 'conv', 'plain', 'pad' or a layer factory, got {shortcut!r}")
     return [
         ResidualStage(n, times, 1 if i == 0 else 2, shortcut)
         for i, (n, times) in enumerate(zip(widths, units, strict=True))

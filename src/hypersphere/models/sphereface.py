@@ -1,12 +1,13 @@
-"""SphereFace-4/10/20/36/64 (table 2.7): convolutions of stride 2, each followed by residual units; PReLU, no normalization."""
+"""SphereFace-4/10/20/36/64 (table 2.7): convolutions of stride 2 and residual units; PReLU, no normalization."""
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from torch import Tensor, nn
 from typing_extensions import Unpack
 
 from .blocks import Conv, Layers, Residual, Row
-from .network import ConvNet, Options, preset
+from .network import ConvNet, Options, preset, stage_widths
 
 # depth → residual units after the convolution of stride 2, in Conv1.x … Conv4.x
 UNITS = {4: (0, 0, 0, 0), 10: (0, 1, 2, 0), 20: (1, 2, 4, 1), 36: (2, 4, 8, 2), 64: (3, 8, 16, 3)}
@@ -15,9 +16,10 @@ FILTERS = (64, 128, 256, 512)
 
 @dataclass(frozen=True)
 class FaceStage(Row):
-    """``[3×3, filters] of stride 2`` and residual units ``x + PReLU(conv(PReLU(conv(x))))``, whose convolutions have no bias.
+    """``[3×3, filters] of stride 2`` and residual units ``x + PReLU(conv(PReLU(conv(x))))`` without biases.
 
-    The text leaves the start to the released model of SphereFace: N(0, 0.01²) in the units, so that a deep stack starts near the identity.
+    Liu (2020) does not state the start. That of the released model of SphereFace is N(0, 0.01²) in the units, so that a
+    deep stack starts near the identity; another ``init`` is used everywhere.
     """
 
     filters: int
@@ -27,7 +29,7 @@ class FaceStage(Row):
     def build(self, layers: Layers, channels: int) -> tuple[nn.Module, int]:
         """The convolution that changes the shape, then units that keep it."""
         n = layers.scaled(self.filters)
-        inner = layers if layers.init is None else replace(layers, init=_small_normal)
+        inner = replace(layers, init=_small_normal) if layers.init is _xavier else layers
         units = (
             Residual(nn.Sequential(*(inner.convolution(n, n, 3, bias=False) for _ in range(2))))
             for _ in range(self.units)
@@ -39,11 +41,18 @@ class FaceStage(Row):
         return Conv(self.filters, stride=2).size(size)
 
 
-def sphereface(depth: int, num_classes: int | None = None, **options: Unpack[Options]) -> ConvNet:
+def sphereface(
+    depth: Literal[4, 10, 20, 36, 64],
+    num_classes: int | None = None,
+    *,
+    widths: tuple[int, ...] | None = None,
+    **options: Unpack[Options],
+) -> ConvNet:
     """SphereFace of table 2.7, a feature extractor of 512 dimensions unless ``num_classes`` is given.
 
-    ``depth``, the number of convolutions, is 4, 10, 20, 36 or 64. Faces are 112×96 crops, ``(x − 127.5)/128`` (2.3.6); another size by
-    ``input_size=``. The embedding has no nonlinearity (A.1). Options of every model: :class:`~hypersphere.models.Options`.
+    ``depth`` is the number of convolutions; ``widths`` are the filters of the four stages, the table's by default.
+    Faces are 112×96 crops, ``(x − 127.5)/128`` (2.3.6); another size by ``input_size=``. The embedding has no
+    nonlinearity (A.1). Options of every model: :class:`~hypersphere.models.Options`.
 
     >>> net = sphereface(10, width=0.25)
     >>> net(torch.zeros(1, 3, 112, 96)).shape
@@ -51,38 +60,49 @@ def sphereface(depth: int, num_classes: int | None = None, **options: Unpack[Opt
     """
     units = preset(UNITS, depth, "depth")
     options.setdefault("input_size", (112, 96))
-    return ConvNet(list(map(FaceStage, FILTERS, units)), num_classes, fc=[512], **face_defaults(options))
+    filters = stage_widths(FILTERS, widths)
+    return ConvNet(list(map(FaceStage, filters, units)), num_classes, fc=[512], **face_defaults(options))
 
 
-def sphereface4(num_classes: int | None = None, **options: Unpack[Options]) -> ConvNet:
+def sphereface4(
+    num_classes: int | None = None, *, widths: tuple[int, ...] | None = None, **options: Unpack[Options]
+) -> ConvNet:
     """SphereFace-4 of table 2.7. Options of :func:`sphereface`."""
-    return sphereface(4, num_classes, **options)
+    return sphereface(4, num_classes, widths=widths, **options)
 
 
-def sphereface10(num_classes: int | None = None, **options: Unpack[Options]) -> ConvNet:
+def sphereface10(
+    num_classes: int | None = None, *, widths: tuple[int, ...] | None = None, **options: Unpack[Options]
+) -> ConvNet:
     """SphereFace-10 of table 2.7. Options of :func:`sphereface`."""
-    return sphereface(10, num_classes, **options)
+    return sphereface(10, num_classes, widths=widths, **options)
 
 
-def sphereface20(num_classes: int | None = None, **options: Unpack[Options]) -> ConvNet:
+def sphereface20(
+    num_classes: int | None = None, *, widths: tuple[int, ...] | None = None, **options: Unpack[Options]
+) -> ConvNet:
     """SphereFace-20 of table 2.7. Options of :func:`sphereface`."""
-    return sphereface(20, num_classes, **options)
+    return sphereface(20, num_classes, widths=widths, **options)
 
 
-def sphereface36(num_classes: int | None = None, **options: Unpack[Options]) -> ConvNet:
+def sphereface36(
+    num_classes: int | None = None, *, widths: tuple[int, ...] | None = None, **options: Unpack[Options]
+) -> ConvNet:
     """SphereFace-36 of table 2.7. Options of :func:`sphereface`."""
-    return sphereface(36, num_classes, **options)
+    return sphereface(36, num_classes, widths=widths, **options)
 
 
-def sphereface64(num_classes: int | None = None, **options: Unpack[Options]) -> ConvNet:
+def sphereface64(
+    num_classes: int | None = None, *, widths: tuple[int, ...] | None = None, **options: Unpack[Options]
+) -> ConvNet:
     """SphereFace-64 of table 2.7. Options of :func:`sphereface`."""
-    return sphereface(64, num_classes, **options)
+    return sphereface(64, num_classes, widths=widths, **options)
 
 
 def face_defaults(options: Options) -> Options:
     """PReLU, no normalization, and the released model's start: variance 1/fan_in outside the residual units."""
-    options.setdefault("activation", nn.PReLU)
-    options.setdefault("norm", None)
+    options.setdefault("activation", "prelu")
+    options.setdefault("norm", "none")
     options.setdefault("init", _xavier)
     return options
 

@@ -3,9 +3,10 @@
 from . import magnitudes
 from .conv import Conv1d, Conv2d, Conv3d
 from .conversion import Conversion, convert, restore
-from .core import Operator, decoupled
+from .core import OperatorLayer, decoupled
 from .linear import Linear
 from .norm import SphereNorm
+from .operator import Operator
 from .optimisation import project_weights, project_weights_every, weighted_gradients
 from .penalties import orthogonality, orthonormality
 from .presets import BallConv2d, LinearConv2d, LogConv2d, MixConv2d, SegConv2d, SphereConv2d, SphereLinear, TanhConv2d
@@ -27,6 +28,7 @@ __all__ = [
     "LogConv2d",
     "MixConv2d",
     "Operator",
+    "OperatorLayer",
     "RNNCell",
     "SegConv2d",
     "SphereConv2d",

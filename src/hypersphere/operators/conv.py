@@ -7,15 +7,15 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ..angular import AngularLike
-from .core import Operator, decoupled
+from .core import OperatorLayer, decoupled
 from .magnitudes import MagnitudeLike
 from .patches import patch_squares
 
 Size: TypeAlias = int | Sequence[int]
 
 
-class ConvOperator(Operator):
-    """Put before one of torch.nn's convolutions; θ is between a filter and the patch it sees, its own group's channels only."""
+class ConvOperator(OperatorLayer):
+    """Put before one of torch.nn's convolutions; θ is between a filter and the patch of its group's channels."""
 
     groups: int
     _conv_forward: Any

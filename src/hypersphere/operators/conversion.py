@@ -1,16 +1,17 @@
 """Any network's Conv and Linear layers as operators, with the weights they have, and back (4.4.3)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
-from ..angular import AngularLike
+from ..angular import AngularLike, as_angular
 from ..neurons import Selector, matches, neuron_layers
-from .core import Operator
+from .core import OperatorLayer
 from .kinds import obstacle, operator_class, plain_class
-from .magnitudes import MagnitudeLike
+from .magnitudes import MagnitudeLike, as_magnitude
+from .operator import Operator
 
 
 @dataclass
@@ -37,25 +38,47 @@ def convert(
     magnitude: MagnitudeLike | None = None,
     angular: AngularLike | None = None,
     *,
+    operator: Operator | None = None,
     layers: Iterable[Selector] | None = None,
     skip: Iterable[Selector] = (),
 ) -> Conversion:
     r"""Turn the Conv and Linear layers of any model into operators f = h·g(θ), in place.
 
     Every module stays the object it was, with its parameters, hooks and names; only its class changes, so optimizers,
-    ``state_dict`` files of the plain network and references go on working. ``layers`` and ``skip`` select by name or
-    pattern, type, module or predicate (see :func:`hypersphere.neurons.neuron_layers`). ``magnitude`` defaults to
-    Sphere, ``angular`` to Cosine; what they learn is each layer's own. :func:`restore` is the way back.
+    ``state_dict`` files of the plain network and references go on working. :func:`restore` is the way back.
 
-    >>> net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(32, 10))
+    Args:
+        model: any network.
+        magnitude: h, Sphere by default; what it learns is each layer's own.
+        angular: g, Cosine by default.
+        operator: h, g and the layers to leave out as one value, in place of ``magnitude`` and ``angular``.
+        layers: only these, by name or pattern, type, module or predicate (:func:`hypersphere.neurons.neuron_layers`).
+        skip: not these.
+
+    Returns:
+        What became an operator, what did not and why, and which parameters are new.
+
+    Raises:
+        ValueError: if no layer could be converted.
+
+    >>> from torch import nn
+    >>> net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(32, 10))
     >>> print(convert(net, skip=["3"]))
-    0  converted  Conv2d as Sphere × Cosine
+    0  converted  Conv2d with magnitude Sphere, angle Cosine
     3  skipped    named in skip
     """
-    layers, skip = None if layers is None else list(layers), list(skip)
+    if operator is None:
+        h = None if magnitude is None else as_magnitude(magnitude)
+        operator = Operator(h, None if angular is None else as_angular(angular))
+    elif magnitude is not None or angular is not None:
+        raise ValueError(f"an operator has a magnitude and an angle of its own; got {operator} and one of them as well")
+    layers, skip = None if layers is None else list(layers), [*operator.skip, *skip]
     selected = neuron_layers(model, types=(nn.Module,), only=layers, skip=skip)
-    report = Conversion()
-    for name, module in _holders(model).items():
+    report, holders = Conversion(), _holders(model)
+    for pattern in operator.skip:
+        if not any(matches(name, module, pattern) for name, module in holders.items()):
+            raise ValueError(f"skip names {pattern!r}, which is no layer of {type(model).__name__}")
+    for name, module in holders.items():
         if name not in selected:
             by_skip = any(matches(name, module, s) for s in skip)
             report.skipped[name] = "named in skip" if by_skip else "not among layers"
@@ -63,21 +86,25 @@ def convert(
             report.skipped[name] = reason
         else:
             kind = type(module).__name__
-            _become(module, magnitude, angular)
-            assert isinstance(module, Operator)
-            report.converted[name] = f"{kind} as {type(module.magnitude).__name__} × {type(module.angular).__name__}"
+            _become(module, operator)
+            assert isinstance(module, OperatorLayer)
+            names = type(module.magnitude).__name__, type(module.angular).__name__
+            report.converted[name] = "{} with magnitude {}, angle {}".format(kind, *names)
             own = (("magnitude", module.magnitude), ("angular", module.angular))
             report.new_parameters += [
                 ".".join(filter(None, (name, slot, p))) for slot, m in own for p, _ in m.named_parameters()
             ]
+    report.skipped |= dict(_others(model))
     if not report.converted:
         raise ValueError(f"no layer of {type(model).__name__} was converted:\n{report}")
     _leave_the_fast_path(model)
     return report
 
 
-def restore(model: nn.Module) -> Conversion:
-    r"""Turn every Conv and Linear operator of a model back into the plain layer, with the weights it has now, in place.
+def restore(model: nn.Module, *, layers: Iterable[Selector] | None = None) -> Conversion:
+    r"""Turn the Conv and Linear operators of a model back into plain layers, with the weights they have now, in place.
+
+    ``layers`` selects as in :func:`convert`; None is all of them.
 
     >>> layer = torch.nn.Linear(3, 4)
     >>> _ = convert(layer)
@@ -85,8 +112,8 @@ def restore(model: nn.Module) -> Conversion:
     (the model)  converted  Linear Linear
     """
     report = Conversion()
-    for name, module in model.named_modules():
-        if isinstance(module, Operator):
+    for name, module in neuron_layers(model, types=(nn.Module,), only=layers).items():
+        if isinstance(module, OperatorLayer):
             if (plain := plain_class(module)) is None:
                 report.skipped[name] = "its weight is parametrized: remove the parametrization first"
                 continue
@@ -107,12 +134,21 @@ def _holders(model: nn.Module) -> dict[str, nn.Module]:
     }
 
 
-def _become(module: nn.Module, magnitude: MagnitudeLike | None, angular: AngularLike | None) -> None:
+def _others(model: nn.Module) -> Iterator[tuple[str, str]]:
+    """The matrices of the model that no layer keeps as its ``weight``, and why they stay as they are."""
+    for name, module in model.named_modules():
+        for key, parameter in module.named_parameters(recurse=False):
+            sized = isinstance(parameter, UninitializedParameter) or parameter.ndim >= 2
+            if key != "weight" and sized and not hasattr(module, "decoupled_weights"):
+                yield ".".join(filter(None, (name, key))), f"{type(module).__name__} uses it in a forward of its own"
+
+
+def _become(module: nn.Module, operator: Operator) -> None:
     plain, cls = type(module), operator_class(module)
     assert cls is not None
     module.__class__ = cls
     try:
-        cls.decouple(module, magnitude, angular)  # type: ignore[arg-type]
+        cls.decouple(module, operator.magnitude, operator.angular)  # type: ignore[arg-type]
     except ValueError:
         module.__class__ = plain
         raise
@@ -129,7 +165,7 @@ _FAST_PATH = {
 def _leave_the_fast_path(model: nn.Module) -> None:
     for module in model.modules():
         for kind, (setting, off) in _FAST_PATH.items():
-            if isinstance(module, kind) and any(isinstance(child, Operator) for child in module.modules()):
+            if isinstance(module, kind) and any(isinstance(child, OperatorLayer) for child in module.modules()):
                 module.__dict__.setdefault("_fast_path", getattr(module, setting))
                 setattr(module, setting, off)
 
@@ -137,5 +173,5 @@ def _leave_the_fast_path(model: nn.Module) -> None:
 def _return_to_the_fast_path(model: nn.Module) -> None:
     for module in model.modules():
         for kind, (setting, _) in _FAST_PATH.items():
-            if isinstance(module, kind) and not any(isinstance(child, Operator) for child in module.modules()):
+            if isinstance(module, kind) and not any(isinstance(child, OperatorLayer) for child in module.modules()):
                 setattr(module, setting, module.__dict__.pop("_fast_path", getattr(module, setting)))

@@ -10,10 +10,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ..angular import Angular, AngularLike, Cosine, as_angular
+from ..geometry.units import MIN_NORM, inverse, per_neuron, unit
 from .magnitudes import Magnitude, MagnitudeLike, Sphere, as_magnitude
-from .magnitudes.base import MIN_NORM, inverse
 from .patches import root, squares
-from .weights import per_neuron, unit
 
 
 def decoupled(
@@ -32,10 +31,10 @@ def decoupled(
     ``product(x, kernel, bias)`` is the plain layer; ``patches`` turns the Σ x² of each group of inputs into what each
     neuron sees at each position of the output, and is the identity for a fully connected layer.
 
-    Where g is the cosine, h·cos θ is the inner product times h/(‖w‖‖x‖), which a magnitude knows in closed form; so h = ‖w‖‖x‖
-    is the plain layer to the last bit. A zero patch gives b, with finite gradients; a patch shorter than 10⁻⁶ is taken as
-    noise, and its angle fades to a right one. Norms are float32 or better; squares of entries must be representable
-    there (10⁻¹⁹ to 10¹⁸ in float32), larger ones give NaN.
+    Where g is the cosine, h·cos θ is the inner product times h/(‖w‖‖x‖), which a magnitude knows in closed form; so h
+    = ‖w‖‖x‖ is the plain layer to the last bit. A zero patch gives b, with finite gradients; a patch shorter than 10⁻⁶
+    is taken as noise, and its angle fades to a right one. Norms are float32 or better; squares of entries must be
+    representable there (10⁻¹⁹ to 10¹⁸ in float32), larger ones give NaN.
 
     >>> x, w = torch.tensor([[3.0, 4.0], [0.0, 0.0]]), torch.tensor([[2.0, 0.0]])
     >>> decoupled(x, w, None, Sphere(), Cosine())
@@ -61,7 +60,7 @@ def decoupled(
     return _affine(angular(cos, dim), h, bias, dim)
 
 
-class Operator(nn.Module):
+class OperatorLayer(nn.Module):
     """What makes a layer of torch.nn an operator: put before that layer in a class's bases, it replaces ``forward``."""
 
     default_magnitude: ClassVar[type[Magnitude]] = Sphere

@@ -9,22 +9,22 @@ from torch.nn.parameter import UninitializedParameter
 from torch.nn.utils import parametrize
 
 from .conv import Conv1d, Conv2d, Conv3d, ConvOperator
-from .core import Operator
+from .core import OperatorLayer
 from .linear import Linear, LinearOperator
 
-_OPERATORS: dict[type[nn.Module], tuple[type[Operator], type[Operator]]] = {
+_OPERATORS: dict[type[nn.Module], tuple[type[OperatorLayer], type[OperatorLayer]]] = {
     nn.Linear: (Linear, LinearOperator),
     nn.Conv1d: (Conv1d, ConvOperator),
     nn.Conv2d: (Conv2d, ConvOperator),
     nn.Conv3d: (Conv3d, ConvOperator),
 }
-_MIXED: dict[tuple[type[Operator], type[nn.Module]], type[Operator]] = {}
+_MIXED: dict[tuple[type[OperatorLayer], type[nn.Module]], type[OperatorLayer]] = {}
 
 
 def obstacle(model: nn.Module, name: str) -> str | None:
     """Why the module of this name cannot become an operator, or None."""
     module, parent = model.get_submodule(name), model.get_submodule(name.rpartition(".")[0])
-    if isinstance(module, Operator):
+    if isinstance(module, OperatorLayer):
         return "already an operator"
     if parametrize.is_parametrized(module):
         return "its weight is parametrized: convert first, then parametrize"
@@ -32,12 +32,14 @@ def obstacle(model: nn.Module, name: str) -> str | None:
         return "its weight has no size yet: run the network once first"
     if isinstance(parent, nn.MultiheadAttention):
         return "MultiheadAttention uses its weight without calling it"
+    if type(module).__name__ == "Conv1D" and module.weight.ndim == 2:  # type: ignore[union-attr, operator]
+        return "Conv1D of transformers keeps its neurons as columns: make it an nn.Linear first"
     if operator_class(module) is None:
         return f"{type(module).__name__} is not a Conv or Linear layer, or has a forward of its own"
     return None
 
 
-def operator_class(module: nn.Module) -> type[Operator] | None:
+def operator_class(module: nn.Module) -> type[OperatorLayer] | None:
     """The operator's class for a module: the library's own, or one made of an operator and the module's class.
 
     A class derived from torch's is taken when it inherits its forward; another one whose name says Linear, when it
@@ -60,11 +62,11 @@ def plain_class(module: nn.Module) -> type[nn.Module] | None:
     """The class an operator's layer has without the operator; None where a parametrization made its class."""
     if parametrize.is_parametrized(module):
         return None
-    return next(c for c in type(module).__mro__ if issubclass(c, nn.Module) and not issubclass(c, Operator))
+    return next(c for c in type(module).__mro__ if issubclass(c, nn.Module) and not issubclass(c, OperatorLayer))
 
 
-def _mixed(operator: type[Operator], cls: type[nn.Module]) -> type[Operator]:
-    """``cls`` with an operator's forward, the same class each time; copies and pickles by its two parts, as no module holds its name."""
+def _mixed(operator: type[OperatorLayer], cls: type[nn.Module]) -> type[OperatorLayer]:
+    """``cls`` with an operator's forward, the same class each time; pickled by its two parts, as it has no name."""
     if (operator, cls) in _MIXED:
         return _MIXED[operator, cls]
 
@@ -75,7 +77,7 @@ def _mixed(operator: type[Operator], cls: type[nn.Module]) -> type[Operator]:
     return _MIXED.setdefault((operator, cls), type(cls.__name__, (operator, cls), namespace))
 
 
-def _blank(operator: type[Operator], cls: type[nn.Module]) -> nn.Module:
+def _blank(operator: type[OperatorLayer], cls: type[nn.Module]) -> nn.Module:
     made = _mixed(operator, cls)
     return made.__new__(made)
 

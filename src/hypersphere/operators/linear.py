@@ -6,11 +6,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ..angular import AngularLike
-from .core import Operator, decoupled
+from .core import OperatorLayer, decoupled
 from .magnitudes import MagnitudeLike
 
 
-class LinearOperator(Operator):
+class LinearOperator(OperatorLayer):
     """Put before a class whose forward is ``F.linear`` of its weight and bias."""
 
     def forward(self, input: Float[Tensor, "*batch inputs"]) -> Float[Tensor, "*batch outputs"]:

@@ -5,10 +5,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ..angular import AngularLike
+from ..geometry.units import per_neuron
 from .conversion import convert
-from .core import Operator
+from .core import OperatorLayer
 from .magnitudes import Sphere
-from .weights import per_neuron
 
 _BATCHNORM: dict[int, type[nn.BatchNorm1d] | type[nn.BatchNorm2d] | type[nn.BatchNorm3d]] = {
     2: nn.BatchNorm1d,
@@ -21,12 +21,18 @@ _BATCHNORM: dict[int, type[nn.BatchNorm1d] | type[nn.BatchNorm2d] | type[nn.Batc
 class SphereNorm(nn.Module):
     r"""β·F(w, x) + γ with F = g(θ) in [−1, 1] (3.2.5): normalizes by the patch and the weight, not by the batch.
 
-    It takes over the layer it normalizes: a convolution or Linear of torch.nn becomes a SphereConv (the same parameters,
-    so an optimizer that has them goes on), an operator stays what it is. ``rescale`` learns β (from 1) and γ (from the
-    layer's bias, or 0) for each neuron. With ``batchnorm`` the outputs go through BatchNorm as well, which the text finds
-    better than either alone; its affine map is then the rescaling, as a second one in front of it would be normalized away.
+    It takes over the layer it normalizes: a convolution or Linear of torch.nn becomes a SphereConv (the same
+    parameters, so an optimizer that has them goes on), an operator stays what it is.
 
-    >>> layer = SphereNorm(torch.nn.Conv2d(3, 8, 3, padding=1))
+    Args:
+        layer: a convolution or Linear, plain or an operator.
+        rescale: learn β (from 1) and γ (from the layer's bias, or 0) for each neuron. Off by default: rescaled
+            SphereNorm "does not seem to work well" (3.4.4 of Liu, 2020).
+        batchnorm: BatchNorm on the outputs as well, which Liu (2020) finds better than either alone. It has β and γ of
+            its own, so ``rescale`` is refused beside it: it would be normalized away.
+        angular: g of a plain layer, the cosine by default.
+
+    >>> layer = SphereNorm(torch.nn.Conv2d(3, 8, 3, padding=1), rescale=True)
     >>> x = torch.randn(2, 3, 6, 6)
     >>> torch.allclose(layer(x), layer(100 * x), atol=1e-5), [name for name, _ in layer.named_parameters()]
     (True, ['beta', 'gamma', 'layer.weight'])
@@ -37,16 +43,18 @@ class SphereNorm(nn.Module):
     batchnorm: nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d | None
 
     def __init__(
-        self, layer: nn.Module, *, rescale: bool = True, batchnorm: bool = False, angular: AngularLike | None = None
+        self, layer: nn.Module, *, rescale: bool = False, batchnorm: bool = False, angular: AngularLike | None = None
     ):
         super().__init__()
-        if not isinstance(layer, Operator):
+        if rescale and batchnorm:
+            raise ValueError("rescale must be False beside batchnorm=True, whose own affine map rescales, got True")
+        if not isinstance(layer, OperatorLayer):
             convert(layer, magnitude=Sphere(), angular=angular, layers=[layer])
         elif angular is not None:
             raise ValueError(
                 f"angular belongs to a plain layer; this {type(layer).__name__} has its own, {layer.angular!r}"
             )
-        assert isinstance(layer, Operator)
+        assert isinstance(layer, OperatorLayer)
         self.layer = layer
         weight, bias = layer.weight, layer.bias
         start = weight.new_zeros(weight.shape[0]) if bias is None else bias.detach().clone()
@@ -56,11 +64,8 @@ class SphereNorm(nn.Module):
         self.register_parameter("gamma", None)
         self.batchnorm = None
         if batchnorm:
-            self.batchnorm = _BATCHNORM[weight.ndim](
-                weight.shape[0], affine=rescale, device=weight.device, dtype=weight.dtype
-            )
-            if rescale:
-                self.batchnorm.bias.data.copy_(start)
+            self.batchnorm = _BATCHNORM[weight.ndim](weight.shape[0], device=weight.device, dtype=weight.dtype)
+            self.batchnorm.bias.data.copy_(start)
         elif rescale:
             self.beta = nn.Parameter(torch.ones_like(start))
             self.gamma = nn.Parameter(start)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from .weights import per_neuron, unit
+from ..geometry.units import per_neuron, unit
 
 
 def project_weights(model: nn.Module, norm: float = 1.0) -> None:

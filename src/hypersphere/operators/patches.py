@@ -1,4 +1,4 @@
-r"""The norm of the patch that a filter sees: Σ_c x² per group, then a box filter with the convolution's own geometry."""
+r"""The norm of the patch that a filter sees: Σ_c x² per group, then a box filter with the convolution's geometry."""
 
 import math
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from .magnitudes.base import MIN_NORM
+from ..geometry.units import MIN_NORM
 
 Convolution: TypeAlias = "nn.Conv1d | nn.Conv2d | nn.Conv3d"
 _AVERAGE: tuple[Callable[..., Tensor], ...] = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)
@@ -50,7 +50,7 @@ def patch_squares(sums: Float[Tensor, "..."], layer: Convolution) -> Float[Tenso
 
 
 def root(square: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    r"""‖x‖ from ‖x‖², with a bounded slope: below ``MIN_NORM`` it is ‖x‖²/``MIN_NORM``, which is 0 at 0 with gradient 0.
+    r"""‖x‖ from ‖x‖², with a bounded slope: below ``MIN_NORM`` it is ‖x‖²/``MIN_NORM``, 0 at 0 with gradient 0.
 
     >>> root(torch.tensor([4.0, 0.0]))
     tensor([2., 0.])
@@ -84,5 +84,5 @@ class _Squares(torch.autograd.Function):
 
 
 def _grouped(x: Tensor, dim: int, groups: int) -> Tensor:
-    """``(…, c, *rest) → (…, groups, c/groups, *rest)``; ``dim`` counts from the end and then means the new second axis."""
+    """``(…, c, *rest) → (…, groups, c/groups, *rest)``; ``dim`` counts from the end and means the new second axis."""
     return x.unflatten(dim, (groups, -1))

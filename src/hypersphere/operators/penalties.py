@@ -1,4 +1,4 @@
-r"""Penalties on the angles between a layer's neurons, for operators that leave weight decay nothing to do (3.2.4, 4.5)."""
+r"""Penalties on the angles between a layer's neurons, for operators without use for weight decay (3.2.4, 4.5)."""
 
 from collections.abc import Callable, Iterable
 
@@ -12,7 +12,7 @@ from ..neurons import Selector, neuron_layers, neurons
 def orthonormality(
     model: nn.Module, *, only: Iterable[Selector] | None = None, skip: Iterable[Selector] = ()
 ) -> Float[Tensor, ""]:
-    r"""Σ ‖WWᵀ − I‖²_F over the Linear and Conv layers, rows of W being neurons; add it to a loss with weight 1e-5 (the text's).
+    r"""Σ ‖WWᵀ − I‖²_F over the Linear and Conv layers; rows of W are neurons. Liu (2020) adds it with weight 1e-5.
 
     A grouped convolution counts each group's filters among themselves, as filters of two groups see different inputs.
     With more neurons than inputs the penalty cannot reach 0.

@@ -1,14 +1,14 @@
-"""The operators by the names the text gives them (4.3.2, C.2), for use as layer factories."""
+"""The operators by the names Liu (2020) gives them (4.3.2, C.2), for use as layer factories."""
 
 from ..angular import AngularLike
 from . import magnitudes
 from .conv import Conv2d
-from .core import Operator
+from .core import OperatorLayer
 from .linear import Linear
 from .magnitudes import Magnitude, MagnitudeLike
 
 
-class _Preset(Operator):
+class _Preset(OperatorLayer):
     def decouple(self, magnitude: MagnitudeLike | None = None, angular: AngularLike | None = None) -> None:
         """Take the class's own kind of magnitude only."""
         kind: type[Magnitude] = self.default_magnitude
@@ -32,13 +32,13 @@ class SphereConv2d(_Preset, Conv2d):
 
 
 class BallConv2d(_Preset, Conv2d):
-    """BallConv (eq. 4.5), α = ρ = 1. The text learns ρ: pass ``magnitude=magnitudes.Ball(learnable_radius=True)`` for that."""
+    """BallConv (eq. 4.5), α = 1, ρ learned from 1 (C.2); ``magnitudes.Ball(learnable_radius=False)`` fixes it."""
 
     default_magnitude = magnitudes.Ball
 
 
 class TanhConv2d(_Preset, Conv2d):
-    """TanhConv (eq. 4.6), α = ρ = 1. The text learns ρ: pass ``magnitude=magnitudes.Tanh(learnable_radius=True)`` for that."""
+    """TanhConv (eq. 4.6), α = 1, ρ learned from 1 (C.1); ``magnitudes.Tanh(learnable_radius=False)`` fixes it."""
 
     default_magnitude = magnitudes.Tanh
 
@@ -50,7 +50,7 @@ class LinearConv2d(_Preset, Conv2d):
 
 
 class SegConv2d(_Preset, Conv2d):
-    """SegConv (eq. 4.8), α = 1, β = 0.5, ρ = 1. The text learns ρ: pass ``magnitude=magnitudes.Seg(learnable_radius=True)`` for that."""
+    """SegConv (eq. 4.8), α = 1, β = 1/2, ρ learned from 1 (C.3); ``Seg(learnable_radius=False)`` fixes it."""
 
     default_magnitude = magnitudes.Seg
 

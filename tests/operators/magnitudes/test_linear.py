@@ -22,7 +22,7 @@ class TestLinear(MagnitudeContract):
 
     def test_is_a_special_case_of_seg(self):
         norms = torch.linspace(0, 20, 101, dtype=torch.float64)
-        seg = Seg(alpha=0.7, beta=0.7, radius=3.0)
+        seg = Seg(alpha=0.7, beta=0.7, radius=3.0, learnable_radius=False)
         assert torch.allclose(seg.radial(norms), self.magnitude.radial(norms), atol=1e-14)
         assert torch.allclose(seg.gain(norms), self.magnitude.gain(norms), atol=1e-14)
 

@@ -9,9 +9,9 @@ from hypersphere.operators import Conv2d, Linear, magnitudes
 from tests.operators.contracts import ANGLES, reference
 
 LEARNABLE = {
-    "ball": (magnitudes.Ball(learnable_radius=True), lambda x, r: np.minimum(x, r) / r),
-    "tanh": (magnitudes.Tanh(learnable_radius=True), lambda x, r: np.tanh(x / r)),
-    "seg": (magnitudes.Seg(learnable_radius=True), lambda x, r: np.where(x <= r, x, 0.5 * x + 0.5 * r)),
+    "ball": (magnitudes.Ball(), lambda x, r: np.minimum(x, r) / r),
+    "tanh": (magnitudes.Tanh(), lambda x, r: np.tanh(x / r)),
+    "seg": (magnitudes.Seg(), lambda x, r: np.where(x <= r, x, 0.5 * x + 0.5 * r)),
 }
 
 
@@ -54,14 +54,27 @@ def test_evaluation_uses_the_running_mean_as_batchnorm_does(member):
     assert torch.equal(layer.magnitude.radius.running_norm, running)
 
 
-def test_no_gradient_goes_through_the_mean(member):
+@pytest.mark.parametrize("g", [angular.Cosine(), angular.Linear()])
+def test_the_gradient_goes_through_the_mean_of_the_batch(member, g):
+    magnitude, _ = member
+    layer = Conv2d(2, 3, 2, magnitude=magnitude, angular=g, dtype=torch.float64)
+    names = [name for name, _ in layer.named_parameters()]
+    call = lambda x, *p: torch.func.functional_call(layer, dict(zip(names, p, strict=True)), (x,))
+    x = torch.randn(2, 2, 4, 4, dtype=torch.float64, requires_grad=True)
+    assert layer.training
+    assert torch.autograd.gradcheck(call, (x, *[p.detach().clone().requires_grad_() for p in layer.parameters()]))
+
+
+def test_the_running_mean_is_a_constant_in_evaluation(member):
     magnitude, _ = member
     layer = Linear(5, 3, magnitude=magnitude, dtype=torch.float64)
     x = torch.randn(4, 5, dtype=torch.float64, requires_grad=True)
-    (trained,) = torch.autograd.grad(layer(x).sum(), x)
+    (trained,) = torch.autograd.grad(layer(x).square().sum(), x)
     layer.magnitude.radius.running_norm.copy_(x.detach().norm(dim=1).mean().expand(3))
-    (fixed,) = torch.autograd.grad(layer.eval()(x).sum(), x)
-    assert torch.allclose(trained, fixed, atol=1e-12)
+    (fixed,) = torch.autograd.grad(layer.eval()(x).square().sum(), x)
+    assert not torch.allclose(trained, fixed)
+    call = lambda x: layer(x)
+    assert torch.autograd.gradcheck(call, (x,))
 
 
 def test_rho_starts_at_one_learns_and_stays_positive(member):
@@ -87,7 +100,7 @@ def test_each_layer_gets_its_own(member):
 
 
 def test_groups_have_their_own_means():
-    layer = Conv2d(4, 6, 1, groups=2, magnitude=magnitudes.Tanh(learnable_radius=True))
+    layer = Conv2d(4, 6, 1, groups=2, magnitude=magnitudes.Tanh())
     x = torch.randn(2, 4, 3, 3)
     x[:, 2:] *= 10
     layer(x)
@@ -107,7 +120,7 @@ def test_state_and_copies(member):
 
 
 def test_takes_the_layers_place_and_survives_empty_batches():
-    layer = Linear(5, 3, magnitude=magnitudes.Ball(learnable_radius=True), dtype=torch.float64)
+    layer = Linear(5, 3, magnitude=magnitudes.Ball(), dtype=torch.float64)
     assert layer.magnitude.radius.log_rho.dtype == torch.float64
     assert layer(torch.zeros(0, 5, dtype=torch.float64)).shape == (0, 3)
     assert torch.equal(layer.magnitude.radius.running_norm, torch.ones(3, dtype=torch.float64))
@@ -132,14 +145,14 @@ def test_gradcheck_of_rho_in_evaluation(member, g):
 
 
 def test_an_unbound_radius_says_what_to_do():
-    with pytest.raises(ValueError, match="for_neurons"):
-        magnitudes.Tanh(learnable_radius=True).radial(torch.ones(1))
+    with pytest.raises(ValueError, match="learnable_radius=False"):
+        magnitudes.Tanh().radial(torch.ones(1))
 
 
 @pytest.mark.untyped
 def test_compiles_as_one_graph():
     torch._dynamo.reset()
-    layer = Linear(5, 3, magnitude=magnitudes.Tanh(learnable_radius=True))
+    layer = Linear(5, 3, magnitude=magnitudes.Tanh())
     other, x = copy.deepcopy(layer), torch.randn(4, 5)
     assert torch.allclose(torch.compile(layer, fullgraph=True, backend="aot_eager")(x), other(x), atol=1e-6)
     assert torch.allclose(layer.magnitude.radius.running_norm, other.magnitude.radius.running_norm)

@@ -6,7 +6,7 @@ from tests.operators.contracts import MagnitudeContract
 
 
 class TestSeg(MagnitudeContract):
-    magnitude = Seg(alpha=1.5, beta=0.25, radius=6.0)
+    magnitude = Seg(alpha=1.5, beta=0.25, radius=6.0, learnable_radius=False)
 
     def formula(self, w_norm, x_norm):
         return np.where(x_norm <= 6, 1.5 * x_norm, 0.25 * x_norm + 1.5 * 6 - 0.25 * 6)

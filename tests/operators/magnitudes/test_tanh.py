@@ -9,20 +9,20 @@ from tests.operators.contracts import BoundedContract, FormulaContract, Magnitud
 
 
 class TestTanh(BoundedContract, MagnitudeContract):
-    magnitude = Tanh(alpha=1.5, radius=6.0)
+    magnitude = Tanh(alpha=1.5, radius=6.0, learnable_radius=False)
 
     def formula(self, w_norm, x_norm):
         return 1.5 * np.tanh(x_norm / 6)
 
     def test_never_exceeds_the_ball_it_smooths(self):
         norms = torch.linspace(0, 20, 101)
-        assert (self.magnitude.radial(norms) <= Ball(1.5, 6.0).radial(norms)).all()
+        assert (self.magnitude.radial(norms) <= Ball(1.5, 6.0, learnable_radius=False).radial(norms)).all()
 
 
 class TestTanhOfTheProduct(BoundedContract, FormulaContract):
     """Eq. 4.15."""
 
-    magnitude = Tanh(alpha=1.5, radius=6.0, weighted="tanh_product")
+    magnitude = Tanh(alpha=1.5, radius=6.0, learnable_radius=False, weighted="tanh_product")
 
     def formula(self, w_norm, x_norm):
         return 1.5 * np.tanh(x_norm * w_norm / 6)
@@ -31,14 +31,14 @@ class TestTanhOfTheProduct(BoundedContract, FormulaContract):
 class TestProductOfTanh(BoundedContract, FormulaContract):
     """Eq. 4.16."""
 
-    magnitude = Tanh(alpha=1.5, radius=6.0, weighted="product_of_tanh")
+    magnitude = Tanh(alpha=1.5, radius=6.0, learnable_radius=False, weighted="product_of_tanh")
 
     def formula(self, w_norm, x_norm):
         return 1.5 * np.tanh(w_norm / 6) * np.tanh(x_norm / 6)
 
 
 class TestLinearlyWeightedTanh(FormulaContract):
-    magnitude = Tanh(radius=6.0, weighted="linear")
+    magnitude = Tanh(radius=6.0, learnable_radius=False, weighted="linear")
 
     def formula(self, w_norm, x_norm):
         return w_norm * np.tanh(x_norm / 6)

@@ -11,12 +11,19 @@ from .radius import WithRadius
 class Ball(WithRadius):
     r"""h = α·min(‖x‖, ρ)/ρ (eq. 4.5, C.2): the input is projected to a ball of radius ρ; bounded by α.
 
-    >>> Ball(radius=2.0).radial(torch.tensor([1.0, 2.0, 50.0]))
+    Args:
+        alpha: the height α, 1 in C.2 of Liu (2020).
+        radius: ρ, or where it starts when it is learned, 1 in C.1–C.3.
+        learnable_radius: every neuron learns a ρ that multiplies the mean patch norm (:class:`Radius`), as Liu (2020)
+            does wherever an operator has a radius; False keeps ρ at ``radius``.
+        weighted: how ‖w‖ enters (4.3.5); None leaves it out.
+
+    >>> Ball(radius=2.0, learnable_radius=False).radial(torch.tensor([1.0, 2.0, 50.0]))
     tensor([0.5000, 1.0000, 1.0000])
     """
 
     def __init__(
-        self, alpha: float = 1.0, radius: float = 1.0, *, learnable_radius: bool = False, weighted: Weighting = None
+        self, alpha: float = 1.0, radius: float = 1.0, *, learnable_radius: bool = True, weighted: Weighting = None
     ):
         super().__init__(radius, learnable_radius, weighted)
         self.alpha = positive("alpha", alpha)

@@ -2,26 +2,24 @@ r"""What every magnitude is: h as a function of ‖x‖, how ‖w‖ enters it, 
 
 import inspect
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import ClassVar, Literal, TypeAlias
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..weights import unit
+from ...geometry.units import MIN_NORM, inverse, unit
 
 MagnitudeLike: TypeAlias = nn.Module | Callable[..., Tensor]
 Weighting: TypeAlias = Literal["linear", "tanh_product", "product_of_tanh"] | None
 
-# Patches shorter than this are noise: whatever has no limit at x = 0 fades to 0 below it, so gradients stay below about 1/MIN_NORM.
-MIN_NORM = 1e-6
 
-
-class Magnitude(nn.Module):
+class Magnitude(nn.Module, ABC):
     r"""h(‖w‖, ‖x‖). A member defines :meth:`radial`, its h as a function of ‖x‖, and may know h/‖x‖ in closed form.
 
-    ``weighted`` puts ‖w‖ into it (4.3.5): None leaves it out, ``"linear"`` multiplies by ‖w‖. ``dim`` is the axis of the
-    neurons, for members with a parameter per neuron.
+    ``weighted`` puts ‖w‖ into it (4.3.5): None leaves it out, ``"linear"`` multiplies by ‖w‖. ``dim`` is the axis of
+    the neurons, for members with a parameter per neuron.
     """
 
     weightings: ClassVar[tuple[Weighting, ...]] = (None, "linear")
@@ -36,9 +34,9 @@ class Magnitude(nn.Module):
             raise ValueError(f"weighted must be one of {accepted} for {type(self).__name__}, got {weighted!r}")
         self.weighted = weighted
 
+    @abstractmethod
     def radial(self, x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
         """h of ‖x‖ alone, before ‖w‖ enters."""
-        raise TypeError(f"{type(self).__name__} must define radial(x_norm, dim)")
 
     def gain(self, x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
         """h/‖x‖: what is left for the inner product when the angle is the cosine."""
@@ -119,15 +117,6 @@ def as_magnitude(magnitude: MagnitudeLike) -> Magnitude:
             f"magnitude must be an object of hypersphere.magnitudes or a callable on norms, got {magnitude!r}"
         )
     return Custom(magnitude)
-
-
-def inverse(x_norm: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    r"""1/‖x‖, falling to 0 below ``MIN_NORM``: a zero patch has no direction, and its neighbours no steep one.
-
-    >>> inverse(torch.tensor([2.0, 1e-6, 0.0]))
-    tensor([5.0000e-01, 1.0000e+06, 0.0000e+00])
-    """
-    return x_norm / x_norm.clamp_min(MIN_NORM).square()
 
 
 def positive(name: str, value: float) -> float:

@@ -4,7 +4,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .base import MIN_NORM, Magnitude, Weighting, positive
+from ...geometry.units import MIN_NORM
+from .base import Magnitude, Weighting, positive
 
 
 class Log(Magnitude):

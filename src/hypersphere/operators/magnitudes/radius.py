@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..weights import per_neuron
-from .base import MIN_NORM, Magnitude, Weighting, positive
+from ...geometry.units import MIN_NORM, per_neuron
+from .base import Magnitude, Weighting, positive
 
 Own = TypeVar("Own", bound="WithRadius")
 
@@ -17,11 +17,12 @@ Own = TypeVar("Own", bound="WithRadius")
 class Radius(nn.Module):
     r"""ρ as a number, or ρ·E‖x‖ with a ρ per neuron that is learned (C.1).
 
-    The mean patch norm E‖x‖ is treated as BatchNorm treats its statistics: the batch's own in training, a running mean
-    (``momentum`` 0.1) in evaluation; no gradient goes through it. Before any batch the running mean is 1. ρ is kept as
-    log ρ and used within [10⁻³, 10³], so it stays positive. Every neuron keeps its own mean, as the text has it; those
-    that see the same patches agree. Each process of a DistributedDataParallel group uses the mean of its own batch; the
-    buffers are broadcast from the first one, as BatchNorm's are.
+    The mean patch norm E‖x‖ is treated as BatchNorm treats its statistics: the batch's own in training, with the
+    gradient flowing through it, and a running mean (``momentum`` 0.1) in evaluation, which is a constant. Before any
+    batch the running mean is 1. ρ is kept as log ρ and used within [10⁻³, 10³], so it stays positive. Every neuron
+    keeps its own mean, as in Liu (2020, C.1); those that see the same patches agree. Each process of a
+    DistributedDataParallel group uses the mean of its own batch; the buffers are broadcast from the first one, as
+    BatchNorm's are.
     """
 
     log_rho: nn.Parameter | None
@@ -47,7 +48,8 @@ class Radius(nn.Module):
             return like.new_full((), self.start)
         if self.log_rho is None:
             raise ValueError(
-                "learnable_radius=True has a radius per neuron: give the magnitude to a layer, or call for_neurons(n) first"
+                "a learned radius is each neuron's own: give the magnitude to a layer, call for_neurons(n) first, "
+                "or fix it by learnable_radius=False"
             )
         return per_neuron(self.log_rho.to(like.dtype).clamp(math.log(1e-3), math.log(1e3)).exp(), -dim)
 
@@ -56,7 +58,7 @@ class Radius(nn.Module):
         rho = self.rho(x_norm, dim)
         if self.log_rho is None:
             return rho
-        return rho * per_neuron(self._mean(x_norm.detach(), dim).to(rho.dtype), -dim).clamp_min(MIN_NORM)
+        return rho * per_neuron(self._mean(x_norm, dim).to(rho.dtype), -dim).clamp_min(MIN_NORM)
 
     def _mean(self, x_norm: Tensor, dim: int) -> Tensor:
         assert self.running_norm is not None
@@ -66,7 +68,7 @@ class Radius(nn.Module):
         others = [axis for axis in range(x_norm.ndim) if axis != x_norm.ndim + dim]
         mean = x_norm.mean(others).expand(self.running_norm.shape)
         with torch.no_grad():
-            self.running_norm.lerp_(mean.to(self.running_norm.dtype), self.momentum)
+            self.running_norm.lerp_(mean.detach().to(self.running_norm.dtype), self.momentum)
             self.num_batches_tracked.add_(1)
         return mean
 

@@ -13,7 +13,15 @@ class Seg(WithRadius):
 
     β = 0 with α = a/ρ is :class:`Ball` of height a; β = α is :class:`Linear`.
 
-    >>> Seg(beta=0.5, radius=2.0).radial(torch.tensor([1.0, 2.0, 4.0]))
+    Args:
+        alpha: the height α, 1 in C.2 of Liu (2020).
+        beta: the slope β from ρ on, 0.5 in C.2.
+        radius: ρ, or where it starts when it is learned, 1 in C.1–C.3.
+        learnable_radius: every neuron learns a ρ that multiplies the mean patch norm (:class:`Radius`), as Liu (2020)
+            does wherever an operator has a radius; False keeps ρ at ``radius``.
+        weighted: how ‖w‖ enters (4.3.5); None leaves it out.
+
+    >>> Seg(beta=0.5, radius=2.0, learnable_radius=False).radial(torch.tensor([1.0, 2.0, 4.0]))
     tensor([1., 2., 3.])
     """
 
@@ -23,7 +31,7 @@ class Seg(WithRadius):
         beta: float = 0.5,  # α = 1, β = 0.5 in C.2
         radius: float = 1.0,
         *,
-        learnable_radius: bool = False,
+        learnable_radius: bool = True,
         weighted: Weighting = None,
     ):
         super().__init__(radius, learnable_radius, weighted)

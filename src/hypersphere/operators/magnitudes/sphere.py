@@ -4,11 +4,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .base import Magnitude, Weighting, inverse, positive
+from ...geometry.units import inverse
+from .base import Magnitude, Weighting, positive
 
 
 class Sphere(Magnitude):
-    r"""h = α (eq. 4.4): the input is projected to the sphere, the output depends on the angle alone and lies in [−α, α].
+    r"""h = α (eq. 4.4): the input is projected to the sphere; the output depends on the angle alone and is in [−α, α].
 
     >>> Sphere(alpha=2.0).radial(torch.tensor([0.1, 1.0, 50.0]))
     tensor([2., 2., 2.])

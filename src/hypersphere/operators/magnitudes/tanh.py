@@ -4,8 +4,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..weights import per_neuron, unit
-from .base import MIN_NORM, Weighting, positive
+from ...geometry.units import MIN_NORM, per_neuron, unit
+from .base import Weighting, positive
 from .radius import WithRadius
 
 
@@ -13,16 +13,24 @@ class Tanh(WithRadius):
     r"""h = α·tanh(‖x‖/ρ) (eq. 4.6, C.1): a ball with a soft boundary; bounded by α and smooth.
 
     ``weighted="tanh_product"`` is α·tanh(‖x‖‖w‖/ρ) (eq. 4.15), ``"product_of_tanh"`` is α·tanh(‖w‖/ρ)·tanh(‖x‖/ρ)
-    (eq. 4.16). With a learnable radius the mean patch norm multiplies the ρ under ‖x‖ or ‖x‖‖w‖, and not the one under ‖w‖ alone.
+    (eq. 4.16). With a learned radius the mean patch norm multiplies the ρ under ‖x‖ or ‖x‖‖w‖, and not the one
+    under ‖w‖ alone.
 
-    >>> Tanh(radius=2.0).radial(torch.tensor([0.0, 2.0, 50.0]))
+    Args:
+        alpha: the height α, 1 in C.2 of Liu (2020).
+        radius: ρ, or where it starts when it is learned, 1 in C.1–C.3.
+        learnable_radius: every neuron learns a ρ that multiplies the mean patch norm (:class:`Radius`), as Liu (2020)
+            does wherever an operator has a radius; False keeps ρ at ``radius``.
+        weighted: how ‖w‖ enters (4.3.5); None leaves it out.
+
+    >>> Tanh(radius=2.0, learnable_radius=False).radial(torch.tensor([0.0, 2.0, 50.0]))
     tensor([0.0000, 0.7616, 1.0000])
     """
 
     weightings = (None, "linear", "tanh_product", "product_of_tanh")
 
     def __init__(
-        self, alpha: float = 1.0, radius: float = 1.0, *, learnable_radius: bool = False, weighted: Weighting = None
+        self, alpha: float = 1.0, radius: float = 1.0, *, learnable_radius: bool = True, weighted: Weighting = None
     ):
         super().__init__(radius, learnable_radius, weighted)
         self.alpha = positive("alpha", alpha)

@@ -1,4 +1,4 @@
-"""Recurrent networks over whole sequences: layers and directions of operator cells, with torch's parameters and names."""
+"""Recurrent networks over whole sequences: layers and directions of operator cells, with torch's parameters."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -36,7 +36,8 @@ class _Sequence(nn.RNNBase):
     ):
         more |= {"num_layers": num_layers, "bias": bias, "batch_first": batch_first, "dropout": dropout}
         # The next class is torch's RNN, GRU or LSTM, whose first arguments are not RNNBase's.
-        super().__init__(input_size, hidden_size, bidirectional=bidirectional, device=device, dtype=dtype, **more)  # type: ignore[arg-type]
+        more |= {"bidirectional": bidirectional, "device": device, "dtype": dtype}
+        super().__init__(input_size, hidden_size, **more)  # type: ignore[arg-type]
         if self.proj_size:
             raise ValueError(f"proj_size must be 0, got {self.proj_size}")
         self.products = nn.ModuleDict(
@@ -59,7 +60,8 @@ class _Sequence(nn.RNNBase):
             raise ValueError("input must be a tensor, got a PackedSequence: pad it, and mask the outputs")
         if input.ndim not in (2, 3) or input.shape[-1] != self.input_size:
             raise ValueError(
-                f"input must be (time, batch, {self.input_size}) or (time, {self.input_size}), got shape {tuple(input.shape)}"
+                f"input must be (time, batch, {self.input_size}) or (time, {self.input_size}), "
+                f"got shape {tuple(input.shape)}"
             )
         batched = input.ndim == 3
         x = input.unsqueeze(1) if not batched else input.transpose(0, 1) if self.batch_first else input
@@ -94,7 +96,9 @@ class _Sequence(nn.RNNBase):
 
     def _weights(self, name: str) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
         weights = getattr(self, f"weight_ih_{name}"), getattr(self, f"weight_hh_{name}")
-        return *weights, *((getattr(self, f"bias_{part}_{name}") if self.bias else None) for part in ("ih", "hh"))  # type: ignore[return-value]
+        if not self.bias:
+            return *weights, None, None
+        return *weights, getattr(self, f"bias_ih_{name}"), getattr(self, f"bias_hh_{name}")
 
     def _start(self, x: Tensor, hx: Any, batched: bool) -> tuple[Tensor, ...]:
         runs, size = self.num_layers * (2 if self.bidirectional else 1), self.hidden_size
@@ -106,7 +110,7 @@ class _Sequence(nn.RNNBase):
 
 
 class RNN(_Sequence, nn.RNN):  # type: ignore[misc]
-    r"""``torch.nn.RNN`` of :class:`RNNCell`: same arguments (``proj_size`` and packed sequences apart) and ``state_dict``.
+    r"""``torch.nn.RNN`` of :class:`RNNCell`: same arguments (without ``proj_size`` and packed sequences) and state.
 
     >>> out, last = RNN(4, 8, num_layers=2, bidirectional=True)(torch.randn(5, 3, 4))
     >>> out.shape, last.shape

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from hypersphere import geometry
-from hypersphere.operators.weights import per_neuron, unit
+from hypersphere.geometry.units import MIN_NORM, inverse, per_neuron, unit
 
 
 @pytest.mark.parametrize("shape", [(5, 7), (4, 3, 2), (4, 3, 2, 2), (4, 3, 2, 2, 2)])
@@ -50,3 +50,10 @@ def test_vmap():
 
 def test_per_neuron_broadcasts_over_the_last_axes():
     assert per_neuron(torch.ones(5), 3).shape == (5, 1, 1)
+
+
+def test_the_inverse_has_no_steeper_slope_than_at_the_floor():
+    x = torch.logspace(-12, 2, 200, dtype=torch.float64, requires_grad=True)
+    inverse(x).sum().backward()
+    assert x.grad.abs().max() <= 1 / MIN_NORM**2
+    assert torch.allclose(inverse(x)[x >= MIN_NORM], 1 / x[x >= MIN_NORM])

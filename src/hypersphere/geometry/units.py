@@ -1,10 +1,13 @@
-"""Neurons and their lengths: ŵ and ‖w‖ of a weight in one cheap step."""
+"""Fast twins of :mod:`hypersphere.geometry.norms` for lengths that float32 can square: rows of weights, patch norms."""
 
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+# Vectors shorter than this are noise: what has no limit at 0 fades to 0 below it, and gradients stay below 1/MIN_NORM.
+MIN_NORM = 1e-6
 
 
 def unit(weight: Float[Tensor, "neurons *rest"]) -> tuple[Float[Tensor, "neurons *rest"], Float[Tensor, "neurons"]]:
@@ -13,6 +16,12 @@ def unit(weight: Float[Tensor, "neurons *rest"]) -> tuple[Float[Tensor, "neurons
     :func:`hypersphere.geometry.normalize` is right for lengths this one is not (beyond 10^±18 in float32), and makes
     five times as many passes over the weight, which shows in a convolution of many channels on a small map.
 
+    Args:
+        weight: neurons by rows; every further axis belongs to the neuron.
+
+    Returns:
+        The unit rows and the rows' lengths.
+
     >>> unit(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
     (tensor([[0.6000, 0.8000],
             [0.0000, 0.0000]]), tensor([5., 0.]))
@@ -20,8 +29,21 @@ def unit(weight: Float[Tensor, "neurons *rest"]) -> tuple[Float[Tensor, "neurons
     return _Unit.apply(weight)
 
 
-def per_neuron(values: Float[Tensor, "..."], ndim: int) -> Float[Tensor, "..."]:
-    """One value per neuron, shaped to broadcast with the neurons ``ndim`` axes from the end."""
+def inverse(norm: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    r"""1/‖x‖, falling to 0 below ``MIN_NORM``: a zero vector has no direction, and its neighbours no steep one.
+
+    >>> inverse(torch.tensor([2.0, 1e-6, 0.0]))
+    tensor([5.0000e-01, 1.0000e+06, 0.0000e+00])
+    """
+    return norm / norm.clamp_min(MIN_NORM).square()
+
+
+def per_neuron(values: Float[Tensor, "*neurons"], ndim: int) -> Float[Tensor, "..."]:
+    """One value per neuron, shaped to broadcast with the neurons ``ndim`` axes from the end.
+
+    >>> per_neuron(torch.ones(5), 3).shape
+    torch.Size([5, 1, 1])
+    """
     return values.reshape(-1, *[1] * (ndim - 1))
 
 
