@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from hypersphere.neurons import neuron_layers, neurons, output_layer
+from hypersphere.neurons import Classifier, neuron_layers, neuron_weights, neurons, output_layer
 
 
 @pytest.fixture
@@ -64,3 +64,45 @@ def test_neurons_are_those_of_the_forward_pass():
     assert torch.equal(neurons(layer), layer.weight)
     with pytest.raises(ValueError, match="two or more dimensions"):
         neurons(nn.BatchNorm1d(3))
+
+
+class Head(Classifier):
+    def __init__(self, features=4, classes=3):
+        super().__init__()
+        self.weight, self.num_classes = nn.Parameter(torch.randn(classes, features)), classes
+
+
+class TestOutputLayer:
+    def test_a_head_classifies_whatever_comes_after_it(self):
+        assert output_layer(nn.Sequential(nn.Linear(4, 4), Head(), nn.Linear(4, 4))) == "1"
+
+    def test_a_network_says_that_it_has_no_classifier(self):
+        body = nn.Sequential(nn.Linear(4, 4))
+        body.classifier = None
+        assert output_layer(body) is None
+        assert output_layer(nn.Sequential(body)) is None
+        assert output_layer(nn.Sequential(body, nn.Linear(4, 3))) == "1"
+
+    def test_a_matrix_called_classifier_is_one(self):
+        class Rows(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.weight = nn.Parameter(torch.randn(3, 4))
+
+        model = nn.Sequential(nn.Linear(4, 4))
+        model.classifier = Rows()
+        assert output_layer(model) == "classifier"
+
+    def test_a_linear_layer_inside_is_none(self):
+        assert output_layer(nn.Sequential(nn.Linear(4, 4), nn.Conv2d(3, 4, 1))) is None
+        assert output_layer(nn.Sequential(nn.Linear(4, 4), nn.MultiheadAttention(4, 2))) is None
+
+
+def test_every_matrix_is_found_or_has_its_reason():
+    model = nn.Sequential(nn.Conv2d(4, 6, 3, groups=2), Head(), nn.ConvTranspose2d(3, 4, 1), nn.BatchNorm1d(3))
+    found, others = neuron_weights(model)
+    assert {name: tuple(w.rows().shape) for name, w in found.items()} == {"0": (2, 3, 18), "1": (1, 3, 4)}
+    assert list(others) == ["2.weight"]
+    nn.utils.parametrizations.weight_norm(model[0])
+    assert neuron_weights(model)[1] == others
+    assert torch.equal(neuron_weights(model)[0]["0"].rows().flatten(0, 1), model[0].weight.flatten(1))

@@ -1,10 +1,11 @@
-"""Which modules of a network hold neurons: shared by conversion, energy and over-parameterization.
+"""Which modules of a network hold neurons and which one classifies: shared by conversion, energy and over-parameterization.
 
 A neuron is a row of a weight: ``(neurons, …)``, flattened to ``(neurons, dim)``.
 """
 
 import fnmatch
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from jaxtyping import Float
@@ -15,14 +16,35 @@ NEURON_LAYERS: tuple[type[nn.Module], ...] = (nn.Linear, nn.Conv1d, nn.Conv2d, n
 
 
 class Classifier(nn.Module):
-    """What classifies a feature by rows of a weight: the base of every head, so that energy, over-parameterization and training find it.
+    """What classifies a feature by rows of a weight: the base of every head.
 
-    ``weight`` has one row (or ``sub_centers`` rows) for each of ``num_classes`` classes.
+    Energy, over-parameterization and training find a head by this class. ``weight`` has one row, or ``sub_centers``
+    rows that follow each other, for each of ``num_classes`` classes.
     """
 
     weight: Tensor
     num_classes: int
     sub_centers: int = 1
+
+
+@dataclass(frozen=True)
+class NeuronWeight:
+    """Where the neurons of one layer are: a parameter of a module, in groups that see the same inputs.
+
+    The module is looked at, so that a parametrized weight is the one that acts in the forward pass. ``transposed``
+    says that the neurons are the columns, as in the Conv1D of transformers.
+    """
+
+    module: nn.Module
+    parameter: str = "weight"
+    groups: int = 1
+    transposed: bool = False
+
+    def rows(self) -> Float[Tensor, "groups neurons dim"]:
+        """The neurons as they are now."""
+        weight: Tensor = getattr(self.module, self.parameter)
+        rows = weight.mT if self.transposed else weight
+        return rows.flatten(1).unflatten(0, (self.groups, -1))
 
 
 def neurons(module: nn.Module) -> Float[Tensor, "neurons dim"]:
@@ -34,7 +56,7 @@ def neurons(module: nn.Module) -> Float[Tensor, "neurons dim"]:
     weight = module.weight
     if not isinstance(weight, Tensor) or weight.ndim < 2:
         raise ValueError(f"a layer with neurons has a weight of two or more dimensions, got {type(module).__name__}")
-    return weight.flatten(1)
+    return NeuronWeight(module, transposed=has_transposed_weight(module)).rows().flatten(0, 1)
 
 
 def neuron_layers(
@@ -53,29 +75,79 @@ def neuron_layers(
     >>> list(neuron_layers(net)), list(neuron_layers(net, skip=["2"]))
     (['0', '2'], ['0'])
     """
-    found = {name: module for name, module in model.named_modules() if isinstance(module, types)}
     only = None if only is None else list(only)
     skip = list(skip)
-    _check_names(model, [*(only or []), *skip])
+    check_selectors(type(model).__name__, [name for name, _ in model.named_modules()], [*(only or []), *skip])
     return {
         name: module
-        for name, module in found.items()
-        if (only is None or any(matches(name, module, s) for s in only))
+        for name, module in model.named_modules()
+        if isinstance(module, types)
+        and (only is None or any(matches(name, module, s) for s in only))
         and not any(matches(name, module, s) for s in skip)
     }
 
 
+def neuron_weights(model: nn.Module) -> tuple[dict[str, NeuronWeight], dict[str, str]]:
+    """Every weight of a model that holds neurons, by name, and every other matrix with the reason why it does not.
+
+    Layers go by their module's name, the query, key and value projections of ``nn.MultiheadAttention`` by their
+    parameter's, as three groups of neurons. Heads (:class:`Classifier`) are included.
+
+    >>> found, others = neuron_weights(torch.nn.Sequential(torch.nn.Embedding(9, 4), torch.nn.MultiheadAttention(4, 2)))
+    >>> list(found), others
+    (['1.in_proj_weight', '1.out_proj'], {'0': 'an Embedding is a table: no input meets its rows'})
+    """
+    found: dict[str, NeuronWeight] = {}
+    others: dict[str, str] = {}
+    for name, module in model.named_modules():
+        dot = f"{name}." if name else ""
+        if isinstance(module, (Classifier, *NEURON_LAYERS)):
+            found[name] = NeuronWeight(module, groups=getattr(module, "groups", 1))
+        elif has_transposed_weight(module):
+            found[name] = NeuronWeight(module, transposed=True)
+        elif isinstance(module, nn.MultiheadAttention):
+            for parameter in ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight"):
+                if getattr(module, parameter) is not None:
+                    groups = 3 if parameter == "in_proj_weight" else 1
+                    found[f"{dot}{parameter}"] = NeuronWeight(module, parameter, groups)
+        elif isinstance(module, nn.Embedding | nn.EmbeddingBag):
+            others[name] = f"an {type(module).__name__} is a table: no input meets its rows"
+        elif "parametrizations" not in name.split("."):
+            for parameter, value in module.named_parameters(recurse=False):
+                if value.ndim >= 2:
+                    others[f"{dot}{parameter}"] = f"a {type(module).__name__} is no layer of neurons that is known here"
+    return found, others
+
+
 def output_layer(model: nn.Module) -> str | None:
-    """The name of the classifier: the last :class:`Classifier`, else the last Linear layer, in order of registration; or None.
+    """The name of what classifies, or None for a network that ends in features.
+
+    It is the last :class:`Classifier`; else the model's own attribute ``classifier``, if that has a matrix of weights;
+    else the last layer in order of registration, if it is Linear. A network whose ``classifier`` is None, as those of
+    ``hypersphere.models`` built without classes, says itself that it ends in features.
 
     >>> output_layer(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 3)))
     '1'
     """
-    for kind in (Classifier, nn.Linear):
-        names = [name for name, module in model.named_modules() if isinstance(module, kind)]
-        if names:
-            return names[-1]
-    return None
+    modules = dict(model.named_modules())
+    heads = [name for name, module in modules.items() if isinstance(module, Classifier)]
+    if heads:
+        return heads[-1]
+    weight = getattr(getattr(model, "classifier", None), "weight", None)
+    if isinstance(weight, Tensor) and weight.ndim == 2:
+        return "classifier"
+    layers = [name for name, m in modules.items() if isinstance(m, NEURON_LAYERS) or has_transposed_weight(m)]
+    if not layers or not isinstance(modules[layers[-1]], nn.Linear):
+        return None
+    parts = layers[-1].split(".") if layers[-1] else []
+    around = [modules[".".join(parts[:depth])] for depth in range(len(parts) + 1)]
+    features = any(isinstance(m, nn.MultiheadAttention) or getattr(m, "classifier", m) is None for m in around)
+    return None if features else layers[-1]
+
+
+def has_transposed_weight(module: nn.Module) -> bool:
+    """Whether a layer's weight is (inputs, neurons), as that of Conv1D in transformers, which is recognised by its name."""
+    return any(kind.__name__ == "Conv1D" for kind in type(module).__mro__) and hasattr(module, "nf")
 
 
 def matches(name: str, module: nn.Module, selector: Selector) -> bool:
@@ -89,14 +161,10 @@ def matches(name: str, module: nn.Module, selector: Selector) -> bool:
     return bool(selector(name, module))
 
 
-def _check_names(model: nn.Module, selectors: Iterable[Selector]) -> None:
-    names = [name for name, _ in model.named_modules()]
+def check_selectors(owner: str, names: Iterable[str], selectors: Iterable[Selector]) -> None:
+    """Refuse a name or pattern that means nothing of what there is."""
+    names = list(names)
     for selector in selectors:
-        if isinstance(selector, str) and not any(_matching(names, selector)):
-            raise ValueError(
-                f"no module of {type(model).__name__} is called {selector!r}; its modules are {', '.join(filter(None, names))}"
-            )
-
-
-def _matching(names: list[str], pattern: str) -> Iterator[bool]:
-    return (fnmatch.fnmatchcase(name, pattern) for name in names)
+        if isinstance(selector, str) and not any(fnmatch.fnmatchcase(name, selector) for name in names):
+            known = ", ".join(filter(None, names))
+            raise ValueError(f"no module of {owner} is called {selector!r}; its modules are {known}")

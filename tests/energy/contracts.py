@@ -213,6 +213,20 @@ class RegularizerContract:
         )
         assert value.item() == pytest.approx(self.make(plain).per_layer()["0"].item(), rel=1e-5)
 
+    def test_the_terms_add_up_to_the_loss(self):
+        regularizer, labels = self.make(self.net()), torch.tensor([0, 3, 3])
+        for batch in (None, labels):
+            terms = regularizer.terms(batch)
+            assert set(terms) <= {"hidden", "output"}
+            assert regularizer(batch).item() == pytest.approx(sum(term.item() for term in terms.values()), rel=1e-6)
+        regularizer.step()
+
+    def test_everything_left_out_has_a_reason(self):
+        net = nn.Sequential(self.net(), nn.Embedding(5, 4), nn.LSTM(4, 4))
+        skipped = self.make(net).skipped
+        assert "table" in skipped["1"]
+        assert "LSTM" in skipped["2.weight_ih_l0"]
+
     def test_autocast_changes_nothing(self):
         regularizer = self.make(self.net())
         value = regularizer()
@@ -267,7 +281,7 @@ class ProjectionContract(RegularizerContract):
         assert torch.equal(self.train(net, comhe, 3), self.train(self._model_of(twin), twin, 3))
 
     def _model_of(self, comhe):
-        return nn.ModuleList(module for module, _ in comhe._layers.values())
+        return nn.ModuleList(layer.module for layer in comhe._layers.values())
 
     def test_the_seed_decides(self):
         net = self.net()

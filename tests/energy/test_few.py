@@ -7,7 +7,9 @@ from hypersphere.energy.pairs import dense_sums
 
 
 @pytest.mark.parametrize(
-    "kernel", [Riesz(0), Riesz(2), Riesz(3.5), AngularRiesz(1), Gaussian(2)], ids=lambda k: f"{k.name}-{k.parameter}"
+    "kernel",
+    [Riesz(0), Riesz(2), Riesz(3.5), AngularRiesz(1), Gaussian(2)],
+    ids=lambda k: f"{type(k).__name__}-{k.parameters}",
 )
 @pytest.mark.parametrize("half_space", [False, True])
 @pytest.mark.parametrize("dim", [5, 40])

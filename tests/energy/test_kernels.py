@@ -3,12 +3,13 @@ import math
 import pytest
 import torch
 
-from hypersphere.energy.kernels import KERNELS, AngularRiesz, Gaussian, Kernel, Riesz, riesz_kernel
+from hypersphere.energy import hyperspherical_energy
+from hypersphere.energy.kernels import AngularRiesz, Gaussian, Kernel, Riesz, rebuilt_kernel, riesz_kernel
 
 MEMBERS = [Riesz(0), Riesz(1), Riesz(2), Riesz(3.7), AngularRiesz(0), AngularRiesz(1), AngularRiesz(2), Gaussian(2)]
 
 
-@pytest.mark.parametrize("kernel", MEMBERS, ids=lambda k: f"{k.name}-{k.parameter}")
+@pytest.mark.parametrize("kernel", MEMBERS, ids=lambda k: f"{type(k).__name__}-{k.parameters}")
 class TestKernels:
     def test_the_slope_is_the_derivative(self, kernel):
         q = torch.linspace(0.01, 3.99, 40, dtype=torch.float64, requires_grad=True)
@@ -33,8 +34,9 @@ class TestKernels:
         assert slope[1].item() == pytest.approx(slope[2].item(), rel=1e-4)
         assert slope[0] == slope[1]
 
-    def test_is_found_by_its_name(self, kernel):
-        assert type(KERNELS[kernel.name](kernel.parameter)) is type(kernel)
+    def test_is_rebuilt_from_its_name_and_numbers(self, kernel):
+        again = rebuilt_kernel(f"{type(kernel).__module__}.{type(kernel).__qualname__}", kernel.parameters)
+        assert (type(again), repr(again)) == (type(kernel), repr(kernel))
 
 
 def test_the_formulas():
@@ -66,13 +68,50 @@ def test_refuses_powers(s):
 def test_refuses_the_rest():
     with pytest.raises(ValueError, match="t must be a number > 0"):
         Gaussian(0)
-    with pytest.raises(TypeError, match="must define value"):
-        Kernel(1).value(torch.ones(1))
-    with pytest.raises(TypeError, match="must define slope"):
-        Kernel(1).slope(torch.ones(1))
+    with pytest.raises(TypeError, match="abstract"):
+        Kernel()  # type: ignore[abstract]
+    with pytest.raises(TypeError, match="its property parameters must give them"):
+
+        class Forgetful(Kernel):
+            def __init__(self, a):
+                self.a = a
+
+
+class Linear(Kernel):
+    """a·(4 − q), written as a user would."""
+
+    def __init__(self, a=1.0):
+        self.a = a
+
+    @property
+    def parameters(self):
+        return (self.a,)
+
+    def value(self, q):
+        return self.a * (4 - q)
+
+    def slope(self, q):
+        return torch.full_like(q, -self.a)
+
+
+@pytest.mark.untyped
+@pytest.mark.parametrize("half_space", [False, True])
+def test_one_s_own_kernel_everywhere(half_space):
+    w = torch.randn(300, 5, dtype=torch.float64, requires_grad=True)
+    x = torch.nn.functional.normalize(w, dim=1)
+    x = torch.cat([x, -x]) if half_space else x
+    n = len(x)
+    expected = 3 * (4 - (x[:, None] - x).square().sum(-1)).fill_diagonal_(0).sum() / (n * (n - 1))
+    for run in (hyperspherical_energy, torch.compile(hyperspherical_energy, fullgraph=True, backend="aot_eager")):
+        value = run(w, half_space=half_space, kernel=Linear(3.0))
+        assert value.item() == pytest.approx(expected.item(), rel=1e-10)
+        gradient, exact = (torch.autograd.grad(e, w, retain_graph=True)[0] for e in (value, expected))
+        assert torch.allclose(gradient, exact, atol=1e-12)
 
 
 @pytest.mark.untyped
 def test_refuses_a_distance():
     with pytest.raises(ValueError, match="distance must be"):
         riesz_kernel(2, "cosine")
+    with pytest.raises(ValueError, match="kernel must be a Kernel object"):
+        riesz_kernel(2, "euclidean", "gaussian")

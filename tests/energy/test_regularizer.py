@@ -12,8 +12,8 @@ from hypersphere.energy import (
     polarization,
     srip,
 )
-from hypersphere.energy.regularizer import grouped_neurons
 from hypersphere.geometry import orthogonality, orthonormality
+from hypersphere.neurons import neuron_weights
 from tests.energy.contracts import RegularizerContract
 
 
@@ -77,10 +77,10 @@ class TestLayers:
         penalty = Penalty(self.net(), orthonormality, skip=["0"])
         assert list(penalty.per_layer()) == ["1", "4"]
         assert penalty.skipped == {
-            "0": "by name",
+            "0": "left out by skip",
             "2": "neurons of one dimension have no angle",
             "3": "fewer than two neurons to compare",
-            "5": "weight 0",
+            "5": "the output layer, whose weight is 0; classifier=False if it is a hidden one",
         }
         assert "1: 1e-05" in repr(penalty)
 
@@ -91,7 +91,7 @@ class TestLayers:
         assert torch.allclose(
             value, (orthonormality(weight[:4].flatten(1)) + orthonormality(weight[4:].flatten(1))) / 2
         )
-        assert grouped_neurons(net[1]).shape == (2, 4, 36)
+        assert neuron_weights(net)[0]["1"].rows().shape == (2, 4, 36)
 
     def test_the_classifier_by_name_or_none(self):
         assert list(Penalty(self.net(), orthonormality, classifier="4").per_layer()) == ["0", "1", "5"]
@@ -113,13 +113,10 @@ class TestLayers:
         with pytest.raises(ValueError, match="measure must be a function"):
             Penalty(self.net(), "orthonormal")
 
-    def test_the_base_class_says_what_is_missing(self):
-        base = Regularizer(nn.Linear(3, 4), hidden=1.0, output=1.0)
-        with pytest.raises(TypeError, match="must define output_value"):
-            base()
-        base = Regularizer(nn.Linear(3, 4), hidden=1.0, output=1.0, classifier=False)
-        with pytest.raises(TypeError, match="must define hidden_values"):
-            base()
+    @pytest.mark.untyped
+    def test_the_base_class_is_abstract(self):
+        with pytest.raises(TypeError, match="abstract"):
+            Regularizer(nn.Linear(3, 4), hidden=1.0, output=1.0)
 
 
 @pytest.mark.untyped

@@ -1,11 +1,12 @@
 """Part III: hyperspherical energy as a measure, a regulariser and a problem to solve."""
 
 from .comhe import CoMHE
+from .gram_penalties import SRIP, Orthogonality, Orthonormality, srip
 from .hyperspherical import class_energy, hyperspherical_energy
 from .kernels import AngularRiesz, Gaussian, Kernel, Riesz
+from .layers import layer_energies
 from .low_rank import LowRankBilateral, LowRankEnergy, low_rank_bilateral
 from .mhe import MHE
-from .penalties import srip
 from .point_energies import (
     alignment,
     covering,
@@ -30,6 +31,7 @@ from .uniformity import covering_radius, hole_moment, hole_radii, nearest_pairs,
 
 __all__ = [
     "MHE",
+    "SRIP",
     "AdversarialProjection",
     "AnglePreservingProjection",
     "AngularRiesz",
@@ -42,6 +44,8 @@ __all__ = [
     "Kernel",
     "LowRankBilateral",
     "LowRankEnergy",
+    "Orthogonality",
+    "Orthonormality",
     "Penalty",
     "Projection",
     "RandomProjection",
@@ -56,6 +60,7 @@ __all__ = [
     "hole_moment",
     "hole_radii",
     "hyperspherical_energy",
+    "layer_energies",
     "low_rank_bilateral",
     "maximum_separation",
     "minimize_energy",

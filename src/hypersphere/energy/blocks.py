@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from .close import ClosePairs, closeness, wide
-from .kernels import AngularRiesz, Kernel
+from .kernels import Kernel, Riesz
 
 
 class Pass:
@@ -15,9 +15,7 @@ class Pass:
     ):
         self.kernel, self.half_space, self.x, self.grad = kernel, half_space, x, grad
         self.beta = None if beta is None else beta.to(x.dtype)
-        self.both_ends = half_space or isinstance(
-            kernel, AngularRiesz
-        )  # these need the distance to the antipode as well
+        self.both_ends = half_space or kernel.antipodal  # these need the distance to the antipode as well
         self.close = ClosePairs(kernel, half_space, weight, grad, beta)
         self.total = torch.zeros(len(x), dtype=wide(x), device=x.device)
 
@@ -93,7 +91,7 @@ class Pass:
 
     def of_cosines(self, cos: Tensor, scratch: Tensor) -> tuple[Tensor, Tensor]:
         """φ and −dφ/dq of cosines, in the memory of either argument."""
-        if self.half_space and self.kernel.name == "riesz" and self.kernel.parameter == 2:
+        if self.half_space and type(self.kernel) is Riesz and self.kernel.s == 2:
             value = torch.addcmul(
                 cos.new_ones(()), cos, cos, value=-1, out=scratch
             ).reciprocal_()  # 1/(2−2c) + 1/(2+2c) = 1/(1−c²)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..neurons import Selector
-from .kernels import Distance
+from .kernels import Distance, Kernel
 from .mhe import MHE
 from .projections import Projection, RandomProjection
 
@@ -19,7 +19,8 @@ class CoMHE(MHE):
     Half space and λ_h = λ_o = 1 by default (E.1). Layers of equal dimension share their basis (6.3.6); ``shared=False``
     gives each its own. Call :meth:`step` once per training step: it redraws or learns the bases when they are due.
     Bases, counters and the state of the generator are in the ``state_dict``, so training resumes exactly. All processes
-    of a distributed run draw the same bases, from the projection's seed.
+    of a distributed run draw the same bases, from the projection's seed. ``projection`` is 30-dimensional and random
+    unless given; the other arguments are those of :class:`MHE`.
 
     >>> net = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10))
     >>> comhe = CoMHE(net, RandomProjection(dim=8, count=2, every=100))
@@ -32,20 +33,35 @@ class CoMHE(MHE):
         self,
         model: nn.Module,
         projection: Projection | None = None,
-        hidden: float = 1.0,
+        hidden: float | None = None,
         output: float = 1.0,
         s: float = 2,
         half_space: bool = True,
         distance: Distance = "euclidean",
         skip: Iterable[Selector] = (),
         *,
-        classifier: str | Literal[False] | None = None,
+        only: Iterable[Selector] | None = None,
+        classifier: nn.Module | str | Literal[False] | None = None,
+        kernel: Kernel | None = None,
+        data_dependent: bool = True,
         shared: bool = True,
     ):
-        super().__init__(model, hidden, output, s, half_space, distance, skip, classifier=classifier)
+        super().__init__(
+            model,
+            hidden,
+            output,
+            s,
+            half_space,
+            distance,
+            skip,
+            only=only,
+            classifier=classifier,
+            kernel=kernel,
+            data_dependent=data_dependent,
+        )
         self.projection = RandomProjection() if projection is None else projection
         for name, weight in self._hidden().items():
-            kernel_size = getattr(self._layers[name][0], "kernel_size", ())
+            kernel_size = getattr(self._layers[name].module, "kernel_size", ())
             self.projection.bind(name, weight, area=math.prod(kernel_size), shared=shared)
 
     def hidden_values(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -55,6 +71,7 @@ class CoMHE(MHE):
     @torch.no_grad()
     def step(self) -> None:
         """One training step has passed: redraw or learn the bases that are due."""
+        super().step()
         self.projection.step(self._hidden(), self.energy)
 
     def _hidden(self) -> dict[str, Tensor]:

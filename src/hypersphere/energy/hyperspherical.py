@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from .kernels import Distance, Kernel, riesz_kernel
+from .kernels import AngularRiesz, Distance, Kernel, riesz_kernel
 from .pairs import pair_sums
 
 
@@ -18,6 +18,7 @@ def hyperspherical_energy(
     importance: Float[Tensor, " neurons"] | None = None,
     reduction: Literal["mean", "sum"] = "mean",
     *,
+    kernel: Kernel | None = None,
     sample: int | None = None,
     generator: torch.Generator | None = None,
     chunk: int | None = None,
@@ -26,12 +27,15 @@ def hyperspherical_energy(
 
     Args:
         weight: neurons in rows; further axes are flattened. Lengths do not matter, only directions.
-        s: power of the kernel, any number ≥ 0; the text's usual choice is 2.
+        s: power of the kernel, any number ≥ 0; 2 is the usual choice of Liu (2020).
         half_space: energy of the 2N points ±ŵ_i (5.3.4), from one N × N Gram matrix.
         distance: ``"euclidean"``, or ``"angular"`` for arccos(ŵ_i·ŵ_j) in place of the distance (eq. 5.5).
-        importance: β, a constant weight per neuron: the energy of the points β_i·ŵ_i (eq. D.10). Not for angles, which ignore it.
+        importance: β, a constant weight per neuron: the energy of the points β_i·ŵ_i (eq. D.10). Not for angles, which
+            ignore it.
         reduction: ``"mean"`` over the N(N − 1) ordered pairs, 2N(2N − 1) in half space (eq. 5.4), or their ``"sum"``.
-        sample: use a random subset of so many neurons, drawn with ``generator``; the mean and the sum stay unbiased (5.3.6).
+        kernel: a kernel of one's own in place of ``s`` and ``distance``.
+        sample: use a random subset of so many neurons, drawn with ``generator``; the mean and the sum stay unbiased
+            (5.3.6).
         chunk: rows of the Gram matrix formed at a time; memory is O(N·chunk).
 
     Two neurons closer than a floor — 10⁻⁶, or 10^{−32/(s+1)} if that is more — have the energy that the tangent at the
@@ -45,11 +49,11 @@ def hyperspherical_energy(
     """
     if reduction not in ("mean", "sum"):
         raise ValueError(f'reduction must be "mean" or "sum", got {reduction!r}')
-    kernel, weight = riesz_kernel(s, distance), as_neurons(weight)
+    kernel, weight = riesz_kernel(s, distance, kernel), as_neurons(weight)
     total = len(weight)
     _check(chunk=chunk)
     if importance is not None:
-        importance = _checked_importance(importance, weight, distance)
+        importance = checked_importance(importance, weight, kernel)
     if sample is not None:
         weight, importance = _sampled(weight, importance, sample, generator)
     mean = mean_energies(
@@ -65,25 +69,40 @@ def class_energy(
     s: float = 2,
     *,
     distance: Distance = "euclidean",
+    kernel: Kernel | None = None,
     chunk: int | None = None,
 ) -> Float[Tensor, ""]:
     r"""1/(m(N−1)) · Σ_i Σ_{j≠y_i} f_s(‖ŵ_{y_i} − ŵ_j‖): the energy of a classifier as a mini-batch sees it (5.3.6).
 
     Only the classes that appear in the batch meet all others, so the cost is m·N pairs. When every class is equally
-    likely as a label, the expectation is the mean energy of the classifier.
+    likely as a label, the expectation is the mean energy of the classifier. ``s``, ``distance`` and ``kernel`` are
+    those of :func:`hyperspherical_energy`.
 
     >>> class_energy(torch.eye(4), torch.tensor([0, 0, 2]))
     tensor(0.5000)
     """
-    kernel, weight = riesz_kernel(s, distance), as_neurons(weight)
+    kernel, weight = riesz_kernel(s, distance, kernel), as_neurons(weight)
     _check(chunk=chunk)
     if labels.numel() == 0:
         raise ValueError("labels must have at least one entry, got none")
+    return batch_energy(weight, labels, kernel, chunk=chunk)
+
+
+def batch_energy(
+    weight: Float[Tensor, "classes dim"],
+    labels: Int[Tensor, " samples"],
+    kernel: Kernel,
+    *,
+    importance: Float[Tensor, " classes"] | None = None,
+    chunk: int | None = None,
+) -> Float[Tensor, ""]:
+    """:func:`class_energy` of any kernel, also of classes with weights β."""
     n = len(weight)
     rows, counts = labels.unique(return_counts=True)
     if rows[0] < 0 or rows[-1] >= n:
         raise ValueError(f"labels must be in [0, {n - 1}], got values from {rows[0].item()} to {rows[-1].item()}")
-    sums = pair_sums(weight.unsqueeze(0), kernel, rows=rows, counts=counts.to(torch.float32), chunk=chunk)
+    times = counts.to(torch.float32)
+    sums = pair_sums(weight.unsqueeze(0), kernel, importance=importance, rows=rows, counts=times, chunk=chunk)
     return sums.squeeze(0) / (labels.numel() * (n - 1))
 
 
@@ -120,8 +139,9 @@ def as_neurons(weight: Float[Tensor, "neurons *dim"]) -> Float[Tensor, "neurons 
     return weight.flatten(1)
 
 
-def _checked_importance(importance: Tensor, weight: Tensor, distance: Distance) -> Tensor:
-    if distance == "angular":
+def checked_importance(importance: Tensor, weight: Tensor, kernel: Kernel) -> Tensor:
+    """β as a constant, refused where it has no meaning."""
+    if isinstance(kernel, AngularRiesz):
         raise ValueError('importance scales neurons, which angles ignore: use distance="euclidean"')
     if importance.shape != weight.shape[:1] or not (importance.isfinite() & (importance > 0)).all():
         raise ValueError(

@@ -5,42 +5,67 @@ Below a floor on the distance a kernel is continued by its tangent in q, so that
 points that nearly coincide still push each other apart, with a bounded force.
 """
 
+import inspect
 import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import ClassVar, Literal, TypeAlias
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
+
+_CLASSES: "dict[str, type[Kernel]]" = {}
 
 Distance: TypeAlias = Literal["euclidean", "angular"]
 
 
-class Kernel:
-    """φ(q) with its slope; ``name`` and ``parameter`` identify it where only plain values can be passed."""
+class Kernel(ABC):
+    """φ(q) with its slope: write ``value`` and ``slope`` of a kernel of your own, and pass an object of it as ``kernel``.
 
-    name: ClassVar[str]
+    ``antipodal`` says that φ needs care where q is near 4 as well, because its slope there is steep.
 
-    def __init__(self, parameter: float):
-        self.parameter = float(parameter)
+    >>> class Linear(Kernel):
+    ...     def value(self, q):
+    ...         return 4 - q
+    ...     def slope(self, q):
+    ...         return -torch.ones_like(q)
+    >>> hs.hyperspherical_energy(torch.eye(3), kernel=Linear())
+    tensor(2.)
+    """
+
+    antipodal: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        """Remember the class, and refuse one whose arguments a compiled graph could not know."""
+        super().__init_subclass__()
+        arguments = list(inspect.signature(cls.__init__).parameters)[1:]
+        if cls.parameters is Kernel.parameters and cls.__init__ is not object.__init__ and arguments:
+            raise TypeError(f"{cls.__name__} takes {', '.join(arguments)}; its property parameters must give them")
+        _CLASSES[cls.__module__ + "." + cls.__qualname__] = cls
+
+    @property
+    def parameters(self) -> tuple[float, ...]:
+        """The numbers that the constructor makes this kernel from: a compiled graph can hold those, but no object."""
+        return ()
 
     @property
     def floor(self) -> float:
         """The distance below which φ is continued by its tangent in q."""
         return 1e-6
 
-    def value(self, q: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    @abstractmethod
+    def value(self, q: Tensor) -> Tensor:
         """φ(q) of squared distances q > 0."""
-        raise TypeError(f"{type(self).__name__} must define value(q)")
 
-    def slope(self, q: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    @abstractmethod
+    def slope(self, q: Tensor) -> Tensor:
         """dφ/dq of squared distances q > 0."""
-        raise TypeError(f"{type(self).__name__} must define slope(q)")
 
-    def value_and_slope(self, q: Float[Tensor, "..."]) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."]]:
+    def value_and_slope(self, q: Tensor) -> tuple[Tensor, Tensor]:
         """Both, where they share work; the memory of ``q`` may be used for one of them."""
         return self.value(q), self.slope(q)
 
-    def __call__(self, q: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    def __call__(self, q: Tensor) -> Tensor:
         """φ(q) with the tangent below the floor: differentiable as often as one likes, for any q."""
         least = torch.full((), self.floor**2, dtype=q.dtype, device=q.device)
         tangent = self.value(least) + self.slope(least) * (q - least)
@@ -56,30 +81,37 @@ class Riesz(Kernel):
     (tensor([0.2500, 4.0000]), tensor([-0.]))
     """
 
-    name = "riesz"
+    def __init__(self, s: float = 2):  # the usual choice of Liu (2020)
+        if not (math.isfinite(s) and s >= 0):
+            raise ValueError(f"s must be a number ≥ 0, got {s!r}")
+        self.s = float(s)
 
-    def __init__(self, parameter: float = 2):
-        if not (math.isfinite(parameter) and parameter >= 0):
-            raise ValueError(f"s must be a number ≥ 0, got {parameter!r}")
-        super().__init__(parameter)
+    def __repr__(self) -> str:
+        """The constructor's call."""
+        return f"{type(self).__name__}(s={self.s:g})"
+
+    @property
+    def parameters(self) -> tuple[float, ...]:
+        """(s,)."""
+        return (self.s,)
 
     @property
     def floor(self) -> float:
         """max(10⁻⁶, 10^{−32/(s+1)})."""
-        return max(1e-6, 10 ** (-32 / (self.parameter + 1)))
+        return max(1e-6, 10 ** (-32 / (self.s + 1)))
 
-    def value(self, q: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    def value(self, q: Tensor) -> Tensor:
         """q^{−s/2}, or −½·log q."""
-        return -0.5 * q.log() if self.parameter == 0 else _power(q, self.parameter / 2)
+        return -0.5 * q.log() if self.s == 0 else _power(q, self.s / 2)
 
-    def slope(self, q: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    def slope(self, q: Tensor) -> Tensor:
         """−(s/2)·q^{−s/2−1}, or −1/(2q)."""
-        s = self.parameter
+        s = self.s
         return -0.5 / q if s == 0 else -s / 2 * q ** (-s / 2 - 1)
 
-    def value_and_slope(self, q: Float[Tensor, "..."]) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."]]:
+    def value_and_slope(self, q: Tensor) -> tuple[Tensor, Tensor]:
         """The slope is −(s/2)·φ/q."""
-        s = self.parameter
+        s = self.s
         if s == 2:
             value = q.reciprocal_()
             return value, value.square().neg_()
@@ -95,26 +127,26 @@ class AngularRiesz(Riesz):
     tensor([2.])
     """
 
-    name = "angular"
+    antipodal = True
 
-    def value(self, q: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    def value(self, q: Tensor) -> Tensor:
         """θ^{−s}, or −log θ."""
         return self._of_angle(_angle(q))
 
-    def slope(self, q: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    def slope(self, q: Tensor) -> Tensor:
         """f_s'(θ)/√(q(4 − q))."""
         return self._slope_in_angle(_angle(q)) * torch.rsqrt(q * _complement(q))
 
-    def value_and_slope(self, q: Float[Tensor, "..."]) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."]]:
+    def value_and_slope(self, q: Tensor) -> tuple[Tensor, Tensor]:
         """One angle serves both."""
         theta = _angle(q)
         return self._of_angle(theta), self._slope_in_angle(theta) * torch.rsqrt(q * _complement(q))
 
     def _of_angle(self, theta: Tensor) -> Tensor:
-        return -theta.log() if self.parameter == 0 else _power(theta, self.parameter)
+        return -theta.log() if self.s == 0 else _power(theta, self.s)
 
     def _slope_in_angle(self, theta: Tensor) -> Tensor:
-        s = self.parameter
+        s = self.s
         return -1 / theta if s == 0 else -s * theta ** (-s - 1)
 
 
@@ -125,30 +157,47 @@ class Gaussian(Kernel):
     tensor([1.])
     """
 
-    name = "gaussian"
+    def __init__(self, t: float = 2):
+        if not (math.isfinite(t) and t > 0):
+            raise ValueError(f"t must be a number > 0, got {t!r}")
+        self.t = float(t)
 
-    def __init__(self, parameter: float = 2):
-        if not (math.isfinite(parameter) and parameter > 0):
-            raise ValueError(f"t must be a number > 0, got {parameter!r}")
-        super().__init__(parameter)
+    def __repr__(self) -> str:
+        """The constructor's call."""
+        return f"Gaussian(t={self.t:g})"
 
-    def value(self, q: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    @property
+    def parameters(self) -> tuple[float, ...]:
+        """(t,)."""
+        return (self.t,)
+
+    def value(self, q: Tensor) -> Tensor:
         """exp(−t·q)."""
-        return torch.exp(-self.parameter * q)
+        return torch.exp(-self.t * q)
 
-    def slope(self, q: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    def slope(self, q: Tensor) -> Tensor:
         """−t·exp(−t·q)."""
-        return -self.parameter * self.value(q)
+        return -self.t * self.value(q)
 
 
-KERNELS: dict[str, type[Kernel]] = {kernel.name: kernel for kernel in (Riesz, AngularRiesz, Gaussian)}
-
-
-def riesz_kernel(s: float, distance: Distance) -> Riesz:
-    """The kernel f_s of a Euclidean or an angular distance."""
+def riesz_kernel(s: float, distance: Distance, kernel: Kernel | None = None) -> Kernel:
+    """The kernel f_s of a Euclidean or an angular distance, or the one that is given in place of both."""
     if distance not in ("euclidean", "angular"):
         raise ValueError(f'distance must be "euclidean" or "angular", got {distance!r}')
-    return Riesz(s) if distance == "euclidean" else AngularRiesz(s)
+    if kernel is None:
+        return Riesz(s) if distance == "euclidean" else AngularRiesz(s)
+    if not isinstance(kernel, Kernel):
+        raise ValueError(f"kernel must be a Kernel object, such as Gaussian(2), got {kernel!r}")
+    if s != 2 or distance != "euclidean":
+        raise ValueError(
+            f"kernel stands in place of s and distance; leave those out, got s={s!r}, distance={distance!r}"
+        )
+    return kernel
+
+
+def rebuilt_kernel(name: str, parameters: Sequence[float]) -> Kernel:
+    """The kernel of a class, by its full name, made from its numbers."""
+    return _CLASSES[name](*parameters)
 
 
 def _power(x: Tensor, exponent: float) -> Tensor:

@@ -8,14 +8,14 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from .hyperspherical import mean_energies
-from .kernels import Distance, riesz_kernel
+from .kernels import Distance, Kernel, riesz_kernel
 
 
 class LowRankBilateral(nn.Module):
     r"""W̃ = Y₂(P₁Y₂)⁻¹Y₁ with learned Y₁ (r × n), Y₂ (m × r) and a fixed random P₁ (r × m)  (eq. E.23).
 
-    The columns of W̃ are the n neurons of m dimensions; a layer's weight has them in rows. It has r(m + n) parameters in place
-    of mn, and what the layer started with is kept exactly if its rank is at most r, else approximately. Register it with
+    The columns of W̃ are the n neurons of m dimensions; a layer's weight has them in rows. It has r(m + n) parameters in
+    place of mn, and what the layer started with is kept exactly if its rank is at most r, else approximately. Register it with
     :func:`low_rank_bilateral`.
     """
 
@@ -58,7 +58,9 @@ def low_rank_bilateral(layer: nn.Module, rank: int, seed: int = 0) -> nn.Module:
 
 
 class LowRankEnergy(nn.Module):
-    r"""E_s of the columns of Y₁ plus E_s of the columns of Y₂, for every layer in the low-rank form, times ``hidden`` (E.6).
+    r"""λ_h·(E_s of the columns of Y₁ + E_s of the columns of Y₂), for every layer in the low-rank form  (E.6).
+
+    ``hidden`` is λ_h; the other arguments are those of :class:`~hypersphere.energy.MHE`.
 
     >>> net = torch.nn.Sequential(low_rank_bilateral(torch.nn.Linear(64, 32), rank=4), torch.nn.Linear(32, 10))
     >>> LowRankEnergy(net)().requires_grad
@@ -72,15 +74,19 @@ class LowRankEnergy(nn.Module):
         s: float = 2,
         half_space: bool = True,
         distance: Distance = "euclidean",
+        *,
+        kernel: Kernel | None = None,
     ):
         super().__init__()
+        if not 0 <= hidden < math.inf:
+            raise ValueError(f"hidden must be a number ≥ 0, got {hidden!r}")
         lists = {name: m for name, m in model.named_modules() if isinstance(m, parametrize.ParametrizationList)}
         self._lists = {name: m for name, m in lists.items() if len(m) == 1 and isinstance(m[0], LowRankBilateral)}
         if not self._lists:
             raise ValueError(
                 f"{type(model).__name__} has no layer in the low-rank form: use low_rank_bilateral(layer, rank) first"
             )
-        self.hidden, self.kernel, self.half_space = hidden, riesz_kernel(s, distance), half_space
+        self.hidden, self.kernel, self.half_space = hidden, riesz_kernel(s, distance, kernel), half_space
 
     def per_layer(self) -> dict[str, Float[Tensor, ""]]:
         """The energy of each layer's two factors, by the name of its parametrization."""
@@ -89,9 +95,16 @@ class LowRankEnergy(nn.Module):
             for name, m in self._lists.items()
         }
 
-    def forward(self) -> Float[Tensor, ""]:
+    def terms(self, labels: Tensor | None = None) -> dict[str, Float[Tensor, ""]]:
+        """The weighted sum over the layers, as the one term ``"hidden"``; labels change nothing."""
+        return {"hidden": self.hidden * torch.stack(list(self.per_layer().values())).sum()}
+
+    def forward(self, labels: Tensor | None = None) -> Float[Tensor, ""]:
         """The weighted sum over the layers."""
-        return self.hidden * torch.stack(list(self.per_layer().values())).sum()
+        return self.terms()["hidden"]
+
+    def step(self) -> None:
+        """One training step has passed, which changes nothing here."""
 
     def _energy(self, points: Tensor) -> Tensor:
         return mean_energies(points.unsqueeze(0), self.kernel, self.half_space).squeeze(0)

@@ -1,32 +1,41 @@
 """Minimum hyperspherical energy as a regulariser of a network."""
 
-from collections.abc import Iterable
-from typing import Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
 
-from jaxtyping import Float
+import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ..neurons import Selector
-from .hyperspherical import mean_energies
-from .kernels import Distance, riesz_kernel
+from .hyperspherical import batch_energy, checked_importance, mean_energies
+from .kernels import Distance, Kernel, riesz_kernel
 from .regularizer import Regularizer
 
 
 class MHE(Regularizer):
     r"""λ_h·Σ_j E_s(layer j)/(N_j(N_j − 1)) + λ_o·E_s(output layer)/(N(N − 1))  (eq. 5.4).
 
-    Hidden layers in half space by default, the output layer always in full space, where opposite neurons are not
-    redundant (5.3.4). λ_h is 1 in half space and 10 in full space, λ_o is 1, s is 2 (D.1).
+    Hidden layers are in half space by default, the output layer always in full space, where opposite neurons are not
+    redundant (5.3.4). λ_h is 1 in half space and 10 in full space, λ_o is 1, s is 2, all as in Liu (2020), D.1. What
+    classifies may be a Linear layer or a margin head, in the model or beside it. Called with the labels of a batch,
+    the output term is the data-dependent one, 1/(m(N−1))·Σ_i Σ_{j≠y_i} f_s(‖ŵ_{y_i} − ŵ_j‖) (5.3.6): a SphereFace head
+    with this is SphereFace+ (5.8).
 
     Args:
-        model: whose Linear and Conv layers are regularised.
-        hidden: λ_h; None takes the text's value for the space.
+        model: whose layers are regularised.
+        hidden: λ_h; None takes the value of Liu (2020) for the space.
         output: λ_o.
         s: power of the kernel.
         half_space: energy of ±ŵ_i for the hidden layers.
         distance: ``"euclidean"``, or ``"angular"`` for A-MHE (5.3.5).
-        skip: layers to leave out: names, patterns, types, modules or predicates.
-        classifier: the name of the output layer, by default the last Linear; False if there is none.
+        skip, only, classifier: which layers, as in :class:`Regularizer`.
+        kernel: a kernel of one's own in place of ``s`` and ``distance``.
+        data_dependent: False keeps the output term over all pairs of classes when labels are given.
+        sample: the hidden mini-batch form (5.3.6): the energy of so many neurons of each layer that has more, drawn
+            anew with every :meth:`step`; its expectation is the energy of all.
+        importance: β, by the name of a layer one constant for each of its neurons: the energy of β_i·ŵ_i (eq. D.10).
+        seed: of the samples.
 
     >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
     >>> mhe = MHE(net)
@@ -34,6 +43,9 @@ class MHE(Regularizer):
     >>> loss.backward()
     >>> mhe
     MHE({0: 1, 2: 1}, skipped={})
+    >>> head = hs.SphereFace(8, 100)
+    >>> list(MHE(net, classifier=head).terms(torch.tensor([3, 14, 15])))
+    ['hidden', 'output']
     """
 
     def __init__(
@@ -46,21 +58,82 @@ class MHE(Regularizer):
         distance: Distance = "euclidean",
         skip: Iterable[Selector] = (),
         *,
-        classifier: str | Literal[False] | None = None,
+        only: Iterable[Selector] | None = None,
+        classifier: nn.Module | str | Literal[False] | None = None,
+        kernel: Kernel | None = None,
+        data_dependent: bool = True,
+        sample: int | None = None,
+        importance: Mapping[str, Sequence[float] | Tensor] | None = None,
+        seed: int = 0,
     ):
         if hidden is None:
             hidden = 1.0 if half_space else 10.0
-        super().__init__(model, hidden=hidden, output=output, skip=skip, classifier=classifier)
-        self.kernel, self.half_space = riesz_kernel(s, distance), half_space
+        super().__init__(model, hidden=hidden, output=output, only=only, skip=skip, classifier=classifier)
+        if sample is not None and sample < 2:
+            raise ValueError(f"sample must be a number of neurons ≥ 2, or None, got {sample!r}")
+        self.kernel, self.half_space, self.data_dependent = (
+            riesz_kernel(s, distance, kernel),
+            half_space,
+            data_dependent,
+        )
+        self.sample, self.seed, self.steps = sample, seed, 0
+        self.importance = {name: self._weights_of(name, beta) for name, beta in (importance or {}).items()}
 
     def energy(self, neurons: Float[Tensor, "batch neurons dim"]) -> Float[Tensor, " batch"]:
         """The mean energy of each matrix of hidden neurons."""
         return mean_energies(neurons, self.kernel, self.half_space)
 
     def hidden_values(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The mean energy of each hidden layer."""
-        return {name: self.energy(weight).mean() for name, weight in weights.items()}
+        """The mean energy of each hidden layer, of a sample of its neurons if so asked."""
+        generator = torch.Generator().manual_seed((self.seed << 32) + self.steps)
+        values = {}
+        for name, weight in weights.items():
+            beta, n = self._beta(name, weight), weight.shape[1]
+            if self.sample is not None and self.sample < n:
+                chosen = torch.randperm(n, generator=generator)[: self.sample].to(weight.device)
+                weight, beta = weight[:, chosen], None if beta is None else beta[chosen]
+            values[name] = mean_energies(weight, self.kernel, self.half_space, importance=beta, population=n).mean()
+        return values
 
-    def output_value(self, weight: Tensor) -> Tensor:
-        """The mean energy of the output layer, in full space."""
-        return mean_energies(weight, self.kernel).mean()
+    def output_value(self, weight: Float[Tensor, "1 classes dim"], labels: Int[Tensor, " samples"] | None) -> Tensor:
+        """The mean energy of the output layer in full space, or what the classes of a batch have of it.
+
+        Labels equal to the head's ``ignore_index`` are left out. With several centres for each class, those of the
+        batch's classes meet all others.
+        """
+        assert self.classifier is not None
+        beta = self._beta(self.classifier, weight)
+        if labels is None or not self.data_dependent:
+            return mean_energies(weight, self.kernel, importance=beta).mean()
+        head = self._layers[self.classifier].module
+        labels = labels[labels != getattr(head, "ignore_index", -100)].to(weight.device)
+        if labels.numel() == 0:
+            return 0 * weight.sum()
+        centers = int(getattr(head, "sub_centers", 1))
+        rows = (labels[:, None] * centers + torch.arange(centers, device=labels.device)).flatten()
+        return batch_energy(weight[0], rows, self.kernel, importance=beta)
+
+    def step(self) -> None:
+        """One training step has passed: the next sample of neurons is another."""
+        self.steps += 1
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """How many steps have passed, so that a resumed run draws what this one would have."""
+        return {"steps": self.steps}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Take over the count of steps."""
+        self.steps = state["steps"]
+
+    def _weights_of(self, name: str, beta: Sequence[float] | Tensor) -> Tensor:
+        if name not in self._layers:
+            known = ", ".join(self._layers)
+            raise ValueError(f"importance must be given by the names of layers, {known}; got {name!r}")
+        rows = self._layers[name].rows()
+        if len(rows) > 1:
+            raise ValueError(f"importance needs a layer whose neurons form one group; {name!r} has {len(rows)}")
+        return checked_importance(torch.as_tensor(beta, dtype=torch.float64), rows[0], self.kernel)
+
+    def _beta(self, name: str, weight: Tensor) -> Tensor | None:
+        beta = self.importance.get(name)
+        return None if beta is None else beta.to(weight.device)

@@ -15,7 +15,7 @@ from ..geometry import normalize
 from .blocks import Pass, directions, squared_distances, through_normalization
 from .close import wide
 from .few import few_neurons
-from .kernels import KERNELS, Kernel
+from .kernels import Kernel, rebuilt_kernel
 
 ENTRIES = 1 << 19  # of one chunk of the Gram matrix: small enough to stay in the cache between the passes over it
 FEW = 256  # neurons up to which saving the lower triangle is not worth the trouble
@@ -42,9 +42,11 @@ def pair_sums(
     """
     chunk = chunk or _rows_at_a_time(weight)
     gradient = torch.is_grad_enabled() and weight.requires_grad
-    # The operator costs its first caller the import of the compiler, so eager code does without.
-    run = _operator if torch.compiler.is_compiling() else _PairSums.apply
-    sums, _ = run(weight, importance, rows, counts, kernel.name, kernel.parameter, half_space, chunk, gradient)
+    if torch.compiler.is_compiling():
+        name, numbers = type(kernel).__module__ + "." + type(kernel).__qualname__, list(kernel.parameters)
+        sums, _ = _operator(weight, importance, rows, counts, name, numbers, half_space, chunk, gradient)
+    else:  # the operator would cost its first caller the import of the compiler
+        sums, _ = _PairSums.apply(weight, importance, rows, counts, kernel, half_space, chunk, gradient)
     return sums
 
 
@@ -52,11 +54,11 @@ def value_and_gradient(
     weight: Float[Tensor, "batch neurons dim"], kernel: Kernel, half_space: bool = False
 ) -> tuple[Float[Tensor, " batch"], Float[Tensor, "batch neurons dim"]]:
     """:func:`pair_sums` and their gradient at once, without autograd."""
-    return _compute(weight, None, None, None, kernel.name, kernel.parameter, half_space, _rows_at_a_time(weight), True)
+    return _compute(weight, None, None, None, kernel, half_space, _rows_at_a_time(weight), True)
 
 
 def _rows_at_a_time(weight: Tensor) -> int:
-    """All of few rows, else a quarter, so that the lower triangle is saved, in no more than a chunk's entries and not too few at a time."""
+    """All of few rows, else a quarter, so that the lower triangle is saved, but no more than a chunk's entries."""
     n = weight.shape[1]
     return n if n <= FEW else max(64, min(max(128, n // 4), ENTRIES // n))
 
@@ -66,13 +68,11 @@ def _compute(
     importance: Tensor | None,
     rows: Tensor | None,
     counts: Tensor | None,
-    name: str,
-    parameter: float,
+    kernel: Kernel,
     half_space: bool,
     chunk: int,
     gradient: bool,
 ) -> tuple[Tensor, Tensor]:
-    kernel = KERNELS[name](parameter)
     with torch.autocast(weight.device.type, enabled=False):
         if rows is None and importance is None and weight.shape[1] <= chunk:
             return few_neurons(kernel, half_space, weight, gradient)
@@ -90,18 +90,18 @@ def _compute(
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    weight, importance, rows, counts, name, parameter, half_space, _, _ = inputs
+    weight, importance, rows, counts, *kernel, half_space, _, _ = inputs
     ctx.save_for_backward(weight, importance, rows, counts, output[1])
-    ctx.kernel, ctx.half_space = (name, parameter), half_space
+    ctx.kernel, ctx.half_space = kernel[0] if len(kernel) == 1 else rebuilt_kernel(*kernel), half_space
+    ctx.rest = [None] * (len(inputs) - 1)
 
 
 def _backward(ctx: Any, grad_sums: Tensor, _: Any) -> tuple[Any, ...]:
     weight, importance, rows, counts, grad = ctx.saved_tensors
     if torch.is_grad_enabled():  # a second derivative is wanted: the same gradient, as a function of the weight
-        name, parameter = ctx.kernel
-        sums = dense_sums(weight, KERNELS[name](parameter), ctx.half_space, importance, rows, counts)
+        sums = dense_sums(weight, ctx.kernel, ctx.half_space, importance, rows, counts)
         (grad,) = torch.autograd.grad(sums.sum(), weight, create_graph=True)
-    return (grad_sums[:, None, None].to(grad.dtype) * grad, *[None] * 8)
+    return (grad_sums[:, None, None].to(grad.dtype) * grad, *ctx.rest)
 
 
 class _PairSums(torch.autograd.Function):
@@ -119,12 +119,17 @@ class _PairSums(torch.autograd.Function):
         return _backward(ctx, *grads)
 
 
+def _compute_rebuilt(*inputs: Any) -> tuple[Tensor, Tensor]:
+    weight, importance, rows, counts, name, numbers, *rest = inputs
+    return _compute(weight, importance, rows, counts, rebuilt_kernel(name, numbers), *rest)
+
+
 _operator = torch.library.custom_op(
     "hypersphere::pair_sums",
-    _compute,
+    _compute_rebuilt,
     mutates_args=(),
-    schema="(Tensor weight, Tensor? importance, Tensor? rows, Tensor? counts, str name, float parameter, bool half_space, int chunk,"
-    " bool gradient) -> (Tensor, Tensor)",
+    schema="(Tensor weight, Tensor? importance, Tensor? rows, Tensor? counts, str kernel, float[] parameters,"
+    " bool half_space, int chunk, bool gradient) -> (Tensor, Tensor)",
 )
 _operator.register_autograd(_backward, setup_context=_save)
 

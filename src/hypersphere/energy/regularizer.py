@@ -1,28 +1,37 @@
 """What every regulariser of neurons shares: which layers it sees, their weights, and how the values add up to a loss."""
 
+import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from ..neurons import Selector, neuron_layers, neurons, output_layer
+from ..neurons import Classifier, NeuronWeight, Selector, check_selectors, matches, neuron_weights, output_layer
 
 
-class Regularizer(nn.Module):
+class Regularizer(nn.Module, ABC):
     r"""λ_h·Σ_{hidden layers} value + λ_o·value of the output layer, as a loss: ``loss = criterion(…) + regularizer()``.
 
     The model is looked at, not owned: its parameters and state are not part of this module's. A layer's neurons are the
-    rows of its weight as it acts in the forward pass, whatever parametrizes it; the neurons of a grouped convolution
-    are compared within their group, which sees the same inputs. Layers without two neurons to compare are left out
-    and listed in ``skipped`` with the reason.
+    rows of its weight as it acts in the forward pass, whatever parametrizes it; the columns for the Conv1D of
+    transformers. The neurons of a grouped convolution are compared within their group, which sees the same inputs, and
+    the queries, keys and values of ``nn.MultiheadAttention`` among themselves. Everything that is left out is listed
+    in ``skipped`` with the reason.
 
     Args:
-        model: whose Linear and Conv layers are regularised.
+        model: whose layers are regularised.
         hidden, output: the weights λ_h and λ_o; 0 leaves the layers out.
-        skip: layers to leave out: names, patterns, types, modules or predicates.
-        classifier: the name of the output layer, by default the last Linear; False if there is none.
+        only, skip: layers to take and to leave out: names, patterns, types, modules or predicates. An output layer
+            that is given by ``classifier`` is taken whatever ``only`` says.
+        classifier: the output layer: a name, or a module, which may be outside the model, as a head is that training
+            holds beside it. None finds it (:func:`hypersphere.neurons.output_layer`); False says that the model ends
+            in features and has none.
+
+    Raises:
+        ValueError: if a weight is negative, a name means nothing, or no layer is left.
     """
 
     def __init__(
@@ -31,80 +40,107 @@ class Regularizer(nn.Module):
         *,
         hidden: float,
         output: float,
+        only: Iterable[Selector] | None = None,
         skip: Iterable[Selector] = (),
-        classifier: str | Literal[False] | None = None,
+        classifier: nn.Module | str | Literal[False] | None = None,
     ):
         super().__init__()
         for name, value in (("hidden", hidden), ("output", output)):
             if not 0 <= value < float("inf"):
                 raise ValueError(f"{name} must be a number ≥ 0, got {value!r}")
-        everything = neuron_layers(model)
-        if classifier is None:
-            classifier = output_layer(model)
-        elif classifier is not False and classifier not in everything:
-            raise ValueError(
-                f"classifier must name a Linear or Conv layer of the model, got {classifier!r}; it has {', '.join(everything)}"
-            )
-        chosen = neuron_layers(model, skip=skip)
-        self.skipped = {name: "by name" for name in everything if name not in chosen}
-        self._layers: dict[str, tuple[nn.Module, float]] = {}
-        for name, module in chosen.items():
-            weight = output if name == classifier else hidden
-            reason = "weight 0" if weight == 0 else _reason_to_skip(module)
+        found, self.skipped = neuron_weights(model)
+        self.classifier = _add_classifier(model, found, classifier)
+        self.skipped = {name: why for name, why in self.skipped.items() if name != f"{self.classifier}.weight"}
+        self._given = classifier not in (None, False)
+        self.hidden, self.output = float(hidden), float(output)
+        self._layers: dict[str, NeuronWeight] = {}
+        only, skip = None if only is None else list(only), list(skip)
+        names = [name for name, _ in model.named_modules()]
+        check_selectors(type(model).__name__, [*names, *found], [*(only or []), *skip])
+        for name, weight in found.items():
+            reason = self._reason(name, weight, only, skip)
             if reason:
                 self.skipped[name] = reason
             else:
-                self._layers[name] = (module, weight)
+                self._layers[name] = weight
         if not self._layers:
             raise ValueError(f"no layer of {type(model).__name__} is left to regularise: {self.skipped}")
-        self.classifier = classifier if isinstance(classifier, str) and classifier in self._layers else None
 
     def weights(self) -> dict[str, Float[Tensor, "groups neurons dim"]]:
         """The neurons of each layer as they are now, those of a grouped convolution by group."""
-        return {name: grouped_neurons(module) for name, (module, _) in self._layers.items()}
+        return {name: layer.rows() for name, layer in self._layers.items()}
 
-    def per_layer(self) -> dict[str, Float[Tensor, ""]]:
+    def per_layer(self, labels: Int[Tensor, " samples"] | None = None) -> dict[str, Float[Tensor, ""]]:
         """The value of each layer, without its weight in the loss."""
         weights = self.weights()
         values = {}
-        if self.classifier is not None:
-            values[self.classifier] = self.output_value(weights.pop(self.classifier))
+        if self.classifier in weights:
+            values[self.classifier] = self.output_value(weights.pop(self.classifier), labels)
         values |= self.hidden_values(weights)
         return {name: values[name] for name in self._layers}
 
-    def forward(self) -> Float[Tensor, ""]:
-        """The weighted sum over the layers."""
-        values = self.per_layer()
-        first = next(iter(values.values()))
-        weights = [weight for _, weight in self._layers.values()]
-        return (torch.stack([value.to(first.device) for value in values.values()]) * first.new_tensor(weights)).sum()
+    def terms(self, labels: Int[Tensor, " samples"] | None = None) -> dict[str, Float[Tensor, ""]]:
+        """The weighted ``"hidden"`` and ``"output"`` terms that there are, whose sum is the loss."""
+        values = self.per_layer(labels)
+        terms = {}
+        output = values.pop(self.classifier, None) if self.classifier is not None else None
+        if values:
+            first = next(iter(values.values()))
+            terms["hidden"] = self.hidden * torch.stack([value.to(first.device) for value in values.values()]).sum()
+        if output is not None:
+            terms["output"] = self.output * output
+        return terms
 
+    def forward(self, labels: Int[Tensor, " samples"] | None = None) -> Float[Tensor, ""]:
+        """The weighted sum over the layers."""
+        first, *rest = self.terms(labels).values()
+        return sum((term.to(first.device) for term in rest), first)
+
+    def step(self) -> None:
+        """One training step has passed; nothing changes unless a subclass has something that does."""
+
+    @abstractmethod
     def hidden_values(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
         """The value of each hidden layer from its neurons, (groups, neurons, dim)."""
-        raise TypeError(f"{type(self).__name__} must define hidden_values(weights)")
 
-    def output_value(self, weight: Tensor) -> Tensor:
-        """The value of the output layer."""
-        raise TypeError(f"{type(self).__name__} must define output_value(weight)")
+    @abstractmethod
+    def output_value(self, weight: Float[Tensor, "1 classes dim"], labels: Tensor | None) -> Tensor:
+        """The value of the output layer; the labels of a batch are for those that have a form for them."""
 
     def extra_repr(self) -> str:
         """The layers and what was left out."""
-        layers = ", ".join(f"{name}: {weight:g}" for name, (_, weight) in self._layers.items())
-        return f"{{{layers}}}, skipped={self.skipped}"
+        layers = (f"{name}: {self.output if name == self.classifier else self.hidden:g}" for name in self._layers)
+        return f"{{{', '.join(layers)}}}, skipped={self.skipped}"
+
+    def _reason(self, name: str, weight: NeuronWeight, only: list[Selector] | None, skip: list[Selector]) -> str | None:
+        def means(selector: Selector) -> bool:
+            return matches(name, weight.module, selector)
+
+        if any(map(means, skip)):
+            return "left out by skip"
+        if only is not None and not (self._given and name == self.classifier) and not any(map(means, only)):
+            return "not chosen by only"
+        if name == self.classifier and self.output == 0:
+            return "the output layer, whose weight is 0; classifier=False if it is a hidden one"
+        if name != self.classifier and self.hidden == 0:
+            return "a hidden layer, whose weight is 0"
+        _, n, dim = weight.rows().shape
+        if n < 2:
+            return "fewer than two neurons to compare"
+        return "neurons of one dimension have no angle" if dim < 2 else None
 
 
 class Penalty(Regularizer):
     r"""Any measure of a weight matrix as a regulariser: the same layers, the same loss.
 
-    ``measure`` maps neurons in rows to a scalar that is to be small: :func:`~hypersphere.geometry.orthonormality`
-    (1e-5 in the text, D.1), :func:`~hypersphere.geometry.orthogonality`, :func:`srip`, or one of the uniformity
-    objectives. The output layer is left out unless ``output`` is given.
+    ``measure`` maps neurons in rows to a scalar that is to be small, for example one of the uniformity objectives such
+    as :func:`maximum_separation`. The penalties of the Gram matrix are classes of their own, :class:`Orthonormality`,
+    :class:`Orthogonality` and :class:`SRIP`. The output layer is left out unless ``output`` is given; the other
+    arguments are those of :class:`Regularizer`.
 
-    >>> from hypersphere.geometry import orthonormality
     >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
-    >>> penalty = Penalty(net, orthonormality)
-    >>> list(penalty.per_layer()), penalty.skipped
-    (['0'], {'2': 'weight 0'})
+    >>> list(Penalty(net, maximum_separation).per_layer())
+    ['0']
     """
 
     def __init__(
@@ -114,32 +150,52 @@ class Penalty(Regularizer):
         *,
         hidden: float = 1e-5,
         output: float = 0.0,
+        only: Iterable[Selector] | None = None,
         skip: Iterable[Selector] = (),
-        classifier: str | Literal[False] | None = None,
+        classifier: nn.Module | str | Literal[False] | None = None,
     ):
-        super().__init__(model, hidden=hidden, output=output, skip=skip, classifier=classifier)
+        super().__init__(model, hidden=hidden, output=output, only=only, skip=skip, classifier=classifier)
         if not callable(measure):
             raise ValueError(f"measure must be a function of a weight matrix, got {measure!r}")
         self.measure = measure
 
     def hidden_values(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
         """The measure of each layer, the mean over the groups of a grouped convolution."""
-        return {name: self.output_value(weight) for name, weight in weights.items()}
+        return {name: self.output_value(weight, None) for name, weight in weights.items()}
 
-    def output_value(self, weight: Tensor) -> Tensor:
-        """The same measure."""
+    def output_value(self, weight: Float[Tensor, "groups neurons dim"], labels: Tensor | None) -> Tensor:
+        """The same measure, whatever the labels."""
         return torch.stack([self.measure(group) for group in weight]).mean()
 
 
-def grouped_neurons(module: nn.Module) -> Float[Tensor, "groups neurons dim"]:
-    """The neurons of a layer, those of a grouped convolution by group."""
-    rows = neurons(module)
-    groups = getattr(module, "groups", 1)
-    return rows.unflatten(0, (groups, -1))
+def _add_classifier(
+    model: nn.Module, found: dict[str, NeuronWeight], classifier: nn.Module | str | Literal[False] | None
+) -> str | None:
+    """The name of the output layer, which is added to what was found if it is not there."""
+    if classifier is False:
+        return None
+    modules = dict(model.named_modules())
+    if isinstance(classifier, nn.Module):
+        for name, module in modules.items():
+            if module is classifier:
+                classifier = name
+                break
+        else:
+            names = itertools.chain(["classifier"], map("classifier{}".format, itertools.count(2)))
+            name = next(name for name in names if name not in modules)
+            found[name] = _classifying(classifier)
+            return name
+    given, classifier = classifier, output_layer(model) if classifier is None else classifier
+    if classifier is not None and classifier not in found:
+        if classifier not in modules:
+            known = ", ".join(name for name in found)
+            raise ValueError(f"classifier must name a layer with neurons, got {given!r}; the model has {known}")
+        found[classifier] = _classifying(modules[classifier])
+    return classifier
 
 
-def _reason_to_skip(module: nn.Module) -> str | None:
-    _, n, dim = grouped_neurons(module).shape
-    if n < 2:
-        return "fewer than two neurons to compare"
-    return "neurons of one dimension have no angle" if dim < 2 else None
+def _classifying(module: nn.Module) -> NeuronWeight:
+    weight = getattr(module, "weight", None)
+    if not isinstance(module, Classifier) and not (isinstance(weight, Tensor) and weight.ndim == 2):
+        raise ValueError(f"classifier must have a weight with one row for each class, got {type(module).__name__}")
+    return NeuronWeight(module)

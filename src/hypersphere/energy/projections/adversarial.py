@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from ...geometry import norm, normalize
 from .base import Energy
 from .random import RandomProjection
 
@@ -11,7 +12,8 @@ class AdversarialProjection(RandomProjection):
     r"""min_W max_P of the projected energy  (eq. 6.8): P climbs the energy that the neurons descend.
 
     At each :meth:`step` every basis moves by ``lr`` of its own length along its gradient, because the energy does not
-    depend on the length of P and its gradient shrinks as P grows. The text leaves the step open and calls the game unstable.
+    depend on the length of P and its gradient shrinks as P grows. Liu (2020) leaves the step open and calls the game
+    unstable.
 
     >>> AdversarialProjection(dim=20)
     AdversarialProjection(dim=20, count=1, every=1000, lr=0.01)
@@ -25,18 +27,20 @@ class AdversarialProjection(RandomProjection):
 
     def step(self, weights: dict[str, Tensor], energy: Energy) -> None:
         """One step of ascent for every basis, then the schedule."""
-        bases = {name: buffer for name, buffer in self.named_buffers() if name in self._sizes}
-        for basis in bases.values():
+        bases = [buffer for name, buffer in self.named_buffers() if name in self._sizes]
+        if not bases:  # no hidden layer was fit to be regularised
+            return super().step(weights, energy)
+        moving = {name: w.detach() for name, w in weights.items()}
+        for basis in bases:
             basis.requires_grad_()
         with torch.enable_grad():
-            total = sum(
-                self.energies({name: w.detach() for name, w in weights.items()}, energy).values(), torch.zeros(())
-            )
-            gradients = torch.autograd.grad(total, list(bases.values()))
-        for basis, gradient in zip(bases.values(), gradients, strict=True):
+            values = self.energies(moving, energy).values()
+            total = torch.stack([value.to(bases[0].device) for value in values]).sum()
+            gradients = torch.autograd.grad(total, bases)
+        for basis, gradient in zip(bases, gradients, strict=True):
             basis.requires_grad_(False)
-            length = gradient.norm(dim=(1, 2), keepdim=True).clamp_min(torch.finfo(gradient.dtype).tiny)
-            basis.add_(self.lr * basis.norm(dim=(1, 2), keepdim=True) / length * gradient)
+            length = norm(basis.flatten(1))[:, None, None]
+            basis.add_(self.lr * length * normalize(gradient.flatten(1)).view_as(gradient))
         super().step(weights, energy)
 
     def extra_repr(self) -> str:

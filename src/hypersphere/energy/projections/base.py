@@ -1,5 +1,6 @@
 """What every projection shares: bases by dimension, redrawn on a schedule from a generator of their own."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
@@ -10,11 +11,11 @@ from torch import Tensor, nn
 Energy: TypeAlias = Callable[[Tensor], Tensor]  # (batch, neurons, dim) → (batch,)
 
 
-class Projection(nn.Module):
+class Projection(nn.Module, ABC):
     """Views of the neurons whose energies are summed; each view may come from several projections at once.
 
-    A subclass says in :meth:`parts` which random arrays it needs and of what size, in :meth:`draw` how to draw one, and in
-    :meth:`views` what it makes of the neurons. The arrays are buffers named after their size, so layers of equal size
+    A subclass says in :meth:`parts` which random arrays it needs and of what size, in :meth:`draw` how to draw one, and
+    in :meth:`views` what it makes of the neurons. The arrays are buffers named after their size, so layers of equal size
     share them. ``every`` is the number of steps between redraws, None never redraws.
     """
 
@@ -30,20 +31,20 @@ class Projection(nn.Module):
         self._sizes: dict[str, tuple[str, int]] = {}  # buffer → what to draw
         self._areas: dict[str, int] = {}
 
+    @abstractmethod
     def parts(self, neurons: int, dim: int, area: int) -> dict[str, int]:
         """The random arrays a layer needs, by name, and the size each depends on."""
-        raise TypeError(f"{type(self).__name__} must define parts(neurons, dim, area)")
 
+    @abstractmethod
     def draw(self, part: str, size: int) -> Tensor:
         """One random array, on the CPU, from ``self.generator``."""
-        raise TypeError(f"{type(self).__name__} must define draw(part, size)")
 
+    @abstractmethod
     def views(self, weights: dict[str, Tensor]) -> dict[str, list[Tensor]]:
         """What becomes of the neurons of each layer: views of shape (count, groups, points, dim)."""
-        raise TypeError(f"{type(self).__name__} must define views(weights)")
 
     def bind(self, layer: str, weight: Float[Tensor, "groups neurons dim"], area: int = 1, shared: bool = True) -> None:
-        """Draw what this layer needs and does not share with an earlier one; ``area`` is the number of taps of its kernel."""
+        """Draw what this layer needs and does not share with an earlier one; ``area`` is its kernel's number of taps."""
         if layer in self._names:
             raise ValueError(
                 f"this projection already serves a layer called {layer!r}; give each CoMHE a projection of its own"

@@ -1,7 +1,38 @@
 import pytest
 import torch
 
-from hypersphere.energy import srip
+from hypersphere.energy import SRIP, Orthogonality, Orthonormality, srip
+from hypersphere.geometry import orthogonality, orthonormality
+from tests.energy.contracts import RegularizerContract
+
+
+class TestOrthonormality(RegularizerContract):
+    def make(self, model):
+        return Orthonormality(model, 0.5)
+
+    def test_is_the_sum_over_the_hidden_layers(self):
+        net = self.net()
+        assert Orthonormality(net, 0.5)().item() == pytest.approx(
+            0.5 * (orthonormality(net[0].weight.flatten(1)) + orthonormality(net[4].weight)).item(), rel=1e-6
+        )
+
+
+class TestOrthogonality(RegularizerContract):
+    def make(self, model):
+        return Orthogonality(model, output=0.1)
+
+    def test_is_the_measure(self):
+        net = self.net()
+        assert torch.equal(Orthogonality(net).per_layer()["4"], orthogonality(net[4].weight))
+
+
+class TestSRIP(RegularizerContract):
+    def make(self, model):
+        return SRIP(model, iterations=200)
+
+    def test_refuses(self):
+        with pytest.raises(ValueError, match="iterations must be"):
+            SRIP(self.net(), iterations=0)
 
 
 def test_is_the_spectral_norm():
