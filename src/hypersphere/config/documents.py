@@ -114,7 +114,7 @@ def _call(value: dict[str, Any], parameter: Parameter, path: str, trust: bool) -
             )
         target = imported(name, path)
     elif kind is not None:
-        target = lookup(name, kind.base, kind.rooms, path)
+        target = lookup(name, kind.base, kind.rooms, path, kind.takes)
     elif wanted:
         target = lookup(name, wanted if object not in wanted else object, _rooms(parameter), path)
     else:

@@ -70,8 +70,9 @@ def keys(tree: Call, prefix: str = "") -> Iterator[Key]:
 def accepted(parameter: Parameter) -> str:
     """What a parameter takes, in words: a type, or the names there are."""
     kind = kind_of(parameter.annotation)
-    wanted = [(kind.base, kind.rooms)] if kind else [(base, _rooms(parameter)) for base in bases(parameter.annotation)]
-    named = [builders(base, rooms) for base, rooms in wanted if base is not object]
+    found = [(base, _rooms(parameter), None) for base in bases(parameter.annotation)]
+    wanted = [(kind.base, kind.rooms, kind.takes)] if kind else found
+    named = [builders(base, rooms, takes) for base, rooms, takes in wanted if base is not object]
     names = [name for known in named for name in known if "." not in name]
     plain = [option for option in options(parameter.annotation) if not bases(option) and kind_of(option) is None]
     words = [described(option) for option in plain if option is not Any]
@@ -101,7 +102,7 @@ def read(text: str, parameter: Parameter, path: str) -> Any:
     if kind is not None:
         if type(None) in options(parameter.annotation) and text.lower() in ("none", "null"):
             return None
-        return Call(imported(text, path) if ":" in text else lookup(text, kind.base, kind.rooms, path))
+        return Call(imported(text, path) if ":" in text else lookup(text, kind.base, kind.rooms, path, kind.takes))
     wanted = bases(parameter.annotation)
     classes = tuple(base for base in wanted if base is not object)
     if classes and text in builders(

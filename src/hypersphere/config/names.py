@@ -8,6 +8,8 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from .signatures import hints, parameters
+
 ROOMS = (
     "hypersphere.objectives",
     "hypersphere.objectives.margins",
@@ -37,8 +39,10 @@ def public(room: str) -> dict[str, Any]:
 
 
 @functools.cache
-def builders(base: Any, rooms: tuple[str, ...] = ROOMS) -> Mapping[str, Callable[..., Any]]:
+def builders(base: Any, rooms: tuple[str, ...] = ROOMS, takes: str | None = None) -> Mapping[str, Callable[..., Any]]:
     """Public classes derived from ``base`` (a class or a tuple), and functions that return one, by name.
+
+    With ``takes`` only those that have an argument of this name, such as ``model``.
 
     A name that two rooms have for different things is listed as ``room.Name`` too; alone it means the first.
 
@@ -49,15 +53,15 @@ def builders(base: Any, rooms: tuple[str, ...] = ROOMS) -> Mapping[str, Callable
     found: dict[str, Callable[..., Any]] = {}
     for room in rooms:
         for name, value in public(room).items():
-            if _builds(value, base):
+            if _builds(value, base) and (takes is None or takes in parameters(value)):
                 found.setdefault(name, value)
                 found[f"{room.rpartition('.')[2]}.{name}"] = value
     return found
 
 
-def lookup(name: str, base: Any, rooms: Iterable[str], path: str) -> Callable[..., Any]:
+def lookup(name: str, base: Any, rooms: Iterable[str], path: str, takes: str | None = None) -> Callable[..., Any]:
     """The builder of a name; an unknown one is a ``ValueError`` that lists what there is and the nearest name."""
-    known = builders(base, tuple(rooms))
+    known = builders(base, tuple(rooms), takes)
     if name in known:
         return known[name]
     plain = [key for key in known if "." not in key]
@@ -105,10 +109,7 @@ def _builds(value: Any, base: Any) -> bool:
         return True
     if inspect.isclass(value):
         return _derives(value, base) and not inspect.isabstract(value)
-    try:
-        made = typing.get_type_hints(inspect.unwrap(value)).get("return")
-    except (NameError, TypeError):
-        return False
+    made = hints(value).get("return")
     return inspect.isclass(made) and _derives(made, base)
 
 

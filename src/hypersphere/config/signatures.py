@@ -49,7 +49,7 @@ def parameters(target: Callable[..., Any]) -> dict[str, Parameter]:
     {'size': ('int', True), 'm': ('float', False)}
     """
     function = _function(target)
-    hints = _hints(function)
+    kinds = hints(function)
     above = [cls for cls in reversed(target.__mro__) if cls is not object] if inspect.isclass(target) else [target]
     texts = {name: text for cls in above for name, text in _help(cls).items()}
     found: dict[str, Parameter] = {}
@@ -57,7 +57,7 @@ def parameters(target: Callable[..., Any]) -> dict[str, Parameter]:
     for name, parameter in signed[inspect.isclass(target) :]:  # a constructor without its self
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
             continue
-        hint = hints.get(name, Any)
+        hint = kinds.get(name, Any)
         if parameter.kind is parameter.VAR_KEYWORD:
             passed = _unpacked(hint) or _inherited(target)
             found |= {key: value for key, value in passed.items() if key not in found}
@@ -87,19 +87,20 @@ def _default(target: Callable[..., Any], parameter: inspect.Parameter) -> Any:
     return parameter.default
 
 
-def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+def hints(function: Callable[..., Any]) -> dict[str, Any]:
+    """The annotations of a function, each read on its own; one that cannot be read where it stands is ``Any``."""
     while hasattr(
         function, "__wrapped__"
     ):  # the checks that tests put around a function keep its own annotations inside
         function = function.__wrapped__
-    hints = {}
+    found: dict[str, Any] = {}
     for name, hint in getattr(function, "__annotations__", {}).items():
         holder = types.SimpleNamespace(__annotations__={name: hint}, __module__=function.__module__)
         try:
-            hints |= typing.get_type_hints(holder, getattr(function, "__globals__", None), include_extras=True)
+            found |= typing.get_type_hints(holder, getattr(function, "__globals__", None), include_extras=True)
         except (NameError, TypeError):  # one annotation that cannot be read where it stands: anything is accepted
-            hints[name] = Any
-    return hints
+            found[name] = Any
+    return found
 
 
 def _unpacked(hint: Any) -> dict[str, Parameter]:
@@ -109,8 +110,8 @@ def _unpacked(hint: Any) -> dict[str, Parameter]:
     if not is_typeddict(hint) and not hasattr(hint, "__required_keys__"):
         return {}
     texts = _help(hint)
-    hints = typing.get_type_hints(hint, include_extras=True)
-    return {name: Parameter(name, kind, OWN, texts.get(name, "")) for name, kind in hints.items()}
+    kinds = typing.get_type_hints(hint, include_extras=True)
+    return {name: Parameter(name, kind, OWN, texts.get(name, "")) for name, kind in kinds.items()}
 
 
 def _inherited(target: Any) -> dict[str, Parameter]:

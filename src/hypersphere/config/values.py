@@ -25,12 +25,14 @@ NOT_BUILT = (Any, *PLAIN, *SEQUENCES, dict, torch.dtype, torch.device, torch.Ten
 class Kind:
     """What a deferred call must build: ``Annotated[Call, Kind(base, rooms, start)]`` is a slot of a config.
 
-    ``start`` is what is called when a key inside an empty slot is set, where there is one natural choice.
+    ``start`` is what is called when a key inside an empty slot is set, where there is one natural choice; ``takes`` leaves
+    only what has an argument of this name.
     """
 
     base: Any = object
     rooms: tuple[str, ...] = ROOMS
     start: Callable[..., Any] | None = None
+    takes: str | None = None
 
 
 def is_deferred(annotation: Any) -> bool:

@@ -12,7 +12,7 @@ from .in_memory import InMemory
 from .lfw import LFW
 from .loader import Loader
 from .mnist import MNIST, FashionMNIST
-from .modelnet import ModelNet10Voxels, ModelNet40
+from .modelnet import ModelNet10Clouds, ModelNet10Voxels, ModelNet40
 from .omniglot import Omniglot
 from .omniglot_runs import OneShotRun, one_shot_runs
 from .pairs import Pairs, pairs
@@ -65,6 +65,7 @@ __all__ = [
     "InMemory",
     "Loader",
     "MissingDataError",
+    "ModelNet10Clouds",
     "ModelNet10Voxels",
     "ModelNet40",
     "Normalize",

@@ -55,6 +55,21 @@ class ModelNet10Voxels(InMemory):
         return InMemory(clouds, self.labels, self.classes)
 
 
+class ModelNet10Clouds(InMemory):
+    """The shapes of :class:`ModelNet10Voxels` as point clouds, float32 (n, points, 3).
+
+    Args:
+        root: data root, or several.
+        train: the training part rather than the test part.
+        points: surface points of each shape.
+        seed: fixes which points.
+    """
+
+    def __init__(self, root: Root = None, train: bool = True, *, points: int = 1024, seed: int = 0):
+        clouds = ModelNet10Voxels(root, train).clouds(points, seed)
+        super().__init__(clouds.data, clouds.labels, clouds.classes)
+
+
 class ModelNet40(InMemory):
     """9,840 training (``train``) or 2,468 test shapes as the first ``points`` of 2,048 surface points, float32 (n, points, 3).
 

@@ -23,8 +23,8 @@ DataCall = Annotated[Call, Kind((Dataset, Nodes), ("hypersphere.data",))]
 ModelCall = Annotated[Call, Kind(nn.Module, ("hypersphere.models",))]
 HeadCall = Annotated[Call, Kind(Classifier, ("hypersphere.objectives",))]
 LossCall = Annotated[Call, Kind(nn.Module, ("hypersphere.objectives",))]
-RegularizerCall = Annotated[Call, Kind(nn.Module, ("hypersphere.energy", "hypersphere.orthogonal"))]
-OrthogonalCall = Annotated[Call, Kind(nn.Module, ("hypersphere.orthogonal",), overparameterize)]
+RegularizerCall = Annotated[Call, Kind(nn.Module, ("hypersphere.energy", "hypersphere.orthogonal"), takes="model")]
+OrthogonalCall = Annotated[Call, Kind(nn.Module, ("hypersphere.orthogonal",), overparameterize, "model")]
 AugmentCall = Annotated[Call, Kind(Augmentation, ("hypersphere.data",))]
 
 

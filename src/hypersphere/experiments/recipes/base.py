@@ -1,21 +1,29 @@
-"""What a recipe is: a function of a size that returns a config, with the tables it belongs to."""
+"""What a recipe is: a function of a size that returns a config, with the tables of Liu (2020) it belongs to."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from ...training.config import Config, Data, replace
+import torch
+
+from ...config import Call, call, nearest
+from ...data import CropFlip, Digits
+from ...training import Config, ConstantRate, StepRate, replace
 
 Size = Literal["smoke", "laptop", "paper"]
 SIZES: tuple[Size, ...] = get_args(Size)
 
+CROP_FLIP = call(CropFlip, pad=4)
+CROP_FLIP_BOTH = call(CropFlip, pad=4, vertical=True)
+MIRROR = call(CropFlip, pad=0)
+
 
 @dataclass(frozen=True)
 class Recipe:
-    """An experiment family of the text: ``config(size)`` is its setting.
+    """An experiment family of Liu (2020): ``config(size)`` is its setting.
 
-    ``smoke`` runs in seconds on data inside the package, to see that everything works; ``laptop`` in minutes on two cores, on real data;
-    ``paper`` is the text's own setting.
+    ``smoke`` runs in seconds on data inside the package, to see that everything works; ``laptop`` in minutes on two cores, on
+    real data; ``paper`` is the dissertation's own setting.
     """
 
     name: str
@@ -32,17 +40,32 @@ class Recipe:
 
 
 RECIPES: dict[str, Recipe] = {}
-DIGITS = Data("Digits", batch_size=64)
 
 
 def smoke(**parts: Any) -> Config:
     """A run of four steps, each kind of event twice, on the digits unless ``data`` says otherwise."""
-    return Config(**{"steps": 4, "evaluate_every": 2, "log_every": 2, "checkpoint_every": 2, "data": DIGITS, **parts})
+    few = {"steps": 4, "evaluate_every": 2, "log_every": 2, "checkpoint_every": 2, "batch_size": 64}
+    return Config(**{**few, "data": call(Digits), **parts})
 
 
-def saturated(steps: int = 42500) -> dict[str, Any]:
-    """Milestones where the text says "when the performance is saturated": those of D.1, in the same proportion to the steps."""
-    return {"milestones": tuple(steps * part // 425 for part in (200, 300, 375))}
+def sgd(lr: float, weight_decay: float = 5e-4, **options: Any) -> Call:
+    """SGD with momentum 0.9."""
+    return call(torch.optim.SGD, lr=lr, momentum=0.9, weight_decay=weight_decay, **options)
+
+
+def adam(lr: float, weight_decay: float = 0.0, **options: Any) -> Call:
+    """Adam, without weight decay unless it is asked for."""
+    return call(torch.optim.Adam, lr=lr, weight_decay=weight_decay, **options)
+
+
+def falls(*milestones: int, gamma: float = 0.1) -> Call:
+    """The rate multiplied by ``gamma`` at each milestone; constant without one."""
+    return call(StepRate, milestones=milestones, gamma=gamma) if milestones else call(ConstantRate)
+
+
+def saturated(steps: int = 42500) -> Call:
+    """Milestones where the dissertation says "when the performance is saturated": those of D.1, in proportion to the steps."""
+    return falls(*(steps * part // 425 for part in (200, 300, 375)))
 
 
 def recipe(name: str, *, tables: str, data: str) -> Callable[[Callable[[Size], Config]], Callable[[Size], Config]]:
@@ -57,7 +80,7 @@ def recipe(name: str, *, tables: str, data: str) -> Callable[[Callable[[Size], C
 
 
 def get(name: str) -> Recipe:
-    """The recipe of a name; an unknown one is an error that lists those there are."""
+    """The recipe of a name; an unknown one is an error that lists those there are and the nearest."""
     if name not in RECIPES:
-        raise ValueError(f"there is no recipe {name!r}; there are {', '.join(sorted(RECIPES))}")
+        raise ValueError(f"there is no recipe {name!r}; there are {', '.join(sorted(RECIPES))}{nearest(name, RECIPES)}")
     return RECIPES[name]
