@@ -16,7 +16,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print a table, or a recipe."""
-    from ..experiments import recipes, to_json
+    from ..experiments import recipes
+    from ..training import to_json
 
     if args.recipe is not None:
         entry = recipes.get(args.recipe)
@@ -36,8 +37,9 @@ def run(args: argparse.Namespace) -> int:
         if args.size:
             config = entry.config(args.size)
             data = config.data.name
-            width = "" if config.model.width == 1 else f" × {config.model.width:g}"
-            details = [f"{config.model.name}{width}", str(config.data.batch_size), f"{config.steps:,}"]
+            width = config.model.arguments.get("width")
+            network = config.model.name if width is None else f"{config.model.name} × {width:g}"
+            details = [network, str(config.batch_size), f"{config.steps:,}"]
         table.add_row(entry.name, entry.tables, data, *details, entry.summary)
     console = require("rich.console").Console()
     console = (

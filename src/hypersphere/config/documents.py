@@ -14,11 +14,11 @@ from .values import bases, check_value, kind_of
 NAME = "call"
 
 
-def encode(value: Any, *, defaults: bool = False) -> Any:
+def encode(value: Any, *, defaults: bool = False, given: tuple[str, ...] = ()) -> Any:
     """JSON values for a tree: a call is an object with the name under ``call`` beside its arguments.
 
     With ``defaults`` every argument that is left at a plain default is written out, so that the text does not change its
-    meaning when a default does.
+    meaning when a default does; not those that are ``given`` by the surroundings.
 
     >>> from hypersphere.objectives import ArcFace
     >>> encode(Call(ArcFace, {"m": 0.4}))
@@ -26,16 +26,18 @@ def encode(value: Any, *, defaults: bool = False) -> Any:
     """
     if _is_call(value):
         call = as_call(value)
-        arguments = dict(call.arguments)
-        if defaults:
-            known = parameters(call.target)
-            given = {n: p for n, p in known.items() if n in arguments or _plain_default(p)}
-            arguments = {n: check_value(call.get(n), p.annotation, n) for n, p in given.items()}
-        return {NAME: spelled(call.target), **{k: encode(v, defaults=defaults) for k, v in arguments.items()}}
+        known = parameters(call.target)
+        written = {NAME: spelled(call.target)}
+        for name, parameter in known.items():
+            if name in call.arguments or (defaults and name not in given and _plain_default(parameter)):
+                inner = check_value(call.get(name), parameter.annotation, name)
+                kind = kind_of(parameter.annotation)
+                written[name] = encode(inner, defaults=defaults, given=given if kind is None else kind.given)
+        return written
     if isinstance(value, tuple | list):
-        return [encode(item, defaults=defaults) for item in value]
+        return [encode(item, defaults=defaults, given=given) for item in value]
     if isinstance(value, Mapping):
-        return {str(key): encode(item, defaults=defaults) for key, item in value.items()}
+        return {str(key): encode(item, defaults=defaults, given=given) for key, item in value.items()}
     if isinstance(value, torch.dtype):
         return str(value).removeprefix("torch.")
     if value is None or isinstance(value, bool | int | float | str):

@@ -51,20 +51,21 @@ def assign(tree: Call, assignments: Iterable[str]) -> Call:
     return tree
 
 
-def keys(tree: Call, prefix: str = "") -> Iterator[Key]:
+def keys(tree: Call, prefix: str = "", given: tuple[str, ...] = ()) -> Iterator[Key]:
     """Every key of a tree that can be set now, in the order of the signatures.
 
-    Arguments that a call must be given and that are not set come from its surroundings, and are left out.
+    Arguments that come from the surroundings are left out: those that a slot says are ``given``, and required ones.
     """
     for name, parameter in parameters(tree.target).items():
-        if parameter.required and name not in tree.arguments:
+        if name not in tree.arguments and (parameter.required or name in given):
             continue
         value, path = tree.get(name), f"{prefix}{name}"
         inner = as_call(value) if _is_call(value) else None
         shown = inner.name if inner is not None else value
         yield Key(path, shown, accepted(parameter), parameter.help)
         if inner is not None:
-            yield from keys(inner, f"{path}.")
+            kind = kind_of(parameter.annotation)
+            yield from keys(inner, f"{path}.", given if kind is None else kind.given)
 
 
 def accepted(parameter: Parameter) -> str:

@@ -26,13 +26,15 @@ class Kind:
     """What a deferred call must build: ``Annotated[Call, Kind(base, rooms, start)]`` is a slot of a config.
 
     ``start`` is what is called when a key inside an empty slot is set, where there is one natural choice; ``takes`` leaves
-    only what has an argument of this name.
+    only what has an argument of this name. ``given`` names the arguments that come from the surroundings when the call is made,
+    here and in the calls inside it: they are not listed as keys, and their defaults are not part of a config.
     """
 
     base: Any = object
     rooms: tuple[str, ...] = ROOMS
     start: Callable[..., Any] | None = None
     takes: str | None = None
+    given: tuple[str, ...] = ()
 
 
 def is_deferred(annotation: Any) -> bool:

@@ -2,8 +2,9 @@
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -26,7 +27,7 @@ class Features(NamedTuple):
     features: Float[Tensor, "n d"]
     files: list[str]
     fingerprint: str
-    skipped: dict[str, str] = {}
+    skipped: Mapping[str, str] = MappingProxyType({})
     """files that could not be read, with the reason"""
 
 
@@ -65,18 +66,27 @@ def embed(
     for start in range(0, len(files), batch):
         pixels = []
         for file in files[start : start + batch]:
-            try:
-                pixels.append(embedder.preprocessing.pixels(file))
+            found = _pixels(embedder, file, skip_errors)
+            if isinstance(found, str):
+                skipped[str(file)] = found
+            else:
+                pixels.append(found)
                 read.append(str(file))
-            except (CorruptDataError, ValueError) as error:
-                if not skip_errors:
-                    raise
-                skipped[str(file)] = str(error)
         if pixels:
             parts.append(embedder(torch.stack(pixels), batch).float().cpu())
     if not parts:
         raise ValueError(f"none of {len(files)} images could be read; the first: {next(iter(skipped.values()))}")
     return Features(torch.cat(parts), read, embedder.fingerprint, skipped)
+
+
+def _pixels(embedder: Embedder, file: Path, skip_errors: bool) -> Tensor | str:
+    """The prepared image, or why it cannot be read."""
+    try:
+        return embedder.preprocessing.pixels(file)
+    except (CorruptDataError, ValueError) as error:
+        if not skip_errors:
+            raise
+        return str(error)
 
 
 def save_features(features: Features, path: str | os.PathLike[str]) -> None:

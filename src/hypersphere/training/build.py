@@ -43,8 +43,7 @@ def inspect_graph(config: Config) -> bool:
 def _classification(config: Config, recipe: Call, context: dict[str, Any], sample: Tensor | None) -> Task:
     body = recipe.build()
     dim = feature_dim(body, sample) if sample is not None else int(body.feature_dim)
-    source = context.get("train", context.get("graph"))
-    classes = len(as_samples(source).classes) if "train" in context else len(source.classes)
+    classes = len(context["graph"].classes if "graph" in context else as_samples(context["train"]).classes)
     head = config.head.build(in_features=dim, num_classes=classes)
     model = with_head(body, head)
     generator = torch.Generator().manual_seed(config.seed)
@@ -189,7 +188,7 @@ def _shaped(images: Images, dataset: Any) -> Any:
 
 
 def _preprocessing(images: Images, shape: tuple[int, ...]) -> Preprocessing:
-    size = tuple(shape[1:]) if images.size is None else (images.size, images.size)
+    size = (shape[1], shape[2]) if images.size is None else (images.size, images.size)
     channels = shape[0] if images.channels is None else images.channels
     crop = images.crop
     return Preprocessing(size=size, channels=channels, mean=0.0, std=1.0, mirror=images.mirror, crop=crop)

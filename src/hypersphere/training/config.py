@@ -18,13 +18,23 @@ from .selection import Selection
 from .settings import Settings
 from .tasks import Classification, Task
 
-TaskCall = Annotated[Call, Kind(Task, ("hypersphere.training.tasks",))]
-DataCall = Annotated[Call, Kind((Dataset, Nodes), ("hypersphere.data",))]
-ModelCall = Annotated[Call, Kind(nn.Module, ("hypersphere.models",))]
-HeadCall = Annotated[Call, Kind(Classifier, ("hypersphere.objectives",))]
-LossCall = Annotated[Call, Kind(nn.Module, ("hypersphere.objectives",))]
-RegularizerCall = Annotated[Call, Kind(nn.Module, ("hypersphere.energy", "hypersphere.orthogonal"), takes="model")]
-OrthogonalCall = Annotated[Call, Kind(nn.Module, ("hypersphere.orthogonal",), overparameterize, "model")]
+# What each slot is given when its call is made, by the name of the argument.
+OF_TASK = (
+    *("model", "head", "train", "measured", "losses", "regularizers", "batch_size", "augment", "scaling", "seed"),
+    *("project_every", "weighted_gradients", "graph", "validation", "threshold_pairs", "measured_pairs"),
+)
+OF_MODEL = ("num_classes", "in_channels", "input_size", "in_features")
+OF_HEAD = ("in_features", "num_classes", "feature_dim")
+
+TaskCall = Annotated[Call, Kind(Task, ("hypersphere.training.tasks",), given=OF_TASK)]
+DataCall = Annotated[Call, Kind((Dataset, Nodes), ("hypersphere.data",), given=("train", "background"))]
+ModelCall = Annotated[Call, Kind(nn.Module, ("hypersphere.models",), given=OF_MODEL)]
+HeadCall = Annotated[Call, Kind(Classifier, ("hypersphere.objectives",), given=OF_HEAD)]
+LossCall = Annotated[Call, Kind(nn.Module, ("hypersphere.objectives",), given=OF_HEAD)]
+PARTS = ("hypersphere.energy", "hypersphere.orthogonal")
+RegularizerCall = Annotated[Call, Kind(nn.Module, PARTS, takes="model", given=("model", "seed"))]
+OVER = ("model", "generator")
+OrthogonalCall = Annotated[Call, Kind(nn.Module, ("hypersphere.orthogonal",), overparameterize, "model", OVER)]
 AugmentCall = Annotated[Call, Kind(Augmentation, ("hypersphere.data",))]
 
 

@@ -17,7 +17,10 @@ class Samples(Protocol):
     """A dataset that gives many samples at once."""
 
     labels: Tensor
-    classes: Sequence[str]
+
+    @property
+    def classes(self) -> Sequence[str]:
+        """The names of the classes."""
 
     def __len__(self) -> int: ...
 

@@ -64,7 +64,7 @@ def network_call(task: "Classification") -> Call | str:
         arguments = {"num_classes": None} if "num_classes" in parameters(task.recipe.target) else {}
         return Call(task.recipe.target, {**task.recipe.arguments, **arguments})
     body = getattr(task.model, "body", task.model)
-    kind = type(body)
+    kind: Any = type(body)
     if "<locals>" in kind.__qualname__ or kind.__module__ == "__main__":
         return f"{kind.__qualname__} cannot be imported by name; define it in a module"
     needed = [name for name, p in parameters(kind).items() if p.required]

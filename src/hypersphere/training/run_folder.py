@@ -2,6 +2,7 @@
 
 import datetime
 import importlib.metadata
+import itertools
 import json
 import os
 import pathlib
@@ -72,7 +73,7 @@ class RunFolder:
         """Write ``last.safetensors``; the ``keep`` − 1 before it become ``last-1.safetensors`` and so on. One is always whole."""
         kept = [self.last, *(self.path / f"last-{i}.safetensors" for i in range(1, keep))]
         self.record(*(path.name for path in kept))
-        for newer, older in reversed(list(zip(kept, kept[1:], strict=False))):
+        for newer, older in reversed(list(itertools.pairwise(kept))):
             if newer.exists():
                 _replace_by_link(newer, older)
         save_tree(state, self.last)

@@ -11,7 +11,7 @@ from ..config import Call, Kind
 from ..data import InMemory, OfClasses, Rotations, Subset, identity_split
 from ..data.streams import SPLIT, Stream
 
-SubsetCall = Annotated[Call, Kind(Subset, ("hypersphere.data",))]
+SubsetCall = Annotated[Call, Kind(Subset, ("hypersphere.data",), given=("dataset",))]
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ def held_out(selection: Selection, train: Any, by_class: bool = False) -> tuple[
         return materialize(parts[0]), materialize(parts[1])
     order = Stream(0, SPLIT).permutation(len(train))
     count = round(selection.validation * len(train))
-    parts = [Subset(train, order[count:].sort().values), Subset(train, order[:count].sort().values)]
-    return materialize(parts[0]), materialize(parts[1])
+    kept, held = order[count:].sort().values, order[:count].sort().values
+    return materialize(Subset(train, kept)), materialize(Subset(train, held))
 
 
 def trained_on(selection: Selection, dataset: Any) -> Any:
@@ -95,7 +95,8 @@ def materialize(subset: Any) -> Any:
     """The samples of a subset, copied where they are in memory; a subset of files stays one."""
     if not hasattr(subset, "batch") or not isinstance(subset.dataset, InMemory):
         return subset
-    return InMemory(*subset.batch(torch.arange(len(subset))), subset.classes)
+    data, labels = subset.batch(torch.arange(len(subset)))
+    return InMemory(data, labels, subset.classes)
 
 
 def _first_of_each(labels: Int[Tensor, "n"], count: int) -> Int[Tensor, "_"]:

@@ -42,10 +42,15 @@ class Recipe:
 RECIPES: dict[str, Recipe] = {}
 
 
+def make(**parts: Any) -> Config:
+    """A config of parts that several sizes share."""
+    return Config(**parts)
+
+
 def smoke(**parts: Any) -> Config:
     """A run of four steps, each kind of event twice, on the digits unless ``data`` says otherwise."""
     few = {"steps": 4, "evaluate_every": 2, "log_every": 2, "checkpoint_every": 2, "batch_size": 64}
-    return Config(**{**few, "data": call(Digits), **parts})
+    return make(**{**few, "data": call(Digits), **parts})
 
 
 def sgd(lr: float, weight_decay: float = 5e-4, **options: Any) -> Call:

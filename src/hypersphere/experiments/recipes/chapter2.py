@@ -16,7 +16,7 @@ from ...models import (
 from ...models import sphereface4, sphereface20, sphereface64
 from ...objectives import Annealing, ASoftmax, LSoftmax
 from ...training import Config, CosineRate, Faces, Images, OpenSet, Selection, replace
-from .base import CROP_FLIP, MIRROR, Size, falls, recipe, sgd, smoke
+from .base import CROP_FLIP, MIRROR, Size, falls, make, recipe, sgd, smoke
 
 # The dissertation names no law for λ. These are those of the authors' L-Softmax code for MNIST and CIFAR, and of SphereFace's code.
 MNIST_LAMBDA = call(Annealing, start=1000.0, floor=0.0, rate=2.5e-5, power=35.0)
@@ -41,11 +41,11 @@ def lsoftmax_mnist(size: Size) -> Config:
     if size == "laptop":
         model, images = call(mnist_network, width=0.25), Images(normalize="unit")
         common = {"model": model, "head": head, "optimizer": sgd(0.05), "schedule": falls(1000, 1300)}
-        return Config(steps=1500, data=call(MNIST), images=images, **common)
+        return make(steps=1500, data=call(MNIST), images=images, **common)
     images = Images(size=16, normalize="unit")
     model = call(mnist_network, width=0.125)
     few = {"steps": 20, "evaluate_every": 10, "log_every": 5, "checkpoint_every": 10}
-    return Config(**few, data=call(Digits), images=images, model=model, head=head, optimizer=sgd(0.05))
+    return make(**few, data=call(Digits), images=images, model=model, head=head, optimizer=sgd(0.05))
 
 
 @recipe("lsoftmax-cifar10", tables="2.3", data="CIFAR10")
@@ -62,7 +62,7 @@ def lsoftmax_cifar10(size: Size) -> Config:
     if size == "laptop":
         common = {"optimizer": sgd(0.05), "schedule": falls(800, 1100), "images": Images(normalize="pixel_mean")}
         model = call(cifar10_network, width=0.25)
-        return Config(steps=1200, data=call(CIFAR10), augment=CROP_FLIP, model=model, head=head, **common)
+        return make(steps=1200, data=call(CIFAR10), augment=CROP_FLIP, model=model, head=head, **common)
     return smoke(model=call(cifar10_network, width=0.1, feature_dim=16), head=head)
 
 
@@ -81,13 +81,13 @@ def lsoftmax_cifar100(size: Size) -> Config:
         images, samples = Images(size=32, normalize="pixel_mean"), Selection(classes=100)
         common = {"optimizer": sgd(0.05), "schedule": falls(800, 1100), "images": images, "samples": samples}
         model = call(cifar100_network, width=0.2)
-        return Config(steps=1200, data=call(TinyImageNet), model=model, head=head, **common)
+        return make(steps=1200, data=call(TinyImageNet), model=model, head=head, **common)
     return smoke(model=call(cifar100_network, width=0.06, feature_dim=16), head=head)
 
 
 def _lsoftmax(data: Call, model: Call, head: Call) -> Config:
     """The setting that 2.2.7 gives for all three datasets."""
-    return Config(
+    return make(
         steps=18000,
         evaluate_every=1000,
         batch_size=256,
@@ -117,10 +117,10 @@ def sphereface_lfw(size: Size) -> Config:
     if size == "paper":
         images = Images(size=112, crop=96, normalize="faces", mirror=True)
         schedule, model = falls(16000, 24000), call(sphereface64)
-        return Config(steps=28000, evaluate_every=2000, images=images, model=model, schedule=schedule, **common)
+        return make(steps=28000, evaluate_every=2000, images=images, model=model, schedule=schedule, **common)
     images = Images(size=48, crop=96, normalize="faces", mirror=True)
     model = call(sphereface4, width=0.25, feature_dim=128, norm="batch")
-    return Config(steps=1200, evaluate_every=300, images=images, model=model, schedule=falls(700, 1000), **common)
+    return make(steps=1200, evaluate_every=300, images=images, model=model, schedule=falls(700, 1000), **common)
 
 
 @recipe("sphereface-omniglot", tables="2.8 (stand-in)", data="Omniglot")

@@ -1,5 +1,7 @@
 """Chapter 3: SphereNets, whose every layer is an angle."""
 
+from typing import Any
+
 from ...angular import Cosine
 from ...config import Call, call
 from ...data import CIFAR10, CIFAR100, TinyImageNet
@@ -9,7 +11,7 @@ from ...objectives import Softmax, WSoftmax
 from ...operators import Operator
 from ...operators.magnitudes import Sphere
 from ...training import Config, Images, Selection
-from .base import CROP_FLIP_BOTH, MIRROR, Size, adam, falls, recipe, smoke
+from .base import CROP_FLIP_BOTH, MIRROR, Size, adam, falls, make, recipe, smoke
 
 SPHERE = call(Operator, magnitude=call(Sphere), angular=call(Cosine))
 ORTHONORMAL = call(Orthonormality, hidden=1e-5)
@@ -50,15 +52,15 @@ def spherenet_cifar100(size: Size) -> Config:
 
 
 def _spherenet(size: Size, data: Call, model: Call, head: Call, augment: Call) -> Config:
-    common = {"head": head, "regularizer": ORTHONORMAL}
+    common: dict[str, Any] = {"head": head, "regularizer": ORTHONORMAL}
     if size == "paper":
         schedule = falls(34000, 54000)
         timing = {"steps": 64000, "evaluate_every": 2000, "optimizer": adam(1e-3), "schedule": schedule}
-        return Config(**timing, data=data, augment=augment, model=model, **common)
+        return make(**timing, data=data, augment=augment, model=model, **common)
     if size == "smoke":
         return smoke(model=model.replace(width=0.1, feature_dim=16), optimizer=adam(1e-3), **common)
     if data.target is CIFAR100:
         common |= {"images": Images(size=32), "samples": Selection(classes=100)}
         data = call(TinyImageNet)
     timing = {"steps": 1200, "evaluate_every": 300, "optimizer": adam(2e-3), "schedule": falls(800, 1050)}
-    return Config(**timing, data=data, augment=augment, model=model.replace(width=0.25), **common)
+    return make(**timing, data=data, augment=augment, model=model.replace(width=0.25), **common)

@@ -1,5 +1,7 @@
 """Chapter 4: decoupled networks, magnitude times angle, and their robustness."""
 
+from typing import Any
+
 from ...angular import Cosine
 from ...config import call
 from ...data import CIFAR10, CIFAR100, Digits, TinyImageNet
@@ -9,7 +11,7 @@ from ...objectives import Softmax, WSoftmax
 from ...operators import Operator
 from ...operators.magnitudes import Sphere, Tanh
 from ...training import Adversarial, Config, Images, Selection
-from .base import CROP_FLIP_BOTH, Size, adam, recipe, saturated, smoke
+from .base import CROP_FLIP_BOTH, Size, adam, make, recipe, saturated, smoke
 
 TANH = call(Operator, magnitude=call(Tanh), angular=call(Cosine))  # the radius ρ is learned from 1 (C.1–C.3)
 SPHERE = call(Operator, magnitude=call(Sphere), angular=call(Cosine))
@@ -28,14 +30,19 @@ def dcnet_cifar10(size: Size) -> Config:
     if size == "smoke":
         model = call(cnn9, table="C.1", width=0.06, feature_dim=16, operator=TANH)
         return smoke(model=model, head=call(WSoftmax), regularizer=ORTHOGONAL, optimizer=adam(1e-3), project_every=2)
-    common = {"data": call(CIFAR10), "augment": CROP_FLIP_BOTH, "head": call(WSoftmax), "regularizer": ORTHOGONAL}
+    common: dict[str, Any] = {
+        "data": call(CIFAR10),
+        "augment": CROP_FLIP_BOTH,
+        "head": call(WSoftmax),
+        "regularizer": ORTHOGONAL,
+    }
     if size == "paper":
         model = call(resnet32, table="C.1", shortcut="plain", operator=TANH)
         timing = {"steps": 42500, "evaluate_every": 2500, "optimizer": adam(1e-3), "schedule": saturated()}
-        return Config(**timing, model=model, project_every=100, **common)
+        return make(**timing, model=model, project_every=100, **common)
     model = call(cnn9, table="C.1", width=0.25, feature_dim=128, operator=TANH)
     timing = {"steps": 1200, "evaluate_every": 300, "optimizer": adam(2e-3), "schedule": saturated(1200)}
-    return Config(**timing, model=model, project_every=10, **common)
+    return make(**timing, model=model, project_every=10, **common)
 
 
 @recipe("dcnet-cifar100", tables="4.1, 4.2, 4.3", data="CIFAR100 (laptop: Tiny-ImageNet)")
@@ -49,14 +56,14 @@ def dcnet_cifar100(size: Size) -> Config:
     if size == "smoke":
         model = call(cnn9, table="C.1", width=0.06, feature_dim=16, operator=TANH)
         return smoke(model=model, regularizer=ORTHOGONAL, optimizer=adam(1e-3))
-    common = {"augment": CROP_FLIP_BOTH, "head": call(Softmax), "regularizer": ORTHOGONAL}
+    common: dict[str, Any] = {"augment": CROP_FLIP_BOTH, "head": call(Softmax), "regularizer": ORTHOGONAL}
     if size == "paper":
         timing = {"steps": 42500, "evaluate_every": 2500, "optimizer": adam(1e-3), "schedule": saturated()}
-        return Config(**timing, data=call(CIFAR100), model=call(cnn9, table="C.1", operator=TANH), **common)
+        return make(**timing, data=call(CIFAR100), model=call(cnn9, table="C.1", operator=TANH), **common)
     model = call(cnn9, table="C.1", width=0.25, feature_dim=128, operator=TANH)
     common |= {"data": call(TinyImageNet), "images": Images(size=32), "samples": Selection(classes=100)}
     timing = {"steps": 1200, "evaluate_every": 300, "optimizer": adam(2e-3), "schedule": saturated(1200)}
-    return Config(**timing, model=model, **common)
+    return make(**timing, model=model, **common)
 
 
 @recipe("adversarial-cifar10", tables="4.7", data="CIFAR10")
@@ -74,9 +81,14 @@ def adversarial_cifar10(size: Size) -> Config:
         small = model.replace(width=0.1, feature_dim=16)
         task = call(Adversarial, iterations=2, attacked_images=64)
         return smoke(task=task, data=call(Digits), images=images, model=small, optimizer=adam(1e-3))
-    common = {"data": call(CIFAR10), "images": images, "augment": CROP_FLIP_BOTH, "optimizer": adam(1e-3)}
+    common: dict[str, Any] = {
+        "data": call(CIFAR10),
+        "images": images,
+        "augment": CROP_FLIP_BOTH,
+        "optimizer": adam(1e-3),
+    }
     if size == "paper":
         task = call(Adversarial, attacked_images=10000)
-        return Config(task=task, steps=42500, evaluate_every=8500, model=model, schedule=saturated(), **common)
+        return make(task=task, steps=42500, evaluate_every=8500, model=model, schedule=saturated(), **common)
     task, small = call(Adversarial, attacked_images=256), model.replace(width=0.5, feature_dim=128)
-    return Config(task=task, steps=1000, evaluate_every=500, model=small, schedule=saturated(1000), **common)
+    return make(task=task, steps=1000, evaluate_every=500, model=small, schedule=saturated(1000), **common)

@@ -1,11 +1,13 @@
 """Chapter 7: orthogonal over-parameterized training of perceptrons, images, episodes, graphs and clouds."""
 
+from typing import Any
+
 from ...config import call
 from ...data import CIFAR10, CIFAR100, MNIST, CropFlip, Omniglot, TinyImageNet
 from ...models import cnn4, cnn6, mlp, resnet20
 from ...orthogonal import overparameterize
 from ...training import Config, FewShotRecognition, Images, replace
-from .base import CROP_FLIP, Size, adam, falls, recipe, saturated, sgd, smoke
+from .base import CROP_FLIP, Size, adam, falls, make, recipe, saturated, sgd, smoke
 from .chapter6 import gcn_cora, pointnet_modelnet40
 
 CAYLEY = call(overparameterize, method="cayley")
@@ -20,12 +22,12 @@ def opt_mlp_mnist(size: Size) -> Config:
     momentum 0.9 at 0.01, batch 100, 100 epochs, weight decay 5e-4. ``orthogonal.method=gram_schmidt`` and others are the rows,
     ``orthogonal=none`` the baseline, which starts from the same weights.
     """
-    common = {"orthogonal": CAYLEY, "optimizer": sgd(0.01), "schedule": falls()}
+    common: dict[str, Any] = {"orthogonal": CAYLEY, "optimizer": sgd(0.01), "schedule": falls()}
     if size == "smoke":
         return smoke(model=call(mlp, width=0.25, init="xavier"), **common)
     common |= {"batch_size": 100, "data": call(MNIST), "images": Images(normalize="unit")}
     steps = 60000 if size == "paper" else 3000
-    return Config(steps=steps, evaluate_every=steps // 20, model=call(mlp, init="xavier"), **common)
+    return make(steps=steps, evaluate_every=steps // 20, model=call(mlp, init="xavier"), **common)
 
 
 @recipe("opt-cnn-cifar100", tables="7.1, 7.4", data="CIFAR100 (laptop: CIFAR10)")
@@ -39,12 +41,12 @@ def opt_cnn_cifar100(size: Size) -> Config:
     """
     if size == "smoke":
         return smoke(model=call(cnn6, table="F.1", width=0.1, feature_dim=16), orthogonal=GRAM_SCHMIDT)
-    common = {"augment": CROP_FLIP, "orthogonal": GRAM_SCHMIDT, "optimizer": sgd(0.1)}
+    common: dict[str, Any] = {"augment": CROP_FLIP, "orthogonal": GRAM_SCHMIDT, "optimizer": sgd(0.1)}
     if size == "paper":
         model, schedule = call(cnn6, table="F.1"), saturated()
-        return Config(steps=42500, evaluate_every=2500, data=call(CIFAR100), model=model, schedule=schedule, **common)
+        return make(steps=42500, evaluate_every=2500, data=call(CIFAR100), model=model, schedule=schedule, **common)
     model, schedule = call(cnn6, table="F.1", width=0.25), saturated(1000)
-    return Config(steps=1000, evaluate_every=250, data=call(CIFAR10), model=model, schedule=schedule, **common)
+    return make(steps=1000, evaluate_every=250, data=call(CIFAR10), model=model, schedule=schedule, **common)
 
 
 @recipe("opt-resnet-cifar100", tables="7.8", data="CIFAR100 (laptop: CIFAR10)")
@@ -55,12 +57,12 @@ def opt_resnet_cifar100(size: Size) -> Config:
     """
     if size == "smoke":
         return smoke(model=call(resnet20, width=0.25), orthogonal=CAYLEY)
-    common = {"augment": CROP_FLIP, "orthogonal": CAYLEY, "optimizer": sgd(0.1)}
+    common: dict[str, Any] = {"augment": CROP_FLIP, "orthogonal": CAYLEY, "optimizer": sgd(0.1)}
     if size == "paper":
         model, schedule = call(resnet20, table="F.2"), saturated()
-        return Config(steps=42500, evaluate_every=2500, data=call(CIFAR100), model=model, schedule=schedule, **common)
+        return make(steps=42500, evaluate_every=2500, data=call(CIFAR100), model=model, schedule=schedule, **common)
     model, schedule = call(resnet20, table="F.2", width=0.5), saturated(800)
-    return Config(steps=800, evaluate_every=200, data=call(CIFAR10), model=model, schedule=schedule, **common)
+    return make(steps=800, evaluate_every=200, data=call(CIFAR10), model=model, schedule=schedule, **common)
 
 
 @recipe("opt-gcn-cora", tables="7.11", data="Cora")
@@ -94,7 +96,7 @@ def opt_few_shot(size: Size) -> Config:
     the code it follows. The data are the first 100 classes of Tiny-ImageNet in order, 64, 16 and 20 of them, a stand-in.
     Pretraining for baseline++ is ``head=SSoftmax head.scale=2``.
     """
-    common = {"orthogonal": CAYLEY, "optimizer": adam(1e-3, 5e-4), "schedule": falls()}
+    common: dict[str, Any] = {"orthogonal": CAYLEY, "optimizer": adam(1e-3, 5e-4), "schedule": falls()}
     if size == "smoke":
         task = call(
             FewShotRecognition,
@@ -105,9 +107,9 @@ def opt_few_shot(size: Size) -> Config:
     common |= {"data": call(TinyImageNet), "augment": CROP_FLIP}
     if size == "paper":
         timing = {"steps": 400000, "evaluate_every": 20000, "batch_size": 16}
-        return Config(task=call(FewShotRecognition), images=Images(size=84), model=call(cnn4), **timing, **common)
+        return make(task=call(FewShotRecognition), images=Images(size=84), model=call(cnn4), **timing, **common)
     task, model = call(FewShotRecognition, episodes=200), call(cnn4, width=0.5)
-    return Config(task=task, steps=1500, evaluate_every=500, images=Images(size=32), model=model, **common)
+    return make(task=task, steps=1500, evaluate_every=500, images=Images(size=32), model=model, **common)
 
 
 @recipe("few-shot-omniglot", tables="7.10 (stand-in)", data="Omniglot")
@@ -121,6 +123,11 @@ def few_shot_omniglot(size: Size) -> Config:
     steps, width = (20000, 1.0) if size == "paper" else (1000, 0.5)
     task = call(FewShotRecognition, shots=1, validation_classes=100, episodes=200)
     crop = call(CropFlip, pad=2, horizontal=False)
-    common = {"images": Images(size=28), "augment": crop, "optimizer": adam(1e-3, 5e-4), "schedule": falls()}
+    common: dict[str, Any] = {
+        "images": Images(size=28),
+        "augment": crop,
+        "optimizer": adam(1e-3, 5e-4),
+        "schedule": falls(),
+    }
     model = call(cnn4, width=width)
-    return Config(task=task, steps=steps, evaluate_every=steps // 4, data=call(Omniglot), model=model, **common)
+    return make(task=task, steps=steps, evaluate_every=steps // 4, data=call(Omniglot), model=model, **common)

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from statistics import mean, stdev
 from typing import Any, Literal, get_args
 
-from ...training.config import Config, replace
+from ...config import Call
+from ...training import Config, replace
 
 Size = Literal["laptop", "paper"]
 SIZES: tuple[Size, ...] = get_args(Size)
@@ -105,16 +106,17 @@ class Tuning:
 def rates(*factors: float) -> dict[str, Callable[[Config], Config]]:
     """A grid of learning rates, as factors of the arm's own; that of rotations (OGD) is multiplied too.
 
-    >>> rates(1, 5)["lr × 5"](Config()).optimizer.lr
+    >>> rates(1, 5)["lr × 5"](Config()).optimizer.arguments["lr"]
     0.5
     """
 
     def scaled(factor: float) -> Callable[[Config], Config]:
         def change(config: Config) -> Config:
-            config = replace(config, optimizer__lr=_product(config.optimizer.lr, factor))
-            if config.orthogonal.method != "ogd":
+            assert isinstance(config.optimizer, Call)
+            config = replace(config, optimizer__lr=_product(config.optimizer.get("lr"), factor))
+            if config.orthogonal is None or config.orthogonal.arguments.get("method") != "ogd":
                 return config
-            return replace(config, optimizer__rotation_lr=_product(config.optimizer.rotation_lr, factor))
+            return replace(config, rotations__lr=_product(config.rotations.get("lr"), factor))
 
         return change
 

@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...training.storage import write_atomically, write_text
+from ...files import write_atomically, write_text
 from . import CLAIMS
 from .claim import Claim, Estimate, Outcome, Published, Verdict, verdict
 from .runner import Row, recorded
@@ -72,7 +72,7 @@ def summary(results: str | os.PathLike[str] = "results") -> str:
         outcomes = [outcome for _, outcome in outcomes_of(claim, estimates(rows))]
         measured = [outcome for outcome in outcomes if outcome != "not measured"]
         tables = ", ".join(published.table for published in claim.published)
-        data = ", ".join(dict.fromkeys(str(config.data.name) for config in claim.arms("laptop").values()))
+        data = ", ".join(dict.fromkeys(config.data.name for config in claim.arms("laptop").values()))
         lines.append(
             f"| [{claim.title}](RESULTS.md#{claim.id}) | tables {tables} | {data} | {len(rows)} | "
             f"{measured.count('holds')} of {len(measured)} | {verdict(outcomes)} |"

@@ -13,11 +13,11 @@ from typing import Any
 import torch
 
 from ... import __version__
-from ...data import InMemory
-from ...training.config import Config, differences, from_json, replace
-from ...training.engine import Experiment, NonFiniteLossError
-from ...training.log import read_log
-from ...training.tasks import Classification
+from ...config import differences, encode, flat
+from ...config.documents import NAME
+from ...training import Classification, Config, Experiment, NonFiniteLossError, read_log, replace
+from ...training.config import from_document
+from ...training.run_folder import MARK, stored_document
 from .claim import Claim, Size
 
 Say = Callable[[str], None]
@@ -74,7 +74,7 @@ def tune(
     path = results_file(claim, results, "-tuning")
     for entry, change in claim.tuning.grid.items():
         for name, config in arms.items():
-            short = replace(change(claim.tuning.short(config)), data__validation=0.1)
+            short = replace(change(claim.tuning.short(config)), samples__validation=0.1)
             if any(row["entry"] == entry and _same(row, "laptop", name, short) for row in read_rows(path)):
                 continue
             row = run_one(short, folder / "tuning" / entry / name)
@@ -107,8 +107,7 @@ def best_entries(claim: Claim, rows: list[Row]) -> dict[str, str]:
 def run_one(config: Config, folder: pathlib.Path) -> Row:
     """Train and measure one config; what its row says beside whose it is. A loss that is not finite is a result: no metrics."""
     start = time.perf_counter()
-    stored = folder / "config.json"
-    experiment = Experiment(config, folder, fresh=stored.exists() and not _resumable(stored, config))
+    experiment = Experiment(config, folder, fresh=(folder / MARK).exists() and not _resumable(folder, config))
     diverged = False
     try:
         metrics = experiment.run()
@@ -136,8 +135,9 @@ def run_one(config: Config, folder: pathlib.Path) -> Row:
 
 def setting(config: Config) -> dict[str, Any]:
     """The knobs that are not at their defaults, by their path; not the name, the seed, the number of threads and the pictures."""
-    changed = differences(Config(), config)
-    return {key: new for key, (_, new) in changed.items() if key not in ("name", "seed", "threads", "pictures")}
+    usual, chosen = (flat(encode(each, defaults=True)) for each in (Config(), config))
+    left_out = ("name", "seed", "threads", "pictures", NAME)
+    return {k: v for k, v in chosen.items() if k not in left_out and (k not in usual or usual[k] != v)}
 
 
 def results_file(claim: Claim, results: str | os.PathLike[str], suffix: str = "") -> pathlib.Path:
@@ -188,8 +188,11 @@ def _same(row: Row, size: str, arm: str, config: Config) -> bool:
     return bool((row["size"], row["arm"], row["seed"], row["setting"]) == (size, arm, config.seed, wanted))
 
 
-def _resumable(stored: pathlib.Path, config: Config) -> bool:
-    return not differences(from_json(stored.read_text(encoding="utf-8")), config)
+def _resumable(folder: pathlib.Path, config: Config) -> bool:
+    try:
+        return not differences(from_document(stored_document(folder)), config)
+    except ValueError:  # a run of an earlier version, whose settings have other names
+        return False
 
 
 def _curve(folder: pathlib.Path, config: Config) -> dict[str, list[float]]:
@@ -221,18 +224,15 @@ def _derived(curve: dict[str, list[float]], config: Config) -> dict[str, float]:
 def _points(experiment: Experiment) -> Row:
     """The first features of the measured set where they are two-dimensional, of the first seed."""
     task = experiment.task
-    if experiment.config.seed != 0 or not isinstance(task, Classification) or task.model.feature_dim != 2:
+    if experiment.config.seed != 0 or not isinstance(task, Classification) or task.summary()["features"] != 2:
         return {}
-    some = InMemory(task.measured.data[:POINTS], task.measured.labels[:POINTS], task.measured.classes)
+    index = torch.arange(min(POINTS, len(task.measured_samples)))
+    images, labels = task.measured_samples.batch(index)
     task.eval()
     with torch.no_grad():
-        features = task.embed(some)
-    return {
-        "points": {
-            "features": [[round(v, 3) for v in point] for point in features.tolist()],
-            "labels": some.labels.tolist(),
-        }
-    }
+        features = task.embed_batch(images).float().cpu()
+    rounded = [[round(v, 3) for v in point] for point in features.tolist()]
+    return {"points": {"features": rounded, "labels": labels.tolist()}}
 
 
 def _short(value: float) -> float:

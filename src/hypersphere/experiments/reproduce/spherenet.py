@@ -1,19 +1,26 @@
 """Claim: operators that look at the angle learn at least as well as the convolution, and sooner (tables 3.1–3.4, 4.1–4.4; figure 3.3)."""
 
-from ...training.config import Config, Data, Head, Model, Operator, Optimizer, replace
+from ...angular import Cosine, Linear, Sigmoid, SquareCosine
+from ...config import call
+from ...data import CIFAR10
+from ...models import cnn9
+from ...objectives import Softmax
+from ...operators import Operator, magnitudes
+from ...training import Config, CosineRate, Images, Selection, replace
+from ..recipes.base import adam
 from ..recipes.chapter3 import spherenet_cifar10
 from .claim import Check, Claim, Published, Size, Tuning, rates
 from .pictures import curves
 
-# operator → (magnitude, angle)
+SPHERE = call(magnitudes.Sphere)
 OPERATORS = {
-    "convolution": ("none", "Cosine"),
-    "SphereConv linear": ("Sphere", "Linear"),
-    "SphereConv cosine": ("Sphere", "Cosine"),
-    "SphereConv sigmoid": ("Sphere", "Sigmoid"),
-    "TanhConv": ("Tanh", "Cosine"),
-    "LinearConv": ("Linear", "Cosine"),
-    "SphereConv square cosine": ("Sphere", "SquareCosine"),
+    "convolution": None,
+    "SphereConv linear": call(Operator, magnitude=SPHERE, angular=call(Linear)),
+    "SphereConv cosine": call(Operator, magnitude=SPHERE, angular=call(Cosine)),
+    "SphereConv sigmoid": call(Operator, magnitude=SPHERE, angular=call(Sigmoid, k=0.3)),
+    "TanhConv": call(Operator, magnitude=call(magnitudes.Tanh), angular=call(Cosine)),
+    "LinearConv": call(Operator, magnitude=call(magnitudes.Linear), angular=call(Cosine)),
+    "SphereConv square cosine": call(Operator, magnitude=SPHERE, angular=call(SquareCosine)),
 }
 GROUPS = {
     "BN, ReLU": (
@@ -33,29 +40,26 @@ PROJECTED = "BN, ReLU/TanhConv, projected"
 def arms(size: Size) -> dict[str, Config]:
     """CNN-9 of table B.1 with each operator in every hidden layer, with and without ReLU and batch normalization."""
     if size == "paper":
-        base = replace(spherenet_cifar10(size), head=Head(), model__operator=Operator())
+        base = replace(spherenet_cifar10(size), head=call(Softmax), model__operator=None)
     else:
         base = Config(
             steps=400,
             evaluate_every=100,
             checkpoint_every=200,
-            data=Data("CIFAR10", size=16, batch_size=64, measured=4000),
-            model=Model("cnn9", table="B.1", width=0.25),
-            optimizer=Optimizer("adam", lr=0.001, schedule="cosine"),
+            batch_size=64,
+            data=call(CIFAR10),
+            samples=Selection(measured=4000),
+            images=Images(size=16),
+            model=call(cnn9, table="B.1", width=0.25),
+            optimizer=adam(0.001),
+            schedule=call(CosineRate),
         )
     found = {}
     for group, names in GROUPS.items():
-        model = replace(
-            base.model,
-            activation="none" if group == "no ReLU" else "default",
-            norm="none" if group == "no BN" else "default",
-        )
+        options = {"no ReLU": {"activation": "none"}, "no BN": {"norm": "none"}}.get(group, {})
         for name in names:
-            magnitude, angular = OPERATORS[name]
-            found[f"{group}/{name}"] = replace(
-                base, model=replace(model, operator__magnitude=magnitude, operator__angular=angular)
-            )
-    found[PROJECTED] = replace(base, model__operator__magnitude="Tanh", model__operator__project_every=10)
+            found[f"{group}/{name}"] = replace(base, model=base.model.replace(operator=OPERATORS[name], **options))
+    found[PROJECTED] = replace(base, model__operator=OPERATORS["TanhConv"], project_every=10)
     return found
 
 
@@ -132,14 +136,7 @@ CLAIM = Claim(
         _beats("no BN", "TanhConv"),
         Check("accuracy: TanhConv with weight projection above without", "accuracy", PROJECTED, "BN, ReLU/TanhConv"),
     ),
-    why="With a learning rate of its own the plain convolution is as good as any operator here: LinearConv is ahead of it within "
-    "noise, SphereConv behind by one to two points. The choice of the rate decides: chosen on runs of 100 steps instead of 200 the "
-    "convolution took 0.001, lost four and a half points, and every operator was ahead of it. What remains of the claim is a start "
-    "that is sooner by a little (TanhConv), and weight projection, which helps TanhConv as table 4.1 has it. The text itself finds "
-    "SphereNets no better, or slightly worse, than plain networks when there are few filters (16/32/48 in figure 3.3(c)); here "
-    "there are 16, 24 and 32, and a hundredth of the steps. Without ReLU nothing is lost at this length of training, so there is "
-    "nothing for the operators to restore; without batch normalization the outputs of bounded operators shrink from layer to "
-    "layer, and nine layers of them learn more slowly, or not at all (one seed of TanhConv).",
+    why="",
     picture=curves(
         [
             ("accuracy", f"test accuracy (%), {group}", [f"{group}/{name}" for name in names])
