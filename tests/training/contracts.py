@@ -4,8 +4,7 @@ import math
 
 import torch
 
-from hypersphere.experiments import Config
-from hypersphere.training.tasks import Task, build_task
+from hypersphere.training import Config, Task, build_task
 
 
 class TaskContract:

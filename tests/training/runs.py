@@ -9,24 +9,29 @@ from typing import Any
 
 import torch
 
-from hypersphere.experiments import Config, Experiment, replace
+from hypersphere import models
+from hypersphere.data import CropFlip
+from hypersphere.energy import CoMHE
+from hypersphere.objectives import Annealing, ASoftmax
+from hypersphere.training import Config, CosineRate, Experiment, call, replace
 
 
 def small(**changes: Any) -> Config:
-    """A few steps of a small network with everything that has a state: dropout-free, λ, projection bases, momentum."""
-    config = replace(
-        Config(steps=60, evaluate_every=20, log_every=2, checkpoint_every=4, threads=1),
-        data__batch_size=64,
-        model__name="cnn3",
-        model__table="E.3",
-        model__width=0.125,
-        head__name="ASoftmax",
-        head__annealed=True,
-        energy__name="CoMHE",
-        optimizer__lr=0.05,
-        optimizer__schedule="cosine",
+    """A few steps of a small network with everything that has a state: λ, projection bases, momentum."""
+    config = Config(
+        steps=60,
+        evaluate_every=20,
+        log_every=2,
+        checkpoint_every=4,
+        threads=1,
+        batch_size=64,
+        augment=call(CropFlip, pad=2, horizontal=False),
+        model=call(models.cnn3, table="E.3", width=0.125),
+        head=call(ASoftmax, annealing=call(Annealing)),
+        energy=call(CoMHE),
+        schedule=call(CosineRate),
     )
-    return replace(config, **{"data__augment": "crop", **changes})
+    return replace(config, **{"optimizer__lr": 0.05, **changes})
 
 
 def train(config: Config, folder: str, ready: Any, die_at_write: int | None) -> None:

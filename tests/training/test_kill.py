@@ -6,7 +6,7 @@ import random
 import pytest
 from safetensors.torch import load_file
 
-from hypersphere.training.storage import load_tree
+from hypersphere.files import load_tree
 from tests.training.runs import run_and_kill, small
 
 FILES = ("log.jsonl", "metrics.json", "model.safetensors", "best.safetensors", "last.safetensors")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypersphere.training.storage import load_tree
+from hypersphere.files import load_tree
 
 from hypersphere.experiments import Config, Experiment, NonFiniteLossError, read_log, replace
 from tests.training.runs import small
@@ -121,7 +121,7 @@ def test_nothing_to_resume_and_another_number_of_processes(tmp_path: pathlib.Pat
     config = small(steps=2)
     run(tmp_path / "run", config)
     state = load_tree(tmp_path / "run" / "last.safetensors")
-    from hypersphere.training.storage import save_tree
+    from hypersphere.files import save_tree
 
     save_tree(state | {"random": state["random"] * 2}, tmp_path / "run" / "last.safetensors")
     with pytest.raises(ValueError, match="was written by 2 processes, resume it with as many, got 1"):
