@@ -26,6 +26,12 @@ class AngularContract:
         assert (values.diff() <= 0).all()
         assert torch.allclose(self.g(torch.tensor([1.0, 0.0, -1.0])), torch.tensor([1.0, 0.0, -1.0]), atol=1e-6)
 
+    def test_at_an_angle_is_the_same_function(self):
+        theta = torch.linspace(0, math.pi, 101, dtype=torch.float64)
+        assert torch.allclose(self.g.at(theta), torch.from_numpy(self.formula(theta.numpy())), atol=1e-7)
+        fall = self.formula(np.array(0.0)) - self.formula(np.array(math.pi))
+        assert float(self.g.span(theta[:1])) == pytest.approx(float(fall), abs=1e-6)
+
     def test_gradcheck(self):
         cos = torch.linspace(-0.99, 0.99, 20, dtype=torch.float64, requires_grad=True)
         assert torch.autograd.gradcheck(self.g, cos)
@@ -68,6 +74,31 @@ class TestSquareCosine(AngularContract):
 
     def formula(self, theta):
         return np.sign(np.cos(theta)) * np.cos(theta) ** 2
+
+
+class TestPower(AngularContract):
+    g = angular.Power(3)
+
+    def formula(self, theta):
+        return 2 * ((np.cos(theta) + 1) / 2) ** 3 - 1
+
+    def test_falls_from_one_to_minus_one_through_zero(self):
+        """It is below 0 at the equator, where the cosine is 0."""
+        values = self.g(torch.cos(torch.linspace(0, math.pi, 5001, dtype=torch.float64)))
+        assert (values.diff() <= 0).all()
+        assert torch.allclose(self.g(torch.tensor([1.0, 0.0, -1.0])), torch.tensor([1.0, -0.75, -1.0]))
+
+    @pytest.mark.parametrize("t", [0.5, 101, math.nan])
+    def test_refuses(self, t):
+        with pytest.raises(ValueError, match="t must be a number"):
+            angular.Power(t)
+
+    def test_rounding_below_minus_one_is_cut_off(self):
+        cos = torch.tensor([-1.0000001], requires_grad=True)
+        value = angular.Power(1.5)(cos)
+        value.backward()
+        assert value == -1
+        assert torch.isfinite(cos.grad).all()
 
 
 class TestSigmoid(AngularContract):

@@ -13,6 +13,7 @@ from hypersphere.objectives import (
     ASoftmax,
     CosFace,
     GASoftmax,
+    Hinge,
     LSoftmax,
     MarginSoftmax,
     Softmax,
@@ -62,6 +63,17 @@ class TestLSoftmax(HeadContract):
 
     def psi(self, theta):
         return waves(theta, 3)
+
+
+class TestHinge(HeadContract):
+    scale = "norms"
+    smooths = False
+
+    def head(self, **options):
+        return seeded(Hinge, **{"bias": False, **options})
+
+    def compare(self, target, others):
+        return max(0.0, 1 + others.max() - target)
 
 
 class TestWSoftmax(HeadContract):

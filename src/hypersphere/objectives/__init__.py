@@ -1,9 +1,22 @@
 """Part I: learning objectives on the hypersphere, one family of softmax losses with margins."""
 
-from . import comparisons, functional, margins, pairs
+from . import comparisons, functional, heads, margins, pairs, strengths
 from .annealing import Annealing
 from .center import CenterLoss
 from .head import MarginSoftmax
+from .heads import (
+    AdaCos,
+    AdaFace,
+    CurricularFace,
+    ElasticFace,
+    MagFace,
+    MVSoftmax,
+    PrototypeSoftmax,
+    SphereFace2,
+    SphereFaceR,
+    UniFace,
+    simplex_prototypes,
+)
 from .pairs import (
     HUG,
     Alignment,
@@ -32,37 +45,61 @@ from .presets import (
     SSoftmax,
     WSoftmax,
 )
+from .strengths import ByClass, ByCount, Drawn, Ramp, Stages
+from .sub_centers import SubCenters, keep_dominant, outlying_samples, sub_centers_of
 
 __all__ = [
     "HUG",
     "AMSoftmax",
     "ASoftmax",
+    "AdaCos",
+    "AdaFace",
     "Alignment",
     "Annealing",
     "ArcFace",
+    "ByClass",
+    "ByCount",
     "CenterLoss",
     "Circle",
     "Contrastive",
     "CosFace",
+    "CurricularFace",
+    "Drawn",
+    "ElasticFace",
     "GASoftmax",
     "Hinge",
     "KoLeo",
     "LSoftmax",
+    "MVSoftmax",
+    "MagFace",
     "MarginSoftmax",
     "NTXent",
+    "PrototypeSoftmax",
     "Proxies",
     "ProxyAnchor",
+    "Ramp",
     "SSoftmax",
     "SigLIP",
     "SoftTriple",
     "Softmax",
     "SphereFace",
+    "SphereFace2",
+    "SphereFaceR",
+    "Stages",
+    "SubCenters",
     "SupCon",
     "Triplet",
+    "UniFace",
     "Uniformity",
     "WSoftmax",
     "comparisons",
     "functional",
+    "heads",
+    "keep_dominant",
     "margins",
+    "outlying_samples",
     "pairs",
+    "simplex_prototypes",
+    "strengths",
+    "sub_centers_of",
 ]

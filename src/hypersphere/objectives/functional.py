@@ -117,7 +117,7 @@ def class_logits(
         dtype = accumulation_dtype(features, weight)
         weight_norm = isinstance(scale, str) and scale == "norms"
         scores = Scores(NoMargin(), g, len(weight) // sub_centers, sub_centers, weight_norm)
-        bias = None if bias is None else bias.to(dtype)
+        bias = None if bias is None else bias.to(dtype).expand(scores.num_classes)
         return all_scores(scores, weight.to(dtype), bias, features_of(features.to(dtype), scale), None)
 
 

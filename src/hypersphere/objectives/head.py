@@ -14,7 +14,7 @@ from .checks import check, scale_warning
 from .comparisons import Comparison
 from .functional import class_logits, compared_by, margin_softmax
 from .large import chunk_size
-from .margins import Margin, NoMargin
+from .margins import Margin, NoMargin, Strength
 from .options import Chunk, Scale, check_arguments
 
 
@@ -93,7 +93,16 @@ class MarginSoftmax(Classifier):
         chunk_size(chunk, 1, num_classes, self.weight.device)
         self.margin = NoMargin() if margin is None else margin
         self.angular = Cosine() if angular is None else as_angular(angular).for_neurons(num_classes)
-        self.scale = scale
+        for module in self.margin.modules():
+            if isinstance(module, Strength) and module.num_classes not in (None, num_classes):
+                raise ValueError(
+                    f"the margin has {module.num_classes} numbers, one per class, for {num_classes} classes"
+                )
+        self.scale: Scale
+        if isinstance(scale, Tensor) and not isinstance(scale, nn.Parameter):
+            self.register_buffer("scale", scale)
+        else:
+            self.scale = scale
         self.comparison = compared_by(comparison, label_smoothing)
         self.annealing = annealing
         self.gradient, self.reduction, self.ignore_index = gradient, reduction, ignore_index

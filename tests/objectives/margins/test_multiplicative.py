@@ -26,6 +26,14 @@ class TestMultiplicative(MarginContract):
         psi = self.margin.target(torch.from_numpy(np.cos(ANGLES)), Context(angular.Linear())).numpy()
         assert np.abs(psi - (1 - 2 * 4 * ANGLES / math.pi)).max() <= 1e-6
 
+    @pytest.mark.parametrize("m", [2, 3, 4, 2.5])
+    def test_linear_g_has_its_slope_at_the_knots_in_float32(self, m):
+        """1 − 2mθ/π has slope 2m/(π·sin θ) in cos θ, also where a cosine wave is at ±1 and has none."""
+        knots = torch.tensor([k * math.pi / m for k in range(1, math.ceil(m))])
+        cos = torch.cos(knots).requires_grad_()
+        (slope,) = torch.autograd.grad(Multiplicative(m).target(cos, Context(angular.Linear())).sum(), cos)
+        assert torch.allclose(slope, 2 * m / (math.pi * torch.sin(knots)), rtol=1e-5)
+
 
 class TestThree(TestMultiplicative):
     margin = Multiplicative(3)

@@ -1,8 +1,29 @@
-"""Margins: what a head does to the angle between a feature and its own class."""
+"""Margins: what a head does to the angle between a feature and its own class, and to those of the other classes."""
 
 from .additive import AdditiveAngle, AdditiveCosine
 from .base import Context, Margin, NoMargin, Strength
+from .characteristic import Clipped, Shrunk
 from .combined import Combined
+from .hard import Curricular, InterTopK, Misclassified
 from .multiplicative import Multiplicative
+from .quality import MagnitudeAware, QualityAdaptive
+from .two_sided import TwoSided
 
-__all__ = ["AdditiveAngle", "AdditiveCosine", "Combined", "Context", "Margin", "Multiplicative", "NoMargin", "Strength"]
+__all__ = [
+    "AdditiveAngle",
+    "AdditiveCosine",
+    "Clipped",
+    "Combined",
+    "Context",
+    "Curricular",
+    "InterTopK",
+    "MagnitudeAware",
+    "Margin",
+    "Misclassified",
+    "Multiplicative",
+    "NoMargin",
+    "QualityAdaptive",
+    "Shrunk",
+    "Strength",
+    "TwoSided",
+]

@@ -107,11 +107,12 @@ class Strength(nn.Module):
     """A margin's number m that is not one constant: by class, drawn per sample, or following a schedule.
 
     A margin that takes ``m: float | Strength`` calls it in its hooks. ``least`` and ``most`` bound what it returns, so
-    that the margin can refuse it when it is made.
+    that the margin can refuse it when it is made; ``num_classes`` is how many classes it knows, or None for any.
     """
 
     least: float
     most: float
+    num_classes: int | None = None
 
     def forward(self, context: Context) -> Float[Tensor, "..."]:
         """m of each sample, as the context's tensors are shaped, or one scalar tensor for all."""

@@ -1,0 +1,26 @@
+"""Heads of the field since Liu (2020), each a margin, a comparison and a scale."""
+
+from .adacos import AdaCos
+from .adaface import AdaFace
+from .curricularface import CurricularFace
+from .elasticface import ElasticFace
+from .magface import MagFace
+from .mv_softmax import MVSoftmax
+from .prototypes import PrototypeSoftmax, simplex_prototypes
+from .sphereface2 import SphereFace2
+from .sphereface_r import SphereFaceR
+from .uniface import UniFace
+
+__all__ = [
+    "AdaCos",
+    "AdaFace",
+    "CurricularFace",
+    "ElasticFace",
+    "MVSoftmax",
+    "MagFace",
+    "PrototypeSoftmax",
+    "SphereFace2",
+    "SphereFaceR",
+    "UniFace",
+    "simplex_prototypes",
+]

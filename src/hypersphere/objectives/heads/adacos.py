@@ -1,0 +1,86 @@
+"""AdaCos: a softmax on the sphere whose scale follows the training."""
+
+import math
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from typing_extensions import Unpack
+
+from ...angular import Angular
+from ...geometry import accumulation_dtype, angle
+from ..checks import checked_labels
+from ..comparisons import CrossEntropy
+from ..comparisons.base import Summary
+from ..functional import margin_softmax
+from ..head import MarginSoftmax
+from ..options import HeadOptions
+
+
+class AdaCos(MarginSoftmax):
+    r"""s·cos θ with s ← ln B_avg / cos(min(π/4, θ_med)) before each training step (Zhang et al., 2019).
+
+    B_avg is the batch's mean of Σ_{j≠y} exp(s·cos θ_j) at the scale so far, θ_med the median angle of the samples to
+    their own classes. It starts at √2·ln(C − 1), and stays there with ``dynamic=False``. The scale is a buffer, saved in
+    the state_dict, moves in training only and is never below 1. At least three classes are needed.
+
+    >>> round(AdaCos(8, 100).scale.item(), 3)
+    6.498
+    """
+
+    scale: Tensor
+
+    def __init__(
+        self,
+        in_features: int,
+        num_classes: int,
+        *,
+        dynamic: bool = True,
+        angular: Angular | None = None,
+        bias: bool = False,
+        **options: Unpack[HeadOptions],
+    ):
+        if num_classes < 3:
+            raise ValueError(f"AdaCos needs num_classes ≥ 3, as its scale starts at √2·ln(C − 1), got {num_classes}")
+        start = torch.tensor(math.sqrt(2) * math.log(num_classes - 1), device=options.get("device"))
+        super().__init__(in_features, num_classes, angular=angular, scale=start, bias=bias, **options)
+        self.dynamic = dynamic
+
+    def forward(self, features: Float[Tensor, "n d"], labels: Int[Tensor, "n"]) -> Float[Tensor, "..."]:
+        """The loss of a batch; in training the scale is set first."""
+        if self.training and self.dynamic:
+            self.adapt(features, labels)
+        return super().forward(features, labels)
+
+    @torch.no_grad()
+    def adapt(self, features: Float[Tensor, "n d"], labels: Int[Tensor, "n"]) -> None:
+        """Set the scale by this batch; a batch of nothing but ignored samples leaves it."""
+        others = margin_softmax(
+            features,
+            self.weight,
+            labels,
+            angular=self.angular,
+            scale=self.scale,
+            comparison=_Others(),
+            sub_centers=self.sub_centers,
+            reduction="none",
+            ignore_index=self.ignore_index,
+            chunk=self.chunk,
+            matmul_dtype=self.matmul_dtype,
+        )
+        labels, ignored = checked_labels(labels, len(features), self.num_classes, self.ignore_index)
+        rows = self.weight.unflatten(0, (-1, self.sub_centers))[labels]
+        work = accumulation_dtype(features, rows)
+        theta = angle(features.to(work).unsqueeze(1), rows.to(work)).amin(-1)
+        count = (~ignored).sum()
+        log_b = others.masked_fill(ignored, -torch.inf).logsumexp(0) - count.clamp_min(1).log()
+        median = theta.masked_fill(ignored, torch.nan).nanmedian()
+        new = (log_b / torch.cos(median.clamp_max(math.pi / 4))).clamp_min(1)
+        self.scale.copy_(torch.where(count > 0, new.to(self.scale.dtype), self.scale))
+
+
+class _Others(CrossEntropy):
+    """log Σ_{j≠y} exp z_j itself, in place of a loss."""
+
+    def loss(self, target: Float[Tensor, "n"], summary: Summary, num_classes: int) -> Float[Tensor, "n"]:
+        return summary[0]

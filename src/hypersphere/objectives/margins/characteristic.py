@@ -1,0 +1,60 @@
+"""SphereFace-R's two other ways to multiply an angle: stop at π, or divide the angles of the other classes."""
+
+import math
+
+from jaxtyping import Float
+from torch import Tensor
+
+from ...geometry import arccos
+from .base import ALONE, Context, Margin, Strength, number, shown, value
+
+
+class Clipped(Margin):
+    r"""ψ(θ) = cos(min(mθ, π)): SphereFace-R v1 (Liu et al., 2022). ``m = 1`` is no margin.
+
+    Past θ = π/m it is flat at −1, so its exact gradient is 0 there; SphereFace-R uses ``gradient="detached"``, under
+    which the target is pulled in from everywhere.
+
+    >>> Clipped(2).target(torch.tensor([1.0, 0.0, -1.0]))
+    tensor([ 1., -1., -1.])
+    """
+
+    def __init__(self, m: float | Strength = 1.5):
+        super().__init__()
+        self.m = number("m", m, 1, 100)
+
+    def target(self, cos: Float[Tensor, "n"], context: Context = ALONE) -> Float[Tensor, "n"]:
+        """g(min(mθ, π))."""
+        m = value(self.m, context)
+        return context.g(cos) if isinstance(m, (int, float)) and m == 1 else context.g.at(_clipped(cos, m))
+
+    def extra_repr(self) -> str:
+        """The factor."""
+        return shown(m=self.m)
+
+
+class Shrunk(Margin):
+    r"""φ(θ) = cos(θ/m) on the other classes, the target as it is: SphereFace-R v2 (Liu et al., 2022).
+
+    The other classes come nearer instead of the target going away. ``m = 1`` is no margin.
+
+    >>> Shrunk(2).others(torch.tensor([[1.0, -0.5]]))
+    tensor([[1.0000, 0.5000]])
+    """
+
+    def __init__(self, m: float | Strength = 1.5):
+        super().__init__()
+        self.m = number("m", m, 1, 100)
+
+    def others(self, cos: Float[Tensor, "n c"], context: Context = ALONE) -> Float[Tensor, "n c"]:
+        """g(θ/m)."""
+        m = value(self.m, context)
+        return context.g(cos) if isinstance(m, (int, float)) and m == 1 else context.g.at(arccos(cos) / m)
+
+    def extra_repr(self) -> str:
+        """The divisor."""
+        return shown(m=self.m)
+
+
+def _clipped(cos: Tensor, m: float | Tensor) -> Tensor:
+    return (m * arccos(cos)).clamp_max(math.pi)

@@ -1,0 +1,135 @@
+"""Margins that look at the other classes: those nearer than the target may be, and the nearest k."""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ...geometry import arccos
+from .additive import AdditiveAngle, AdditiveCosine
+from .base import ALONE, Context, Margin
+from .statistics import mean_of
+
+
+class Around(Margin):
+    """A margin around another one, which keeps its ψ and its penalty; members change what happens to the others."""
+
+    def __init__(self, margin: Margin):
+        super().__init__()
+        self.margin = margin
+
+    def target(self, cos: Float[Tensor, "n"], context: Context = ALONE) -> Float[Tensor, "n"]:
+        """ψ of the inner margin."""
+        return self.margin.target(cos, context)
+
+    def penalty(self, context: Context) -> Float[Tensor, "n"] | None:
+        """That of the inner margin."""
+        return self.margin.penalty(context)
+
+    def warning(self) -> str | None:
+        """That of the inner margin."""
+        return self.margin.warning()
+
+
+class Curricular(Around):
+    r"""φ(θ_j) = cos θ_j·(t + cos θ_j) where cos θ_j > ψ(θ_y), else cos θ_j: CurricularFace (Huang et al., 2020).
+
+    t is a running mean of the targets' cosines, t ← ``momentum``·mean + (1 − ``momentum``)·t in training: early on it is
+    near 0 and hard classes weigh less, later they weigh more. ψ is that of ``margin``, which keeps no statistics of its
+    own; the additive angle of 0.5 by default.
+
+    >>> margin = Curricular()
+    >>> _ = margin.target(torch.tensor([0.5, 0.7]))
+    >>> round(margin.t.item(), 4)
+    0.006
+    """
+
+    t: Tensor
+
+    def __init__(self, margin: Margin | None = None, momentum: float = 0.01):
+        if not 0 < momentum <= 1:
+            raise ValueError(f"momentum must be a number in (0, 1], got {momentum!r}")
+        super().__init__(AdditiveAngle(0.5) if margin is None else margin)
+        self.momentum = float(momentum)
+        self.register_buffer("t", torch.tensor(0.0))
+
+    def target(self, cos: Float[Tensor, "n"], context: Context = ALONE) -> Float[Tensor, "n"]:
+        """ψ of the inner margin; in training, t follows the batch."""
+        if self.training:
+            self.t.lerp_(mean_of(cos, context, self.t), self.momentum)
+        return super().target(cos, context)
+
+    def others(self, cos: Float[Tensor, "n c"], context: Context = ALONE) -> Float[Tensor, "n c"]:
+        """g(θ_j)·(t + cos θ_j) for the hard classes."""
+        g = context.g(cos)
+        return torch.where(cos > _reached(self.margin, context), g * (self.t.to(cos.dtype) + cos), g)
+
+    def extra_repr(self) -> str:
+        """How fast t moves."""
+        return f"momentum={self.momentum:g}"
+
+
+class Misclassified(Around):
+    r"""φ(θ_j) = t·cos θ_j + t − 1 where cos θ_j > ψ(θ_y), else cos θ_j: MV-Softmax (Wang et al., 2020).
+
+    ``t`` > 1 raises the classes that win over the target, t = 1 leaves them. ψ is that of ``margin``, which keeps no
+    statistics; the additive cosine of 0.35 by default.
+
+    >>> context = hs.objectives.margins.Context(target=torch.tensor([[0.5]]))
+    >>> Misclassified(t=1.2).others(torch.tensor([[0.1, 0.5]]), context)
+    tensor([[0.1000, 0.8000]])
+    """
+
+    def __init__(self, margin: Margin | None = None, t: float = 1.12):
+        if not 1 <= t < math.inf:
+            raise ValueError(f"t must be a number ≥ 1, got {t!r}")
+        super().__init__(AdditiveCosine(0.35) if margin is None else margin)
+        self.t = float(t)
+
+    def others(self, cos: Float[Tensor, "n c"], context: Context = ALONE) -> Float[Tensor, "n c"]:
+        """t·g(θ_j) + t − 1 for the hard classes."""
+        g = context.g(cos)
+        return torch.where(cos > _reached(self.margin, context), self.t * g + (self.t - 1), g)
+
+    def extra_repr(self) -> str:
+        """The weight of hard classes."""
+        return f"t={self.t:g}"
+
+
+class InterTopK(Around):
+    r"""φ(θ_j) = cos(max(θ_j − m, 0)) for the k classes nearest to a sample besides its own, else cos θ_j.
+
+    The inter-top-k penalty of speaker recognition (Zhao et al., 2022): the confusable classes come nearer by ``m``
+    radians. ψ is that of ``margin``; the additive angle of 0.2 by default. k = 5 and m = 0.06 are usual there.
+
+    >>> context = hs.objectives.margins.Context(hardest=torch.tensor([[0.5]]))
+    >>> InterTopK(k=1, m=torch.pi / 6).others(torch.tensor([[0.1, 0.5]]), context)
+    tensor([[0.1000, 0.8660]])
+    """
+
+    def __init__(self, margin: Margin | None = None, k: int = 5, m: float = 0.06):
+        if isinstance(k, bool) or k < 1:
+            raise ValueError(f"k must be an integer ≥ 1, got {k!r}")
+        if not 0 <= m < math.pi:
+            raise ValueError(f"margin m must be a number ≥ 0 and below 3.14159, got {m!r}")
+        super().__init__(AdditiveAngle(0.2) if margin is None else margin)
+        self.hardest, self.m = k, float(m)
+
+    def others(self, cos: Float[Tensor, "n c"], context: Context = ALONE) -> Float[Tensor, "n c"]:
+        """g(θ_j − m) for the k nearest."""
+        assert context.hardest is not None
+        nearer = context.g.at((arccos(cos) - self.m).clamp_min(0))
+        return torch.where(cos >= context.hardest, nearer, context.g(cos))
+
+    def extra_repr(self) -> str:
+        """How many classes, and by how much."""
+        return f"k={self.hardest}, m={self.m:g}"
+
+
+def _reached(margin: Margin, context: Context) -> Tensor:
+    """ψ(θ_y) as a cosine: what the target reaches with its margin, and a hard class exceeds."""
+    assert context.target is not None
+    norms, labels = (None if t is None else t.squeeze(-1) for t in (context.norms, context.labels))
+    with torch.no_grad():
+        return margin.target(context.target.squeeze(-1), Context(norms=norms, labels=labels)).unsqueeze(-1)

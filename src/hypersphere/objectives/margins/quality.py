@@ -1,0 +1,112 @@
+"""Margins that follow the quality of a sample, as its feature's length tells it."""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from .base import ALONE, Context, Margin, extended
+from .statistics import deviation_of, mean_of
+
+
+class QualityAdaptive(Margin):
+    r"""ψ(θ) = cos(θ − m·z) − (m + m·z), z = clip(h·(‖x‖ − μ)/σ, −1, 1): AdaFace (Kim et al., 2022).
+
+    A short feature, z = −1, has an additive angle, which spares what is too hard; a long one, z = 1, an additive cosine
+    of 2m and an angle of −m, which insists on it. μ and σ are running statistics of ‖x‖, moved in training by
+    ``momentum`` each step; ‖x‖ is used within [0.001, 100] and without a gradient. Past π the cosine is continued as in
+    eq. 2.6, and an angle below 0 counts as 0.
+
+    >>> margin = QualityAdaptive().eval()
+    >>> context = hs.objectives.margins.Context(norms=torch.tensor([20.0]))
+    >>> margin.target(torch.tensor([0.5]), context)
+    tensor([0.1000])
+    """
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, m: float = 0.4, h: float = 0.333, momentum: float = 0.01):
+        super().__init__()
+        if not 0 <= m < math.pi / 2:
+            raise ValueError(f"margin m must be a number ≥ 0 and below 1.5708, got {m!r}")
+        if not (0 < h < math.inf and 0 < momentum <= 1):
+            raise ValueError(f"h must be positive and momentum in (0, 1], got h={h!r}, momentum={momentum!r}")
+        self.m, self.h, self.momentum = float(m), float(h), float(momentum)
+        self.register_buffer("mean", torch.tensor(20.0))  # where AdaFace's own code starts
+        self.register_buffer("deviation", torch.tensor(100.0))
+
+    def target(self, cos: Float[Tensor, "n"], context: Context = ALONE) -> Float[Tensor, "n"]:
+        """ψ(θ) by the quality of each sample; without norms z = 0."""
+        if context.norms is None:
+            return context.g(cos) - self.m
+        norms = context.norms.detach().clamp(1e-3, 100)
+        if self.training:
+            self.mean.lerp_(mean_of(norms, context, self.mean), self.momentum)
+            self.deviation.lerp_(deviation_of(norms, context, self.deviation), self.momentum)
+        mean, deviation = self.mean.to(norms.dtype), self.deviation.to(norms.dtype)
+        z = (self.h * (norms - mean) / (deviation + 1e-3)).clamp(-1, 1)
+        return extended(cos, 1.0, -self.m * z, context.g) - (self.m + self.m * z)
+
+    def extra_repr(self) -> str:
+        """The three numbers."""
+        return f"m={self.m:g}, h={self.h:g}, momentum={self.momentum:g}"
+
+
+class MagnitudeAware(Margin):
+    r"""ψ(θ) = cos(θ + m(a)) with m(a) linear in a = ‖x‖, and λ_g·(a/u_a² + 1/a) per sample: MagFace (Meng et al., 2021).
+
+    a is used within [l_a, u_a], where m goes from l_m to u_m. Long features must be nearer to their class, and the
+    penalty pulls all features to be long, so that ‖x‖ becomes a measure of quality.
+
+    >>> context = hs.objectives.margins.Context(norms=torch.tensor([10.0, 60.0, 110.0]))
+    >>> MagnitudeAware().strength(context.norms)
+    tensor([0.4500, 0.6250, 0.8000])
+    """
+
+    def __init__(
+        self,
+        lower_margin: float = 0.45,
+        upper_margin: float = 0.8,
+        lower_norm: float = 10.0,
+        upper_norm: float = 110.0,
+        penalty_weight: float = 35.0,  # 20 in some of the authors' runs
+    ):
+        super().__init__()
+        if not 0 <= lower_margin <= upper_margin < math.pi:
+            raise ValueError(
+                f"margins must satisfy 0 ≤ lower_margin ≤ upper_margin < π, got {lower_margin!r} and {upper_margin!r}"
+            )
+        if not 0 < lower_norm < upper_norm < math.inf:
+            raise ValueError(f"norms must satisfy 0 < lower_norm < upper_norm, got {lower_norm!r} and {upper_norm!r}")
+        if not 0 <= penalty_weight < math.inf:
+            raise ValueError(f"penalty_weight must be a number ≥ 0, got {penalty_weight!r}")
+        self.lower_margin, self.upper_margin = float(lower_margin), float(upper_margin)
+        self.lower_norm, self.upper_norm = float(lower_norm), float(upper_norm)
+        self.penalty_weight = float(penalty_weight)
+
+    def strength(self, norms: Float[Tensor, "n"]) -> Float[Tensor, "n"]:
+        """m(a) of each length, with its gradient."""
+        a = norms.clamp(self.lower_norm, self.upper_norm)
+        slope = (self.upper_margin - self.lower_margin) / (self.upper_norm - self.lower_norm)
+        return self.lower_margin + slope * (a - self.lower_norm)
+
+    def target(self, cos: Float[Tensor, "n"], context: Context = ALONE) -> Float[Tensor, "n"]:
+        """g(θ + m(a)), continued past π; without norms the smallest margin."""
+        m = self.lower_margin if context.norms is None else self.strength(context.norms)
+        return extended(cos, 1.0, m, context.g)
+
+    def penalty(self, context: Context) -> Float[Tensor, "n"] | None:
+        """λ_g·(a/u_a² + 1/a)."""
+        if context.norms is None:
+            return None
+        a = context.norms.clamp(self.lower_norm, self.upper_norm)
+        return self.penalty_weight * (a / self.upper_norm**2 + 1 / a)
+
+    def extra_repr(self) -> str:
+        """The ranges and the weight of the penalty."""
+        return (
+            f"margins=[{self.lower_margin:g}, {self.upper_margin:g}], norms=[{self.lower_norm:g}, "
+            f"{self.upper_norm:g}], penalty_weight={self.penalty_weight:g}"
+        )

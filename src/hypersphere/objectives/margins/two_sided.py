@@ -1,0 +1,32 @@
+"""A margin on both sides of the decision: the target lower, the others higher."""
+
+from jaxtyping import Float
+from torch import Tensor
+
+from .base import ALONE, Context, Margin, Strength, number, shown, value
+
+
+class TwoSided(Margin):
+    r"""ψ = g(θ) − m on the target and φ = g(θ) + m on the others: SphereFace2's margin (Wen et al., 2022).
+
+    In a softmax it would be one margin of 2m; in a binary comparison each class needs its own. ``m = 0`` is no margin.
+
+    >>> TwoSided(0.25).target(torch.tensor([1.0, 0.5])), TwoSided(0.25).others(torch.tensor([[0.5]]))
+    (tensor([0.7500, 0.2500]), tensor([[0.7500]]))
+    """
+
+    def __init__(self, m: float | Strength = 0.4):  # SphereFace2's value for faces; 0.2 is usual for speakers
+        super().__init__()
+        self.m = number("m", m, 0)
+
+    def target(self, cos: Float[Tensor, "n"], context: Context = ALONE) -> Float[Tensor, "n"]:
+        """g(θ) − m."""
+        return context.g(cos) - value(self.m, context)
+
+    def others(self, cos: Float[Tensor, "n c"], context: Context = ALONE) -> Float[Tensor, "n c"]:
+        """g(θ) + m."""
+        return context.g(cos) + value(self.m, context)
+
+    def extra_repr(self) -> str:
+        """The offset."""
+        return shown(m=self.m)
