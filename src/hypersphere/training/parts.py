@@ -55,8 +55,8 @@ def build_operators(config: Operator, model: nn.Module) -> None:
     """Every hidden Conv and Linear layer as magnitude × angle, in place."""
     if config.magnitude == "none":
         return
-    radius = config.learn and config.magnitude in ("Ball", "Tanh", "Seg")
-    magnitude = getattr(magnitudes, config.magnitude)(**({"learnable_radius": True} if radius else {}))
+    radius = {"learnable_radius": config.learn} if config.magnitude in ("Ball", "Tanh", "Seg") else {}
+    magnitude = getattr(magnitudes, config.magnitude)(**radius)
     learned = config.learn and config.angular == "Sigmoid"
     convert(
         model,
