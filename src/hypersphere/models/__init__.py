@@ -1,5 +1,6 @@
 """The architectures of Liu (2020), so built that plain, spherical and decoupled networks are one code."""
 
+from .autoencoder import Autoencoder
 from .blocks import Conv, Layers, Pool, Residual, Row, he_normal, make_layers
 from .cnn import cnn3, cnn6, cnn9, cnn10, cnn15, cnn18, cnn45, cnn60, cnn69, plain_cnn
 from .cnn4 import cnn4
@@ -15,6 +16,7 @@ from .sphereface import sphereface, sphereface4, sphereface10, sphereface20, sph
 __all__ = [
     "GCN",
     "MLP",
+    "Autoencoder",
     "Conv",
     "ConvNet",
     "Generator",
