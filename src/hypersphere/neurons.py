@@ -101,7 +101,7 @@ def neuron_weights(model: nn.Module) -> tuple[dict[str, NeuronWeight], dict[str,
     others: dict[str, str] = {}
     for name, module in model.named_modules():
         dot = f"{name}." if name else ""
-        if isinstance(module, (Classifier, *NEURON_LAYERS)):
+        if isinstance(module, NEURON_LAYERS) or isinstance(module, Classifier):  # noqa: SIM101 (a tuple of types loses the type)
             found[name] = NeuronWeight(module, groups=getattr(module, "groups", 1))
         elif has_transposed_weight(module):
             found[name] = NeuronWeight(module, transposed=True)

@@ -1,12 +1,16 @@
 """Part III: hyperspherical energy as a measure, a regulariser and a problem to solve."""
 
 from .comhe import CoMHE
+from .cover import covering_radius
+from .discrepancy import kernel_discrepancy
 from .gram_penalties import SRIP, Orthogonality, Orthonormality, srip
+from .holes import cap_constant, expected_hole_moment, facet_constant, hole_moment, hole_radii
 from .hyperspherical import class_energy, hyperspherical_energy
 from .kernels import AngularRiesz, Gaussian, Kernel, Riesz
 from .layers import layer_energies
 from .low_rank import LowRankBilateral, LowRankEnergy, low_rank_bilateral
 from .mhe import MHE
+from .nearest import nearest_pairs, separation
 from .point_energies import (
     alignment,
     covering,
@@ -27,7 +31,7 @@ from .projections import (
 )
 from .regularizer import Penalty, Regularizer
 from .solver import minimize_energy, refine_
-from .uniformity import covering_radius, hole_moment, hole_radii, nearest_pairs, separation
+from .trajectories import weighted_trajectories
 
 __all__ = [
     "MHE",
@@ -52,14 +56,18 @@ __all__ = [
     "Regularizer",
     "Riesz",
     "alignment",
+    "cap_constant",
     "class_energy",
     "covering",
     "covering_radius",
+    "expected_hole_moment",
+    "facet_constant",
     "gaussian_uniformity",
     "gram_log_determinant",
     "hole_moment",
     "hole_radii",
     "hyperspherical_energy",
+    "kernel_discrepancy",
     "layer_energies",
     "low_rank_bilateral",
     "maximum_separation",
@@ -69,4 +77,5 @@ __all__ = [
     "refine_",
     "separation",
     "srip",
+    "weighted_trajectories",
 ]

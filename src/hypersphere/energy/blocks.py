@@ -132,22 +132,3 @@ def squared_distances(cos: Tensor, beta: tuple[Tensor, Tensor] | None) -> tuple[
         return 2 - 2 * cos, 2 + 2 * cos
     lengths, product = beta[0].square()[:, None] + beta[1].square(), 2 * beta[0][:, None] * beta[1]
     return lengths - product * cos, lengths + product * cos
-
-
-def directions(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """ŵ, 0 for a zero row, and ‖w‖; where a square may overflow or vanish, entries are scaled by the largest first."""
-    x = weight.detach().to(torch.promote_types(weight.dtype, torch.float32)).contiguous()
-    length = torch.linalg.vector_norm(x, dim=2, keepdim=True)
-    least, most = torch.aminmax(length)
-    if least > 1e-12 and most < 1e15:
-        return x / length, length
-    scale = x.abs().amax(2, keepdim=True)
-    x = x / scale.clamp_min(torch.finfo(x.dtype).tiny)
-    length = torch.linalg.vector_norm(x, dim=2, keepdim=True)
-    return x.div_(length.clamp_min(1 / 2)), length * scale
-
-
-def through_normalization(grad: Tensor, x: Tensor, length: Tensor) -> Tensor:
-    """(I − ŵŵᵀ)g/‖w‖, 0 for a zero row; the division is by no less than 10⁻²⁰, where float32 would overflow."""
-    grad.addcmul_(x, torch.linalg.vecdot(grad, x).unsqueeze(-1), value=-1)
-    return grad.mul_(torch.where(length > 0, 1 / length.clamp_min(1e-20), 0))

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..geometry import uniform
 from .hyperspherical import hyperspherical_energy
-from .uniformity import nearest_pairs
+from .nearest import nearest_pairs
 
 DUPLICATE = 1e-3  # radians: neurons nearer than this do the same work
 DEAD = 1e-6  # of the layer's largest neuron: shorter ones have no effect and no meaningful direction

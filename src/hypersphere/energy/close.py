@@ -6,6 +6,7 @@ A Gram matrix in float32 knows 2 − 2cos θ to about 2·10⁻⁷, which for neu
 import torch
 from torch import Tensor
 
+from ..geometry.directions import directions
 from .kernels import Kernel
 
 ENTRIES = 1 << 20  # of the differences formed at a time
@@ -56,8 +57,7 @@ class ClosePairs:
             flat.index_add_(0, b * n + j, (-(sign * beta_j)[:, None] * pull).to(flat.dtype))
 
     def _direction(self, b: Tensor, i: Tensor) -> Tensor:
-        w = self.weight[b, i].to(wide(self.weight))
-        return w / torch.linalg.vector_norm(w, dim=1, keepdim=True)
+        return directions(self.weight[b, i].to(wide(self.weight)))[0]
 
     def _slope(self, q: Tensor) -> Tensor:
         return self.kernel.slope(q.clamp_min(self.kernel.floor**2))

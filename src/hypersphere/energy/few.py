@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from .blocks import Pass, directions, through_normalization, without_self
+from ..geometry.directions import directions, gram_cosines, through_direction
+from .blocks import Pass, without_self
 from .kernels import Kernel
 
 ENTRIES = 1 << 17  # of the Gram matrices that are done together
@@ -23,9 +24,8 @@ def _long(kernel: Kernel, half_space: bool, weight: Tensor, gradient: bool) -> t
     """
     x = weight.detach().to(torch.promote_types(weight.dtype, torch.float32))
     work = Pass(kernel, half_space, weight, x, None, None)
-    cos = x @ x.mT
-    inverse = cos.diagonal(dim1=1, dim2=2).rsqrt()
-    without_self(cos.mul_(inverse.unsqueeze(2)).mul_(inverse.unsqueeze(1)), None)
+    cos, inverse = gram_cosines(x)
+    without_self(cos, None)
     least, most = torch.aminmax(inverse)
     if not (least > 1e-8 and most < 1e8) or work.has_close(cos):
         return None
@@ -59,4 +59,4 @@ def _short(kernel: Kernel, half_space: bool, weight: Tensor, gradient: bool) -> 
         sums[part] = without_self(value, None).sum((1, 2))
         if there is not None:
             torch.bmm(without_self(force, None), here, out=there).mul_(4)
-    return sums, x.new_empty(0) if grad is None else through_normalization(grad, x, length).to(weight.dtype)
+    return sums, x.new_empty(0) if grad is None else through_direction(grad, x, length).to(weight.dtype)

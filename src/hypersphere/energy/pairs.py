@@ -12,7 +12,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ..geometry import normalize
-from .blocks import Pass, directions, squared_distances, through_normalization
+from ..geometry.directions import directions, through_direction
+from .blocks import Pass, squared_distances
 from .close import wide
 from .few import few_neurons
 from .kernels import Kernel, rebuilt_kernel
@@ -86,7 +87,7 @@ def _compute(
             sums[part] = work.triangle(chunk) if rows is None else work.rows(rows, counts, chunk)
         if grad is None:
             return sums.to(x.dtype), x.new_empty(0)
-        return sums.to(x.dtype), through_normalization(grad, x, length).to(weight.dtype)
+        return sums.to(x.dtype), through_direction(grad, x, length).to(weight.dtype)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:

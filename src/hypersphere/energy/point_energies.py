@@ -8,11 +8,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..geometry import angle, normalize, tangent, uniform
+from ..geometry.directions import directions, through_direction
 from .close import wide
+from .cover import deepest_hole
 from .hyperspherical import as_neurons, mean_energies
 from .kernels import Gaussian, Riesz
 from .lbfgs import lbfgs
-from .uniformity import deepest_hole, nearest_pairs
+from .nearest import nearest_pairs
 
 
 def maximum_separation(weight: Float[Tensor, "neurons *dim"]) -> Float[Tensor, ""]:
@@ -30,7 +32,9 @@ def maximum_separation(weight: Float[Tensor, "neurons *dim"]) -> Float[Tensor, "
 def polarization(
     weight: Float[Tensor, "neurons *dim"], s: float = 2, probes: int = 16, seed: int = 0
 ) -> Float[Tensor, ""]:
-    r"""−min_u (1/N)·Σ_i f_s(‖u − ŵ_i‖): the point of least potential, sought from ``probes`` starts, is to have more of it.
+    r"""−min_u (1/N)·Σ_i f_s(‖u − ŵ_i‖): the point of least potential is to have more of it.
+
+    That point is sought from ``probes`` starts, drawn with ``seed``.
 
     >>> polarization(torch.tensor([[1.0, 0.0], [-1.0, 0.0]]))  # least at (0, ±1)
     tensor(-0.5000)
@@ -40,11 +44,10 @@ def polarization(
     fixed = x.detach()
 
     def potential(u: Tensor) -> tuple[Tensor, Tensor]:
-        lengths = torch.linalg.vector_norm(u, dim=1, keepdim=True)
-        unit = u / lengths
+        unit, lengths = directions(u)
         q = (2 - 2 * unit @ fixed.T).clamp_min(kernel.floor**2)
         pull = -2 * kernel.slope(q) @ fixed / len(fixed)
-        return kernel.value(q).mean(1), (pull - unit * (pull * unit).sum(1, keepdim=True)) / lengths
+        return kernel.value(q).mean(1), through_direction(pull, unit, lengths)
 
     with torch.no_grad():
         start = uniform(probes, x.shape[1], generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(x)
@@ -55,7 +58,7 @@ def polarization(
 
 
 def covering(weight: Float[Tensor, "neurons *dim"], probes: int = 16, seed: int = 0) -> Float[Tensor, ""]:
-    r"""max_u min_i arccos(u·ŵ_i), the radius of the deepest hole found from ``probes`` starts: covering well makes it small.
+    r"""max_u min_i arccos(u·ŵ_i), the radius of the deepest hole found from ``probes`` starts; a good cover has a small one.
 
     At the centre of a hole the pulls of the neurons on its rim cancel; the weights with which they do are those of the
     gradient, which therefore closes the hole from all sides at once.
@@ -81,9 +84,9 @@ def covering(weight: Float[Tensor, "neurons *dim"], probes: int = 16, seed: int 
 def gram_log_determinant(
     weight: Float[Tensor, "neurons *dim"], t: float = 1.0, ridge: float = 1e-6
 ) -> Float[Tensor, ""]:
-    r"""−(1/N)·log det(K + ridge·I), K_ij = exp(−t‖ŵ_i − ŵ_j‖²): 0 if all are far apart, large if neurons depend on each other.
+    r"""−(1/N)·log det(K + ridge·I), K_ij = exp(−t‖ŵ_i − ŵ_j‖²).
 
-    ``ridge`` keeps it finite for duplicates.
+    It is 0 if all are far apart and large if neurons depend on each other; ``ridge`` keeps it finite for duplicates.
 
     >>> gram_log_determinant(torch.eye(2)) < gram_log_determinant(torch.tensor([[1.0, 0.0], [1.0, 0.1]]))
     tensor(True)

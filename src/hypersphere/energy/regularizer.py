@@ -116,6 +116,8 @@ class Regularizer(nn.Module, ABC):
         def means(selector: Selector) -> bool:
             return matches(name, weight.module, selector)
 
+        if isinstance(weight.module, Classifier) and name != self.classifier:
+            return "a classifier, but not the one this regulariser was given"
         if any(map(means, skip)):
             return "left out by skip"
         if only is not None and not (self._given and name == self.classifier) and not any(map(means, only)):
@@ -139,7 +141,7 @@ class Penalty(Regularizer):
     arguments are those of :class:`Regularizer`.
 
     >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
-    >>> list(Penalty(net, maximum_separation).per_layer())
+    >>> list(Penalty(net, hs.energy.maximum_separation).per_layer())
     ['0']
     """
 
@@ -176,22 +178,18 @@ def _add_classifier(
         return None
     modules = dict(model.named_modules())
     if isinstance(classifier, nn.Module):
-        for name, module in modules.items():
-            if module is classifier:
-                classifier = name
-                break
-        else:
-            names = itertools.chain(["classifier"], map("classifier{}".format, itertools.count(2)))
-            name = next(name for name in names if name not in modules)
-            found[name] = _classifying(classifier)
-            return name
-    given, classifier = classifier, output_layer(model) if classifier is None else classifier
-    if classifier is not None and classifier not in found:
-        if classifier not in modules:
-            known = ", ".join(name for name in found)
-            raise ValueError(f"classifier must name a layer with neurons, got {given!r}; the model has {known}")
-        found[classifier] = _classifying(modules[classifier])
-    return classifier
+        inside = [name for name, module in modules.items() if module is classifier]
+        names = itertools.chain(inside, ["classifier"], map("classifier{}".format, itertools.count(2)))
+        name = next(name for name in names if inside or name not in modules)
+        found.setdefault(name, _classifying(classifier))
+        return name
+    name_or_none = output_layer(model) if classifier is None else classifier
+    if name_or_none is not None and name_or_none not in found:
+        if name_or_none not in modules:
+            known = ", ".join(found)
+            raise ValueError(f"classifier must name a layer with neurons, got {classifier!r}; the model has {known}")
+        found[name_or_none] = _classifying(modules[name_or_none])
+    return name_or_none
 
 
 def _classifying(module: nn.Module) -> NeuronWeight:

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..geometry import normalize
+from ..geometry.directions import directions, through_direction
 from .lbfgs import lbfgs
 
 POWERS = [2.0**k for k in range(3, 21, 2)]  # 8 … 5·10⁵: each start is the minimum of the power before
@@ -48,8 +49,7 @@ def _cosines(x: Tensor, half_space: bool) -> tuple[Tensor, Tensor]:
 def _soft_maximum(x: Tensor, dim: int, half_space: bool, s: float) -> tuple[Tensor, Tensor]:
     r"""(1/s)·log Σ q^{−s/2} + log 2, which is log(2/smallest distance) in the limit, and its gradient by unnormalized points."""
     x = x.unflatten(1, (-1, dim))
-    lengths = torch.linalg.vector_norm(x, dim=2, keepdim=True)
-    unit = x / lengths
+    unit, lengths = directions(x)
     cos, sign = _cosines(unit, half_space)
     q = 2 - 2 * cos
     exponent = (-s / 2) * q.clamp_min(1e-300).log()
@@ -58,8 +58,7 @@ def _soft_maximum(x: Tensor, dim: int, half_space: bool, s: float) -> tuple[Tens
     value = torch.logsumexp(flat, 1) / s + math.log(2)
     share = torch.softmax(flat, 1).view_as(q)
     grad = 2 * ((share / q * sign) @ unit)
-    grad = (grad - unit * (grad * unit).sum(2, keepdim=True)) / lengths
-    return value, grad.flatten(1)
+    return value, through_direction(grad, unit, lengths).flatten(1)
 
 
 def _equal_contacts(x: Tensor, half_space: bool) -> Tensor:
