@@ -28,9 +28,13 @@ class SourceDataset(Dataset[tuple[Tensor, int]]):
     def __getitem__(self, index: int) -> tuple[UInt8[Tensor, "c h w"], int]:
         return self.source.pixels(index, self.preprocessing), int(self.labels[index])
 
+    def batch(self, index: Int[Tensor, "b"]) -> tuple[UInt8[Tensor, "b c h w"], Int[Tensor, "b"]]:
+        """The pictures at ``index`` and their class numbers, decoded one after the other."""
+        data = torch.empty(len(index), self.preprocessing.channels, *self.preprocessing.size, dtype=torch.uint8)
+        for row, i in enumerate(index.tolist()):
+            data[row] = self.source.pixels(i, self.preprocessing)
+        return data, self.labels[index]
+
     def in_memory(self) -> InMemory:
         """Everything decoded into one tensor."""
-        data = torch.empty(len(self), self.preprocessing.channels, *self.preprocessing.size, dtype=torch.uint8)
-        for i in range(len(self)):
-            data[i] = self[i][0]
-        return InMemory(data, self.labels, self.classes)
+        return InMemory(*self.batch(torch.arange(len(self))), self.classes)
