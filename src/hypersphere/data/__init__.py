@@ -4,6 +4,7 @@ from .affine import Affine
 from .augment import FACES, Augmentation, Compose, CropFlip, Normalize, RotateJitter
 from .catalog import CATALOG
 from .cifar import CIFAR10, CIFAR100
+from .decoded_cache import DecodedCache, cached
 from .digits import Digits
 from .errors import CorruptDataError, DataError, MissingDataError
 from .fetch import get
@@ -54,6 +55,7 @@ __all__ = [
     "CropFlip",
     "DataError",
     "DatasetSource",
+    "DecodedCache",
     "Digits",
     "Episode",
     "EpisodeSampler",
@@ -88,6 +90,7 @@ __all__ = [
     "Subset",
     "TableSource",
     "TinyImageNet",
+    "cached",
     "data_roots",
     "get",
     "identity_split",

@@ -1,5 +1,8 @@
 """A source as a dataset: decoded item by item, cropped and resized the way the network's own preprocessing says."""
 
+import hashlib
+import json
+
 import torch
 from jaxtyping import Int, UInt8
 from torch import Tensor
@@ -34,6 +37,12 @@ class SourceDataset(Dataset[tuple[Tensor, int]]):
         for row, i in enumerate(index.tolist()):
             data[row] = self.source.pixels(i, self.preprocessing)
         return data, self.labels[index]
+
+    def digest(self) -> str:
+        """SHA-256 of all that decides the pictures: the files, their boxes and labels, and the preprocessing but its scaling."""
+        wanted = ("size", "channels", "crop", "resize", "interpolation", "fill")
+        fields = {name: value for name, value in self.preprocessing.to_dict().items() if name in wanted}
+        return hashlib.sha256(json.dumps([fields, self.source.digest()]).encode()).hexdigest()
 
     def in_memory(self) -> InMemory:
         """Everything decoded into one tensor."""
