@@ -121,7 +121,7 @@ def test_jitter_is_gaussian_and_clipped():
     assert abs(float(beyond) - 0.0455) < 0.005
 
 
-def test_the_base_class_draws_nothing():
-    assert Augmentation().draws(torch.Size((3, 2))) == 0
-    with pytest.raises(AssertionError, match="does not define __call__"):
-        Augmentation()(torch.zeros(1, 1), torch.zeros(1, 0))
+def test_the_base_class_is_abstract_and_draws_nothing():
+    with pytest.raises(TypeError, match="abstract"):
+        Augmentation()
+    assert Normalize().draws(torch.Size((3, 2))) == 0

@@ -2,9 +2,19 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, IterableDataset
 
-from hypersphere.data import ClassBalancedSampler, CropFlip, Digits, InMemory, Loader, Preprocessing, open_source
+from hypersphere.data import (
+    ClassBalancedSampler,
+    CorruptDataError,
+    CropFlip,
+    Digits,
+    InMemory,
+    Loader,
+    Preprocessing,
+    Shuffled,
+    open_source,
+)
 from tests import distributed
 
 from .files import encoded, random, write
@@ -115,13 +125,110 @@ def test_items_and_memory_agree():
     assert epochs(memory)[-1][0].shape == (0, 1, 6, 6)  # one sample is left for two processes
 
 
-def test_worker_processes_change_nothing(tmp_path):
+@pytest.mark.parametrize("kind", ["thread", "process"])
+@pytest.mark.parametrize("dataset", ["folder", "items"])
+def test_workers_change_nothing(tmp_path, kind, dataset):
     write(tmp_path, {f"{i % 2}/{i}.png": encoded(random(6, 6, 3, seed=i)) for i in range(10)})
     folder = open_source(tmp_path).dataset(Preprocessing(size=(6, 6)))
+    lazy = folder if dataset == "folder" else Items(folder.in_memory())
     before = torch.random.get_rng_state()
-    with_workers = epochs(Loader(folder, 4, seed=1, augment=CropFlip(pad=1), workers=1))
-    assert same(with_workers, epochs(Loader(folder.in_memory(), 4, seed=1, augment=CropFlip(pad=1))))
+    options = {"seed": 1, "augment": CropFlip(pad=1)}
+    with_workers = epochs(Loader(lazy, 4, workers=2, worker_kind=kind, **options))
+    assert same(with_workers, epochs(Loader(folder.in_memory(), 4, **options)))
     assert torch.equal(before, torch.random.get_rng_state())
+
+
+@pytest.mark.parametrize("kind", ["thread", "process"])
+def test_a_bad_file_is_one_sentence_from_any_worker(tmp_path, kind):
+    write(tmp_path, {f"{i % 2}/{i}.png": encoded(random(6, 6, 3, seed=i)) for i in range(5)})
+    write(tmp_path, {"1/bad.png": b"no image"})
+    dataset = open_source(tmp_path).dataset(Preprocessing(size=(6, 6)))
+    with pytest.raises(CorruptDataError, match=r"^\S*bad\.png: found 8 bytes that do not decode[^\n]*$"):
+        epochs(Loader(dataset, 2, workers=1, worker_kind=kind))
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_a_run_may_go_on_with_other_processes_and_workers(data):
+    """What a run of changing shape sees, taken together, is what one process would have seen."""
+    draw = data.draw
+    iterable = draw(st.booleans())
+    dataset = Flow(images()) if iterable else images()
+    options = {"seed": 5, "augment": CropFlip(pad=1)}
+    whole = [image for batch, _ in epochs(Loader(dataset, 6, **options), 2) for image in batch]
+    state, seen = Loader(dataset, 6, **options).state_dict(), []
+    while len(seen) < len(whole):
+        world = draw(st.sampled_from([1, 2, 3]))
+        steps = draw(st.integers(1, 3))
+        workers = draw(st.integers(0, 2))
+        loaders = [Loader(dataset, 6, rank=r, world_size=world, workers=workers, **options) for r in range(world)]
+        for loader in loaders:
+            loader.load_state_dict(state)
+        iterators = [iter(loader) for loader in loaders]
+        for _ in range(steps):
+            parts = [next(iterator, None) for iterator in iterators]
+            if parts[0] is None:
+                break
+            joined = torch.empty(sum(len(part[0]) for part in parts), 1, 6, 6, dtype=torch.uint8)
+            for rank, part in enumerate(parts):
+                joined[rank::world] = part[0]
+            seen += list(joined)
+        for iterator in iterators:
+            iterator.close()
+        assert all(loader.state_dict() == loaders[0].state_dict() for loader in loaders)
+        state = loaders[0].state_dict()
+    assert all(torch.equal(a, b) for a, b in zip(whole, seen, strict=False))
+
+
+class Flow(IterableDataset):
+    """The same samples as a stream; ``epoch`` turns their order."""
+
+    def __init__(self, whole):
+        self.whole, self.epoch = whole, 0
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __iter__(self):
+        for i in range(len(self.whole)):
+            yield self.whole[(i + self.epoch) % len(self.whole)]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_an_iterable_dataset_comes_in_its_own_order(workers, drop_last):
+    loader = Loader(Flow(images()), 5, workers=workers, drop_last=drop_last)
+    first, second = list(loader), list(loader)
+    expected = torch.arange(20 if drop_last else 23) % 5
+    assert torch.cat([labels for _, labels in first]).tolist() == expected.tolist()
+    assert second[0][1].tolist() == [1, 2, 3, 4, 0]
+    with pytest.raises(TypeError, match="number of batches of an iterable dataset is not known"):
+        len(loader)
+
+
+def test_the_last_batch_of_an_iterable_ends_the_epoch():
+    loader = Loader(Flow(images(10)), 5)
+    iterator = iter(loader)
+    next(iterator)
+    assert loader.state_dict() == {"seed": 0, "epoch": 0, "position": 5}
+    next(iterator)
+    assert loader.state_dict() == {"seed": 0, "epoch": 1, "position": 0}
+    assert list(Loader(Flow(images(0)), 5)) == []
+
+
+@pytest.mark.parametrize(
+    "option", [{"shuffle": True}, {"sampler": Shuffled(3)}, {"worker_kind": "process", "workers": 1}]
+)
+def test_an_iterable_cannot_be_reordered(option):
+    with pytest.raises(ValueError, match="an iterable dataset has its own order"):
+        Loader(Flow(images()), 5, **option)
+
+
+@pytest.mark.parametrize("state", [{}, {"seed": 0, "epoch": 0}, {"seed": 0, "epoch": 0, "position": 1.5}])
+@pytest.mark.untyped
+def test_a_state_is_checked(state):
+    with pytest.raises(ValueError, match="a loader's state must be whole numbers seed, epoch and position"):
+        Loader(images(), 4).load_state_dict(state)
 
 
 def test_recorded_order_never_changes():
@@ -162,7 +269,8 @@ def test_the_end_of_an_epoch_is_the_start_of_the_next():
         ),
         ({"batch_size": 0}, "batch_size must be a positive multiple"),
         ({"batch_size": 2, "world_size": 2, "rank": 2}, "rank must lie in 0 … 1, got 2"),
-        ({"batch_size": 2, "workers": 1}, "workers must be 0 for a dataset in memory"),
+        ({"batch_size": 2, "workers": -1}, "workers must lie in 0 … 256"),
+        ({"batch_size": 2, "workers": 1000}, "workers must lie in 0 … 256"),
     ],
 )
 def test_refuses(arguments, message):

@@ -4,9 +4,12 @@ from .affine import Affine
 from .augment import FACES, Augmentation, Compose, CropFlip, Normalize, RotateJitter
 from .catalog import CATALOG
 from .cifar import CIFAR10, CIFAR100
+from .color_jitter import ColorJitter
+from .decoded_cache import DecodedCache, cached
 from .digits import Digits
 from .errors import CorruptDataError, DataError, MissingDataError
 from .fetch import get
+from .flips import Flip
 from .graphs import Planetoid
 from .in_memory import InMemory
 from .lfw import LFW
@@ -17,6 +20,8 @@ from .omniglot import Omniglot
 from .omniglot_runs import OneShotRun, one_shot_runs
 from .pairs import Pairs, pairs
 from .preprocessing import Preprocessing
+from .random_erasing import RandomErasing
+from .resized_crop import ResizedCrop
 from .roots import data_roots
 from .rotations import Rotations
 from .samplers import ClassBalancedSampler, Episode, EpisodeSampler, Sequential, Shuffled
@@ -49,15 +54,18 @@ __all__ = [
     "ArraySource",
     "Augmentation",
     "ClassBalancedSampler",
+    "ColorJitter",
     "Compose",
     "CorruptDataError",
     "CropFlip",
     "DataError",
     "DatasetSource",
+    "DecodedCache",
     "Digits",
     "Episode",
     "EpisodeSampler",
     "FashionMNIST",
+    "Flip",
     "FolderSource",
     "HubSource",
     "ImbalancedMultiple",
@@ -76,7 +84,9 @@ __all__ = [
     "Planetoid",
     "PlantedGraph",
     "Preprocessing",
+    "RandomErasing",
     "Record",
+    "ResizedCrop",
     "RotateJitter",
     "Rotations",
     "Sequential",
@@ -89,6 +99,7 @@ __all__ = [
     "Subset",
     "TableSource",
     "TinyImageNet",
+    "cached",
     "data_roots",
     "get",
     "identity_split",

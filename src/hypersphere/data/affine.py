@@ -7,7 +7,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 from torch.nn import functional as F
 
-from .augment import Augmentation, Uniforms
+from .augment import Augmentation, Uniforms, floating, restored
 
 
 class Affine(Augmentation):
@@ -42,17 +42,10 @@ class Affine(Augmentation):
     def __call__(self, batch: Shaped[Tensor, "b c h w"], u: Uniforms) -> Shaped[Tensor, "b c h w"]:
         """Where each pixel comes from is the inverse map; ``grid_sample`` fetches it."""
         h, w = batch.shape[2:]
-        dtype = torch.promote_types(batch.dtype, torch.float32) if batch.is_floating_point() else torch.float32
-        grid = self._sources(2 * u.double() - 1, h, w).to(batch.device, dtype)
-        # Outside is zero for grid_sample, so zero has to be what fills.
-        moved = (
-            F.grid_sample(batch.to(dtype) - self.fill, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
-            + self.fill
-        )
-        if batch.is_floating_point():
-            return moved.to(batch.dtype)
-        limits = torch.iinfo(batch.dtype)
-        return moved.round_().clamp_(limits.min, limits.max).to(batch.dtype)
+        values = floating(batch) - self.fill  # outside is zero for grid_sample, so zero has to be what fills
+        grid = self._sources(2 * u.double() - 1, h, w).to(values)
+        moved = F.grid_sample(values, grid, mode="bilinear", padding_mode="zeros", align_corners=False) + self.fill
+        return restored(moved, batch)
 
     def _sources(self, v: Float[Tensor, "b 6"], h: int, w: int) -> Float[Tensor, "b h w 2"]:
         """The source of every pixel in ``grid_sample``'s coordinates, in which the image reaches from −1 to 1; v lies in [−1, 1)."""

@@ -5,6 +5,7 @@ Because an augmentation draws nothing itself, what happens to a sample depends o
 """
 
 import math
+from abc import ABC, abstractmethod
 from typing import Any
 
 import torch
@@ -15,16 +16,16 @@ Batch = Shaped[Tensor, "b ..."]
 Uniforms = Float[Tensor, "b draws"]
 
 
-class Augmentation:
-    """``augment(batch, u)``, with row i of ``u`` uniform in [0, 1) for sample i; ``draws`` says how many numbers a sample needs."""
+class Augmentation(ABC):
+    """``augment(batch, u)``, with row i of ``u`` uniform in [0, 1) for sample i; ``draws`` says how many numbers it needs."""
 
     def draws(self, shape: torch.Size) -> int:
         """Numbers needed for one sample of this shape."""
         return 0
 
+    @abstractmethod
     def __call__(self, batch: Batch, u: Uniforms) -> Batch:
         """The augmented batch."""
-        raise AssertionError(f"{type(self).__name__} does not define __call__")
 
 
 class Compose(Augmentation):
@@ -141,6 +142,26 @@ class RotateJitter(Augmentation):
         turned[..., y] = batch[..., x] * sin + batch[..., y] * cos
         noise = torch.erfinv(2 * u[:, 1:] - 1) * (math.sqrt(2) * self.sigma)
         return turned + noise.clamp(-self.clip, self.clip).reshape(batch.shape).to(batch)
+
+
+def restored(values: Tensor, batch: Tensor) -> Tensor:
+    """Computed values in the dtype of ``batch``: integers are rounded and kept in their range."""
+    if batch.is_floating_point():
+        return values.to(batch.dtype)
+    limits = torch.iinfo(batch.dtype)
+    return values.round().clamp(limits.min, limits.max).to(batch.dtype)
+
+
+def floating(batch: Tensor) -> Tensor:
+    """A batch in float32, or in its own precision if that is higher."""
+    return batch.to(torch.promote_types(batch.dtype, torch.float32) if batch.is_floating_point() else torch.float32)
+
+
+def checked_range(name: str, values: tuple[float, float], low: float, high: float) -> tuple[float, float]:
+    """Two numbers low ≤ first ≤ second ≤ high, or a ``ValueError``."""
+    if len(values) != 2 or not low <= values[0] <= values[1] <= high:
+        raise ValueError(f"{name} must be two numbers in ascending order within {low:g} … {high:g}, got {values}")
+    return values[0], values[1]
 
 
 def _lines(u: Tensor, room: int, length: int, mirrored: Tensor | None) -> Tensor:

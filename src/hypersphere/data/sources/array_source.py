@@ -1,5 +1,6 @@
 """Pictures and labels as arrays, in memory or in one ``.npz`` file."""
 
+import hashlib
 import os
 import zipfile
 from collections.abc import Mapping
@@ -68,6 +69,12 @@ class ArraySource(Source):
         """One image (h, w) or (h, w, channels)."""
         image = self.images[index]
         return image.transpose(1, 2, 0) if self._channels_first else image
+
+    def digest(self) -> str:
+        """SHA-256 of the pixels and the records."""
+        found = hashlib.sha256(f"{self.images.dtype}{self.images.shape}{self.records}".encode())
+        found.update(np.ascontiguousarray(self.images).data)
+        return found.hexdigest()
 
 
 def read_arrays(

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, IterableDataset
 
 from ..errors import DataError
 from .source import Record, Source
@@ -18,7 +18,8 @@ class DatasetSource(Source):
     """
 
     def __init__(self, dataset: "Dataset[Any]", name: str | None = None):
-        if not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
+        indexed = hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
+        if not indexed or isinstance(dataset, IterableDataset):
             raise DataError(
                 f"a dataset must have a length and be indexed, got {type(dataset).__name__}; "
                 "one that can only be iterated over is given to Loader itself"

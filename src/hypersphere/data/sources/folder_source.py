@@ -51,6 +51,10 @@ class FolderSource(Source):
         """The content of the file."""
         return read_bytes(inside(Path(self.records[index].name), self.root))
 
+    def files(self) -> list[str]:
+        """One for each record."""
+        return [record.name for record in self.records]
+
 
 def _is_image(name: str) -> bool:
     return name.lower().endswith(ENDINGS) and not any(part.startswith(".") for part in name.split("/"))

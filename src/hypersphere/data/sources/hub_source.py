@@ -77,6 +77,10 @@ class HubSource(Source):
             )
         return content
 
+    def files(self) -> list[str]:
+        """The Arrow files."""
+        return list(map(str, self._files))
+
     def _table(self, number: int) -> Any:
         """The memory-mapped rows of one file; each process maps it for itself."""
         if number not in self._tables:

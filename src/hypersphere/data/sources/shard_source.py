@@ -54,6 +54,10 @@ class ShardSource(Source):
             raise corrupt(place.shard, "fewer bytes than before", "a shard that does not change")
         return content
 
+    def files(self) -> list[str]:
+        """The shards."""
+        return [place.shard for place in self.places]
+
 
 def shard_paths(shards: str | os.PathLike[str]) -> list[Path]:
     """The tar files that ``shards`` names, sorted."""

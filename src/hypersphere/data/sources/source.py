@@ -1,6 +1,8 @@
 """What a source of pictures is: records, and the image of each, read when asked for."""
 
 import functools
+import hashlib
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -105,6 +107,27 @@ class Source(ABC):
 
         return SourceDataset(self, preprocessing)
 
+    def files(self) -> Sequence[str]:
+        """The files that hold the images; those that are not known by their files have none."""
+        return ()
+
+    def digest(self) -> str:
+        """SHA-256 of the records and of each file's path, size and time of change, by which a cache knows the source.
+
+        Raises:
+            ValueError: if the images do not come from files, so that nothing says whether they changed.
+        """
+        files = self.files()
+        if not files:
+            raise ValueError(f"{self.name} does not come from files, so it has no digest")
+        found = hashlib.sha256()
+        for name in sorted(set(files)):
+            state = os.stat(name)
+            found.update(f"{os.path.abspath(name)}\0{state.st_size}\0{state.st_mtime_ns}\n".encode())
+        for record in self.records:
+            found.update(f"{record.name}\0{record.label}\0{record.box}\n".encode())
+        return found.hexdigest()
+
     def readable(self) -> tuple["Source", dict[str, str]]:
         """The records whose images decode, each tried once, and of the others the name and the reason."""
         kept, reasons = [], {}
@@ -129,6 +152,10 @@ class Part(Source):
     def fetch(self, index: int) -> Any:
         """The image in the whole source."""
         return self.whole.fetch(self.index[index])
+
+    def digest(self) -> str:
+        """SHA-256 of the whole source's digest and of which records these are."""
+        return hashlib.sha256(f"{self.whole.digest()}{self.index}".encode()).hexdigest()
 
 
 def _by_value(labels: set[str]) -> Any:

@@ -1,5 +1,8 @@
 """A source as a dataset: decoded item by item, cropped and resized the way the network's own preprocessing says."""
 
+import hashlib
+import json
+
 import torch
 from jaxtyping import Int, UInt8
 from torch import Tensor
@@ -28,9 +31,19 @@ class SourceDataset(Dataset[tuple[Tensor, int]]):
     def __getitem__(self, index: int) -> tuple[UInt8[Tensor, "c h w"], int]:
         return self.source.pixels(index, self.preprocessing), int(self.labels[index])
 
+    def batch(self, index: Int[Tensor, "b"]) -> tuple[UInt8[Tensor, "b c h w"], Int[Tensor, "b"]]:
+        """The pictures at ``index`` and their class numbers, decoded one after the other."""
+        data = torch.empty(len(index), self.preprocessing.channels, *self.preprocessing.size, dtype=torch.uint8)
+        for row, i in enumerate(index.tolist()):
+            data[row] = self.source.pixels(i, self.preprocessing)
+        return data, self.labels[index]
+
+    def digest(self) -> str:
+        """SHA-256 of all that decides the pictures: the files, their boxes and labels, and the preprocessing but its scaling."""
+        wanted = ("size", "channels", "crop", "resize", "interpolation", "fill")
+        fields = {name: value for name, value in self.preprocessing.to_dict().items() if name in wanted}
+        return hashlib.sha256(json.dumps([fields, self.source.digest()]).encode()).hexdigest()
+
     def in_memory(self) -> InMemory:
         """Everything decoded into one tensor."""
-        data = torch.empty(len(self), self.preprocessing.channels, *self.preprocessing.size, dtype=torch.uint8)
-        for i in range(len(self)):
-            data[i] = self[i][0]
-        return InMemory(data, self.labels, self.classes)
+        return InMemory(*self.batch(torch.arange(len(self))), self.classes)

@@ -46,6 +46,10 @@ class TableSource(Source):
         """The content of the file."""
         return read_bytes(self.records[index].name)
 
+    def files(self) -> list[str]:
+        """One for each record."""
+        return [record.name for record in self.records]
+
 
 Rows = Sequence[tuple[int, Mapping[str, Any]]]
 

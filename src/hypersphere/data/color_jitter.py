@@ -1,0 +1,72 @@
+"""Random brightness, contrast, saturation and hue, each image in its own way."""
+
+import math
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+from .augment import Augmentation, Uniforms, floating, restored
+
+_LUMA = (0.299, 0.587, 0.114)  # ITU-R 601
+# From RGB to luma and two axes of colour (YIQ): hue is the angle in the plane of the two.
+_YIQ = ((0.299, 0.587, 0.114), (0.5959, -0.2746, -0.3213), (0.2115, -0.5227, 0.3112))
+
+
+class ColorJitter(Augmentation):
+    """x → b·x, then m + c·(x − m) with m the image's mean luma, then y + s·(x − y) with y each pixel's luma, then a turn of hue.
+
+    The factors b, c and s are uniform in 1 ± ``brightness``, 1 ± ``contrast`` and 1 ± ``saturation``; the angle of hue, in the
+    plane of colours of YIQ, in ± ``hue`` radians. Saturation and hue do nothing to images that are not RGB. Integers are
+    rounded and kept in their range. It belongs before the normalization.
+
+    >>> ColorJitter(brightness=0.5)(torch.full((1, 1, 1, 1), 100.0), torch.tensor([[0.0, 0.5, 0.5, 0.5]])).item()
+    50.0
+    """
+
+    def __init__(self, brightness: float = 0.0, contrast: float = 0.0, saturation: float = 0.0, hue: float = 0.0):
+        if not all(0 <= value <= 1 for value in (brightness, contrast, saturation)) or not 0 <= hue <= math.pi:
+            raise ValueError(
+                "brightness, contrast and saturation must lie in 0 … 1 and hue in 0 … π, "
+                f"got {brightness}, {contrast}, {saturation} and {hue}"
+            )
+        self.brightness, self.contrast, self.saturation, self.hue = brightness, contrast, saturation, hue
+
+    def draws(self, shape: torch.Size) -> int:
+        """Three factors and an angle."""
+        return 4
+
+    def __call__(self, batch: Shaped[Tensor, "b c h w"], u: Uniforms) -> Shaped[Tensor, "b c h w"]:
+        """The jittered images."""
+        x, v = floating(batch), 2 * u.double() - 1
+        limit = math.inf if batch.is_floating_point() else torch.iinfo(batch.dtype).max
+
+        def factor(column: int, spread: float) -> Tensor:
+            return (1 + spread * v[:, column]).to(x)[:, None, None, None]
+
+        x = (x * factor(0, self.brightness)).clamp(max=limit)
+        mean = _luma(x).mean((2, 3), keepdim=True)
+        x = (mean + factor(1, self.contrast) * (x - mean)).clamp(max=limit)
+        if batch.shape[1] == 3:
+            grey = _luma(x)
+            x = grey + factor(2, self.saturation) * (x - grey)
+            if self.hue:
+                x = torch.einsum("bij,bjhw->bihw", _turns(self.hue * v[:, 3]).to(x), x)
+        return restored(x, batch)
+
+
+def _luma(x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b 1 h w"]:
+    if x.shape[1] != 3:
+        return x.mean(1, keepdim=True)
+    return (x * x.new_tensor(_LUMA).reshape(3, 1, 1)).sum(1, keepdim=True)
+
+
+def _turns(angle: Float[Tensor, "b"]) -> Float[Tensor, "b 3 3"]:
+    """Matrices on RGB that turn the colours by an angle and keep luma."""
+    basis = torch.tensor(_YIQ, dtype=angle.dtype)
+    turn = torch.zeros(len(angle), 3, 3, dtype=angle.dtype)
+    turn[:, 0, 0] = 1
+    turn[:, 1, 1] = turn[:, 2, 2] = angle.cos()
+    turn[:, 2, 1] = angle.sin()
+    turn[:, 1, 2] = -angle.sin()
+    return torch.linalg.inv(basis) @ turn @ basis

@@ -1,0 +1,199 @@
+"""Decoded pictures in one file on disk: memory-mapped, checked by checksums, complete or not there."""
+
+import hashlib
+import json
+import math
+import os
+import shutil
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Int, UInt8
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from ..files import write_atomically
+from .errors import DataError, MissingDataError, corrupt
+from .in_memory import InMemory
+from .prefetch import ahead
+from .sources import SourceDataset
+
+FORMAT = "hypersphere-pictures/1"
+VARIABLE = "HYPERSPHERE_CACHE"
+_BLOCK = 64  # pictures decoded at a time
+_HEADER_LIMIT = 1 << 30
+
+
+class DecodedCache(Dataset[tuple[Tensor, int]]):
+    """Pictures of one size and their labels in a file that :func:`cached` wrote, read through a memory map.
+
+    ``batch(index)`` and ``dataset[i]`` give what the original dataset gave. Each picture has a CRC-32, which is compared
+    whenever it is read; shapes, labels and names have a SHA-256, which is compared when the file is opened. The file is a
+    safetensors file, so other tools read it too.
+
+    Raises:
+        CorruptDataError: if the file, or a picture when it is read, is not what was written.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]):
+        self.path = Path(path)
+        head = _header(self.path)
+        try:
+            given = json.loads(head[8:])
+            meta, shape = given["__metadata__"], tuple(given["data"]["shape"])
+            n, size = shape[0], math.prod(shape)
+            if head != _packed(shape, size, meta["classes"], meta["tables"]):
+                raise ValueError("its header is another")
+            if self.path.stat().st_size != len(head) + size + 12 * n:
+                raise ValueError(f"{self.path.stat().st_size} bytes where {len(head) + size + 12 * n} were written")
+            with self.path.open("rb") as file:
+                file.seek(len(head) + size)
+                labels, sums = file.read(8 * n), file.read(4 * n)
+            if meta["tables"] != _digest(shape, meta["classes"], labels, sums):
+                raise ValueError("the checksum of its labels is another")
+        except (KeyError, IndexError, TypeError, ValueError, RecursionError) as error:
+            raise corrupt(self.path, f"{type(error).__name__}: {error}", "a whole cache", "delete it") from error
+        self.classes: tuple[str, ...] = tuple(json.loads(meta["classes"]))
+        self.labels: Int[Tensor, "n"] = torch.from_numpy(np.frombuffer(labels, "<i8").astype(np.int64))
+        self._sums = np.frombuffer(sums, "<u4")
+        self._data = np.memmap(self.path, np.uint8, "r", len(head), shape)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> tuple[UInt8[Tensor, "c h w"], int]:
+        data, labels = self.batch(torch.tensor([index]))
+        return data[0], int(labels[0])
+
+    def batch(self, index: Int[Tensor, "b"]) -> tuple[UInt8[Tensor, "b c h w"], Int[Tensor, "b"]]:
+        """The pictures at ``index``, copied out of the file and checked, and their labels."""
+        data = self._data[index.numpy()]
+        for row, i in zip(data, index.tolist(), strict=True):
+            if zlib.crc32(row) != self._sums[i]:
+                raise corrupt(self.path, f"picture {i} changed", "what was written", "delete the file")
+        return torch.from_numpy(data), self.labels[index]
+
+    def in_memory(self) -> InMemory:
+        """Everything in memory, checked."""
+        return InMemory(*self.batch(torch.arange(len(self))), self.classes)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"path": self.path}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["path"])  # type: ignore[misc]
+
+
+def cached(dataset: SourceDataset, folder: str | os.PathLike[str] | None = None, workers: int = 0) -> DecodedCache:
+    """The same pictures decoded once and kept on disk; made now if they are not there yet.
+
+    The file's name is a digest of the preprocessing and of every file's path, size and time of change, so a source that
+    changed gets another one. It appears whole or not at all, whatever ends the process; what a killed one left is removed.
+
+    Args:
+        dataset: The dataset of a source.
+        folder: Where the file goes; by default :func:`cache_folder`.
+        workers: Threads that decode.
+    """
+    path = Path(folder or cache_folder()) / f"{dataset.digest()}.safetensors"
+    try:
+        return DecodedCache(path)
+    except MissingDataError:
+        pass
+    shape = (len(dataset), dataset.preprocessing.channels, *dataset.preprocessing.size)
+    blocks = ahead(lambda index: dataset.batch(index)[0].numpy(), torch.arange(len(dataset)).split(_BLOCK), workers)
+    write_cache(path, shape, dataset.labels, dataset.classes, blocks)
+    return DecodedCache(path)
+
+
+def cache_folder() -> Path:
+    """``HYPERSPHERE_CACHE``, or ``hypersphere/decoded`` in the user's cache folder (``$XDG_CACHE_HOME``, else ``~/.cache``)."""
+    given = os.environ.get(VARIABLE)
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(given) if given else home / "hypersphere" / "decoded"
+
+
+def write_cache(
+    path: Path, shape: tuple[int, ...], labels: Int[Tensor, "n"], classes: Sequence[str], blocks: Iterable[np.ndarray]
+) -> None:
+    """Write pictures (n, channels, height, width), given block by block, as a cache file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _remove_leftovers(path)
+    size = math.prod(shape)
+    if shutil.disk_usage(path.parent).free < size + (64 << 20):
+        raise DataError(f"{path.parent} has no room for {size / 1e9:.3g} GB of decoded pictures")
+    write_atomically(path, lambda temporary: _write(temporary, shape, labels, classes, blocks))
+
+
+def _write(
+    path: str, shape: tuple[int, ...], labels: Tensor, classes: Sequence[str], blocks: Iterable[np.ndarray]
+) -> None:
+    tables = labels.numpy().astype("<i8").tobytes()
+    names, size = json.dumps(list(classes)), math.prod(shape)
+    head = _packed(shape, size, names, "0" * 64)
+    with open(path, "wb") as file:
+        file.write(head)
+        sums = np.fromiter(_checked(file, blocks), "<u4", count=shape[0]).tobytes()
+        if file.tell() != len(head) + size:
+            raise AssertionError("the blocks hold another number of pixels than the shape")
+        file.write(tables + sums)
+        file.seek(0)
+        file.write(_packed(shape, size, names, _digest(shape, names, tables, sums)))
+
+
+def _checked(file: Any, blocks: Iterable[np.ndarray]) -> Iterator[int]:
+    for block in blocks:
+        plain = np.ascontiguousarray(block)
+        file.write(plain.data)
+        yield from map(zlib.crc32, plain)
+
+
+def _packed(shape: tuple[int, ...], size: int, classes: str, digest: str) -> bytes:
+    """The header, of the same length for any digest."""
+    n = shape[0]
+    text = json.dumps(
+        {
+            "__metadata__": {"format": FORMAT, "classes": classes, "tables": digest},
+            "data": {"dtype": "U8", "shape": list(shape), "data_offsets": [0, size]},
+            "labels": {"dtype": "I64", "shape": [n], "data_offsets": [size, size + 8 * n]},
+            "crc32": {"dtype": "U32", "shape": [n], "data_offsets": [size + 8 * n, size + 12 * n]},
+        }
+    ).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
+def _header(path: Path) -> bytes:
+    """The header with its length before it."""
+    try:
+        with path.open("rb") as file:
+            length = file.read(8)
+            return length + file.read(min(int.from_bytes(length, "little"), _HEADER_LIMIT))
+    except FileNotFoundError as error:
+        raise MissingDataError(f"there is no cache {path}") from error
+
+
+def _digest(shape: tuple[int, ...], classes: str, labels: bytes, sums: bytes) -> str:
+    return hashlib.sha256(json.dumps([list(shape), classes]).encode() + labels + sums).hexdigest()
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Delete unfinished files of this name whose writer no longer runs; another process may be writing the same one."""
+    for leftover in path.parent.glob(f".{path.name}.*.part"):
+        writer = leftover.name.split(".")[-2]
+        if writer.isdecimal() and not _runs(int(writer)):
+            leftover.unlink(missing_ok=True)
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

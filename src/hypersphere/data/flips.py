@@ -1,0 +1,31 @@
+"""Mirror images with any probability, in both directions."""
+
+import torch
+from jaxtyping import Shaped
+from torch import Tensor
+
+from .augment import Augmentation, Uniforms
+
+
+class Flip(Augmentation):
+    """Each image mirrored left to right with probability ``horizontal`` and upside down with probability ``vertical``.
+
+    >>> Flip(1.0, 1.0)(torch.tensor([[[[1, 2], [3, 4]]]]), torch.zeros(1, 2)).tolist()
+    [[[[4, 3], [2, 1]]]]
+    """
+
+    def __init__(self, horizontal: float = 0.5, vertical: float = 0.0):
+        if not (0 <= horizontal <= 1 and 0 <= vertical <= 1):
+            raise ValueError(f"horizontal and vertical must lie in 0 … 1, got {horizontal} and {vertical}")
+        self.horizontal, self.vertical = horizontal, vertical
+
+    def draws(self, shape: torch.Size) -> int:
+        """One for each direction."""
+        return 2
+
+    def __call__(self, batch: Shaped[Tensor, "b c h w"], u: Uniforms) -> Shaped[Tensor, "b c h w"]:
+        """The images, some of them mirrored."""
+        for column, chance, axis in ((0, self.horizontal, 3), (1, self.vertical, 2)):
+            chosen = (u[:, column] < chance).to(batch.device)
+            batch = torch.where(chosen[:, None, None, None], batch.flip(axis), batch)
+        return batch

@@ -1,0 +1,53 @@
+"""A random rectangle of each image painted over (Zhong et al., 2020)."""
+
+import math
+
+import torch
+from jaxtyping import Shaped
+from torch import Tensor
+
+from .augment import Augmentation, Uniforms, checked_range
+
+
+class RandomErasing(Augmentation):
+    """With ``probability``, a rectangle of the image becomes ``fill``.
+
+    Its share of the image is uniform in ``area`` and the logarithm of its height over its width uniform in those of ``ratio``; a
+    side that would be longer than the image's is as long. Every place at which it lies inside is equally likely. The defaults
+    are those of Zhong et al. (2020), "Random Erasing Data Augmentation".
+
+    >>> RandomErasing(1.0, area=(1.0, 1.0), ratio=(1.0, 1.0), fill=7)(torch.zeros(1, 1, 2, 2), torch.zeros(1, 5)).unique().item()
+    7.0
+    """
+
+    def __init__(
+        self,
+        probability: float = 0.5,
+        area: tuple[float, float] = (0.02, 0.4),
+        ratio: tuple[float, float] = (0.3, 1 / 0.3),
+        fill: float = 0.0,
+    ):
+        if not 0 <= probability <= 1 or not math.isfinite(fill):
+            raise ValueError(f"probability must lie in 0 … 1 and fill be finite, got {probability} and {fill}")
+        self.area, self.ratio = checked_range("area", area, 0, 1), checked_range("ratio", ratio, 1e-3, 1e3)
+        self.probability, self.fill = probability, fill
+
+    def draws(self, shape: torch.Size) -> int:
+        """Whether, area, ratio, row and column."""
+        return 5
+
+    def __call__(self, batch: Shaped[Tensor, "b c h w"], u: Uniforms) -> Shaped[Tensor, "b c h w"]:
+        """The images, some of them with a rectangle painted over."""
+        h, w = batch.shape[2:]
+        u = u.double()
+        share = self.area[0] + (self.area[1] - self.area[0]) * u[:, 1]
+        low, high = map(math.log, self.ratio)
+        ratio = (low + (high - low) * u[:, 2]).exp()
+        height = (share * h * w * ratio).sqrt().round().clamp(max=h)
+        width = (share * h * w / ratio).sqrt().round().clamp(max=w)
+        top, left = (u[:, 3] * (h - height + 1)).floor(), (u[:, 4] * (w - width + 1)).floor()
+        rows, columns = torch.arange(h), torch.arange(w)
+        tall = (rows >= top[:, None]) & (rows < (top + height)[:, None])
+        broad = (columns >= left[:, None]) & (columns < (left + width)[:, None])
+        painted = tall[:, None, :, None] & broad[:, None, None, :] & (u[:, 0] < self.probability)[:, None, None, None]
+        return batch.masked_fill(painted.to(batch.device), self.fill)

@@ -1,0 +1,61 @@
+"""A random window of each image, resized to one size (Szegedy et al., 2015)."""
+
+import math
+
+import torch
+from jaxtyping import Shaped
+from torch import Tensor
+from torch.nn import functional as F
+
+from .augment import Augmentation, Uniforms, checked_range, floating, restored
+
+
+class ResizedCrop(Augmentation):
+    """A window with a random share of the image and a random aspect, resized bilinearly to ``size`` = (height, width).
+
+    The share is uniform in ``area`` and the logarithm of the window's width over its height, relative to the image's own
+    aspect, uniform in those of ``ratio``; a side that would be longer than the image's is as long. ``size=None`` keeps the
+    image's size. The defaults of ``area`` and ``ratio`` are those of Szegedy et al. (2015), "Going Deeper with Convolutions",
+    which are strong; faces want an ``area`` near 1.
+
+    >>> image = torch.arange(16.0).reshape(1, 1, 4, 4)
+    >>> ResizedCrop((2, 2), area=(0.25, 0.25), ratio=(1.0, 1.0))(image, torch.zeros(1, 4)).flatten().tolist()
+    [0.0, 1.0, 4.0, 5.0]
+    """
+
+    def __init__(
+        self,
+        size: tuple[int, int] | None = None,
+        area: tuple[float, float] = (0.08, 1.0),
+        ratio: tuple[float, float] = (3 / 4, 4 / 3),
+    ):
+        if size is not None and (len(size) != 2 or min(size) < 1):
+            raise ValueError(f"size must be (height, width), both ≥ 1, or None, got {size}")
+        self.size = size
+        self.area, self.ratio = checked_range("area", area, 1e-6, 1), checked_range("ratio", ratio, 1e-3, 1e3)
+
+    def draws(self, shape: torch.Size) -> int:
+        """Area, ratio, row and column."""
+        return 4
+
+    def __call__(self, batch: Shaped[Tensor, "b c h w"], u: Uniforms) -> Shaped[Tensor, "b c _ _"]:
+        """The windows."""
+        tall, broad = batch.shape[2:] if self.size is None else self.size
+        u = u.double()
+        share = self.area[0] + (self.area[1] - self.area[0]) * u[:, 0]
+        low, high = map(math.log, self.ratio)
+        ratio = (low + (high - low) * u[:, 1]).exp()
+        height, width = (share / ratio).sqrt().clamp(max=1), (share * ratio).sqrt().clamp(max=1)  # of the image's
+        rows = _sources(tall, height, u[:, 2] * (1 - height))
+        columns = _sources(broad, width, u[:, 3] * (1 - width))
+        size = (len(batch), tall, broad)
+        grid = torch.stack([columns[:, None, :].expand(size), rows[:, :, None].expand(size)], -1)
+        values = floating(batch)
+        moved = F.grid_sample(values, grid.to(values), mode="bilinear", padding_mode="border", align_corners=False)
+        return restored(moved, batch)
+
+
+def _sources(count: int, length: Tensor, start: Tensor) -> Tensor:
+    """Centres of ``count`` pixels spread over [start, start + length] of the image, which reaches from −1 to 1."""
+    centres = (torch.arange(count, dtype=length.dtype) + 0.5) / count
+    return 2 * (start[:, None] + length[:, None] * centres) - 1
