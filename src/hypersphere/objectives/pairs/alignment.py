@@ -30,10 +30,11 @@ class Alignment(SummedPairLoss):
         self, cos: Float[Tensor, "r m"], positive: Bool[Tensor, "r m"], negative: Bool[Tensor, "r m"]
     ) -> Float[Tensor, "terms"]:
         """The sum over positive pairs, and their number."""
+        pairs = cos[positive]
         if self.alpha == 2:
-            power = 2 - 2 * cos
+            power = 2 - 2 * pairs
         else:
-            d = distance(cos)
+            d = distance(pairs)
             apart = d > 0  # the power of 0 may have an infinite slope; equal features need no pull
             power = torch.where(apart, torch.where(apart, d, 1) ** self.alpha, 0)
-        return torch.stack([torch.where(positive, power, 0).sum(), positive.sum().to(cos.dtype)])
+        return torch.stack([power.sum(), cos.new_tensor(len(pairs))])

@@ -28,7 +28,7 @@ class PairLoss(nn.Module, ABC):
     under autocast.
 
     Args:
-        chunk: rows of the matrix of cosines at a time. ``"auto"`` holds up to 2²¹ cosines and works in blocks above,
+        chunk: rows of the matrix of cosines at a time. ``"auto"`` holds up to 2²² cosines and works in blocks above,
             each computed again in the backward pass; ``None`` holds all of them.
         gather: whether the batches of all processes are one batch when torch.distributed is running. The loss is then
             the same in every process, and gradients averaged over the processes, as DistributedDataParallel does, are

@@ -16,7 +16,7 @@ from ...geometry import normalize
 
 MIN_NORM = 1e-4
 """Features and proxies shorter than this get the gradient of one of this length, as in the heads; values are exact."""
-KEEP = 2**21
+KEEP = 2**22
 """Cosines up to which one block does, and nothing is computed twice."""
 BLOCK, MIN_ROWS, LARGEST = 2**20, 256, 2**23
 """Cosines in a block. It has at least ``MIN_ROWS`` rows unless it would exceed ``LARGEST``: every block adds to the
@@ -59,9 +59,10 @@ def pair_sums(
         The sums over all rows.
     """
     directions = normalize(references, min_norm=MIN_NORM)
+    anchors = directions if rows is references else normalize(rows, min_norm=MIN_NORM)
 
     def block(part: Tensor, part_labels: Tensor, part_own: Tensor | None, directions: Tensor) -> Tensor:
-        cos = normalize(part, min_norm=MIN_NORM) @ directions.T
+        cos = part @ directions.T
         positive = part_labels[:, None] == reference_labels
         negative = ~positive
         if part_own is not None:
@@ -70,10 +71,10 @@ def pair_sums(
 
     size = rows_at_a_time(chunk, len(rows), len(references), rows.device)
     if size >= len(rows):
-        return block(rows, labels, own, directions)
+        return block(anchors, labels, own, directions)
     owns = [None] * -(-len(rows) // size) if own is None else own.split(size)
     parts = []
-    for part, part_labels, part_own in zip(rows.split(size), labels.split(size), owns, strict=True):
+    for part, part_labels, part_own in zip(anchors.split(size), labels.split(size), owns, strict=True):
         if torch.is_grad_enabled():
             arguments = (part, part_labels, part_own, directions)
             parts.append(checkpoint(block, *arguments, use_reentrant=False, preserve_rng_state=False))
@@ -105,8 +106,10 @@ def nothing(*tensors: Tensor) -> Float[Tensor, ""]:
 
 
 def log_sum_exp(z: Float[Tensor, "r m"], among: Bool[Tensor, "r m"]) -> Float[Tensor, "r"]:
-    """log Σ exp z over the marked entries of each row; very negative, without gradient, where none is marked."""
-    return z.masked_fill(~among, torch.finfo(z.dtype).min / 4).logsumexp(1)
+    """log Σ exp z over the marked entries of each row; −∞, without gradient, where none is marked."""
+    some = among.any(1)
+    # A row of −∞ alone would have the gradient NaN, even if nothing uses it.
+    return torch.where(some, z.masked_fill(~among & some[:, None], -torch.inf).logsumexp(1), -torch.inf)
 
 
 def distance(cos: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:

@@ -48,13 +48,13 @@ class Contrastive(SummedPairLoss):
         self, cos: Float[Tensor, "r m"], positive: Bool[Tensor, "r m"], negative: Bool[Tensor, "r m"]
     ) -> Float[Tensor, "terms"]:
         """Sum and count of the positive pairs, sum and count of the negative ones."""
-        d = distance(cos)
+        near = negative & (cos.detach() > 1 - self.negative_margin**2 / 2)  # few: only their distances are needed
+        attracted = (distance(cos[positive]) - self.positive_margin).relu()
+        repelled = (self.negative_margin - distance(cos[near])).relu()
         sums = []
-        for excess, pairs in ((d - self.positive_margin, positive), (self.negative_margin - d, negative)):
-            active = pairs & (excess > 0)
-            kept = torch.where(active, excess, 0)
-            sums += [(kept * kept if self.power == 2 else kept).sum()]
-            sums += [(active if self.average == "nonzero" else pairs).sum().to(cos.dtype)]
+        for excess, pairs in ((attracted, positive), (repelled, negative)):
+            count = (excess > 0 if self.average == "nonzero" else pairs).sum()
+            sums += [(excess * excess if self.power == 2 else excess).sum(), count.to(cos.dtype)]
         return torch.stack(sums)
 
     def combine(self, totals: Float[Tensor, "terms"]) -> Float[Tensor, ""]:
