@@ -14,8 +14,8 @@ from jaxtyping import Float
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from ..evaluation.attacks import evaluating
 from ..evaluation.features import mirrored
+from ..evaluation.modes import evaluating
 
 FORMAT = "hypersphere-model/1"
 # Layers that arguments may name, since a file cannot hold a class.

@@ -1,0 +1,139 @@
+"""Features where they live: on the circle or the sphere, coloured and labelled by class (fig. 2.2, A.5, 5.1)."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from ..geometry import normalize
+from .canvas import axes, color
+
+LABELLED = 20  # classes that are named in the picture; more names would cover the points
+
+
+def plot_features(
+    features: Float[Tensor, "n d"],
+    labels: Int[Tensor, " n"],
+    *,
+    centers: Float[Tensor, "c d"] | None = None,
+    names: Sequence[str] | None = None,
+    on_sphere: bool = True,
+    far_side: bool = False,
+    size: float = 6,
+    title: str = "",
+    ax: Any = None,
+) -> tuple[Any, Any]:
+    """Draw two- or three-dimensional features by class, each class named beside its mean direction.
+
+    Args:
+        features: Features ``(n, 2)`` or ``(n, 3)``.
+        labels: The class of each feature.
+        centers: Class weights or means ``(classes, d)``, drawn as rays; row c belongs to label c.
+        names: What label c is called in the picture; None writes the number. Up to twenty classes are named.
+        on_sphere: Whether directions only are shown; without it lengths are kept, as in fig. 2.2.
+        far_side: Whether points on the far side of the sphere are drawn as if it were glass. By default the sphere
+            hides them, so that no point is mistaken for one in front. Turn the axes with ``ax.view_init`` before.
+        size: Area of a point in square points.
+        title: Title of the picture.
+        ax: Axes to draw on, 3-D ones for three-dimensional features; None makes a new figure.
+
+    Returns:
+        ``(fig, ax)``.
+
+    The second of three axes points away from the viewer here and is hidden:
+
+    >>> fig, ax = plot_features(torch.eye(3), torch.arange(3), names=["red", "green", "blue"])
+    >>> [text.get_text() for text in ax.texts]
+    ['red', 'blue']
+    """
+    dim = features.shape[1]
+    if dim not in (2, 3):
+        raise ValueError(f"features must have 2 or 3 dimensions to be drawn, got {dim}")
+    figure, ax = axes(ax, size=(4.5, 4.5), projection="3d" if dim == 3 else None)
+    points = (normalize(features) if on_sphere else features).detach().float().cpu()
+    reach = float(points.norm(dim=1).max()) if len(points) else 1.0
+    classes = labels.unique().tolist()
+    for index, label in enumerate(classes):
+        mine = points[(labels == label).cpu()]
+        shown = mine if far_side else mine[_near(ax, mine)]
+        ax.scatter(*shown.T.numpy(), s=size, color=color(index), alpha=0.6, linewidths=0, label=str(label), zorder=2)
+        middle = normalize(mine.mean(0) if centers is None else centers[label].detach().float().cpu())
+        visible = far_side or bool(_near(ax, middle[None]))
+        if centers is not None and visible:
+            ax.plot(*[(0.0, reach * float(t)) for t in middle], color=color(index), linewidth=1.2, zorder=3)
+        if len(classes) <= LABELLED and len(classes) > 1 and visible:
+            text = str(label) if names is None else names[label]
+            ax.text(*(1.12 * reach * middle).tolist(), text, ha="center", va="center", fontsize="small", zorder=4)
+    _frame(ax, dim, reach, far_side)
+    ax.set_title(title, y=0.97 if dim == 3 else None)  # a zoomed sphere would push it off the canvas
+    return figure, ax
+
+
+def plot_neurons(
+    weight: Float[Tensor, "n d"],
+    *,
+    half_space: bool = False,
+    far_side: bool = False,
+    title: str = "",
+    ax: Any = None,
+) -> tuple[Any, Any]:
+    """Draw neurons as points of the circle or sphere; ``half_space`` adds their opposites, hollow (fig. 5.1).
+
+    Points on the far side of the sphere are hidden unless ``far_side`` is given, as in :func:`plot_features`.
+
+    >>> fig, ax = plot_neurons(torch.eye(2), half_space=True)
+    >>> len(ax.collections)
+    2
+    """
+    owner = torch.zeros(len(weight), dtype=torch.long, device=weight.device)
+    figure, ax = plot_features(weight, owner, size=24, far_side=far_side, title=title, ax=ax)
+    if half_space:
+        opposite = -normalize(weight).detach().float().cpu()
+        shown = opposite if far_side else opposite[_near(ax, opposite)]
+        ax.scatter(*shown.T.numpy(), s=24, facecolors="none", edgecolors=color(0), linewidths=0.7)
+    return figure, ax
+
+
+def _near(ax: Any, points: Float[Tensor, "n d"]) -> Bool[Tensor, "n"]:
+    """Which points are on the viewer's side of the sphere; all of them in the plane."""
+    if points.shape[1] == 2:
+        return torch.ones(len(points), dtype=torch.bool)
+    up, round_about = math.radians(ax.elev), math.radians(ax.azim)
+    eye = [math.cos(up) * math.cos(round_about), math.cos(up) * math.sin(round_about), math.sin(up)]
+    return points @ points.new_tensor(eye) >= 0
+
+
+def _frame(ax: Any, dim: int, reach: float, far_side: bool) -> None:
+    """A circle or wire sphere, equal axes, no ticks: the position is the message."""
+    t = torch.linspace(0, 2 * torch.pi, 181)
+    if dim == 2:
+        ax.plot(reach * t.cos(), reach * t.sin(), color="0.8", linewidth=0.8, zorder=0)
+        ax.set_aspect("equal")
+        ax.axis("off")
+        return
+    ax.set_proj_type("ortho")  # so that exactly one half of the sphere is in view
+    rings = [
+        torch.stack([math.cos(a) * t.cos(), math.cos(a) * t.sin(), torch.full_like(t, math.sin(a))], 1)
+        for a in torch.linspace(-torch.pi / 3, torch.pi / 3, 5).tolist()
+    ]
+    rings += [
+        torch.stack([t.cos() * math.cos(a), t.cos() * math.sin(a), t.sin()], 1)
+        for a in torch.linspace(0, torch.pi, 7)[:-1].tolist()
+    ]
+    for ring in rings:
+        line = reach * ring if far_side else (reach * ring).masked_fill(~_near(ax, ring)[:, None], math.nan)
+        ax.plot(*line.T.numpy(), color="0.88", linewidth=0.6, zorder=0)
+    ax.plot(*(reach * _outline(ax, t)).T.numpy(), color="0.7", linewidth=0.8, zorder=0)
+    ax.set_box_aspect((1, 1, 1), zoom=1.3)  # the default leaves half the canvas white
+    ax.set_axis_off()
+
+
+def _outline(ax: Any, t: Float[Tensor, "m"]) -> Float[Tensor, "m 3"]:
+    """The great circle that bounds the visible half."""
+    up, round_about = math.radians(ax.elev), math.radians(ax.azim)
+    right = torch.tensor([-math.sin(round_about), math.cos(round_about), 0.0])
+    top = torch.tensor([-math.sin(up) * math.cos(round_about), -math.sin(up) * math.sin(round_about), math.cos(up)])
+    return t.cos()[:, None] * right + t.sin()[:, None] * top
