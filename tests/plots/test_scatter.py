@@ -26,7 +26,8 @@ def test_directions_are_drawn_by_class(dim):
 
 def test_the_sphere_hides_its_far_side():
     features = torch.randn(400, 3)
-    _, ax = plot_features(features, torch.arange(400) % 2)
+    _, ax = plot_features(features, torch.arange(400) % 2, view=(10, 40))
+    assert (ax.elev, ax.azim) == (10, 40)
     up, about = math.radians(ax.elev), math.radians(ax.azim)
     eye = torch.tensor([math.cos(up) * math.cos(about), math.cos(up) * math.sin(about), math.sin(up)])
     shown = torch.cat([drawn(c, 3) for c in ax.collections]).float()
@@ -34,6 +35,12 @@ def test_the_sphere_hides_its_far_side():
     assert (shown @ eye >= -1e-6).all()
     _, glass = plot_features(features, torch.arange(400) % 2, far_side=True)
     assert sum(len(drawn(c, 3)) for c in glass.collections) == 400
+
+
+def test_the_eye_is_where_most_classes_are_in_sight():
+    features = torch.tensor([[1.0, 0.2, 0.1], [0.9, 0.1, 0.3], [0.8, -0.2, 0.2], [-1.0, 0.0, 0.0]])
+    _, ax = plot_features(features, torch.arange(4))
+    assert [text.get_text() for text in ax.texts] == ["0", "1", "2"]
 
 
 def test_classes_are_named_unless_they_are_many():

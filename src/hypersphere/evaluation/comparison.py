@@ -116,9 +116,10 @@ def compare_embedders(
     different = len(labels) * (len(labels) - 1) // 2 - same
     drawn = pairs(labels.cpu(), min(same, negatives), min(negatives, different), seed=seed)
     index = torch.stack([drawn.first, drawn.second], 1)
-    scores = [pair_scores(x.detach().double().cpu(), index) for x in (first, second)]
+    one, other = (pair_scores(x.detach().double().cpu(), index) for x in (first, second))
     return paired_difference(
-        *scores,
+        one,
+        other,
         drawn.same,
         identities=labels.cpu()[index],
         measure=measure,
@@ -146,7 +147,7 @@ class DifferenceReport(Report):
         return [
             Figure.of(f"{self.measure} of the first", self.first, count=self.pairs),
             Figure.of(f"{self.measure} of the second", self.second, count=self.pairs),
-            Figure.of("first minus second", self.difference, "difference of fractions", count=self.pairs),
+            Figure.of("first minus second", self._points(), "percentage points", count=self.pairs),
             Figure("first is better", self.wins, "fraction", count=self.resamples),
         ]
 
@@ -158,9 +159,12 @@ class DifferenceReport(Report):
             {name: float(value) for name, value in values.items()},
             intervals=intervals,
             xlabel=self.measure,
-            title=f"first minus second: {self.difference}",
+            title=f"first minus second: {100 * self.difference:.3g} percentage points",
             ax=ax,
         )
+
+    def _points(self) -> Measurement:
+        return Measurement(*(100 * v for v in (float(self.difference), *self.difference.interval)))
 
 
 class _Sorted:

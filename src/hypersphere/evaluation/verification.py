@@ -101,11 +101,8 @@ class VerificationReport(Report):
         accuracies = []
         for i in range(self.folds):
             held = self.fold == i
-            if self.rows is None:
-                others = self.scores[~held], self.same[~held]
-            else:
-                others = sort_pairs(self.rows[i, ~held], self.same[~held])
-            threshold = best_threshold(*others)
+            others, kinds = (self.scores if self.rows is None else self.rows[i])[~held], self.same[~held]
+            threshold = best_threshold(*sort_pairs(others, kinds))
             accuracies.append(((self.scores[held] >= threshold) == self.same[held]).double().mean())
         return torch.stack(accuracies)
 

@@ -22,6 +22,7 @@ def plot_features(
     names: Sequence[str] | None = None,
     on_sphere: bool = True,
     far_side: bool = False,
+    view: tuple[float, float] | None = None,
     size: float = 6,
     title: str = "",
     ax: Any = None,
@@ -35,7 +36,9 @@ def plot_features(
         names: What label c is called in the picture; None writes the number. Up to twenty classes are named.
         on_sphere: Whether directions only are shown; without it lengths are kept, as in fig. 2.2.
         far_side: Whether points on the far side of the sphere are drawn as if it were glass. By default the sphere
-            hides them, so that no point is mistaken for one in front. Turn the axes with ``ax.view_init`` before.
+            hides them, so that no point is mistaken for one in front.
+        view: Elevation and azimuth of the eye before the sphere, in degrees; None looks from where most classes, and
+            then most features, are in sight.
         size: Area of a point in square points.
         title: Title of the picture.
         ax: Axes to draw on, 3-D ones for three-dimensional features; None makes a new figure.
@@ -43,11 +46,12 @@ def plot_features(
     Returns:
         ``(fig, ax)``.
 
-    The second of three axes points away from the viewer here and is hidden:
-
     >>> fig, ax = plot_features(torch.eye(3), torch.arange(3), names=["red", "green", "blue"])
     >>> [text.get_text() for text in ax.texts]
-    ['red', 'blue']
+    ['red', 'green', 'blue']
+    >>> fig, ax = plot_features(torch.eye(3), torch.arange(3), view=(30, -60))  # the second axis is behind
+    >>> [text.get_text() for text in ax.texts]
+    ['0', '2']
     """
     dim = features.shape[1]
     if dim not in (2, 3):
@@ -56,10 +60,15 @@ def plot_features(
     points = (normalize(features) if on_sphere else features).detach().float().cpu()
     reach = float(points.norm(dim=1).max()) if len(points) else 1.0
     classes = labels.unique().tolist()
+    if dim == 3:
+        elevation, azimuth = view or _best_view(points, labels.cpu())
+        ax.view_init(elevation, azimuth)
     for index, label in enumerate(classes):
         mine = points[(labels == label).cpu()]
         shown = mine if far_side else mine[_near(ax, mine)]
-        ax.scatter(*shown.T.numpy(), s=size, color=color(index), alpha=0.6, linewidths=0, label=str(label), zorder=2)
+        look: dict[str, Any] = {"depthshade": False} if dim == 3 else {}  # a shade would look like a paler class
+        look |= {"color": color(index), "alpha": 0.6, "linewidths": 0, "zorder": 2}
+        ax.scatter(*shown.T.numpy(), s=size, label=str(label), **look)
         middle = normalize(mine.mean(0) if centers is None else centers[label].detach().float().cpu())
         visible = far_side or bool(_near(ax, middle[None]))
         if centers is not None and visible:
@@ -68,7 +77,7 @@ def plot_features(
             text = str(label) if names is None else names[label]
             ax.text(*(1.12 * reach * middle).tolist(), text, ha="center", va="center", fontsize="small", zorder=4)
     _frame(ax, dim, reach, far_side)
-    ax.set_title(title, y=0.97 if dim == 3 else None)  # a zoomed sphere would push it off the canvas
+    ax.set_title(title, y=0.95 if dim == 3 else None)  # a zoomed sphere would push it off the canvas
     return figure, ax
 
 
@@ -77,19 +86,21 @@ def plot_neurons(
     *,
     half_space: bool = False,
     far_side: bool = False,
+    view: tuple[float, float] | None = None,
     title: str = "",
     ax: Any = None,
 ) -> tuple[Any, Any]:
     """Draw neurons as points of the circle or sphere; ``half_space`` adds their opposites, hollow (fig. 5.1).
 
-    Points on the far side of the sphere are hidden unless ``far_side`` is given, as in :func:`plot_features`.
+    Points on the far side of the sphere are hidden unless ``far_side`` is given; ``view`` is where the eye is, both as
+    in :func:`plot_features`.
 
     >>> fig, ax = plot_neurons(torch.eye(2), half_space=True)
     >>> len(ax.collections)
     2
     """
     owner = torch.zeros(len(weight), dtype=torch.long, device=weight.device)
-    figure, ax = plot_features(weight, owner, size=24, far_side=far_side, title=title, ax=ax)
+    figure, ax = plot_features(weight, owner, size=24, far_side=far_side, view=view, title=title, ax=ax)
     if half_space:
         opposite = -normalize(weight).detach().float().cpu()
         shown = opposite if far_side else opposite[_near(ax, opposite)]
@@ -101,9 +112,26 @@ def _near(ax: Any, points: Float[Tensor, "n d"]) -> Bool[Tensor, "n"]:
     """Which points are on the viewer's side of the sphere; all of them in the plane."""
     if points.shape[1] == 2:
         return torch.ones(len(points), dtype=torch.bool)
-    up, round_about = math.radians(ax.elev), math.radians(ax.azim)
-    eye = [math.cos(up) * math.cos(round_about), math.cos(up) * math.sin(round_about), math.sin(up)]
-    return points @ points.new_tensor(eye) >= 0
+    return points @ _eye(ax.elev, ax.azim) >= 0
+
+
+def _eye(elevation: float, azimuth: float) -> Float[Tensor, "3"]:
+    """The direction from which the sphere is seen, angles in degrees."""
+    up, about = math.radians(elevation), math.radians(azimuth)
+    return torch.tensor([math.cos(up) * math.cos(about), math.cos(up) * math.sin(about), math.sin(up)])
+
+
+def _best_view(points: Float[Tensor, "n 3"], labels: Int[Tensor, " n"]) -> tuple[float, float]:
+    """The elevation and azimuth with the most class means well in sight, then most points, then the nearest."""
+    names, owner = labels.unique(return_inverse=True)
+    means = normalize(points.new_zeros(len(names), 3).index_add_(0, owner, points))
+    views = [(float(up), float(about)) for up in (30, 0, 60) for about in range(-60, 300, 15)]
+
+    def seen(view: tuple[float, float]) -> tuple[int, int, float]:
+        depth, eye = points @ _eye(*view), _eye(*view)
+        return int((means @ eye > 0.2).sum()), int((depth >= 0).sum()), round(float(depth.sum()), 4)
+
+    return max(views, key=seen)
 
 
 def _frame(ax: Any, dim: int, reach: float, far_side: bool) -> None:
@@ -127,7 +155,8 @@ def _frame(ax: Any, dim: int, reach: float, far_side: bool) -> None:
         line = reach * ring if far_side else (reach * ring).masked_fill(~_near(ax, ring)[:, None], math.nan)
         ax.plot(*line.T.numpy(), color="0.88", linewidth=0.6, zorder=0)
     ax.plot(*(reach * _outline(ax, t)).T.numpy(), color="0.7", linewidth=0.8, zorder=0)
-    ax.set_box_aspect((1, 1, 1), zoom=1.3)  # the default leaves half the canvas white
+    ax.set(**{f"{axis}lim": (-reach, reach) for axis in "xyz"})  # limits of the data would squeeze the sphere
+    ax.set_box_aspect((1, 1, 1), zoom=1.25)  # the default leaves half the canvas white
     ax.set_axis_off()
 
 
