@@ -14,8 +14,24 @@ class ReportContract:
         def refuse(constant):
             raise AssertionError(f"{constant} is not JSON")
 
-        values = json.loads(report.json(), parse_constant=refuse)
-        assert list(values) == ["report", *report.numbers()]
+        content = json.loads(report.json(), parse_constant=refuse)
+        assert content["report"] == report.title
+        assert list(content["figures"]) == list(report.numbers())
+        for figure in report.figures():
+            entry = content["figures"][figure.name]
+            assert set(entry) == {"value", "unit", "interval", "count"}
+            assert entry["unit"] == figure.unit
+
+    def test_figures_are_named_once_and_lie_in_their_intervals(self, report):
+        figures = report.figures()
+        assert len({figure.name for figure in figures}) == len(figures)
+        for figure in figures:
+            assert (figure.low is None) == (figure.high is None)
+            if figure.low is not None:
+                assert figure.low <= figure.value <= figure.high
+                assert figure.count is not None
+            if figure.unit == "fraction":
+                assert 0 <= figure.value <= 1
 
     def test_plots_on_its_own_and_on_given_axes(self, report, tmp_path):
         figure, axes = report.plot()

@@ -51,7 +51,7 @@ def test_agrees_with_foolbox(network, data):
 
 
 def brute_bim(model, images, labels, epsilon, step, iterations):
-    """One image and one pixel at a time, from the definition (C.1.2); the gradient by central differences in float64."""
+    """One image and one pixel at a time, by definition (C.1.2); the gradient by central differences in float64."""
     model = copy.deepcopy(model).double().eval()
     made = []
     for image, label in zip(images.double(), labels, strict=True):
@@ -202,3 +202,11 @@ def test_refuses(network, data):
         pgd(network, images, labels, restarts=0)
     with pytest.raises(ValueError, match="weight must be between 0 and 1"):
         adversarial_loss(network, images, labels, weight=1.5)
+
+
+def test_noise_depends_on_seed_and_index_alone():
+    images = torch.rand(3, 1, 4, 4)
+    first, again, other, next_one = (random_noise(images, seed=s, index=i) for s, i in ((1, 0), (1, 0), (2, 0), (1, 1)))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    assert not torch.equal(first, next_one)

@@ -53,7 +53,7 @@ def test_refuses_numbers(options):
 
 
 def test_refuses():
-    with pytest.raises(ValueError, match="5 ways need as many classes of at least 16 samples, got 4 of 6"):
+    with pytest.raises(ValueError, match="ways must be at most 4, the classes with 16 samples, got 5"):
         sample_episodes(torch.cat([torch.arange(4).repeat(16), torch.tensor([4, 5])]))
     with pytest.raises(ValueError, match=r"labels must be integers of shape \(n,\)"):
         sample_episodes(torch.rand(100))

@@ -5,8 +5,8 @@ from sklearn.neighbors import NearestCentroid
 from torch import nn
 from torch.nn import functional as F
 
+from hypersphere.data.streams import CLASSIFIER, Stream
 from hypersphere.evaluation import Episodes, few_shot, sample_episodes
-from hypersphere.evaluation.episodes import mix_seed
 from tests.evaluation.contracts import ReportContract
 
 
@@ -41,18 +41,17 @@ def test_centroid_is_that_of_scikit_learn_on_the_sphere(data):
     )
 
 
-def trained_alone(x, y, query, seed, epochs, cosine):
+def trained_alone(x, y, query, stream, epochs, cosine):
     """One episode with an ordinary layer, optimizer and loop, as F.3 describes it."""
-    generator = torch.Generator().manual_seed(seed)
     ways, d = int(y.max()) + 1, x.shape[1]
     layer = nn.Linear(d, ways, bias=not cosine)
-    layer.weight.data = (torch.rand(ways, d, generator=generator) * 2 - 1) / d**0.5
+    layer.weight.data = ((stream.uniforms(ways * d).view(ways, d) * 2 - 1) / d**0.5).float()
     if not cosine:
         layer.bias.data.zero_()
     forward = (lambda v: 2 * F.normalize(v) @ F.normalize(layer.weight).T) if cosine else layer
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.01, momentum=0.9, dampening=0.9, weight_decay=0.001)
     for _ in range(epochs):
-        for rows in torch.randperm(len(x), generator=generator).split(4):
+        for rows in stream.permutation(len(x)).split(4):
             optimizer.zero_grad()
             F.cross_entropy(forward(x[rows]), y[rows]).backward()
             optimizer.step()
@@ -69,7 +68,7 @@ def test_episodes_trained_together_are_as_trained_alone(data, method, shots):
     for i, accuracy in enumerate(report.accuracies.tolist()):
         support, query = (features[index[i]].flatten(0, 1) for index in episodes)
         predicted = trained_alone(
-            support, y.repeat_interleave(shots), query, mix_seed(3, i), 20, method == "baseline++"
+            support, y.repeat_interleave(shots), query, Stream(3, CLASSIFIER, i), 20, method == "baseline++"
         )
         assert accuracy == pytest.approx((predicted == y.repeat_interleave(6)).double().mean().item())
 

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hypersphere.evaluation import distractor_identification, identification
+from hypersphere.evaluation import identification
 from tests.evaluation.contracts import ReportContract
 from tests.evaluation.test_ranking import brute_ranking, galleries
 
@@ -13,15 +13,6 @@ class TestIdentificationReport(ReportContract):
     def report(self):
         gallery = torch.randn(50, 8)
         return identification(gallery + 0.5 * torch.randn(50, 8), torch.arange(50), gallery, torch.arange(50))
-
-
-class TestDistractorReport(ReportContract):
-    @pytest.fixture
-    def report(self):
-        return distractor_identification(torch.randn(10, 8), torch.arange(10) // 2, torch.randn(500, 8))
-
-    def test_sizes_are_powers_of_ten_and_all(self, report):
-        assert report.sizes == (10, 100, 500)
 
 
 @given(galleries())
@@ -41,53 +32,67 @@ def test_rank_and_cmc_are_those_of_loops(case):
     assert report.cmc[-1] == 1
 
 
-def brute_distractors(features, ids, distractors, size):
-    unit = lambda x: torch.nn.functional.normalize(x.double(), dim=-1)
-    ranks = []
+def brute_left_out(features, ids):
+    """Each image against all others, with loops: rank among identities and among images, of those that have a mate."""
+    unit = torch.nn.functional.normalize(features.double(), dim=-1)
+    ranks, images = [], []
     for i in range(len(ids)):
-        for j in range(len(ids)):
-            if i != j and ids[i] == ids[j]:
-                mate = (unit(features[i]) * unit(features[j])).sum().round(decimals=10)
-                others = (unit(distractors[:size]) @ unit(features[i])).round(decimals=10)
-                ranks.append(1 + int((others >= mate).sum()))
-    return ranks
+        scores = {j: round(float(unit[i] @ unit[j]), 10) for j in range(len(ids)) if j != i}
+        mates = [s for j, s in scores.items() if ids[j] == ids[i]]
+        if mates:
+            best = {}
+            for j, s in scores.items():
+                if ids[j] != ids[i]:
+                    best[int(ids[j])] = max(best.get(int(ids[j]), -2), s)
+            ranks.append(1 + sum(s >= max(mates) for s in best.values()))
+            images.append(1 + sum(s >= max(mates) for j, s in scores.items() if ids[j] != ids[i]))
+    return ranks, images
 
 
-@given(st.data())
-def test_distractors_are_counted_as_by_loops(data):
-    d, n, m = data.draw(st.integers(1, 3)), data.draw(st.integers(2, 7)), data.draw(st.integers(1, 20))
-    entry = st.sampled_from([-1.0, 0.0, 1.0, 2.0])
-    features, distractors = (
-        torch.tensor(data.draw(st.lists(entry, min_size=k * d, max_size=k * d))).view(k, d) for k in (n, m)
-    )
-    ids = torch.tensor(
-        data.draw(st.lists(st.integers(0, 2), min_size=n, max_size=n).filter(lambda v: len(set(v)) < len(v)))
-    )
-    sizes = sorted({data.draw(st.integers(1, m)), m})
-    report = distractor_identification(features, ids, distractors, sizes, chunk=data.draw(st.integers(1, 25)))
-    assert [sorted(row) for row in report.ranks.tolist()] == [
-        sorted(brute_distractors(features, ids, distractors, s)) for s in sizes
-    ]
-    ranks = brute_distractors(features, ids, distractors, m)
-    assert report.rank(2) == pytest.approx(sum(r <= 2 for r in ranks) / len(ranks))
+@given(galleries(), st.integers(1, 5))
+def test_a_set_against_itself_leaves_the_probe_out(case, chunk):
+    _, _, features, ids = case
+    ranks, images = brute_left_out(features, ids)
+    if not ranks:
+        with pytest.raises(ValueError, match="some identity at least twice"):
+            identification(features, ids)
+        return
+    for report in (
+        identification(features, ids, chunk=chunk),
+        identification(features, ids, features, ids),
+        identification(features, ids, features.view_as(features), ids.clone()),
+    ):
+        assert report.ranks.tolist() == ranks
+        assert report.image_ranks.tolist() == images
+        assert report.image_cmc[-1] == 1
+        assert report.images == len(ids) - 1
 
 
-def test_more_distractors_are_never_easier():
-    report = distractor_identification(torch.randn(20, 4), torch.arange(20) // 4, torch.randn(2000, 4))
-    rates = [report.rank(1, size) for size in report.sizes]
-    assert rates == sorted(rates, reverse=True)
-    assert rates[0] > rates[-1]
+def test_image_level_is_the_cmc_of_re_identification():
+    # Two strangers' images stand before the mate, both of one identity: rank 2 of identities, 3 of images.
+    gallery = torch.tensor([[1.0, 0.1], [1.0, -0.1], [1.0, 0.5], [-1.0, 0.0]])
+    report = identification(torch.tensor([[1.0, 0.0]]), torch.tensor([7]), gallery, torch.tensor([1, 1, 7, 7]))
+    assert (report.ranks.tolist(), report.image_ranks.tolist()) == ([2], [3])
+    assert (float(report.rank(2)), float(report.rank(2, "image")), float(report.rank(3, "image"))) == (1, 0, 1)
+    assert report.cmc.tolist() == [0, 1]
+    assert report.image_cmc.tolist() == [0, 0, 1, 1]
 
 
+def test_a_copy_of_the_probe_is_not_the_probe():
+    x = torch.eye(3).repeat(2, 1)
+    assert identification(x, torch.arange(3).repeat(2), x.clone(), torch.arange(3).repeat(2)).rank(1) == 1
+    assert identification(x, torch.arange(6) // 2).rank(1) == 0  # every twin has another name
+
+
+@pytest.mark.untyped
 def test_refuses():
-    features, ids, distractors = torch.randn(4, 2), torch.tensor([0, 0, 1, 1]), torch.randn(5, 2)
-    for sizes in ([], [0], [6]):
-        with pytest.raises(ValueError, match="sizes must be between 1 and the number of distractors 5"):
-            distractor_identification(features, ids, distractors, sizes)
-    with pytest.raises(ValueError, match="some identity at least twice"):
-        distractor_identification(features, torch.arange(4), distractors)
-    report = distractor_identification(features, ids, distractors, [5])
-    with pytest.raises(ValueError, match=r"size must be one of \(5,\)"):
-        report.rank(1, 3)
+    features = torch.randn(4, 2)
+    report = identification(features, torch.arange(4) // 2)
     with pytest.raises(ValueError, match="k must be an integer ≥ 1"):
-        identification(features, torch.arange(4), features, torch.arange(4)).rank(0)
+        report.rank(0)
+    with pytest.raises(ValueError, match="level must be 'identity' or 'image'"):
+        report.rank(1, "face")
+    with pytest.raises(ValueError, match="given together or not at all"):
+        identification(features, torch.arange(4), features)
+    with pytest.raises(ValueError, match="chunk must be an integer ≥ 1"):
+        identification(features, torch.arange(4) // 2, chunk=0)

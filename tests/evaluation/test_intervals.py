@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hypersphere.evaluation import Estimate, mean_interval, wilson
+from hypersphere.evaluation import Measurement, mean_interval, wilson
 
 
 @given(st.integers(1, 10**6).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))), st.floats(0.5, 0.999))
@@ -29,10 +29,10 @@ def test_mean_interval_is_the_normal_one():
     assert estimate.interval == pytest.approx((low, high))
 
 
-def test_an_estimate_survives_copies():
+def test_a_measurement_survives_copies():
     rate = wilson(3, 7)
     for again in (copy.deepcopy(rate), pickle.loads(pickle.dumps(rate))):
-        assert isinstance(again, Estimate)
+        assert isinstance(again, Measurement)
         assert (again, again.low, again.high) == (rate, rate.low, rate.high)
 
 

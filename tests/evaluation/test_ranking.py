@@ -39,6 +39,17 @@ def test_ranks_are_those_of_loops(case, chunk):
     torch.testing.assert_close(result.mate, torch.tensor(mate, dtype=torch.float64), atol=1e-9, rtol=0)
 
 
+@given(galleries(), st.integers(1, 10))
+def test_the_first_is_the_best_and_a_tie_is_the_others(case, chunk):
+    result = ranking(*case, chunk)
+    probes, probe_ids, gallery, gallery_ids = case
+    for i, (probe, own) in enumerate(zip(probes, probe_ids.tolist(), strict=True)):
+        best, _, ranks = brute_ranking(probe[None], probe_ids[i : i + 1], gallery, gallery_ids)
+        assert (result.first[i].item() == own) == (ranks[0] == 1)
+        mine = gallery_ids == result.first[i]
+        assert brute_ranking(probe[None], probe_ids[i : i + 1], gallery[mine], gallery_ids[mine])[0][0] == best[0]
+
+
 @given(galleries(), st.randoms(use_true_random=False))
 def test_order_of_the_gallery_and_of_the_probes_changes_nothing(case, random):
     probes, probe_ids, gallery, gallery_ids = case
@@ -47,6 +58,7 @@ def test_order_of_the_gallery_and_of_the_probes_changes_nothing(case, random):
     random.shuffle(columns)
     again = ranking(probes[rows], probe_ids[rows], gallery[columns], gallery_ids[columns])
     assert torch.equal(again.rank, ranking(*case).rank[rows])
+    assert torch.equal(again.image_rank, ranking(*case).image_rank[rows])
 
 
 def test_a_copy_under_another_name_counts_against_the_probe():

@@ -118,3 +118,44 @@ def test_refuses_wrong_shapes_and_types(scores, same, message):
 def test_every_real_dtype(dtype):
     roc = roc_curve(torch.tensor([3, 2, 1, 0]).to(dtype), torch.tensor([1, 0, 1, 0]))
     assert roc.auc == 0.75
+
+
+def delong(scores, same):
+    """The variance of the AUC by its definition: all pairs of pairs, one at a time."""
+    x, y = scores[same].double().tolist(), scores[~same].double().tolist()
+    psi = [[1.0 if a > b else 0.5 if a == b else 0.0 for b in y] for a in x]
+    rows, columns = [sum(row) / len(y) for row in psi], [sum(column) / len(x) for column in zip(*psi, strict=True)]
+    variance = lambda v: np.var(v, ddof=1) if len(v) > 1 else 0.0
+    return variance(rows) / len(x) + variance(columns) / len(y)
+
+
+@given(pairs())
+def test_the_interval_of_the_auc_is_delongs(case):
+    area = roc_curve(*case).auc
+    half = 1.959964 * math.sqrt(delong(*case))
+    assert area.low == pytest.approx(max(area - half, 0), abs=1e-6)
+    assert area.high == pytest.approx(min(area + half, 1), abs=1e-6)
+
+
+@given(pairs())
+def test_the_interval_of_the_eer_holds_it(case):
+    eer = roc_curve(*case).eer
+    assert 0 <= eer.low <= eer <= eer.high <= 1
+
+
+def test_intervals_cover_the_truth():
+    # Scores N(0, 1) and N(2, 1): EER = Φ(−1), AUC = Φ(√2).
+    same = torch.arange(2000) < 1000
+    truth = 0.5 * math.erfc(1 / math.sqrt(2)), 0.5 * math.erfc(-1.0)
+    hits = [0, 0]
+    for _ in range(200):
+        roc = roc_curve(torch.randn(2000) + 2 * same, same)
+        for i, measured in enumerate((roc.eer, roc.auc)):
+            hits[i] += measured.low <= truth[i] <= measured.high
+    assert hits[0] >= 190  # conservative
+    assert 180 <= hits[1] <= 198  # 190 expected, deviation 3.1
+
+
+def test_what_the_different_pairs_resolve():
+    roc = roc_curve(torch.rand(2000), torch.arange(2000) < 1000)
+    assert roc.resolved([0.1, 1e-3, 9e-4]) == [0.1, 1e-3]

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from hypersphere.data.streams import TEMPLATE, Stream
 from hypersphere.evaluation import few_shot, unseen_classes
-from hypersphere.evaluation.episodes import mix_seed
-from hypersphere.evaluation.unseen import _templates
+from hypersphere.evaluation.unseen import one_each
 
 from .contracts import ReportContract
 
@@ -60,7 +60,7 @@ def test_fewer_negatives_are_a_sample_of_them():
 def test_identification_has_one_template_of_every_class():
     features, labels = clusters()
     unit = features / features.norm(dim=1, keepdim=True)
-    gallery, probes = _templates(labels, mix_seed(4, 0))
+    gallery, probes = one_each(labels, Stream(4, TEMPLATE, 0))
     assert sorted(labels[gallery].tolist()) == sorted(set(labels.tolist()))
     assert sorted([*probes.tolist(), *gallery.tolist()]) == list(range(len(labels)))
     expected = []

@@ -64,7 +64,10 @@ def test_order_changes_nothing(case, random):
 @given(pairs(least=10))
 def test_an_increasing_function_of_the_scores_changes_nothing_but_thresholds(case):
     scores, same = case
-    assert verification(scores.double().exp() * 3, same).json() == verification(scores.double(), same).json()
+    plain, mapped = verification(scores.double(), same), verification(scores.double().exp() * 3, same)
+    for figure, other in zip(plain.figures(), mapped.figures(), strict=True):
+        # Thresholds move, and with them the middle between two scores that accuracy is decided at.
+        assert figure == other or "threshold" in figure.name or "accuracy" in figure.name
 
 
 def test_the_threshold_never_sees_the_pairs_it_is_scored_on():
@@ -169,3 +172,49 @@ def test_a_million_pairs_take_seconds_at_most():
     report = verification(torch.randn(1_000_000) + 3 * same, same)
     assert report.accuracy == pytest.approx(0.9332, abs=2e-3)  # Φ(1.5)
     assert report.eer == pytest.approx(0.0668, abs=2e-3)
+
+
+def brute_refitted(rows, same, fold):
+    """SphereFace's evaluation with loops: each fold's threshold comes from all other pairs, scored by its own row."""
+    accuracies = []
+    for k in sorted(set(fold.tolist())):
+        held = fold == k
+        labelled = torch.cat([rows[k, ~held], rows[k, held]])
+        kinds, parts = torch.cat([same[~held], same[held]]), torch.arange(len(same)) >= int((~held).sum())
+        accuracies.append(brute_accuracy(labelled, kinds, parts.long())[1])
+    return accuracies
+
+
+@given(pairs(least=6), st.integers(2, 4), st.randoms(use_true_random=False))
+def test_a_transform_of_its_own_for_each_fold(case, folds, random):
+    scores, same = case
+    fold = torch.tensor([i % folds for i in range(len(scores))])
+    rows = torch.stack([scores.double() * random.choice([1, 2, -1]) + random.random() for _ in range(folds)])
+    report = verification(rows, same, fold=3 * fold - 1)
+    np.testing.assert_allclose(report.accuracies, brute_refitted(rows, same, fold))
+    held = rows[fold, torch.arange(len(fold))]
+    assert float(report.auc) == float(verification(held, same).auc)
+    assert float(report.eer) == float(verification(held, same).eer)
+
+
+def test_mixed_transforms_choose_another_threshold():
+    # Fold 1 is scored on another scale: a threshold chosen on mixed rows is useless, one chosen on its own row is not.
+    same = torch.tensor([True, False]).repeat(20)
+    fold = torch.arange(40) // 20
+    rows = torch.stack([same.double(), 100 + same.double()])
+    assert verification(rows, same, fold=fold).accuracy == 1
+    assert verification(rows[fold, torch.arange(40)], same, fold=fold).accuracy == 0.5
+
+
+@pytest.mark.parametrize(
+    ("rows", "fold", "message"),
+    [
+        (torch.rand(2, 4), None, "need same and fold"),
+        (torch.rand(2, 3), torch.tensor([0, 1, 0, 1]), "need same and fold"),
+        (torch.rand(3, 4), torch.tensor([0, 1, 0, 1]), "a row for each of 2 folds, got 3"),
+        (torch.tensor([[0.0, 0, 0, 0], [math.nan, 0, 0, 0]]), torch.tensor([0, 1, 0, 1]), "finite"),
+    ],
+)
+def test_refuses_rows(rows, fold, message):
+    with pytest.raises(ValueError, match=message):
+        verification(rows, torch.tensor([True, False, True, False]), fold=fold)

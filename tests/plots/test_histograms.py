@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from hypersphere.plots import plot_angle_histogram, plot_learned_k
+from hypersphere.plots import plot_angle_histogram, plot_histogram, plot_learned_k
 
 
 def test_pairs_fall_into_the_right_histogram():
@@ -28,3 +28,11 @@ def test_refuses():
         plot_angle_histogram(torch.randn(1, 3), torch.zeros(1, dtype=torch.long))
     with pytest.raises(ValueError, match="at least one layer"):
         plot_learned_k({})
+
+
+def test_common_bins_and_counts():
+    _, ax = plot_histogram({"a": torch.tensor([0.0, 1.0]), "b": torch.tensor([3.0])}, bins=3, density=False)
+    assert [[bar.get_height() for bar in container] for container in ax.containers] == [[1, 1, 0], [0, 0, 1]]
+    assert (ax.get_ylabel(), ax.get_legend() is not None) == ("count", True)
+    with pytest.raises(ValueError, match="at least one number"):
+        plot_histogram({"a": torch.rand(0)})

@@ -1,71 +1,109 @@
-"""Open-set evaluation of features: verification, identification, galleries, robustness, few-shot, feature geometry."""
+"""Measures and reports: verification, identification, open-set recognition, robustness, few-shot, feature geometry."""
 
 from ..energy import alignment
 from ..energy import gaussian_uniformity as uniformity
 from .accumulator import VerificationAccumulator
+from .all_pairs import AllPairs, PairErrors, all_pairs
 from .attacks import adversarial_loss, bim, fgsm, pgd, random_noise
 from .calibration import CalibrationReport, calibration, expected_calibration_error
+from .categories import CategoryRates
 from .class_geometry import ClassAngles, angular_fisher_score, class_angles
 from .collapse import CollapseReport, neural_collapse
+from .comparison import DifferenceReport, compare_embedders, paired_difference
+from .counting import StreamedRoc
 from .deepfool import deepfool, strength
+from .detection import DetectionReport, open_set
+from .distractors import DistractorReport, distractor_identification
 from .episodes import Episodes, sample_episodes
 from .features import ensemble, fold_scores, mirrored, pair_scores
 from .few_shot import FewShotReport, few_shot
 from .frechet import frechet_distance
+from .gathering import gather_features
 from .hardness import angular_visual_hardness, model_confidence
-from .identification import DistractorReport, IdentificationReport, distractor_identification, identification
-from .intervals import Estimate, mean_interval, wilson
-from .open_set import OpenSetReport, open_set
-from .report import Report
+from .identification import IdentificationReport, identification
+from .intervals import Measurement, mean_interval, wilson
+from .modes import evaluating
+from .open_set_report import OpenSetReport, open_set_report
+from .report import Figure, Report
 from .robustness import RobustnessReport, robustness, transfer
 from .roc import Roc, roc_curve, threshold_at_far
+from .score_calibration import (
+    IsotonicCalibration,
+    LogisticCalibration,
+    ScoreCalibration,
+    ScoreReport,
+    calibrate_scores,
+    score_report,
+)
+from .templates import Templates, templates
 from .unseen import UnseenReport, unseen_classes
 from .verification import VerificationReport, verification
 
 __all__ = [
+    "AllPairs",
     "CalibrationReport",
+    "CategoryRates",
     "ClassAngles",
     "CollapseReport",
+    "DetectionReport",
+    "DifferenceReport",
     "DistractorReport",
     "Episodes",
-    "Estimate",
     "FewShotReport",
+    "Figure",
     "IdentificationReport",
+    "IsotonicCalibration",
+    "LogisticCalibration",
+    "Measurement",
     "OpenSetReport",
+    "PairErrors",
     "Report",
     "RobustnessReport",
     "Roc",
+    "ScoreCalibration",
+    "ScoreReport",
+    "StreamedRoc",
+    "Templates",
     "UnseenReport",
     "VerificationAccumulator",
     "VerificationReport",
     "adversarial_loss",
     "alignment",
+    "all_pairs",
     "angular_fisher_score",
     "angular_visual_hardness",
     "bim",
+    "calibrate_scores",
     "calibration",
     "class_angles",
+    "compare_embedders",
     "deepfool",
     "distractor_identification",
     "ensemble",
+    "evaluating",
     "expected_calibration_error",
     "few_shot",
     "fgsm",
     "fold_scores",
     "frechet_distance",
+    "gather_features",
     "identification",
     "mean_interval",
     "mirrored",
     "model_confidence",
     "neural_collapse",
     "open_set",
+    "open_set_report",
     "pair_scores",
+    "paired_difference",
     "pgd",
     "random_noise",
     "robustness",
     "roc_curve",
     "sample_episodes",
+    "score_report",
     "strength",
+    "templates",
     "threshold_at_far",
     "transfer",
     "uniformity",

@@ -1,13 +1,15 @@
 """White-box attacks within an ℓ∞ ball: FGSM, BIM and PGD (C.1.2), and training against the first of them."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TypeAlias
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from ..data.streams import NOISE, Stream
+from .modes import evaluating
 
 Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 Bounds: TypeAlias = tuple[float, float]
@@ -47,9 +49,10 @@ def bim(
     loss: Loss = F.cross_entropy,
     start: Float[Tensor, "n ..."] | None = None,
 ) -> Float[Tensor, "n ..."]:
-    r"""The basic iterative method: ``iterations`` signed steps of length ``step``, each clipped back into the ball and the bounds.
+    r"""The basic iterative method: ``iterations`` signed steps of length ``step``.
 
-    ``start`` is where the steps begin, the images themselves by default.
+    Each step is clipped back into the ball and the bounds. ``start`` is where the steps begin; None begins
+    at the images themselves.
     """
     check_images(images, epsilon, bounds)
     if not step > 0 or iterations < 1:
@@ -76,13 +79,15 @@ def pgd(
     bounds: Bounds = (0.0, 1.0),
     loss: Loss = F.cross_entropy,
 ) -> Float[Tensor, "n ..."]:
-    """:func:`bim` from uniformly random points of the ball; of several ``restarts`` the one that fools, else the last, is kept."""
+    """:func:`bim` from uniformly random points of the ball.
+
+    Of several ``restarts`` the first that fools the model is kept, or the last if none does.
+    """
     if restarts < 1:
         raise ValueError(f"restarts must be an integer ≥ 1, got {restarts!r}")
-    generator = torch.Generator().manual_seed(seed)
     best, fooled = images.detach(), torch.zeros(len(images), dtype=torch.bool, device=images.device)
-    for _ in range(restarts):
-        start = random_noise(images, epsilon, bounds=bounds, generator=generator)
+    for restart in range(restarts):
+        start = random_noise(images, epsilon, bounds=bounds, seed=seed, index=restart + 1)
         x = bim(model, images, labels, epsilon, step, iterations, bounds=bounds, loss=loss, start=start)
         best = torch.where(fooled.view(-1, *[1] * (x.ndim - 1)), best, x)
         fooled = predictions(model, best) != labels
@@ -94,11 +99,15 @@ def random_noise(
     epsilon: float = EPSILON,
     *,
     bounds: Bounds = (0.0, 1.0),
-    generator: torch.Generator | None = None,
+    seed: int = 0,
+    index: int = 0,
 ) -> Float[Tensor, "n ..."]:
-    """A uniformly random point of each image's ball: the attack that needs no gradient and should be the weakest."""
+    """A uniformly random point of each image's ball: the attack that needs no gradient and should be the weakest.
+
+    The noise depends on ``seed``, ``index`` and the shape alone; another ``index`` gives other noise.
+    """
     check_images(images, epsilon, bounds)
-    noise = torch.rand(images.shape, generator=generator).to(images) * 2 - 1
+    noise = (2 * Stream(seed, NOISE, index).uniforms(images.numel()) - 1).view(images.shape).to(images)
     return (images.detach() + epsilon * noise).clamp(*bounds)
 
 
@@ -137,18 +146,6 @@ def predictions(model: nn.Module, images: Tensor, batch: int = 512) -> Int[Tenso
     """The highest logit of each image, in evaluation mode."""
     with evaluating(model):
         return torch.cat([model(part).argmax(1) for part in images.split(batch)])
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode inside, every module's own mode again outside, whatever happens."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
 
 
 def check_images(images: Tensor, epsilon: float, bounds: Bounds) -> None:

@@ -7,7 +7,8 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from .report import Number, Report
+from .. import plots
+from .report import Figure, Report
 
 
 def calibration(
@@ -25,7 +26,8 @@ def calibration(
         raise ValueError(f"bins must be an integer ≥ 1, got {bins!r}")
     if labels.shape != probabilities.shape[:1] or labels.is_floating_point() or not len(labels):
         raise ValueError(
-            f"labels must be an integer for each row of {tuple(probabilities.shape)}, got {labels.dtype} {tuple(labels.shape)}"
+            f"labels must be an integer for each row of {tuple(probabilities.shape)}, "
+            f"got {labels.dtype} {tuple(labels.shape)}"
         )
     p = probabilities.detach().double()
     tolerance = 1e-6 if probabilities.dtype in (torch.float32, torch.float64) else 1e-2
@@ -52,7 +54,7 @@ def expected_calibration_error(
 
 @dataclass(frozen=True, repr=False)
 class CalibrationReport(Report):
-    """Count, mean confidence and accuracy of every bin, and the Brier score Σ_c (p_c − [c = y])² averaged over samples."""
+    """Count, mean confidence and accuracy of every bin, and the Brier score, the mean of Σ_c (p_c − [c = y])²."""
 
     counts: Int[Tensor, "bins"]
     confidence: Float[Tensor, "bins"]
@@ -70,13 +72,17 @@ class CalibrationReport(Report):
         """The largest error of a bin that holds samples."""
         return (self.accuracy - self.confidence).abs()[self.counts > 0].max().item()
 
-    def numbers(self) -> dict[str, Number]:
-        """Expected and maximal calibration error, and the Brier score."""
-        return {"samples": int(self.counts.sum()), "ECE": self.ece, "MCE": self.mce, "Brier": self.brier}
+    def figures(self) -> list[Figure]:
+        """Return expected and maximal calibration error and the Brier score."""
+        samples = int(self.counts.sum())
+        return [
+            Figure("samples", samples, "samples"),
+            Figure("ECE", self.ece, "fraction", count=samples),
+            Figure("MCE", self.mce, "fraction", count=samples),
+            Figure("Brier score", self.brier, count=samples),
+        ]
 
-    def draw(self, axes: Any) -> None:
-        """The reliability diagram: accuracy of every bin over its confidence, the diagonal being perfect."""
-        width = 1 / len(self.counts)
-        axes.bar([(i + 0.5) * width for i in range(len(self.counts))], self.accuracy.tolist(), width, edgecolor="white")
-        axes.plot([0, 1], [0, 1], color="black", linestyle="--")
-        axes.set(xlabel="confidence", ylabel="accuracy", title=f"calibration, ECE {self.ece:.4f}")
+    def plot(self, ax: Any = None) -> tuple[Any, Any]:
+        """Draw the reliability diagram: accuracy of every bin over its confidence, the diagonal being perfect."""
+        title = f"{self.title}, ECE {100 * self.ece:.3g} %"
+        return plots.plot_reliability(self.confidence, self.accuracy, self.counts, title=title, ax=ax)

@@ -45,9 +45,9 @@ def class_angles(features: Float[Tensor, "n d"], labels: Int[Tensor, "n"], *, ma
     - ``intra``: mean angle between a feature and the centre of its class;
     - ``inter``: mean angle between the centres of two different classes;
     - ``nearest``: the smallest such angle;
-    - ``margin``: the smallest angle between features of different classes less the largest between features of one class. Positive
-      is the criterion of 2.3.5: every feature is nearer to all of its own class than to any of another. It looks at all pairs:
-      ``margin=False`` leaves it out (NaN), and the rest costs time in proportion to n.
+    - ``margin``: the smallest angle between features of different classes less the largest between features of one
+      class. Positive is the criterion of 2.3.5: every feature is nearer to all of its own class than to any of another.
+      It looks at all pairs; ``margin=False`` leaves it out (NaN), and the rest costs time in proportion to n.
 
     >>> x = torch.tensor([[1.0, 0.1], [1.0, -0.1], [0.1, 1.0], [-0.1, 1.0]])
     >>> round(class_angles(x, torch.tensor([0, 0, 1, 1])).margin, 4)

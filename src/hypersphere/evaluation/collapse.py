@@ -7,8 +7,9 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
+from .. import plots
 from ..geometry import cosine, norm
-from .report import Number, Report
+from .report import Figure, Report
 
 
 def neural_collapse(
@@ -64,21 +65,21 @@ class CollapseReport(Report):
     nc4: float | None
     title = "neural collapse"
 
-    def numbers(self) -> dict[str, Number]:
-        """The measures that were computed."""
-        values = {
-            "NC1": self.nc1,
-            "NC2 norms": self.nc2_norms,
-            "NC2 angles": self.nc2_angles,
-            "NC3": self.nc3,
-            "NC4": self.nc4,
-        }
-        return {name: value for name, value in values.items() if value is not None}
+    def figures(self) -> list[Figure]:
+        """Return the measures that were computed; NC4 is a share of the features, the others have no unit."""
+        values = [
+            ("NC1", self.nc1, ""),
+            ("NC2 norms", self.nc2_norms, ""),
+            ("NC2 angles", self.nc2_angles, "cosine"),
+            ("NC3", self.nc3, ""),
+            ("NC4", self.nc4, "fraction"),
+        ]
+        return [Figure(name, value, unit) for name, value, unit in values if value is not None]
 
-    def draw(self, axes: Any) -> None:
-        """One bar for each measure."""
-        axes.bar(list(self.numbers()), list(self.numbers().values()))
-        axes.set(title=self.title)
+    def plot(self, ax: Any = None) -> tuple[Any, Any]:
+        """Draw one bar for each measure."""
+        values = {name: float(value) for name, value in self.numbers().items()}
+        return plots.plot_bars(values, xlabel="distance from collapse (0 is complete)", title=self.title, ax=ax)
 
 
 def _classifier(

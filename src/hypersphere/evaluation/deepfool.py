@@ -6,7 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from .attacks import Bounds, check_images, evaluating
+from .attacks import Bounds, check_images
+from .modes import evaluating
 
 
 def deepfool(
@@ -62,7 +63,8 @@ def strength(
 ) -> Float[Tensor, "n"]:
     """‖x̃ − x‖ of each image, ℓ₂ or ℓ∞ (``norm=math.inf``): the strengths of fig. C.1.
 
-    >>> strength(torch.tensor([[3.0, 4.0]]), torch.zeros(1, 2)), strength(torch.tensor([[3.0, 4.0]]), torch.zeros(1, 2), math.inf)
+    >>> moved, still = torch.tensor([[3.0, 4.0]]), torch.zeros(1, 2)
+    >>> strength(moved, still), strength(moved, still, math.inf)
     (tensor([5.]), tensor([4.]))
     """
     return torch.linalg.vector_norm((adversarial - images).flatten(1), norm, dim=1)
@@ -79,7 +81,7 @@ def _linearised(model: nn.Module, x: Tensor, order: Tensor) -> tuple[Tensor, Ten
 
 
 def _shortest(losses: Tensor, gradients: Tensor, norm: float) -> Tensor:
-    """The step to the nearest of the linearised boundaries; 1e-4 beyond it, as published, so that rounding cannot stall it."""
+    """The step to the nearest linearised boundary; 1e-4 beyond it, as published, so that rounding cannot stall it."""
     flat = gradients.flatten(2)
     dual = torch.linalg.vector_norm(flat, 2 if norm == 2 else 1, dim=2) + 1e-8
     distance, best = (losses.abs() / dual).min(1)

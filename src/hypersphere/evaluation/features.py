@@ -10,7 +10,7 @@ from ..geometry import cosine, normalize
 
 
 def mirrored(model: Callable[[Tensor], Tensor], images: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d2"]:
-    """The features of each image and of its mirror image, one after the other (2.3, the text's test-time feature).
+    """The features of each image and of its mirror image, one after the other (Liu, 2020, 2.3).
 
     >>> mirrored(lambda images: images[:, 0, 0], torch.tensor([[[[1.0, 2.0, 3.0]]]]))
     tensor([[1., 2., 3., 3., 2., 1.]])
@@ -52,11 +52,25 @@ def fold_scores(
     center: bool = True,
     components: int | None = None,
     chunk: int = 65536,
-) -> Float[Tensor, "pairs"]:
-    """cos θ of pairs after subtracting the mean, and keeping the first principal ``components`` (None: no PCA).
+) -> Float[Tensor, "folds pairs"]:
+    """Return cos θ of every pair by each fold's transform: a mean subtracted, principal components kept.
 
-    Both are fitted, for each fold, on the features that the *other* folds' pairs use and this fold's do not, each once:
-    nothing of the fold that is scored, not even an image it shares with another, enters its own transform.
+    Row k, in the order of the fold numbers, scores *all* pairs by the transform fitted without fold k, so that the
+    threshold of fold k can be chosen on the scores its own pairs are judged by (SphereFace's ``evaluation.m``);
+    :func:`verification` takes the whole. A transform is fitted on the features that other folds' pairs use and this
+    fold's do not, each once: nothing of the held-out fold, not even an image it shares with another, enters it.
+
+    Args:
+        features: Features of all images ``(n, d)``.
+        pairs: Rows of ``features`` ``(pairs, 2)``.
+        fold: The fold of each pair.
+        center: Whether the mean is subtracted.
+        components: How many principal components are kept; None keeps the space as it is.
+        chunk: How many pairs are computed at a time; it changes nothing but memory.
+
+    >>> features, pairs = torch.randn(12, 4), torch.arange(12).view(6, 2)
+    >>> fold_scores(features, pairs, torch.arange(6) % 3, components=2).shape
+    torch.Size([3, 6])
     """
     left, right = _check_pairs(features, pairs)
     if fold.shape != left.shape or fold.is_floating_point():
@@ -65,18 +79,18 @@ def fold_scores(
         )
     if components is not None and not 1 <= components <= features.shape[1]:
         raise ValueError(f"components must be between 1 and the dimension {features.shape[1]}, got {components!r}")
-    scores = features.new_empty(len(left))
+    rows = []
     for i in fold.unique():
-        held = (fold == i).nonzero().squeeze(1)
+        held = fold == i
         own = torch.zeros(len(features), dtype=torch.bool, device=features.device)
         own[torch.cat([left[held], right[held]])] = True
         seen = torch.zeros_like(own)
         seen[torch.cat([left, right])] = True
         mean, axes = _fit(features[seen & ~own], center, components, int(i))
-        for rows in _slices(len(held), chunk):
-            a, b = (((features[side[held[rows]]].double() - mean) @ axes) for side in (left, right))
-            scores[held[rows]] = cosine(a, b).to(scores.dtype)
-    return scores
+        mapped = (features.double() - mean) @ axes
+        parts = [cosine(mapped[left[part]], mapped[right[part]]) for part in _slices(len(left), chunk)]
+        rows.append(torch.cat(parts).to(features.dtype))
+    return torch.stack(rows)
 
 
 def _fit(x: Tensor, center: bool, components: int | None, fold: int) -> tuple[Tensor, Tensor]:

@@ -9,10 +9,12 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 from torch.nn import functional as F
 
+from .. import plots
+from ..data.streams import CLASSIFIER, Stream
 from ..geometry import normalize
-from .episodes import Episodes, mix_seed, sample_episodes
-from .intervals import Estimate, mean_interval
-from .report import Number, Report
+from .episodes import Episodes, sample_episodes
+from .intervals import Measurement, mean_interval
+from .report import Figure, Report
 
 
 def few_shot(
@@ -56,8 +58,8 @@ def few_shot(
     accuracies = []
     for start in range(0, len(episodes.support), chunk):
         support, query = (index[start : start + chunk] for index in episodes)
-        seeds = [mix_seed(seed, i) for i in range(start, start + len(support))]
-        logits = methods[method](features[support], features[query].flatten(1, 2), seeds, epochs)
+        streams = [Stream(seed, CLASSIFIER, i) for i in range(start, start + len(support))]
+        logits = methods[method](features[support], features[query].flatten(1, 2), streams, epochs)
         target = torch.arange(support.shape[1], device=logits.device).repeat_interleave(query.shape[2])
         accuracies.append((logits.argmax(2) == target).double().mean(1))
     return FewShotReport(torch.cat(accuracies), support.shape[1], support.shape[2], method)
@@ -74,36 +76,42 @@ class FewShotReport(Report):
     title = "few-shot classification"
 
     @property
-    def accuracy(self) -> Estimate:
+    def accuracy(self) -> Measurement:
         """Mean over the episodes with its 95 % interval."""
         return mean_interval(self.accuracies)
 
-    def numbers(self) -> dict[str, Number]:
-        """The setting, the mean accuracy and half the width of its 95 % interval."""
-        setting: dict[str, Number] = {
-            "method": self.method,
-            "ways": self.ways,
-            "shots": self.shots,
-            "episodes": len(self.accuracies),
-        }
-        return {**setting, "accuracy": float(self.accuracy), "±": self.accuracy.high - float(self.accuracy)}
+    def figures(self) -> list[Figure]:
+        """Return the setting and the mean accuracy over episodes with its 95 % interval."""
+        return [
+            Figure("method", self.method),
+            Figure("ways", self.ways, "classes"),
+            Figure("shots", self.shots, "samples"),
+            Figure.of("accuracy", self.accuracy, count=len(self.accuracies)),
+        ]
 
-    def draw(self, axes: Any) -> None:
-        """How the accuracy of episodes is distributed."""
-        axes.hist(self.accuracies.tolist(), bins=20, range=(0, 1))
-        axes.set(
+    def plot(self, ax: Any = None) -> tuple[Any, Any]:
+        """Draw how the accuracy of episodes is distributed."""
+        title = f"{self.ways}-way {self.shots}-shot, mean {100 * self.accuracy:.4g} %"
+        return plots.plot_histogram(
+            {"accuracy": self.accuracies},
+            bins=20,
+            limits=(0, 1),
+            density=False,
             xlabel="accuracy of an episode",
             ylabel="episodes",
-            title=f"{self.ways}-way {self.shots}-shot, {self.accuracy}",
+            title=title,
+            ax=ax,
         )
 
 
-def _centroid(support: Tensor, query: Tensor, seeds: list[int], epochs: int) -> Tensor:
+def _centroid(support: Tensor, query: Tensor, streams: list[Stream], epochs: int) -> Tensor:
     centroids = normalize(normalize(support).mean(2))
     return normalize(query) @ centroids.transpose(1, 2)
 
 
-def _finetuned(support: Tensor, query: Tensor, seeds: list[int], epochs: int, scale: float | None = None) -> Tensor:
+def _finetuned(
+    support: Tensor, query: Tensor, streams: list[Stream], epochs: int, scale: float | None = None
+) -> Tensor:
     """Classifiers ``(episodes, ways, d)`` trained side by side on the support; no episode feels another.
 
     F.3: SGD with momentum 0.9, dampening 0.9, learning rate 1e-2, weight decay 1e-3, batch size 4.
@@ -111,12 +119,8 @@ def _finetuned(support: Tensor, query: Tensor, seeds: list[int], epochs: int, sc
     count, ways, shots, d = support.shape
     x = support.flatten(1, 2)
     y = torch.arange(ways, device=x.device).repeat_interleave(shots).expand(count, -1)
-    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-    weight = (
-        torch.stack([(torch.rand(ways, d, generator=g) * 2 - 1) * d**-0.5 for g in generators])
-        .to(x)
-        .requires_grad_(True)
-    )
+    drawn = torch.stack([stream.uniforms(ways * d).view(ways, d) for stream in streams])
+    weight = ((2 * drawn - 1) * d**-0.5).to(x).requires_grad_(True)
     bias = torch.zeros(count, 1, ways, device=x.device, dtype=x.dtype, requires_grad=scale is None)
 
     def logits(features: Tensor) -> Tensor:
@@ -128,7 +132,7 @@ def _finetuned(support: Tensor, query: Tensor, seeds: list[int], epochs: int, sc
     optimizer = torch.optim.SGD(parameters, lr=1e-2, momentum=0.9, dampening=0.9, weight_decay=1e-3)
     with torch.enable_grad():
         for _ in range(epochs):
-            order = torch.stack([torch.randperm(ways * shots, generator=g) for g in generators]).to(x.device)
+            order = torch.stack([stream.permutation(ways * shots) for stream in streams]).to(x.device)
             for rows in order.split(4, dim=1):
                 batch, target = x.gather(1, rows[:, :, None].expand(-1, -1, d)), y.gather(1, rows)
                 optimizer.zero_grad()
@@ -140,5 +144,5 @@ def _finetuned(support: Tensor, query: Tensor, seeds: list[int], epochs: int, sc
     return logits(query).detach()
 
 
-def _finetuned_cosine(support: Tensor, query: Tensor, seeds: list[int], epochs: int) -> Tensor:
-    return _finetuned(support, query, seeds, epochs, scale=2.0)  # c = 2 (F.3)
+def _finetuned_cosine(support: Tensor, query: Tensor, streams: list[Stream], epochs: int) -> Tensor:
+    return _finetuned(support, query, streams, epochs, scale=2.0)  # c = 2 (F.3)

@@ -10,7 +10,9 @@ from ..geometry import angle
 def angular_visual_hardness(
     features: Float[Tensor, "n d"], weight: Float[Tensor, "c d"], labels: Int[Tensor, "n"]
 ) -> Float[Tensor, "n"]:
-    r"""AVH = θ(w_y, x) / Σ_i θ(w_i, x), in [0, 1]: small for an easy sample (1.1, Fig. 1.2). It ignores the feature's length.
+    r"""AVH = θ(w_y, x) / Σ_i θ(w_i, x), in [0, 1]: small for an easy sample (1.1, Fig. 1.2).
+
+    It ignores the feature's length.
 
     >>> angular_visual_hardness(torch.tensor([[2.0, 0.0]]), torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([1]))
     tensor([1.])

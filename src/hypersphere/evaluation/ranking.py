@@ -12,14 +12,18 @@ TIE = 1e-12  # cosines in float64 that differ by less are rounding apart: equal
 
 
 class Ranking(NamedTuple):
-    """For each probe: its best score in the gallery, that of its own identity, and the rank of its own identity.
+    """For each probe: its best score in the gallery, that of its own identity, where that stands, and who stood first.
 
-    Without a mate in the gallery the mate's score is −∞ and the rank 0.
+    ``rank`` counts identities, each by its best template; ``image_rank`` counts images: 1 + how many images of others
+    score at least as high as the probe's best mate. ``first`` is the identity with the best score, its own only if no
+    other scores as high. Without a mate in the gallery the mate's score is −∞ and both ranks are 0.
     """
 
     best: Float[Tensor, "p"]
     mate: Float[Tensor, "p"]
     rank: Int[Tensor, "p"]
+    image_rank: Int[Tensor, "p"]
+    first: Int[Tensor, "p"]
 
     @property
     def mated(self) -> Bool[Tensor, "p"]:
@@ -33,31 +37,49 @@ def ranking(
     gallery: Float[Tensor, "g d"],
     gallery_ids: Shaped[Tensor, "..."],
     chunk: int = 256,
+    *,
+    leave_out: bool = False,
 ) -> Ranking:
     """Rank identities by their best template: 1 + how many *other* identities score at least as high as the right one.
 
     A tie counts against the probe, so the result does not depend on the order of the gallery. Scores are float64;
     ``chunk`` probes are compared at a time, which changes nothing but memory: the gallery once in float64 and
-    ``chunk·(templates + identities)`` numbers.
+    ``chunk·(templates + identities)`` numbers. With ``leave_out``, probe i is image i of the gallery and is not
+    compared with itself.
     """
+    if chunk < 1:
+        raise ValueError(f"chunk must be an integer ≥ 1, got {chunk!r}")
     probe_ids, gallery_ids = (
         check_ids(n, i, f) for n, i, f in (("probe", probe_ids, probes), ("gallery", gallery_ids, gallery))
     )
     identities, owner = gallery_ids.unique(return_inverse=True)
     mate = torch.searchsorted(identities, probe_ids).clamp_max(len(identities) - 1)
-    mated = identities[mate] == probe_ids
+    known = identities[mate] == probe_ids
     templates = unit(gallery, "gallery")
     parts = []
     for start in range(0, len(probes), chunk):
         rows = slice(start, start + chunk)
         cos = unit(probes[rows], "probes") @ templates.T
+        if leave_out:
+            cos.diagonal(start).fill_(-torch.inf)
         of_identity = cos.new_full((len(cos), len(identities)), -torch.inf)
         of_identity.scatter_reduce_(1, owner.expand(len(cos), -1), cos, "amax")
         own = of_identity.gather(1, mate[rows, None])
         rank = (of_identity >= own - TIE).sum(1)  # its own identity is one of them
-        parts.append((of_identity.amax(1).round(decimals=12), own.squeeze(1).round(decimals=12), rank))
-    best, score, rank = (torch.cat(column) for column in zip(*parts, strict=True))
-    return Ranking(best, score.masked_fill(~mated, -torch.inf), rank.masked_fill(~mated, 0))
+        images = 1 + ((cos >= own - TIE) & (owner != mate[rows, None])).sum(1)
+        best, others = of_identity.max(1), of_identity.scatter(1, mate[rows, None], -torch.inf).max(1)
+        ahead = others.values >= own.squeeze(1) - TIE  # a tie goes to the other
+        first = torch.where(known[rows], torch.where(ahead, others.indices, mate[rows]), best.indices)
+        parts.append((best.values.round(decimals=12), own.squeeze(1).round(decimals=12), rank, images, first))
+    top, score, rank, images, first = (torch.cat(column) for column in zip(*parts, strict=True))
+    mated = known & (score > -torch.inf)
+    return Ranking(
+        top,
+        score.masked_fill(~mated, -torch.inf),
+        rank.masked_fill(~mated, 0),
+        images.masked_fill(~mated, 0),
+        identities[first],
+    )
 
 
 def unit(features: Float[Tensor, "n d"], name: str) -> Float[Tensor, "n d"]:
@@ -71,6 +93,7 @@ def check_ids(name: str, ids: Shaped[Tensor, "..."], features: Float[Tensor, "n 
     """Identities as integers, one for each of at least one feature."""
     if not len(features) or ids.shape != features.shape[:1] or ids.is_floating_point() or ids.is_complex():
         raise ValueError(
-            f"{name}_ids must be integers, one for each of {len(features)} ≥ 1 features, got {ids.dtype} {tuple(ids.shape)}"
+            f"{name}_ids must be integers, one for each of {len(features)} ≥ 1 features, "
+            f"got {ids.dtype} {tuple(ids.shape)}"
         )
     return ids.to(features.device).long().contiguous()

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from .. import plots
 from .._extras import require
 from .attacks import (
     EPSILON,
@@ -15,7 +16,6 @@ from .attacks import (
     STEP,
     Bounds,
     bim,
-    evaluating,
     fgsm,
     input_gradient,
     pgd,
@@ -23,7 +23,9 @@ from .attacks import (
     random_noise,
 )
 from .deepfool import deepfool, strength
-from .report import Number, Report
+from .intervals import Measurement, wilson
+from .modes import evaluating
+from .report import Figure, Report
 
 TOLERANCE = 0.02  # differences of accuracy below this are noise
 
@@ -59,7 +61,7 @@ def robustness(
     for i, (x, y) in enumerate(zip(images.split(batch), labels.split(batch), strict=True)):
         made = {
             "clean": x,
-            "noise": random_noise(x, epsilon, generator=torch.Generator().manual_seed(seed + i), **options),
+            "noise": random_noise(x, epsilon, seed=seed + i, **options),
             "FGSM": fgsm(model, x, y, epsilon, **options),
             "BIM": bim(model, x, y, epsilon, step, iterations, **options),
             "PGD": pgd(model, x, y, epsilon, step, iterations, seed=seed + i, **options),
@@ -87,7 +89,7 @@ def robustness(
 
 @dataclass(frozen=True, repr=False)
 class RobustnessReport(Report):
-    """Accuracy under each attack, DeepFool strengths of each image, and the share of images without a usable gradient."""
+    """Accuracy under each attack, DeepFool strengths of each image, the share of images without a usable gradient."""
 
     accuracy: dict[str, float]
     strengths: dict[str, Float[Tensor, "n"]]
@@ -114,21 +116,29 @@ class RobustnessReport(Report):
                 )
         return [text for text, found in checks.items() if found]
 
-    def numbers(self) -> dict[str, Number]:
-        """Accuracies, median DeepFool strengths, the share without gradient, and the findings as one text."""
-        return {
-            "images": self.images,
-            **self.accuracy,
-            **{f"median {name}": s.double().median().item() for name, s in self.strengths.items()},
-            "no gradient": self.no_gradient,
-            "masked gradients": "; ".join(self.findings) or "no sign",
-        }
+    def figures(self) -> list[Figure]:
+        """Return accuracies, median DeepFool strengths, the share without gradient, and the findings as one text."""
+        rates = {**self.accuracy, "no gradient": self.no_gradient}
+        figures = [Figure.of(name, self._rate(rate), count=self.images) for name, rate in rates.items()]
+        figures += [
+            Figure(f"median {name}", s.double().median().item(), "pixel units", count=self.images)
+            for name, s in self.strengths.items()
+        ]
+        return [
+            Figure("images", self.images, "images"),
+            *figures,
+            Figure("masked gradients", "; ".join(self.findings) or "no sign"),
+        ]
 
-    def draw(self, axes: Any) -> None:
-        """Accuracy under every attack."""
-        axes.barh(list(self.accuracy), list(self.accuracy.values()))
-        axes.invert_yaxis()
-        axes.set(xlabel="accuracy", xlim=(0, 1), title=self.title)
+    def plot(self, ax: Any = None) -> tuple[Any, Any]:
+        """Draw the accuracy under every attack with its 95 % interval."""
+        intervals = {name: self._rate(rate).interval for name, rate in self.accuracy.items()}
+        return plots.plot_bars(
+            self.accuracy, intervals=intervals, xlabel="accuracy", limits=(0, 1), title=self.title, ax=ax
+        )
+
+    def _rate(self, rate: float) -> Measurement:
+        return wilson(round(rate * self.images), self.images)
 
 
 def transfer(
@@ -155,7 +165,8 @@ def boundary_attack(
 ) -> Float[Tensor, "n ..."]:
     """HopSkipJump of foolbox in ℓ∞: decisions only, no gradient; images it cannot fool within ``epsilon`` stay clean.
 
-    Needs foolbox: ``pip install 'hypersphere[attacks]'``. Each of ``steps`` costs some hundred evaluations of the model.
+    Needs foolbox: ``pip install 'hypersphere[attacks]'``. Each of ``steps`` costs some hundred
+    evaluations of the model.
     """
     foolbox = require("foolbox", "attacks")
     with evaluating(model), torch.random.fork_rng():

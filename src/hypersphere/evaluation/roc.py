@@ -1,17 +1,19 @@
 """The receiver operating characteristic of scores: every threshold at once, with ties counted exactly."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
+from .intervals import Measurement, quantile, wilson_band
+
 
 @dataclass(frozen=True)
 class Roc:
-    r"""Counts of accepted pairs as the threshold falls past each distinct score; a pair is accepted when score ≥ threshold.
+    r"""Counts of accepted pairs as the threshold falls; a pair is accepted when its score is ≥ the threshold.
 
     The first point accepts nothing (threshold ∞), the last accepts everything. Counts are integers, so every figure
     taken from them is exact and does not depend on the order of the pairs.
@@ -20,8 +22,8 @@ class Roc:
     >>> roc.tar, roc.far
     (tensor([0.0000, 0.5000, 1.0000, 1.0000], dtype=torch.float64),
      tensor([0.0000, 0.0000, 0.5000, 1.0000], dtype=torch.float64))
-    >>> roc.auc
-    0.875
+    >>> roc.auc, roc.eer
+    (0.8750 [0.5285, 1.0000], 0.2500 [0.0473, 0.7815])
     """
 
     thresholds: Float[Tensor, "points"]
@@ -53,23 +55,39 @@ class Roc:
         return self.accepted_different.double() / self.negatives
 
     @property
-    def auc(self) -> float:
-        """P(score of a same pair > score of a different pair), ties counted half."""
-        step = self.accepted_different.diff()
-        twice = (step * (self.accepted_same[1:] + self.accepted_same[:-1])).sum().item()
-        return twice / (2 * self.positives * self.negatives)
+    def auc(self) -> Measurement:
+        """P(score of a same pair > score of a different pair), ties counted half, with DeLong's 95 % interval.
+
+        Of each same pair the share of different pairs below it is taken, and of each different pair the share of same
+        pairs above it; the variance is that of the first over the number of same pairs plus that of the second over the
+        number of different pairs. Pairs are taken for independent.
+        """
+        same, different = self.accepted_same.diff(), self.accepted_different.diff()
+        # Integers, so that the area is exact: pairs of pairs in the right order, counted twice.
+        above = self.accepted_same[1:] + self.accepted_same[:-1]
+        area = (different * above).sum().item() / (2 * self.positives * self.negatives)
+        below = 2 * self.negatives - self.accepted_different[1:] - self.accepted_different[:-1]
+        spread = _variance(below.double() / (2 * self.negatives), same) / self.positives
+        spread += _variance(above.double() / (2 * self.positives), different) / self.negatives
+        half = quantile(0.95) * math.sqrt(spread)
+        return Measurement(area, max(area - half, 0.0), min(area + half, 1.0))
 
     @property
-    def eer(self) -> float:
-        """Equal error rate: where FAR = 1 − TAR on the curve, straight lines between its points."""
-        far, tar = self.far, self.tar
-        gap = far + tar - 1  # increasing from −1 to 1
-        i = int((gap < 0).sum())  # the first point at or beyond the crossing; never 0
-        share = (gap[i - 1] / (gap[i - 1] - gap[i])).item()
-        return (far[i - 1] + share * (far[i] - far[i - 1])).item()
+    def eer(self) -> Measurement:
+        """Equal error rate: where FAR = 1 − TAR on the curve, straight lines between its points, with an interval.
+
+        The interval's ends are where the lower, or the upper, ends of Wilson's 95 % intervals of the two rates cross.
+        It covers the true rate at least as often as promised when pairs are independent.
+        """
+        rejected = self.positives - self.accepted_same
+        bands = zip(
+            wilson_band(self.accepted_different, self.negatives), wilson_band(rejected, self.positives), strict=True
+        )
+        low, high = (_crossing(far, frr) for far, frr in bands)
+        return Measurement(_crossing(self.far, 1 - self.tar), low, high)
 
     def at_far(self, far: float, name: str = "far", negatives: str = "different pairs") -> int:
-        """The last point with a false accept rate of at most ``far``: its threshold is the lowest that keeps the promise.
+        """Return the last point with a false accept rate of at most ``far``: the lowest threshold that keeps it.
 
         Refused when fewer than 1/far negatives were seen: one false accept would already exceed the rate, and a
         threshold above all of them would promise what was not measured. ``name`` and ``negatives`` are what the
@@ -80,9 +98,18 @@ class Roc:
         allowed = far * self.negatives
         if allowed < 1 - 1e-9:
             raise ValueError(
-                f"{name}={far:g} needs at least {math.ceil(1 / far - 1e-9)} {negatives} to be resolved, got {self.negatives}"
+                f"{name}={far:g} needs at least {math.ceil(1 / far - 1e-9)} {negatives} to be resolved, "
+                f"got {self.negatives}"
             )
         return int((self.accepted_different <= allowed * (1 + 1e-12)).sum()) - 1
+
+    def resolved(self, fars: Iterable[float]) -> list[float]:
+        """Return those of ``fars`` that the number of different pairs resolves, as :meth:`at_far` asks.
+
+        >>> roc_curve(torch.rand(200), torch.arange(200) < 100).resolved([0.1, 0.01, 0.001])
+        [0.1, 0.01]
+        """
+        return [far for far in fars if far * self.negatives >= 1 - 1e-9]
 
 
 def roc_curve(scores: Shaped[Tensor, "..."], same: Shaped[Tensor, "..."]) -> Roc:
@@ -90,8 +117,8 @@ def roc_curve(scores: Shaped[Tensor, "..."], same: Shaped[Tensor, "..."]) -> Roc
     return sorted_roc(*sort_pairs(*check_pairs(scores, same)))
 
 
-def sort_pairs(scores: Float[Tensor, "n"], *columns: Shaped[Tensor, "n"]) -> tuple[Tensor, ...]:
-    """Scores from the highest down, and the columns in the same order."""
+def sort_pairs(scores: Float[Tensor, "n"], *columns: Shaped[Tensor, "n ..."]) -> tuple[Tensor, ...]:
+    """Return the scores from the highest down, and the columns, which share their first axis, in the same order."""
     ordered, order = scores.sort(descending=True)
     return ordered, *(column[order] for column in columns)
 
@@ -140,3 +167,18 @@ def check_pairs(
     if both_kinds and (not same.any() or same.all()):
         raise ValueError(f"same must hold both kinds of pairs, got {int(same.sum())} same of {len(same)} pairs")
     return scores.detach().double() + 0.0, same.to(scores.device)  # + 0.0: minus zero is zero
+
+
+def _crossing(rising: Float[Tensor, "points"], falling: Float[Tensor, "points"]) -> float:
+    """The height at which two curves over the same points cross, straight lines between the points."""
+    gap = rising - falling  # increasing, from below 0 to above
+    i = int((gap < 0).sum())  # the first point at or beyond the crossing; never 0
+    share = gap[i - 1] / (gap[i - 1] - gap[i])
+    return (rising[i - 1] + share * (rising[i] - rising[i - 1])).item()
+
+
+def _variance(values: Float[Tensor, "points"], counts: Int[Tensor, "points"]) -> float:
+    """The sample variance (n − 1) of values that occur ``counts`` times; 0 of a single one."""
+    total = int(counts.sum())
+    mean = (values * counts).sum() / total
+    return ((values - mean).square() * counts).sum().item() / max(total - 1, 1)

@@ -1,4 +1,4 @@
-"""How well features tell classes apart that the network never saw: verification, identification and one-shot recognition at once."""
+"""How well features tell classes apart that the network never saw: by verification, identification and few shots."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,12 +8,12 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from ..data.pairs import pairs
-from .episodes import mix_seed
+from ..data.streams import TEMPLATE, Stream
 from .features import pair_scores
 from .few_shot import FewShotReport, few_shot
 from .identification import IdentificationReport
 from .ranking import check_ids, ranking
-from .report import Number, Report
+from .report import Figure, Report
 from .verification import VerificationReport, verification
 
 
@@ -29,11 +29,12 @@ def unseen_classes(
     episodes: int = 1000,
     seed: int = 0,
 ) -> "UnseenReport":
-    """Evaluate features ``(n, d)`` of unseen classes, by cosine, with what a network without those classes can be asked.
+    """Evaluate features ``(n, d)`` of unseen classes, by cosine, with what a network without them can be asked.
 
-    Verification takes every pair of one class and ``negatives`` pairs of two, or all there are if they are fewer. Identification puts one
-    random sample of every class into the gallery and probes with all the others, ``templates`` times. Few-shot recognition draws
-    ``episodes`` of ``ways`` classes out of all of them, each with ``shots`` known samples, and takes the nearest centroid.
+    Verification takes every pair of one class and ``negatives`` pairs of two, or all there are if they are fewer.
+    Identification puts one random sample of every class into the gallery and probes with all the others, ``templates``
+    times. Few-shot recognition draws ``episodes`` of ``ways`` classes out of all of them, each with ``shots`` known
+    samples, and takes the nearest centroid. Everything random comes from one stream of ``seed``.
 
     >>> features = torch.eye(30).repeat(6, 1)
     >>> report = unseen_classes(features, torch.arange(30).repeat(6), episodes=10)
@@ -50,11 +51,11 @@ def unseen_classes(
     scores = pair_scores(features, torch.stack([drawn.first, drawn.second], 1).to(features.device))
     ranks = []
     for i in range(templates):
-        gallery, probes = _templates(labels, mix_seed(seed, i))
+        gallery, probes = one_each(labels, Stream(seed, TEMPLATE, i))
         ranks.append(ranking(features[probes], labels[probes], features[gallery], labels[gallery]).rank)
     return UnseenReport(
         verification(scores, drawn.same.to(features.device), seed=seed),
-        IdentificationReport(torch.cat(ranks), len(sizes)),
+        IdentificationReport(torch.cat(ranks), len(sizes), torch.cat(ranks), len(sizes)),
         few_shot(features, labels, ways, shots, queries, episodes=episodes, seed=seed),
     )
 
@@ -68,22 +69,29 @@ class UnseenReport(Report):
     few_shot: FewShotReport
     title = "unseen classes"
 
-    def numbers(self) -> dict[str, Number]:
-        """EER, TAR at the FAR of 10⁻³ if the pairs resolve it, rank-1 identification, and few-shot accuracy."""
-        numbers: dict[str, Number] = {"classes": self.identification.identities, "EER": self.verification.eer}
-        if self.verification.roc.negatives >= 1000:
-            numbers["TAR@FAR=1e-3"] = float(self.verification.tar(1e-3))
-        numbers["rank-1"] = float(self.identification.rank(1))
-        return {**numbers, f"{self.few_shot.ways}-way {self.few_shot.shots}-shot": float(self.few_shot.accuracy)}
+    def figures(self) -> list[Figure]:
+        """Return EER, TAR at the FAR of 10⁻³ if the pairs resolve it, rank-1 identification, and few-shot accuracy."""
+        pairs, shots = self.verification.roc, self.few_shot
+        figures = [
+            Figure("classes", self.identification.identities, "classes"),
+            Figure.of("EER", pairs.eer, count=pairs.positives + pairs.negatives),
+        ]
+        if pairs.resolved([1e-3]):
+            figures.append(Figure.of("TAR@FAR=1e-3", self.verification.tar(1e-3), count=pairs.positives))
+        return [
+            *figures,
+            Figure.of("rank-1", self.identification.rank(1), count=len(self.identification.ranks)),
+            Figure.of(f"{shots.ways}-way {shots.shots}-shot", shots.accuracy, count=len(shots.accuracies)),
+        ]
 
-    def draw(self, axes: Any) -> None:
-        """The ROC curve of verification."""
-        self.verification.draw(axes)
+    def plot(self, ax: Any = None) -> tuple[Any, Any]:
+        """Draw the ROC curve of verification."""
+        return self.verification.plot(ax)
 
 
-def _templates(labels: Int[Tensor, "n"], seed: int) -> tuple[Int[Tensor, "classes"], Int[Tensor, "probes"]]:
-    """One random sample of every class, and all the others."""
-    shuffled = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed)).to(labels.device)
+def one_each(labels: Int[Tensor, "n"], stream: Stream) -> tuple[Int[Tensor, "classes"], Int[Tensor, "probes"]]:
+    """Return the indices of one random sample of every class, and of all the others."""
+    shuffled = stream.permutation(len(labels)).to(labels.device)
     order = shuffled[labels[shuffled].argsort(stable=True)]  # by class, at random within one
     first = torch.ones_like(order, dtype=torch.bool)
     first[1:] = labels[order].diff() != 0

@@ -1,5 +1,7 @@
 """Are two images of the same identity? Accuracy by k-fold protocol, EER, AUC and TAR at FAR."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -8,9 +10,13 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from .intervals import Estimate, wilson
-from .report import Number, Report
+from .. import plots
+from ..data.streams import FOLD, Stream
+from .intervals import Measurement, mean_interval, wilson
+from .report import Figure, Report, rate_name
 from .roc import Roc, check_pairs, sort_pairs, sorted_roc
+
+FARS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 
 
 def verification(
@@ -28,12 +34,22 @@ def verification(
     deal depends on ``seed`` and on the set of pairs, not on their order. A protocol with its own folds (LFW) passes
     the number of each pair's fold as ``fold`` ``(n,)``.
 
+    Scores ``(folds, n)``, as :func:`fold_scores` makes them, hold every pair once for each fold, in the order of the
+    fold numbers: row k scores all pairs by the transform that was fitted without fold k. The threshold of fold k is
+    then chosen on row k, as in the evaluation of SphereFace; every other figure uses each pair's score of its own fold.
+
+    Raises ``ValueError`` if a score is not finite, one kind of pair is missing, or shapes do not fit.
+
     >>> scores = torch.tensor([0.9, 0.8, 0.7, 0.35, 0.4, 0.3, 0.2, 0.1])
     >>> same = torch.tensor([True, True, True, True, False, False, False, False])
     >>> report = verification(scores, same, folds=4)
     >>> report.auc, report.eer, report.tar(0.25)
-    (0.9375, 0.25, 1.0000 [0.5101, 1.0000])
+    (0.9375 [0.7643, 1.0000], 0.2500 [0.0456, 0.6994], 1.0000 [0.5101, 1.0000])
     """
+    rows = None
+    if scores.ndim == 2:
+        fold, rows = _check_rows(scores, same, fold), scores
+        scores = rows.gather(0, fold[None]).squeeze(0)
     scores, same = check_pairs(scores, same)
     if fold is None:
         if folds < 2:
@@ -41,30 +57,38 @@ def verification(
         scores, same = sort_pairs(scores, same)
         fold = deal(same, folds, seed) if len(scores) >= folds else None
     else:
-        scores, same, fold = sort_pairs(scores, same, _check_fold(fold, scores))
+        fold = _check_fold(fold, scores)
+        columns = () if rows is None else (_finite_rows(rows).T,)
+        scores, same, fold, *moved = sort_pairs(scores, same, fold, *columns)
+        rows = moved[0].T if moved else None
         folds = int(fold.max()) + 1
-    return VerificationReport(sorted_roc(scores, same), scores, same, fold, folds)
+    return VerificationReport(sorted_roc(scores, same), scores, same, fold, folds, rows)
 
 
 @dataclass(frozen=True, repr=False)
 class VerificationReport(Report):
-    """The result of :func:`verification`; its pairs go from the highest score down. Figures are computed when asked for."""
+    """The result of :func:`verification`; its pairs go from the highest score down.
+
+    ``rows`` ``(folds, n)`` are the scores of all pairs by each fold's transform, None where one score serves all folds.
+    Figures are computed when asked for.
+    """
 
     roc: Roc
     scores: Float[Tensor, "n"]
     same: Bool[Tensor, "n"]
     fold: Int[Tensor, "n"] | None
     folds: int
+    rows: Float[Tensor, "folds n"] | None = None
     title = "verification"
 
     @property
-    def auc(self) -> float:
-        """Area under the ROC curve, ties counted half."""
+    def auc(self) -> Measurement:
+        """Area under the ROC curve, ties counted half, with DeLong's 95 % interval."""
         return self.roc.auc
 
     @property
-    def eer(self) -> float:
-        """Equal error rate."""
+    def eer(self) -> Measurement:
+        """Equal error rate with a 95 % interval."""
         return self.roc.eer
 
     @cached_property
@@ -74,66 +98,80 @@ class VerificationReport(Report):
             raise ValueError(
                 f"folds must be at most the number of pairs, got {self.folds} folds of {len(self.scores)} pairs"
             )
-        rows = []
+        accuracies = []
         for i in range(self.folds):
             held = self.fold == i
-            threshold = best_threshold(self.scores[~held], self.same[~held])
-            rows.append(((self.scores[held] >= threshold) == self.same[held]).double().mean())
-        return torch.stack(rows)
+            others, kinds = (self.scores if self.rows is None else self.rows[i])[~held], self.same[~held]
+            threshold = best_threshold(*sort_pairs(others, kinds))
+            accuracies.append(((self.scores[held] >= threshold) == self.same[held]).double().mean())
+        return torch.stack(accuracies)
 
     @property
-    def accuracy(self) -> float:
-        """Mean accuracy over the folds."""
-        return self.accuracies.mean().item()
+    def accuracy(self) -> Measurement:
+        """Mean accuracy over the folds, with the 95 % interval of a mean of independent folds."""
+        return mean_interval(self.accuracies)
 
     @property
     def spread(self) -> float:
         """Standard deviation of the accuracy over the folds (n − 1)."""
         return self.accuracies.std().item()
 
-    def tar(self, far: float, confidence: float = 0.95) -> Estimate:
-        """True accept rate at the lowest threshold whose false accept rate is at most ``far``.
+    def tar(self, far: float, confidence: float = 0.95) -> Measurement:
+        """Return the true accept rate at the lowest threshold whose false accept rate is at most ``far``.
 
-        The interval is Wilson's over the same pairs at that threshold; it does not count the threshold's own uncertainty.
-        Refused when there are fewer than 1/far different pairs.
+        The interval is Wilson's over the same pairs at that threshold; the threshold's own uncertainty is not in it.
+        Raises ``ValueError`` if there are fewer than 1/far different pairs.
         """
         point = self.roc.at_far(far)
         return wilson(int(self.roc.accepted_same[point]), self.roc.positives, confidence)
 
     def threshold(self, far: float) -> float:
-        """The threshold behind :meth:`tar`."""
+        """Return the threshold behind :meth:`tar`."""
         return self.roc.thresholds[self.roc.at_far(far)].item()
 
-    def numbers(self) -> dict[str, Number]:
-        """Accuracy with its spread, EER, AUC and TAR at every power of ten of FAR that the negatives resolve."""
-        numbers: dict[str, Number] = {"same pairs": self.roc.positives, "different pairs": self.roc.negatives}
+    def figures(self) -> list[Figure]:
+        """Return accuracy, EER, AUC, and TAR with its threshold at every power of ten of FAR that is resolved."""
+        figures = [
+            Figure("same pairs", self.roc.positives, "pairs"),
+            Figure("different pairs", self.roc.negatives, "pairs"),
+        ]
         if self.fold is not None:
-            numbers |= {"accuracy": self.accuracy, "accuracy spread": self.spread, "folds": self.folds}
-        numbers |= {"EER": self.eer, "AUC": self.auc}
-        for exponent in range(1, 7):
-            if self.roc.negatives >= 10**exponent:
-                rate = self.tar(10.0**-exponent)
-                numbers |= {
-                    f"TAR@FAR=1e-{exponent}": float(rate),
-                    f"TAR@FAR=1e-{exponent} 95 %": f"[{rate.low:.4f}, {rate.high:.4f}]",
-                }
-        return numbers
+            figures += [
+                Figure.of("accuracy", self.accuracy, count=len(self.scores)),
+                Figure.of("accuracy spread", self.spread),
+                Figure("folds", self.folds),
+            ]
+        return [*figures, *rates(self.roc, FARS)]
 
-    def draw(self, axes: Any) -> None:
-        """The ROC curve, with a logarithmic FAR."""
-        far = self.roc.far.clamp_min(0.5 / self.roc.negatives)  # 0 has no place on a logarithmic axis
-        axes.semilogx(
-            far.cpu().numpy(),
-            self.roc.tar.cpu().numpy(),
-            drawstyle="steps-post",
-            label=f"AUC {self.auc:.4f}, EER {self.eer:.4f}",
-        )
-        axes.set(xlabel="false accept rate", ylabel="true accept rate", ylim=(0, 1.02), title="verification")
-        axes.legend(loc="lower right")
+    def plot(self, ax: Any = None) -> tuple[Any, Any]:
+        """Draw the ROC curve with a logarithmic FAR."""
+        name = f"AUC {100 * self.auc:.4g} %\nEER {100 * self.eer:.4g} %"
+        return plots.plot_roc({name: (self.roc.far, self.roc.tar)}, title=self.title, ax=ax)
+
+
+def rates(roc: Roc, fars: Sequence[float], unit: str = "score") -> list[Figure]:
+    """Return EER, AUC, and for each FAR that is resolved TAR and the threshold that gives it.
+
+    A threshold of ``unit`` ``"cosine"`` is also given as an angle in degrees.
+    """
+    pairs = roc.positives + roc.negatives
+    figures = [Figure.of("EER", roc.eer, count=pairs), Figure.of("AUC", roc.auc, count=pairs)]
+    for far in roc.resolved(fars):
+        point, at = roc.at_far(far), f"@FAR={rate_name(far)}"
+        threshold = roc.thresholds[point].item()
+        figures.append(Figure.of(f"TAR{at}", wilson(int(roc.accepted_same[point]), roc.positives), count=roc.positives))
+        figures.append(Figure(f"threshold{at}", threshold, unit))
+        if unit == "cosine":
+            degrees = math.degrees(math.acos(max(threshold, -1.0))) if threshold <= 1 else math.nan
+            figures.append(Figure(f"angle{at}", degrees, "degrees"))
+    return figures
 
 
 def best_threshold(scores: Float[Tensor, "n"], same: Bool[Tensor, "n"]) -> float:
-    """The threshold of highest accuracy on sorted pairs: midway between neighbouring scores, or beyond them all; the highest of equals."""
+    """Return the threshold of highest accuracy on sorted pairs; of several the highest.
+
+    It lies midway between neighbouring scores, or beyond them all.
+    """
     if not same.any() or same.all():
         return -torch.inf if same.any() else torch.inf
     roc = sorted_roc(scores, same)
@@ -146,13 +184,16 @@ def best_threshold(scores: Float[Tensor, "n"], same: Bool[Tensor, "n"]) -> float
 
 
 def deal(same: Bool[Tensor, "n"], folds: int, seed: int) -> Int[Tensor, "n"]:
-    """A fold for every pair, both kinds in equal shares: a random deal of *sorted* pairs, so that their first order is no matter."""
-    generator = torch.Generator().manual_seed(seed)
+    """Return a fold for every pair, both kinds in equal shares.
+
+    It is a random deal of *sorted* pairs, so that the order in which they came is no matter.
+    """
+    stream = Stream(seed, FOLD)
     fold = torch.empty(len(same), dtype=torch.long, device=same.device)
     dealt = 0
     for kind in (~same, same):
         count = int(kind.sum())
-        fold[kind] = (torch.randperm(count, generator=generator) + dealt).to(same.device) % folds
+        fold[kind] = (stream.permutation(count) + dealt).to(same.device) % folds
         dealt += count
     return fold
 
@@ -166,3 +207,23 @@ def _check_fold(fold: Tensor, scores: Tensor) -> Tensor:
     if len(ids) < 2:
         raise ValueError(f"fold must name at least two folds, got {ids.tolist()}")
     return fold
+
+
+def _check_rows(scores: Tensor, same: Tensor, fold: Tensor | None) -> Tensor:
+    """The number of each pair's row, for scores ``(folds, n)``."""
+    if fold is None or same.shape != scores.shape[1:]:
+        raise ValueError(
+            f"scores (folds, n) need same and fold of shape (n,), got {tuple(scores.shape)}, {tuple(same.shape)} and "
+            f"{None if fold is None else tuple(fold.shape)}"
+        )
+    fold = _check_fold(fold, scores[0])
+    if int(fold.max()) + 1 != len(scores):
+        raise ValueError(f"scores must have a row for each of {int(fold.max()) + 1} folds, got {len(scores)}")
+    return fold
+
+
+def _finite_rows(rows: Float[Tensor, "folds n"]) -> Float[Tensor, "folds n"]:
+    """Scores of all folds in float64, or a ``ValueError`` if one is not finite."""
+    if not rows.isfinite().all():
+        raise ValueError(f"scores must be finite, got {int((~rows.isfinite()).sum())} that are not")
+    return rows.detach().double() + 0.0

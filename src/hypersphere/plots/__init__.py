@@ -1,21 +1,38 @@
-"""Pictures of the theory: each function returns ``(fig, ax)`` and draws on given axes if asked. Needs matplotlib."""
+"""Pictures: each function takes plain tensors or numbers, draws on given axes if asked and returns ``(fig, ax)``.
 
+Drawing needs matplotlib, which is imported when the first picture is drawn. New figures belong to no global state: they
+need no display and nothing has to be closed. ``axes``, ``panels``, ``color``, ``style`` and ``tidy`` are what the
+pictures are made with, for pictures of one's own.
+"""
+
+from .bars import plot_bars, plot_reliability
+from .canvas import axes, color, panels, style, tidy
 from .curves import plot_angular, plot_dynamics, plot_magnitude
-from .features import plot_features, plot_neurons
 from .filters import plot_filters
-from .histograms import plot_angle_histogram, plot_learned_k
-from .recognition import plot_cmc, plot_cosine_confusion, plot_roc
+from .histograms import plot_angle_histogram, plot_histogram, plot_learned_k
+from .recognition import plot_cmc, plot_cosine_confusion, plot_det, plot_distractors, plot_roc
+from .scatter import plot_features, plot_neurons
 
 __all__ = [
+    "axes",
+    "color",
+    "panels",
     "plot_angle_histogram",
     "plot_angular",
+    "plot_bars",
     "plot_cmc",
     "plot_cosine_confusion",
+    "plot_det",
+    "plot_distractors",
     "plot_dynamics",
     "plot_features",
     "plot_filters",
+    "plot_histogram",
     "plot_learned_k",
     "plot_magnitude",
     "plot_neurons",
+    "plot_reliability",
     "plot_roc",
+    "style",
+    "tidy",
 ]

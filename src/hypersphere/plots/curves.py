@@ -1,4 +1,4 @@
-"""Functions as curves: ψ of margins (fig. 2.3), magnitudes and angular functions (fig. 4.3), measures over training (fig. 7.3)."""
+"""Curves: ψ of margins (fig. 2.3), magnitudes and angular functions (fig. 4.3), measures over training (fig. 7.3)."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -7,32 +7,36 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._canvas import axes, style, tidy
+from .canvas import axes, style, tidy
 
 
 def plot_angular(
     functions: Mapping[str, Callable[[Tensor], Tensor]], *, ylabel: str = "g(θ)", ax: Any = None
 ) -> tuple[Any, Any]:
-    """Functions of cos θ over θ ∈ [0, π]: angular functions g, or the ψ of margins.
+    """Draw functions of cos θ over θ ∈ [0, π] and return ``(fig, ax)``: angular functions g, or the ψ of margins.
 
-    >>> import matplotlib; matplotlib.use("Agg")
     >>> fig, ax = plot_angular({"cosine": hs.angular.Cosine(), "linear": hs.angular.Linear()})
     """
-    figure, ax = axes(ax)
+    figure, ax = axes(ax, size=(6.4, 4.0))
     theta = torch.linspace(0, math.pi, 500, dtype=torch.float64)
     for index, (name, function) in enumerate(functions.items()):
         ax.plot(theta, function(theta.cos()).detach(), **style(index), linewidth=1.8, label=name)
     ax.set_xticks([0, math.pi / 4, math.pi / 2, 3 * math.pi / 4, math.pi], ["0", "π/4", "π/2", "3π/4", "π"])
     ax.axhline(0, color="0.85", linewidth=0.8, zorder=0)
-    tidy(ax, xlabel="θ", ylabel=ylabel, legend=True)
+    tidy(ax, xlabel="θ (radians)", ylabel=ylabel, legend=True)
     return figure, ax
 
 
 def plot_magnitude(
     functions: Mapping[str, Callable[[Tensor], Tensor]], *, longest: float = 4.0, ax: Any = None
 ) -> tuple[Any, Any]:
-    """Magnitudes h over ‖x‖ ∈ [0, ``longest``]; each callable maps lengths to h."""
-    figure, ax = axes(ax)
+    """Draw magnitudes h over ‖x‖ ∈ [0, ``longest``] and return ``(fig, ax)``; each callable maps lengths to h.
+
+    >>> fig, ax = plot_magnitude({"tanh": torch.tanh})
+    >>> ax.get_xlabel()
+    '‖x‖'
+    """
+    figure, ax = axes(ax, size=(6.4, 4.0))
     length = torch.linspace(0, longest, 400, dtype=torch.float64)
     for index, (name, function) in enumerate(functions.items()):
         ax.plot(length, function(length).detach(), **style(index), linewidth=1.8, label=name)
@@ -49,13 +53,31 @@ def plot_dynamics(
     log: bool = False,
     ax: Any = None,
 ) -> tuple[Any, Any]:
-    """Measures over training: hyperspherical energy per layer, accuracy, loss; one line a name."""
+    """Draw measures over training, one line a name: hyperspherical energy per layer, accuracy, loss.
+
+    One or two values are drawn as points without a line, because two points show no course.
+
+    Args:
+        steps: Where the values were measured.
+        series: Values by name, one for each step.
+        ylabel: What the values are, with their unit.
+        xlabel: What the steps are.
+        log: Whether the axis of the values is logarithmic.
+        ax: Axes to draw on; None makes a new figure.
+
+    Returns:
+        ``(fig, ax)``.
+
+    >>> fig, ax = plot_dynamics([0, 100, 200], {"conv1": [3.0, 2.0, 1.5]}, ylabel="energy")
+    """
     for name, values in series.items():
         if len(values) != len(steps):
             raise ValueError(f"series {name!r} has {len(values)} values for {len(steps)} steps")
-    figure, ax = axes(ax)
+    figure, ax = axes(ax, size=(6.4, 4.0) if len(series) > 1 else (5.0, 4.0))
     for index, (name, values) in enumerate(series.items()):
-        ax.plot(steps, values, **style(index), linewidth=1.6, label=name)
+        look = style(index) if len(steps) > 2 else {**style(index), "linestyle": ""}
+        marker = "o" if len(steps) <= 20 else ""
+        ax.plot(steps, values, **look, linewidth=1.6, marker=marker, markersize=4, label=name)
     if log:
         ax.set_yscale("log")
     tidy(ax, xlabel=xlabel, ylabel=ylabel, legend=len(series) > 1)

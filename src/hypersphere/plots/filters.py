@@ -7,11 +7,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ._canvas import axes
+from .canvas import axes
 
 
 def plot_filters(weight: Float[Tensor, "n c h w"], *, columns: int | None = None, ax: Any = None) -> tuple[Any, Any]:
-    """Every filter of a convolution in a grid, each stretched to its own range; colour for three channels, else the first channel."""
+    """Draw every filter of a convolution in a grid, each stretched to its own range, and return ``(fig, ax)``.
+
+    Filters of three channels are drawn in colour, others by their first channel. ``columns`` is the width of the grid;
+    None makes it about square.
+
+    >>> fig, ax = plot_filters(torch.rand(6, 3, 5, 5), columns=3)
+    """
     n, channels, height, width = weight.shape
     columns = columns or math.ceil(math.sqrt(n))
     rows = math.ceil(n / columns)

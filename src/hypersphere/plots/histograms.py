@@ -1,6 +1,7 @@
-"""Distributions: angles of positive and negative pairs (fig. 2.7), learned sigmoid curvatures (fig. 3.4)."""
+"""Distributions: angles and scores of pairs (fig. 2.7), accuracies of episodes, learned curvatures (fig. 3.4)."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -8,54 +9,88 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ..geometry import angle
-from ._canvas import axes, color, tidy
+from .canvas import axes, color, style, tidy
+
+BESIDE = (6.4, 4.0)  # a legend stands at the right of the curves
+
+
+def plot_histogram(
+    values: Mapping[str, Tensor],
+    *,
+    bins: int = 60,
+    limits: tuple[float, float] | None = None,
+    density: bool = True,
+    xlabel: str = "",
+    ylabel: str = "",
+    title: str = "",
+    ax: Any = None,
+) -> tuple[Any, Any]:
+    """Draw the histogram of each named tensor over common bins, and return ``(fig, ax)``.
+
+    Args:
+        values: Numbers of any shape by the name in the legend; a name without numbers is not drawn.
+        bins: How many bins the limits are divided into.
+        limits: Ends of the bins; None takes the smallest and the largest value.
+        density: Whether each histogram has unit area; otherwise its bars are counts.
+        xlabel: What the values are, with their unit.
+        ylabel: What the bars are; empty writes ``density`` or ``count``.
+        title: Title of the picture.
+        ax: Axes to draw on; None makes a new figure.
+
+    >>> fig, ax = plot_histogram({"same": torch.rand(100), "different": torch.rand(50) - 1}, xlabel="cosine")
+    >>> len(ax.containers)
+    2
+    """
+    arrays = {name: v.detach().double().flatten().cpu() for name, v in values.items() if v.numel()}
+    if not arrays:
+        raise ValueError("values must hold at least one number, got none")
+    if limits is None:
+        low, high = min(float(v.min()) for v in arrays.values()), max(float(v.max()) for v in arrays.values())
+        limits = (low, high if high > low else low + 1)
+    figure, ax = axes(ax, size=BESIDE if len(values) > 1 else (5.0, 4.0))
+    for index, (name, array) in enumerate(arrays.items()):
+        ax.hist(array.numpy(), bins, range=limits, density=density, alpha=0.6, color=color(index), label=name)
+    tidy(ax, title=title, xlabel=xlabel, ylabel=ylabel or ("density" if density else "count"), legend=len(values) > 1)
+    return figure, ax
 
 
 def plot_angle_histogram(
     features: Float[Tensor, "n d"], labels: Int[Tensor, " n"], *, bins: int = 60, title: str = "", ax: Any = None
 ) -> tuple[Any, Any]:
-    """Angles between all pairs of features, of the same class and of different classes, in degrees.
+    """Draw the angles between all pairs of features, of one class and of different classes, in degrees.
 
     Returns ``(fig, ax)``. Each histogram has unit area.
+
+    >>> fig, ax = plot_angle_histogram(torch.eye(4), torch.tensor([0, 0, 1, 1]))
+    >>> ax.get_xlabel()
+    'angle between two features (degrees)'
     """
     if len(features) < 2:
         raise ValueError(f"pairs need at least two features, got {len(features)}")
-    figure, ax = axes(ax)
     degrees = angle(features, features, pairwise=True).detach().cpu() * (180 / math.pi)
     first, second = torch.triu_indices(len(features), len(features), 1)
     same = (labels[first] == labels[second]).cpu()
     pairs = degrees[first, second]
-    for index, (name, chosen) in enumerate((("same class", same), ("different classes", ~same))):
-        if chosen.any():
-            ax.hist(
-                pairs[chosen].numpy(),
-                bins=bins,
-                range=(0, 180),
-                density=True,
-                alpha=0.6,
-                color=color(index),
-                label=name,
-            )
+    figure, ax = plot_histogram(
+        {"same class": pairs[same], "different classes": pairs[~same]},
+        bins=bins,
+        limits=(0, 180),
+        xlabel="angle between two features (degrees)",
+        title=title,
+        ax=ax,
+    )
     ax.set_xticks([0, 45, 90, 135, 180])
-    tidy(ax, title=title, xlabel="angle between two features (degrees)", ylabel="density", legend=True)
     return figure, ax
 
 
 def plot_learned_k(curvatures: dict[str, Float[Tensor, " n"]], *, bins: int = 30, ax: Any = None) -> tuple[Any, Any]:
-    """The curvature k of learnable sigmoid operators, one outline a layer."""
+    """Draw the curvature k of learnable sigmoid operators, one outline a layer, and return ``(fig, ax)``."""
     if not curvatures:
         raise ValueError("curvatures must hold at least one layer, got an empty dict")
-    figure, ax = axes(ax)
+    figure, ax = axes(ax, size=BESIDE)
     top = max(float(k.max()) for k in curvatures.values())
     for index, (name, k) in enumerate(curvatures.items()):
-        ax.hist(
-            k.detach().float().cpu().numpy(),
-            bins=bins,
-            range=(0, top),
-            histtype="step",
-            linewidth=1.6,
-            color=color(index),
-            label=name,
-        )
-    tidy(ax, xlabel="k", ylabel="filters", legend=True)
+        array = k.detach().float().cpu().numpy()
+        ax.hist(array, bins, range=(0, top), histtype="step", linewidth=1.6, **style(index), label=name)
+    tidy(ax, xlabel="curvature k", ylabel="filters", legend=True)
     return figure, ax

@@ -1,46 +1,126 @@
-"""How well features recognise: ROC, CMC, and the cosines between classes (fig. 2.5)."""
+"""How well features recognise: ROC, DET, CMC and identification curves, and the cosines between classes (fig. 2.5)."""
 
 from collections.abc import Mapping, Sequence
+from statistics import NormalDist
 from typing import Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from ..geometry import cosine
-from ._canvas import axes, color, style, tidy
+from .canvas import axes, style, tidy
 
-Curve = tuple[Sequence[float] | Tensor, Sequence[float] | Tensor]
+Values = Sequence[float] | Tensor
+Curve = tuple[Values, Values]
+BESIDE = (6.4, 4.0)  # a legend stands at the right of the curves
 
 
-def plot_roc(curves: Mapping[str, Curve], *, log: bool = True, ax: Any = None) -> tuple[Any, Any]:
-    """True accept rate over false accept rate; ``curves`` maps a name to ``(far, tar)``."""
-    figure, ax = axes(ax)
+def plot_roc(
+    curves: Mapping[str, Curve], *, log: bool = True, identification: bool = False, title: str = "", ax: Any = None
+) -> tuple[Any, Any]:
+    """Draw true accept rates over false accept rates, as steps, and return ``(fig, ax)``.
+
+    Args:
+        curves: A name for the legend to ``(far, tar)``, fractions in increasing order of ``far``.
+        log: Whether the axis of the false accept rate is logarithmic; rates of 0 are then left of the axis.
+        identification: Label the axes as the rates of identification (FPIR, TPIR) instead.
+        title: Title of the picture.
+        ax: Axes to draw on; None makes a new figure.
+
+    >>> fig, ax = plot_roc({"ours": ([0.001, 0.01, 1.0], [0.6, 0.9, 1.0])})
+    >>> ax.get_xlabel()
+    'false accept rate'
+    """
+    figure, ax = axes(ax, size=BESIDE)
     for index, (name, (far, tar)) in enumerate(curves.items()):
-        ax.plot(far, tar, **style(index), linewidth=1.8, label=name)
+        far, tar = _numbers(far), _numbers(tar)
+        keep = far > 0 if log else far >= 0
+        ax.plot(far[keep], tar[keep], **style(index), drawstyle="steps-post", linewidth=1.8, label=name)
     if log:
         ax.set_xscale("log")
     ax.set_ylim(0, 1.02)
-    tidy(ax, xlabel="false accept rate", ylabel="true accept rate", legend=True)
+    kind = "positive identification rate" if identification else "accept rate"
+    tidy(ax, title=title, xlabel=f"false {kind}", ylabel=f"true {kind}", legend=True)
     return figure, ax
 
 
-def plot_cmc(curves: Mapping[str, Sequence[float] | Tensor], *, ax: Any = None) -> tuple[Any, Any]:
-    """Probes whose mate is among the first k, over k = 1, 2, …"""
-    figure, ax = axes(ax)
+def plot_det(curves: Mapping[str, Curve], *, title: str = "", ax: Any = None) -> tuple[Any, Any]:
+    """Draw the detection error trade-off, false rejects over false accepts in percent, and return ``(fig, ax)``.
+
+    Both axes are scaled by the quantiles of the normal distribution, on which scores of two normal distributions give
+    a straight line. ``curves`` maps a name to ``(far, frr)``, fractions; the ends at 0 and 1 have no place on the axes.
+
+    >>> fig, ax = plot_det({"ours": ([0.01, 0.1, 0.5], [0.3, 0.1, 0.01])})
+    >>> ax.get_ylabel()
+    'false reject rate (%)'
+    """
+    figure, ax = axes(ax, size=BESIDE)
+    quantile = NormalDist().inv_cdf
+    shown = [0.001, 0.01, 0.05, 0.2, 0.5, 0.8]
+    for index, (name, (far, frr)) in enumerate(curves.items()):
+        far, frr = _numbers(far), _numbers(frr)
+        keep = (far > 0) & (far < 1) & (frr > 0) & (frr < 1)
+        x, y = ([quantile(v) for v in side[keep].tolist()] for side in (far, frr))
+        ax.plot(x, y, **style(index), linewidth=1.8, label=name)
+        shown = [v for v in (1e-6, 1e-5, 1e-4) if len(x) and v >= far[keep].min()] + shown
+    ticks = sorted(set(shown))
+    ax.set_xticks([quantile(v) for v in ticks], [f"{100 * v:g}" for v in ticks])
+    ax.set_yticks([quantile(v) for v in ticks], [f"{100 * v:g}" for v in ticks])
+    tidy(ax, title=title, xlabel="false accept rate (%)", ylabel="false reject rate (%)", legend=True)
+    return figure, ax
+
+
+def plot_cmc(curves: Mapping[str, Values], *, title: str = "", ax: Any = None) -> tuple[Any, Any]:
+    """Draw the share of probes whose mate is among the first k, over k = 1, 2, …, and return ``(fig, ax)``.
+
+    ``curves`` maps a name to the rates; beyond fifty ranks the axis of ranks is logarithmic.
+
+    >>> fig, ax = plot_cmc({"ours": [0.8, 0.9, 0.95]})
+    >>> ax.get_xlabel()
+    'rank'
+    """
+    figure, ax = axes(ax, size=BESIDE)
+    longest = max((len(rates) for rates in curves.values()), default=0)
     for index, (name, rates) in enumerate(curves.items()):
-        ax.plot(
-            range(1, len(rates) + 1), rates, color=color(index), marker="o", markersize=3, linewidth=1.6, label=name
-        )
+        marker = "o" if len(rates) <= 50 else ""
+        y = _numbers(rates)
+        ax.plot(range(1, len(y) + 1), y, **style(index), marker=marker, markersize=3, linewidth=1.6, label=name)
+    if longest > 50:
+        ax.set_xscale("log")
+    else:
+        ax.xaxis.get_major_locator().set_params(integer=True)
     ax.set_ylim(top=1.02)
-    ax.xaxis.get_major_locator().set_params(integer=True)
-    tidy(ax, xlabel="rank", ylabel="identification rate", legend=True)
+    tidy(ax, title=title, xlabel="rank", ylabel="identification rate", legend=True)
+    return figure, ax
+
+
+def plot_distractors(
+    sizes: Sequence[int], rates: Mapping[str, Values], *, title: str = "", ax: Any = None
+) -> tuple[Any, Any]:
+    """Draw identification rates over the number of distractors, a line a name (fig. D.5), and return ``(fig, ax)``.
+
+    >>> fig, ax = plot_distractors([10, 100], {"rank 1": [0.9, 0.8], "rank 10": [1.0, 0.95]})
+    >>> ax.get_xscale()
+    'log'
+    """
+    figure, ax = axes(ax, size=BESIDE)
+    line = "-" if len(sizes) > 2 else ""  # two points make no trend
+    for index, (name, values) in enumerate(rates.items()):
+        ax.plot(sizes, _numbers(values), color=style(index)["color"], linestyle=line, marker="o", label=name)
+    ax.set_xscale("log")
+    ax.set_ylim(0, 1.02)
+    tidy(ax, title=title, xlabel="distractors", ylabel="identification rate", legend=True)
     return figure, ax
 
 
 def plot_cosine_confusion(
     vectors: Float[Tensor, "c d"], *, names: Sequence[str] | None = None, ax: Any = None
 ) -> tuple[Any, Any]:
-    """The cosine between every two classes, from their weights or feature means; the diagonal is 1."""
+    """Draw the cosine between every two classes, from their weights or feature means; the diagonal is 1.
+
+    >>> fig, ax = plot_cosine_confusion(torch.eye(3), names=["a", "b", "c"])
+    """
     figure, ax = axes(ax, size=(5.0, 4.4))
     image = ax.imshow(
         cosine(vectors, vectors, pairwise=True).detach().float().cpu().numpy(), cmap="RdBu_r", vmin=-1, vmax=1
@@ -50,3 +130,8 @@ def plot_cosine_confusion(
         ax.set_yticks(range(len(names)), names)
     figure.colorbar(image, ax=ax, label="cos θ", shrink=0.85)
     return figure, ax
+
+
+def _numbers(values: Values) -> Any:
+    """Anything that holds numbers, as a float64 array on the CPU."""
+    return torch.as_tensor(values, dtype=torch.float64).detach().cpu().numpy()

@@ -6,8 +6,7 @@ from typing import Any
 import torch
 
 from ..._extras import require
-from ...plots import plot_features
-from ...plots._canvas import color, tidy
+from ...plots import color, plot_features, tidy
 from .claim import Estimate
 
 Row = dict[str, Any]

@@ -9,7 +9,7 @@ from tests.evaluation.contracts import ReportContract
 from tests.evaluation.test_ranking import brute_ranking, galleries
 
 
-class TestOpenSetReport(ReportContract):
+class TestDetectionReport(ReportContract):
     @pytest.fixture
     def report(self):
         gallery = torch.randn(30, 8)

@@ -1,15 +1,19 @@
 """Open-set identification: some probes are of nobody in the gallery and must be turned away."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from .intervals import Estimate, wilson
+from .. import plots
+from .intervals import Measurement, wilson
 from .ranking import Ranking, ranking
-from .report import Number, Report
+from .report import Figure, Report, rate_name
 from .roc import Roc, roc_curve
+
+FPIRS = (1e-1, 1e-2, 1e-3, 1e-4)
 
 
 def open_set(
@@ -19,10 +23,10 @@ def open_set(
     gallery_ids: Shaped[Tensor, "..."],
     *,
     chunk: int = 256,
-) -> "OpenSetReport":
-    """Detection and identification by cosine: probes whose identity is not in the gallery are the impostors.
+) -> "DetectionReport":
+    """Identify by cosine where some probes are strangers: their identity is not in the gallery.
 
-    At a threshold t, FPIR is the share of impostors whose best score is ≥ t, and TPIR at rank k the share of the
+    At a threshold t, FPIR is the share of strangers whose best score is ≥ t, and TPIR at rank k the share of the
     others whose own identity scores ≥ t and stands among the first k. Ties of rank count against the probe.
 
     >>> gallery, ids = torch.eye(3), torch.tensor([0, 1, 2])
@@ -36,7 +40,7 @@ def open_set(
         raise ValueError(
             f"probes must be partly in the gallery and partly not, got {int(result.mated.sum())} of {len(probes)} in it"
         )
-    return OpenSetReport(result)
+    return DetectionReport(result)
 
 
 class DetectionCurve(NamedTuple):
@@ -48,7 +52,7 @@ class DetectionCurve(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class OpenSetReport(Report):
+class DetectionReport(Report):
     """Scores and ranks of all probes; :meth:`tpir` and :meth:`curve` read them at any threshold."""
 
     ranking: Ranking
@@ -59,30 +63,36 @@ class OpenSetReport(Report):
         roc = self._accepted(rank)
         return DetectionCurve(roc.thresholds, roc.far, roc.accepted_same.double() / int(self.ranking.mated.sum()))
 
-    def tpir(self, fpir: float, rank: int = 1, confidence: float = 0.95) -> Estimate:
-        """TPIR at the lowest threshold with a false positive identification rate of at most ``fpir``; Wilson's interval.
+    def tpir(self, fpir: float, rank: int = 1, confidence: float = 0.95) -> Measurement:
+        """Return TPIR at the lowest threshold with a false positive identification rate of at most ``fpir``.
 
-        Refused when there are fewer than 1/fpir impostors.
+        The interval is Wilson's. Raises ``ValueError`` if there are fewer than 1/fpir strangers.
         """
         roc = self._accepted(rank)
         return wilson(
             int(roc.accepted_same[roc.at_far(fpir, "fpir", "impostors")]), int(self.ranking.mated.sum()), confidence
         )
 
-    def numbers(self) -> dict[str, Number]:
-        """TPIR at rank 1 for every power of ten of FPIR that the impostors resolve."""
+    def threshold(self, fpir: float, rank: int = 1) -> float:
+        """Return the threshold behind :meth:`tpir`."""
+        roc = self._accepted(rank)
+        return roc.thresholds[roc.at_far(fpir, "fpir", "impostors")].item()
+
+    def figures(self, fpirs: Sequence[float] = FPIRS) -> list[Figure]:
+        """Return TPIR at rank 1 and its threshold for every one of ``fpirs`` that the strangers resolve."""
         mated = int(self.ranking.mated.sum())
         impostors = len(self.ranking.rank) - mated
-        rates = {f"TPIR@FPIR=1e-{e}": float(self.tpir(10.0**-e)) for e in range(1, 5) if impostors >= 10**e}
-        return {"mated probes": mated, "impostors": impostors, **rates}
+        figures = [Figure("mated probes", mated, "probes"), Figure("impostors", impostors, "probes")]
+        for fpir in fpirs:
+            if fpir * impostors >= 1 - 1e-9:
+                figures.append(Figure.of(f"TPIR@FPIR={rate_name(fpir)}", self.tpir(fpir), count=mated))
+                figures.append(Figure(f"threshold@FPIR={rate_name(fpir)}", self.threshold(fpir), "cosine"))
+        return figures
 
-    def draw(self, axes: Any) -> None:
-        """The detection-and-identification curve at rank 1."""
+    def plot(self, ax: Any = None) -> tuple[Any, Any]:
+        """Draw the detection-and-identification curve at rank 1."""
         curve = self.curve(1)
-        axes.plot(curve.fpir.tolist(), curve.tpir.tolist(), drawstyle="steps-post")
-        axes.set(
-            xlabel="false positive identification rate", ylabel="true positive identification rate", title=self.title
-        )
+        return plots.plot_roc({"rank 1": (curve.fpir, curve.tpir)}, identification=True, title=self.title, ax=ax)
 
     def _accepted(self, rank: int) -> Roc:
         """Counts of rightly identified probes and of impostors at every threshold."""

@@ -1,0 +1,117 @@
+"""Every pair of a set of features: the exact ROC, the worst errors and histograms, a chunk of rows at a time."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor
+
+from .counting import StreamedRoc
+from .ranking import check_ids, unit
+from .roc import Roc
+
+BINS = 200  # of the histograms, over cosines from −1 to 1
+
+
+class PairErrors(NamedTuple):
+    """Pairs ``(first, second)`` of images, as indices into the features, and their cosines."""
+
+    first: Int[Tensor, "k"]
+    second: Int[Tensor, "k"]
+    scores: Float[Tensor, "k"]
+
+
+class AllPairs(NamedTuple):
+    """What :func:`all_pairs` counts.
+
+    ``same`` are the same pairs with their cosines, in the order of the identities. ``false_accepts`` are the different
+    pairs with the highest cosines, ``false_rejects`` the same pairs with the lowest, the worst first. The
+    histograms count cosines in equal bins from −1 to 1.
+    """
+
+    roc: Roc
+    same: PairErrors
+    false_accepts: PairErrors
+    false_rejects: PairErrors
+    same_histogram: Int[Tensor, "bins"]
+    different_histogram: Int[Tensor, "bins"]
+
+
+def all_pairs(
+    features: Float[Tensor, "n d"],
+    labels: Shaped[Tensor, "..."],
+    *,
+    at: Float[Tensor, "k"] | None = None,
+    worst: int = 20,
+    chunk: int = 512,
+) -> AllPairs:
+    """Compare every two of n features by cosine, in float64, and count.
+
+    Same pairs are kept, 24 bytes each; the n(n − 1)/2 others are counted and forgotten, so memory is that of the
+    features, the same pairs and ``chunk·n`` cosines. Nothing is sampled.
+
+    Args:
+        features: Features ``(n, d)``.
+        labels: Their identities, integers; at least one twice, at least two different.
+        at: Cosines at which the ROC shall have a point besides those of the same pairs.
+        worst: How many of the most confident errors of each kind are kept.
+        chunk: How many rows are compared at a time; it changes nothing but memory.
+
+    >>> counted = all_pairs(torch.eye(3).repeat(2, 1), torch.arange(3).repeat(2))
+    >>> float(counted.roc.eer), counted.roc.positives, counted.roc.negatives
+    (0.0, 3, 12)
+    """
+    labels = check_ids("label", labels, features)
+    if chunk < 1 or worst < 1:
+        raise ValueError(f"chunk and worst must be integers ≥ 1, got {chunk!r} and {worst!r}")
+    x = unit(features, "features")
+    first, second = _same_pairs(labels)
+    if not len(first) or len(first) == len(labels) * (len(labels) - 1) // 2:
+        raise ValueError(
+            f"labels must hold pairs of one identity and of two, got {len(first)} pairs of one in {len(labels)} images"
+        )
+    parts = zip(first.split(65536), second.split(65536), strict=True)
+    scores = torch.cat([(x[a] * x[b]).sum(1) for a, b in parts]).round(decimals=12)
+    same = PairErrors(first, second, scores)
+    counted = StreamedRoc(scores, at)
+    histogram = torch.zeros(BINS, dtype=torch.long, device=x.device)
+    highest = PairErrors(first[:0], second[:0], scores[:0])
+    for start in range(0, len(x), chunk):
+        cos = (x[start : start + chunk] @ x[start:].T).round(decimals=12)
+        others = labels[start : start + chunk, None] != labels[start:]
+        others &= torch.ones_like(others).triu(1)  # each pair once
+        different = cos[others]
+        counted.update(different)
+        histogram += _histogram(different)
+        highest = _worst(highest, cos.masked_fill_(~others, -torch.inf), start, worst)
+    lowest = scores.argsort(stable=True)[:worst]
+    rejects = PairErrors(first[lowest], second[lowest], scores[lowest])
+    return AllPairs(counted.roc(), same, highest, rejects, _histogram(scores), histogram)
+
+
+def _same_pairs(labels: Int[Tensor, "n"]) -> tuple[Int[Tensor, "m"], Int[Tensor, "m"]]:
+    """Every two images of one identity, ``first < second``."""
+    order = labels.argsort(stable=True)
+    groups = order.split(labels.unique(return_counts=True)[1].tolist())
+    pairs = [torch.combinations(members) for members in groups if len(members) > 1]
+    both = torch.cat([order.new_empty(0, 2), *pairs])
+    return both[:, 0], both[:, 1]
+
+
+def _histogram(scores: Float[Tensor, "n"]) -> Int[Tensor, "bins"]:
+    place = ((scores + 1) * (BINS / 2)).long().clamp(0, BINS - 1)
+    return torch.bincount(place, minlength=BINS)
+
+
+def _worst(kept: PairErrors, cos: Float[Tensor, "rows columns"], start: int, count: int) -> PairErrors:
+    """The highest of what was kept and of a chunk, in which what is no different pair is −∞."""
+    scores, place = cos.flatten().topk(min(count, cos.numel()))
+    row, column = place // cos.shape[1] + start, place % cos.shape[1] + start
+    first, second, scores = (
+        torch.cat([kept.first, row]),
+        torch.cat([kept.second, column]),
+        torch.cat([kept.scores, scores]),
+    )
+    order = scores.argsort(descending=True, stable=True)[:count]
+    order = order[scores[order] > -torch.inf]
+    return PairErrors(first[order], second[order], scores[order])

@@ -1,0 +1,86 @@
+"""Error rates of categories side by side, at thresholds that all of them share."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from .all_pairs import all_pairs
+from .intervals import Measurement, wilson
+from .ranking import Ranking
+from .report import Figure, rate_name
+
+
+@dataclass(frozen=True)
+class CategoryRates:
+    """Errors within one category.
+
+    ``far`` and ``frr`` are the false accept and false reject rates of pairs within the category, by the FAR of all
+    pairs whose threshold is used; empty if the category lacks one kind of pair. ``rank_1`` is of the category's
+    images before the gallery of everyone; None if no image has a mate.
+    """
+
+    name: str
+    images: int
+    same: int
+    different: int
+    far: dict[float, Measurement]
+    frr: dict[float, Measurement]
+    rank_1: Measurement | None
+    probes: int
+
+    def figures(self) -> list[Figure]:
+        """Return FAR and FRR at every common threshold and the rank-1 rate, named by the category."""
+        figures = [Figure(f"{self.name}: images", self.images, "images")]
+        for rate in self.far:
+            at = f"at the threshold of FAR={rate_name(rate)}"
+            figures.append(Figure.of(f"{self.name}: FAR {at}", self.far[rate], count=self.different))
+            figures.append(Figure.of(f"{self.name}: FRR {at}", self.frr[rate], count=self.same))
+        if self.rank_1 is not None:
+            figures.append(Figure.of(f"{self.name}: rank-1", self.rank_1, count=self.probes))
+        return figures
+
+
+def category_rates(
+    features: Float[Tensor, "n d"],
+    labels: Int[Tensor, "n"],
+    names: Sequence[str],
+    ranked: Ranking,
+    thresholds: Mapping[float, float],
+    chunk: int = 512,
+) -> tuple[CategoryRates, ...]:
+    """Measure each category at common ``thresholds``, a cosine for each false accept rate; categories in order of name.
+
+    ``ranked`` is the ranking of all images before the gallery of all. Pairs across two categories belong to neither.
+    """
+    result = []
+    for name in sorted(set(names)):
+        mine = torch.tensor([other == name for other in names], device=labels.device)
+        x, ids = features[mine], labels[mine]
+        counts = ids.unique(return_counts=True)[1]
+        same = int((counts * (counts - 1) // 2).sum())
+        different = len(ids) * (len(ids) - 1) // 2 - same
+        far: dict[float, Measurement] = {}
+        frr: dict[float, Measurement] = {}
+        if same and different:
+            finite = {rate: t for rate, t in thresholds.items() if t <= 1}
+            at = torch.tensor(list(finite.values()), dtype=torch.float64, device=features.device)
+            roc = all_pairs(x, ids, at=at, worst=1, chunk=chunk).roc
+            for rate, threshold in finite.items():
+                point = int((roc.thresholds >= threshold).sum()) - 1
+                far[rate] = wilson(int(roc.accepted_different[point]), different)
+                frr[rate] = wilson(same - int(roc.accepted_same[point]), same)
+        probes = ranked.rank[mine][ranked.mated[mine]]
+        rank_1 = wilson(int((probes == 1).sum()), len(probes)) if len(probes) else None
+        result.append(CategoryRates(name, len(ids), same, different, far, frr, rank_1, len(probes)))
+    return tuple(result)
+
+
+def check_categories(categories: Sequence[str] | Int[Tensor, "n"], count: int) -> list[str]:
+    """Return the category of each image as a string; raises ``ValueError`` unless there is one for each."""
+    names = categories.tolist() if isinstance(categories, Tensor) else list(categories)
+    if len(names) != count:
+        raise ValueError(f"categories must be one for each of {count} images, got {len(names)}")
+    return [str(name) for name in names]

@@ -1,0 +1,225 @@
+"""Which of two embedders is better on the same pairs, and how sure that is."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Bool, Float, Int, Shaped
+from torch import Tensor
+
+from .. import plots
+from ..data.pairs import pairs
+from ..data.streams import RESAMPLE, Stream
+from .features import pair_scores
+from .intervals import Measurement
+from .ranking import check_ids
+from .report import Figure, Report, rate_name
+from .roc import check_pairs
+
+Measure = Literal["eer", "auc", "tar"]
+
+
+def paired_difference(
+    first: Shaped[Tensor, "..."],
+    second: Shaped[Tensor, "..."],
+    same: Shaped[Tensor, "..."],
+    *,
+    identities: Int[Tensor, "n 2"] | None = None,
+    measure: Measure = "eer",
+    far: float = 1e-3,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> "DifferenceReport":
+    """Compare two scores of the same pairs by a paired bootstrap: each resample draws the same pairs for both.
+
+    Args:
+        first: Scores ``(n,)`` of one embedder.
+        second: Scores ``(n,)`` of the other, of the same pairs in the same order.
+        same: Whether each pair is of one identity.
+        identities: The two identities of each pair. If given, identities are resampled, and a pair counts as often as
+            both of its own were drawn, because pairs that share a person are not independent. Without it pairs are
+            resampled, and intervals are too narrow where few people make many pairs.
+        measure: ``"eer"`` (lower is better), ``"auc"`` or ``"tar"`` at ``far``.
+        far: The false accept rate of ``"tar"``.
+        resamples: How many resamples are drawn.
+        seed: Seed of the resamples.
+
+    Returns:
+        :class:`DifferenceReport`, with percentile intervals.
+
+    Raises:
+        ValueError: If the pairs do not fit each other, or cannot resolve ``far``.
+
+    >>> same = torch.arange(400) < 200
+    >>> better, worse = torch.randn(400) + 3 * same, torch.randn(400) + same
+    >>> report = paired_difference(better, worse, same, measure="auc", resamples=200)
+    >>> report.difference.low > 0
+    True
+    """
+    first, same = check_pairs(first, same)
+    second, _ = check_pairs(second, same)
+    if measure not in ("eer", "auc", "tar"):
+        raise ValueError(f"measure must be 'eer', 'auc' or 'tar', got {measure!r}")
+    if resamples < 2:
+        raise ValueError(f"resamples must be an integer ≥ 2, got {resamples!r}")
+    negatives = int((~same).sum())
+    if measure == "tar" and not (0 < far <= 1 and far * negatives >= 1 - 1e-9):
+        raise ValueError(f"far must be in (0, 1] and resolved by {negatives} different pairs, got {far!r}")
+    if identities is not None and (identities.shape != (len(same), 2) or identities.is_floating_point()):
+        raise ValueError(f"identities must be integers of shape ({len(same)}, 2), got {tuple(identities.shape)}")
+    weights = _weights(same, identities, seed)
+    sides = [_Sorted(scores, same) for scores in (first, second)]
+    compute: Callable[[_Sorted, Tensor], float] = lambda side, weight: side.measure(weight, measure, far)  # noqa: E731
+    values = [compute(side, torch.ones_like(first)) for side in sides]
+    rows = torch.tensor(
+        [[compute(side, weight) for side in sides] for weight in map(weights, range(resamples))], dtype=torch.float64
+    )
+    rows = rows[rows.isfinite().all(1)]
+    if len(rows) < resamples / 2:
+        raise ValueError("identities must leave both kinds of pairs in most resamples; there are too few of them")
+    spans = [_span(v, r) for v, r in zip(values, rows.T, strict=True)]
+    gap = _span(values[0] - values[1], rows[:, 0] - rows[:, 1])
+    ahead = (rows[:, 0] - rows[:, 1]) * (-1 if measure == "eer" else 1)
+    wins = ((ahead > 0).double() + (ahead == 0).double() / 2).mean().item()
+    name = {"eer": "EER", "auc": "AUC", "tar": f"TAR@FAR={rate_name(far)}"}[measure]
+    return DifferenceReport(name, spans[0], spans[1], gap, wins, len(same), len(rows))
+
+
+def compare_embedders(
+    first: Float[Tensor, "n d"],
+    second: Float[Tensor, "n e"],
+    labels: Shaped[Tensor, "..."],
+    *,
+    measure: Measure = "eer",
+    far: float = 1e-3,
+    negatives: int = 100_000,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> "DifferenceReport":
+    """Compare two embedders by their features of the same images, rows in the same order, over the same pairs.
+
+    Every pair of one identity is used (at most ``negatives`` of them, at random) and ``negatives`` of two; identities
+    are resampled as in :func:`paired_difference`, which explains the other arguments.
+
+    >>> labels = torch.arange(40).repeat(5)
+    >>> clear = torch.eye(40)[labels] + 0.1 * torch.randn(200, 40)
+    >>> report = compare_embedders(clear, torch.randn(200, 8), labels, resamples=100)
+    >>> report.difference.high < 0  # the first has the lower EER
+    True
+    """
+    labels = check_ids("label", labels, first)
+    if len(second) != len(first):
+        raise ValueError(f"first and second must be features of the same images, got {len(first)} and {len(second)}")
+    sizes = labels.unique(return_counts=True)[1]
+    same = int((sizes * (sizes - 1) // 2).sum())
+    different = len(labels) * (len(labels) - 1) // 2 - same
+    drawn = pairs(labels.cpu(), min(same, negatives), min(negatives, different), seed=seed)
+    index = torch.stack([drawn.first, drawn.second], 1)
+    one, other = (pair_scores(x.detach().double().cpu(), index) for x in (first, second))
+    return paired_difference(
+        one,
+        other,
+        drawn.same,
+        identities=labels.cpu()[index],
+        measure=measure,
+        far=far,
+        resamples=resamples,
+        seed=seed,
+    )
+
+
+@dataclass(frozen=True, repr=False)
+class DifferenceReport(Report):
+    """A ``measure`` of both embedders, first minus second, and the share of resamples in which the first is better."""
+
+    measure: str
+    first: Measurement
+    second: Measurement
+    difference: Measurement
+    wins: float
+    pairs: int
+    resamples: int
+    title = "two embedders on the same pairs"
+
+    def figures(self) -> list[Figure]:
+        """Return both values and their difference with 95 % percentile intervals, and how often the first is better."""
+        return [
+            Figure.of(f"{self.measure} of the first", self.first, count=self.pairs),
+            Figure.of(f"{self.measure} of the second", self.second, count=self.pairs),
+            Figure.of("first minus second", self._points(), "percentage points", count=self.pairs),
+            Figure("first is better", self.wins, "fraction", count=self.resamples),
+        ]
+
+    def plot(self, ax: Any = None) -> tuple[Any, Any]:
+        """Draw both values with their intervals."""
+        values = {"first": self.first, "second": self.second}
+        intervals = {name: value.interval for name, value in values.items()}
+        return plots.plot_bars(
+            {name: float(value) for name, value in values.items()},
+            intervals=intervals,
+            xlabel=self.measure,
+            title=f"first minus second: {100 * self.difference:.3g} percentage points",
+            ax=ax,
+        )
+
+    def _points(self) -> Measurement:
+        return Measurement(*(100 * v for v in (float(self.difference), *self.difference.interval)))
+
+
+class _Sorted:
+    """Scores in order, so that a resample costs one pass of sums over weights."""
+
+    def __init__(self, scores: Float[Tensor, "n"], same: Bool[Tensor, "n"]):
+        ordered, self.order = scores.sort(descending=True)
+        self.same = same[self.order].double()
+        self.last = torch.ones_like(same)
+        self.last[:-1] = ordered[1:] != ordered[:-1]
+
+    def measure(self, weight: Float[Tensor, "n"], measure: Measure, far: float) -> float:
+        """The measure when pair i occurs ``weight[i]`` times; NaN if one kind does not occur."""
+        weight = weight[self.order]
+        zero = weight.new_zeros(1)
+        hits, others = (torch.cat([zero, (weight * kind).cumsum(0)[self.last]]) for kind in (self.same, 1 - self.same))
+        if hits[-1] == 0 or others[-1] == 0:
+            return torch.nan
+        tar, false = hits / hits[-1], others / others[-1]
+        if measure == "tar":
+            return tar[int((false <= far * (1 + 1e-12)).sum()) - 1].item()
+        if measure == "auc":
+            return torch.trapezoid(tar, false).item()
+        gap = false + tar - 1
+        i = int((gap < 0).sum())
+        share = gap[i - 1] / (gap[i - 1] - gap[i])
+        return (false[i - 1] + share * (false[i] - false[i - 1])).item()
+
+
+def _weights(
+    same: Bool[Tensor, "n"], identities: Int[Tensor, "n 2"] | None, seed: int
+) -> Callable[[int], Float[Tensor, "n"]]:
+    """How often each pair occurs in resample i."""
+    if identities is None:
+        kinds = [kind.nonzero().squeeze(1) for kind in (same, ~same)]
+
+        def of_pairs(i: int) -> Tensor:
+            stream, weight = Stream(seed, RESAMPLE, i), torch.zeros(len(same), dtype=torch.float64, device=same.device)
+            for members in kinds:
+                drawn = torch.bincount(stream.integers(len(members), len(members)), minlength=len(members))
+                weight[members] = drawn.double().to(weight.device)
+            return weight
+
+        return of_pairs
+    names, place = identities.unique(return_inverse=True)
+    place, count = place.view(-1, 2).to(same.device), len(names)
+
+    def of_identities(i: int) -> Tensor:
+        drawn = torch.bincount(Stream(seed, RESAMPLE, i).integers(count, count), minlength=count).double()
+        times = drawn.to(same.device)[place]
+        return torch.where(same, times[:, 0], times.prod(1))
+
+    return of_identities
+
+
+def _span(value: float, resampled: Float[Tensor, "r"]) -> Measurement:
+    low, high = torch.quantile(resampled, resampled.new_tensor([0.025, 0.975])).tolist()
+    return Measurement(value, min(low, value), max(high, value))

@@ -1,0 +1,197 @@
+"""From scores to probabilities that two images show the same identity, fitted on calibration pairs."""
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int, Shaped
+from torch import Tensor
+
+from .. import plots
+from .report import Figure, Report
+from .roc import check_pairs
+
+SURE = 1e-6  # an isotonic fit says 0 or 1 beyond its last pair; no finite number of pairs warrants that
+
+
+class ScoreCalibration(ABC):
+    """A map from scores to log-likelihood ratios, and from there to probabilities at any prior."""
+
+    @abstractmethod
+    def log_odds(self, scores: Float[Tensor, "n"]) -> Float[Tensor, "n"]:
+        """Return log P(score | same) − log P(score | different) of scores ``(n,)``, in float64."""
+
+    def probability(self, scores: Float[Tensor, "n"], prior: float = 0.5) -> Float[Tensor, "n"]:
+        """Return the probability that each pair is of one identity, if ``prior`` of all pairs are, before looking."""
+        if not 0 < prior < 1:
+            raise ValueError(f"prior must be between 0 and 1, got {prior!r}")
+        return torch.sigmoid(self.log_odds(scores) + math.log(prior / (1 - prior)))
+
+    def evaluate(self, scores: Shaped[Tensor, "..."], same: Shaped[Tensor, "..."], bins: int = 15) -> "ScoreReport":
+        """Return how good the probabilities are on other pairs, both kinds weighing the same (prior ½)."""
+        scores, same = check_pairs(scores, same)
+        return score_report(self.probability(scores), same, bins)
+
+
+@dataclass(frozen=True)
+class LogisticCalibration(ScoreCalibration):
+    """log-odds = ``slope``·score + ``offset`` (Platt)."""
+
+    slope: float
+    offset: float
+
+    def log_odds(self, scores: Float[Tensor, "n"]) -> Float[Tensor, "n"]:
+        """Return slope·score + offset."""
+        return self.slope * scores.double() + self.offset
+
+
+@dataclass(frozen=True)
+class IsotonicCalibration(ScoreCalibration):
+    """Probabilities ``(k,)`` at scores ``(k,)``, straight lines between them, constant beyond."""
+
+    scores: Float[Tensor, "k"]
+    probabilities: Float[Tensor, "k"]
+
+    def log_odds(self, scores: Float[Tensor, "n"]) -> Float[Tensor, "n"]:
+        """Return the log-odds of the interpolated probabilities, kept within 10⁻⁶ of 0 and 1."""
+        known, values = self.scores.cpu().numpy(), self.probabilities.cpu().numpy()
+        p = np.interp(scores.detach().double().cpu().numpy(), known, values)
+        return torch.from_numpy(p).clamp(SURE, 1 - SURE).logit().to(scores.device)
+
+
+def calibrate_scores(
+    scores: Shaped[Tensor, "..."], same: Shaped[Tensor, "..."], method: Literal["logistic", "isotonic"] = "logistic"
+) -> ScoreCalibration:
+    """Fit probabilities to scores of calibration pairs ``(n,)``, higher for the same identity.
+
+    Both kinds of pairs weigh the same in the fit, whatever their numbers, so the result holds for a prior of ½ and is
+    moved to another prior by :meth:`ScoreCalibration.probability`. The people of the calibration pairs should be
+    neither those the network was trained on nor those it is evaluated on.
+
+    Args:
+        scores: Scores of pairs.
+        same: Whether each pair is of one identity.
+        method: ``"logistic"`` fits a line to the log-odds, with Platt's targets (N₊ + 1)/(N₊ + 2) and 1/(N₋ + 2), so
+            that kinds that do not overlap have a finite fit; ``"isotonic"`` fits the best increasing function, which
+            needs thousands of pairs.
+
+    >>> fitted = calibrate_scores(torch.tensor([0.9, 0.8, 0.4, 0.5, 0.1, 0.0]), torch.arange(6) < 3)
+    >>> fitted.probability(torch.tensor([0.0, 0.45, 1.0])).round(decimals=2).tolist()
+    [0.11, 0.5, 0.92]
+    """
+    scores, same = check_pairs(scores, same)
+    if method == "logistic":
+        return _logistic(scores, same)
+    if method == "isotonic":
+        return _isotonic(scores, same)
+    raise ValueError(f"method must be 'logistic' or 'isotonic', got {method!r}")
+
+
+def score_report(probabilities: Float[Tensor, "n"], same: Bool[Tensor, "n"], bins: int = 15) -> "ScoreReport":
+    """Return Brier score, calibration error and log loss of probabilities of being the same, both kinds weighing ½.
+
+    >>> report = score_report(torch.tensor([0.9, 0.2]), torch.tensor([True, False]))
+    >>> round(report.brier, 4), round(report.ece, 4)
+    (0.025, 0.15)
+    """
+    if bins < 1:
+        raise ValueError(f"bins must be an integer ≥ 1, got {bins!r}")
+    p, y = probabilities.detach().double(), same.double()
+    if not ((p >= 0) & (p <= 1)).all():
+        raise ValueError("probabilities must lie between 0 and 1")
+    weight = _balance(same)
+    place = (p * bins).long().clamp_max(bins - 1)
+    sums = p.new_zeros(3, bins).index_add_(1, place, torch.stack([weight, weight * p, weight * y]))
+    brier = (weight * (p - y).square()).sum().item()
+    loss = -(weight * torch.where(same, p, 1 - p).clamp_min(1e-300).log()).sum().item()
+    counts, total = torch.bincount(place, minlength=bins), sums[0].clamp_min(1e-300)
+    return ScoreReport(counts, sums[0], sums[1] / total, sums[2] / total, brier, loss / math.log(2))
+
+
+@dataclass(frozen=True, repr=False)
+class ScoreReport(Report):
+    """Count, weight, mean probability and share of same pairs of every bin; Brier score; log loss in bits."""
+
+    counts: Int[Tensor, "bins"]
+    weight: Float[Tensor, "bins"]
+    confidence: Float[Tensor, "bins"]
+    observed: Float[Tensor, "bins"]
+    brier: float
+    loss: float
+    title = "calibration of scores"
+
+    @property
+    def ece(self) -> float:
+        """Expected calibration error: the mean gap between probability and observed share, bins by their weight."""
+        return (self.weight * (self.observed - self.confidence).abs()).sum().item()
+
+    def figures(self) -> list[Figure]:
+        """Return calibration error, Brier score (0.25 for knowing nothing) and log loss (1 bit for knowing nothing)."""
+        pairs = int(self.counts.sum())
+        return [
+            Figure("calibration ECE", self.ece, "fraction", count=pairs),
+            Figure("calibration Brier score", self.brier, count=pairs),
+            Figure("calibration log loss", self.loss, "bits", count=pairs),
+        ]
+
+    def plot(self, ax: Any = None) -> tuple[Any, Any]:
+        """Draw the observed share of same pairs over the probability."""
+        return plots.plot_reliability(
+            self.confidence, self.observed, self.counts, ylabel="share of same pairs", title=self.title, ax=ax
+        )
+
+
+def _balance(same: Bool[Tensor, "n"]) -> Float[Tensor, "n"]:
+    """Weights that add up to ½ for each kind."""
+    positives = int(same.sum())
+    weight = torch.full(same.shape, 0.5 / max(len(same) - positives, 1), dtype=torch.float64, device=same.device)
+    return weight.masked_fill(same, 0.5 / max(positives, 1))
+
+
+def _logistic(scores: Float[Tensor, "n"], same: Bool[Tensor, "n"]) -> LogisticCalibration:
+    """Newton's method on the weighted cross entropy with Platt's targets; the step is halved until the loss falls."""
+    weight, positives = _balance(same), int(same.sum())
+    target = torch.where(same, (positives + 1) / (positives + 2), 1 / (len(same) - positives + 2)).double()
+    middle, spread = scores.mean(), scores.std(correction=0)
+    spread = torch.where(spread > 0, spread, 1)
+    design = torch.stack([(scores - middle) / spread, torch.ones_like(scores)], 1)
+    beta = design.new_zeros(2)
+
+    def loss(b: Tensor) -> Tensor:
+        z = design @ b
+        return (weight * (torch.nn.functional.softplus(z) - target * z)).sum()
+
+    for _ in range(100):
+        p = torch.sigmoid(design @ beta)
+        gradient = design.T @ (weight * (p - target))
+        curvature = (design * (weight * p * (1 - p))[:, None]).T @ design + 1e-15 * torch.eye(2).to(design)
+        step = torch.linalg.solve(curvature, gradient)
+        while loss(beta - step) > loss(beta) and step.abs().max() > 1e-14:
+            step = step / 2
+        beta = beta - step
+        if step.abs().max() < 1e-12:
+            break
+    slope = (beta[0] / spread).item()
+    return LogisticCalibration(slope, (beta[1] - beta[0] * middle / spread).item())
+
+
+def _isotonic(scores: Float[Tensor, "n"], same: Bool[Tensor, "n"]) -> IsotonicCalibration:
+    """Pool adjacent violators: equal scores first, then neighbours that fall, until the means increase."""
+    values, place = scores.unique(return_inverse=True)
+    weight = _balance(same)
+    total = values.new_zeros(len(values)).index_add_(0, place, weight)
+    right = values.new_zeros(len(values)).index_add_(0, place, weight * same)
+    blocks: list[tuple[float, float, int]] = []  # sum of targets, weight, number of scores
+    for block in zip(right.tolist(), total.tolist(), [1] * len(values), strict=True):
+        while blocks and blocks[-1][0] * block[1] >= block[0] * blocks[-1][1]:
+            last = blocks.pop()
+            block = (last[0] + block[0], last[1] + block[1], last[2] + block[2])
+        blocks.append(block)
+    means = torch.tensor([target / mass for target, mass, _ in blocks], dtype=torch.float64)
+    sizes = torch.tensor([size for _, _, size in blocks])
+    ends = sizes.cumsum(0) - 1
+    kept = torch.cat([ends - sizes + 1, ends]).unique()  # the first and last score of each block suffice
+    return IsotonicCalibration(values.cpu()[kept], means.repeat_interleave(sizes)[kept])

@@ -1,0 +1,71 @@
+"""What every picture shares: a colour-blind safe palette, axes made on request, labels and legends."""
+
+from typing import Any
+
+from .._extras import require
+
+# Okabe and Ito's eight colours, which stay apart under the common colour-vision deficiencies, and two paler ones.
+PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000", "#999999", "#88CCEE")
+STYLES = ("-", "--", ":")
+
+
+def axes(ax: Any = None, *, size: tuple[float, float] = (5.0, 4.0), projection: str | None = None) -> tuple[Any, Any]:
+    """Return ``(figure, ax)`` to draw on: the caller's axes, or axes on a new figure.
+
+    A new figure is held by no global state, so it needs no display and nothing has to be closed; save it with
+    ``figure.savefig(path)``.
+
+    Args:
+        ax: Matplotlib axes to draw on; None makes new ones.
+        size: Width and height of a new figure in inches.
+        projection: ``"3d"`` for new axes in space, None for the plane.
+
+    >>> figure, ax = axes(size=(3.0, 2.0))
+    >>> axes(ax) == (figure, ax)
+    True
+    """
+    if ax is not None:
+        return ax.figure, ax
+    figure, (ax,) = panels(1, size=size, projection=projection)
+    return figure, ax
+
+
+def panels(
+    columns: int, *, size: tuple[float, float] = (4.0, 3.2), projection: str | None = None
+) -> tuple[Any, list[Any]]:
+    """Return ``(figure, axes)``: a new figure with ``columns`` panels side by side, each of ``size`` in inches.
+
+    >>> figure, row = panels(3)
+    >>> len(row)
+    3
+    """
+    if columns < 1:
+        raise ValueError(f"columns must be an integer ≥ 1, got {columns!r}")
+    figure = require("matplotlib.figure").Figure(figsize=(columns * size[0], size[1]), layout="constrained")
+    return figure, [figure.add_subplot(1, columns, i + 1, projection=projection) for i in range(columns)]
+
+
+def color(index: int) -> str:
+    """Return the colour of the ``index``-th class or curve; the colours repeat after ten.
+
+    >>> color(0) == color(10)
+    True
+    """
+    return PALETTE[index % len(PALETTE)]
+
+
+def style(index: int) -> dict[str, str]:
+    """Return colour and dashes of the ``index``-th curve as keyword arguments of ``ax.plot``; thirty differ.
+
+    >>> style(11)
+    {'color': '#E69F00', 'linestyle': '--'}
+    """
+    return {"color": color(index), "linestyle": STYLES[index // len(PALETTE) % len(STYLES)]}
+
+
+def tidy(ax: Any, *, title: str = "", xlabel: str = "", ylabel: str = "", legend: bool = False) -> None:
+    """Set title and labels, remove the box where it says nothing, and put a legend beside the axes, never over data."""
+    ax.set(title=title, xlabel=xlabel, ylabel=ylabel)
+    ax.spines[["top", "right"]].set_visible(False)
+    if legend and ax.get_legend_handles_labels()[1]:
+        ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize="small")

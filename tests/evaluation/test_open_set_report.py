@@ -1,0 +1,187 @@
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from hypersphere.data.streams import TEMPLATE, Stream
+from hypersphere.evaluation import all_pairs, identification, open_set, open_set_report, roc_curve
+from hypersphere.evaluation.unseen import one_each
+from tests.evaluation.contracts import ReportContract
+from tests.evaluation.test_all_pairs import brute
+
+
+def clusters(classes=30, each=6, noise=1.0, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randperm(classes * each, generator=generator) % classes
+    centres = torch.randn(classes, 12, generator=generator)
+    return centres[labels] + noise * torch.randn(len(labels), 12, generator=generator), 3 * labels - 5
+
+
+@pytest.fixture(scope="module")
+def data():
+    return clusters()
+
+
+class TestOpenSetReport(ReportContract):
+    @pytest.fixture
+    def report(self, data):
+        return open_set_report(
+            *data,
+            categories=["left", "right", "third"] * 60,
+            quality=torch.arange(180.0),
+            retrieval={"mAP": lambda features, labels: 0.5},
+        )
+
+    def test_every_kind_of_figure_is_there(self, report):
+        numbers = report.numbers()
+        for name in (
+            "EER",
+            "TAR@FAR=1e-2",
+            "threshold@FAR=1e-2",
+            "angle@FAR=1e-2",
+            "rank-1",
+            "TPIR@FPIR=1e-1",
+            "threshold@FPIR=1e-1",
+            "mAP",
+            "calibration ECE",
+            "left: FAR at the threshold of FAR=1e-2",
+            "third: rank-1",
+            "FRR@FAR=1e-4 without the worst 10%",
+        ):
+            assert name in numbers, name
+
+    def test_a_page_can_draw_it(self, report):
+        data = json.loads(json.dumps(report.data(points=50), allow_nan=False))
+        assert set(data) == {"roc", "det", "cmc", "image_cmc", "histogram"}
+        for curve in data.values():
+            assert len({len(column) for column in curve.values()}) == 1
+        assert len(data["roc"]["far"]) <= 50
+        assert (data["roc"]["far"][0], data["roc"]["tar"][-1]) == (0, 1)
+        assert data["roc"]["far"] == sorted(data["roc"]["far"])
+        np.testing.assert_allclose(np.add(data["roc"]["tar"], data["det"]["frr"]), 1)
+        assert sum(data["histogram"]["same"]) == pytest.approx(1)
+        assert data["cmc"]["rate"][0] == float(report.rank(1))
+
+
+def test_verification_is_over_every_pair(data):
+    report, (_, scores, same) = open_set_report(*data), brute(*data)
+    roc = roc_curve(scores, same)
+    assert report.eer == pytest.approx(float(roc.eer), abs=1e-12)
+    for far in (1e-2, 1e-3):
+        point = roc.at_far(far)
+        assert report.tar(far) == roc.tar[point].item()
+        threshold = report.threshold(far=far)
+        assert (scores[same] >= threshold).double().mean().item() == report.tar(far)
+        assert (scores[~same] >= threshold).double().mean().item() <= far
+        assert report.numbers()[f"angle@FAR={far:.0e}".replace("e-0", "e-")] == pytest.approx(
+            np.degrees(np.arccos(threshold))
+        )
+
+
+def test_identification_leaves_the_probe_out_and_names_the_confused(data):
+    features, labels = data
+    report = open_set_report(features, labels)
+    assert torch.equal(report.identification.ranks, identification(features, labels).ranks)
+    unit = torch.nn.functional.normalize(features.double(), dim=1)
+    cos = unit @ unit.T
+    cos.fill_diagonal_(-2)
+    answers = labels[cos.argmax(1)]
+    wrong = [(a, b) for a, b in zip(labels.tolist(), answers.tolist(), strict=True) if a != b]
+    assert float(report.rank(1)) == pytest.approx(1 - len(wrong) / len(labels))
+    confused = report.confused(1000)
+    assert {(a, b): times for a, b, times in confused} == {pair: wrong.count(pair) for pair in set(wrong)}
+    assert [times for *_, times in confused] == sorted((times for *_, times in confused), reverse=True)
+
+
+def test_strangers_are_the_people_who_are_not_enrolled(data):
+    features, labels = data
+    labels = torch.cat([labels, torch.tensor([1000, 1001])])  # two with a single image are always strangers
+    features = torch.cat([features, torch.randn(2, 12)])
+    report = open_set_report(features, labels, seed=5)
+    stream = Stream(5, TEMPLATE)
+    several = labels.unique()[:30]
+    enrolled = several[stream.permutation(30)[:15]]
+    template = one_each(labels, stream)[0]
+    template = template[torch.isin(labels[template], enrolled)]
+    probes = torch.tensor([i for i in range(len(labels)) if i not in set(template.tolist())])
+    expected = open_set(features[probes], labels[probes], features[template], labels[template])
+    assert len(template) == 15
+    for fpir in (0.1, 0.02):
+        assert report.detection.tpir(fpir) == expected.tpir(fpir)
+        assert report.threshold(fpir=fpir) == expected.threshold(fpir)
+    assert int((~report.detection.ranking.mated).sum()) == 15 * 6 + 2
+
+
+def test_categories_are_measured_at_the_common_threshold(data):
+    features, labels = data
+    names = ["ab"[int(label) % 2] for label in labels]
+    report = open_set_report(features, labels, fars=(1e-2,), categories=names)
+    threshold = report.threshold(far=1e-2)
+    for category in report.categories:
+        mine = torch.tensor([name == category.name for name in names])
+        _, scores, same = brute(features[mine], labels[mine])
+        assert float(category.far[1e-2]) == pytest.approx((scores[~same] >= threshold).double().mean().item())
+        assert float(category.frr[1e-2]) == pytest.approx((scores[same] < threshold).double().mean().item())
+        ranks = identification(features, labels).ranks[mine]
+        assert float(category.rank_1) == pytest.approx((ranks == 1).double().mean().item())
+
+
+def test_turning_bad_images_away_lowers_false_rejects():
+    features, labels = clusters(noise=0.6)
+    bad = torch.rand(len(labels)) < 0.1
+    features[bad] += 4 * torch.randn(int(bad.sum()), 12)
+    report = open_set_report(features, labels, quality=1 - bad.float(), fars=(1e-2,))
+    rates = report.rejection(1e-2)
+    assert [share for share, _ in rates] == [0.0, 0.05, 0.1, 0.2, 0.3]
+    assert float(rates[0][1]) == pytest.approx(1 - report.tar(1e-2))
+    assert rates[-1][1] < 0.5 * rates[0][1]
+
+
+def test_probabilities_come_from_people_who_are_not_measured(data):
+    report = open_set_report(*data)
+    assert report.calibrated.ece < 0.2
+    assert report.calibrated.brier < 0.15
+    low, high = report.calibration.probability(torch.tensor([0.0, 0.9]))
+    assert low < 0.5 < high
+
+
+def test_seeds_repeat_and_chunks_change_nothing(data):
+    assert open_set_report(*data, chunk=7).json() == open_set_report(*data, chunk=500).json()
+    assert open_set_report(*data, seed=1).json() != open_set_report(*data, seed=2).json()
+
+
+def test_a_small_set_has_what_it_can_have():
+    report = open_set_report(torch.randn(4, 3), torch.tensor([0, 0, 1, 2]))
+    assert report.detection is None
+    assert report.calibrated is None
+    with pytest.raises(ValueError, match="fpir needs two identities with several images"):
+        report.threshold(fpir=0.1)
+
+
+def test_the_threshold_can_be_missing_when_the_best_pairs_tie():
+    # Every pair has the same cosine: any threshold that accepts one accepts all, so none keeps the rate.
+    report = open_set_report(torch.ones(20, 3), torch.arange(20) // 2, fars=(0.1,))
+    assert report.numbers()["TAR@FAR=1e-1"] == 0
+    assert json.loads(report.json())["figures"]["angle@FAR=1e-1"]["value"] is None
+
+
+def test_refuses(data):
+    features, labels = data
+    report = open_set_report(features, labels)
+    with pytest.raises(ValueError, match="exactly one of far and fpir"):
+        report.threshold()
+    with pytest.raises(ValueError, match="rejection needs quality"):
+        report.rejection(0.1)
+    with pytest.raises(ValueError, match="points must be an integer ≥ 4"):
+        report.data(3)
+    with pytest.raises(ValueError, match="categories must be one for each of 180 images, got 2"):
+        open_set_report(features, labels, categories=["a", "b"])
+    with pytest.raises(ValueError, match="quality must be a finite number for each of 180 images"):
+        open_set_report(features, labels, quality=torch.full((180,), torch.nan))
+    with pytest.raises(ValueError, match=r"fars must be rates in \(0, 1\]"):
+        open_set_report(features, labels, fars=(0.0,))
+    with pytest.raises(ValueError, match="labels must hold pairs"):
+        open_set_report(features, torch.arange(180))
+    with pytest.raises(ValueError, match="finite"):
+        all_pairs(features.index_fill(0, torch.tensor([3]), torch.nan), labels)
