@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hypersphere.recognition import search
+from hypersphere.recognition.search import DenseRows, exact_search
 
 
 def brute(probes, gallery, k):
@@ -34,6 +35,39 @@ def test_ties_and_duplicates_by_lowest_index_whatever_the_chunk(data):
     expected_scores, expected = brute(probes, gallery, k)
     assert indices.tolist() == expected.tolist()
     torch.testing.assert_close(scores, expected_scores, atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("chunk", [50, 64, 1000])
+def test_equal_cosines_whose_products_round_differently_go_by_index(chunk):
+    """(−1, 1) and (0, 0) both have cosine 0 with (−1, −1), but a fused product may give 1e-17 for one of them."""
+    rows = torch.tensor([[0.0, 0.0], [-1.0, 1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 0.0]], dtype=torch.double)
+    gallery = rows[torch.arange(200) * 7 % 5]
+    probes = torch.tensor([[-1.0, -1.0], [1.0, 1.0]], dtype=torch.double)
+    for k in (1, 45, 80, 199):
+        assert search(probes, gallery, k, chunk=chunk)[1].tolist() == brute(probes, gallery, k)[1].tolist()
+
+
+@pytest.mark.parametrize("precision", ["highest", "medium"])
+def test_more_near_ties_than_spare_candidates_are_told_apart_in_float64(precision):
+    gallery = torch.randn(1, 40) + 1e-6 * torch.randn(3000, 40)
+    query = gallery[:3] + 0.5 * torch.randn(3, 40)
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        found = search(query, gallery, 5, chunk=700)[1]
+    finally:
+        torch.set_float32_matmul_precision(before)
+    exact = torch.nn.functional.normalize(query.double()) @ torch.nn.functional.normalize(gallery.double()).T
+    assert torch.equal(found, exact.round(decimals=12).sort(dim=1, descending=True, stable=True).indices[:, :5])
+
+
+def test_rows_that_do_not_count_are_never_found():
+    gallery, counts = torch.randn(500, 8), torch.rand(500) < 0.1
+    scores, found = exact_search(gallery[:50], DenseRows(gallery, counts=counts), 5, chunk=99)
+    among = counts.nonzero().squeeze(1)
+    expected_scores, expected = search(gallery[:50], gallery[counts], 5)
+    assert torch.equal(found, among[expected])
+    torch.testing.assert_close(scores.float(), expected_scores)
 
 
 @pytest.mark.parametrize("probes", [1, 2, 5])
@@ -85,7 +119,7 @@ def test_refuses_what_is_not_finite(value):
     gallery = torch.rand(100, 3)
     gallery[70, 1] = value
     for normalized in (False, True):
-        with pytest.raises(ValueError, match="gallery must be finite, got NaN or infinity in rows 64 to 99"):
+        with pytest.raises(ValueError, match="gallery must be finite, got NaN or infinity in rows 70 to 71"):
             search(torch.rand(2, 3), gallery, 1, normalized=normalized, chunk=2)
     with pytest.raises(ValueError, match="chunk must be an integer ≥ 1"):
         search(torch.rand(2, 3), torch.rand(5, 3), 1, chunk=0)

@@ -1,15 +1,18 @@
 """Exact nearest neighbours by cosine in a gallery that need not fit beside its scores."""
 
+from typing import Protocol, runtime_checkable
+
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.nn import functional as F
 
 from ..geometry import cosine, normalize
 
 BLOCK = 1024  # probes compared at a time
-TILE = 64  # gallery rows come in multiples of this: equal rows then round alike wherever they stand
-SPARE = 16  # candidates beyond k that are scored again, so that rounding at the edge of the list cannot decide
+SPARE = 16  # candidates beyond k that are scored again: with them a second look is needed only for near ties
+GATHERED = 2**22  # numbers of the rows that are scored again at a time
+
+Best = tuple[Float[Tensor, "p k"], Int[Tensor, "p k"]]
 
 
 def search(
@@ -19,88 +22,154 @@ def search(
     *,
     normalized: bool = False,
     chunk: int = 16384,
-) -> tuple[Float[Tensor, "p k"], Int[Tensor, "p k"]]:
-    """The ``k`` gallery rows nearest to each probe: cosines, highest first, and their indices.
+) -> Best:
+    """The ``k`` gallery rows nearest to each probe: their cosines, highest first, and their indices.
 
-    Exact: one matrix product per ``chunk`` of the gallery, whose best are merged with the best so far; the winners are
-    scored again in float64, so that neither chunks nor the number of probes show in the result. Of scores within 1e-12
-    of each other the lowest index comes first. Besides the result, memory is ``chunk·(1024 + d)`` numbers at the most.
-    A half-precision gallery is computed in float32, chunk by chunk. ``normalized`` says that the rows of both have unit
-    length already and saves the division.
+    The result is exact. One matrix product per chunk of the gallery gives each cosine with a known bound of its error;
+    every row that the bound cannot exclude is scored again in float64. Neither the chunks nor the number of probes show
+    in the result, and of scores within 1e-12 of each other the lowest index comes first. Besides the result, memory is
+    ``chunk·(1024 + d)`` numbers at the most.
+
+    Args:
+        probes: Features to look for.
+        gallery: Features to look among, in any floating-point type; half precision is computed in float32.
+        k: How many neighbours to return, between 1 and the size of the gallery.
+        normalized: Says that the rows of the gallery have unit length already, which saves a division.
+        chunk: How many rows of the gallery are compared at a time.
+
+    Raises:
+        ValueError: When an argument is out of its range, or a feature is not finite.
 
     >>> search(torch.tensor([[1.0, 0.1]]), torch.tensor([[0.0, 1.0], [2.0, 0.0], [4.0, 0.0]]), k=2)
     (tensor([[0.9950, 0.9950]]), tensor([[1, 2]]))
     """
+    scores, indices = exact_search(probes, DenseRows(gallery, normalized=normalized), k, chunk)
+    return scores.to(torch.promote_types(probes.dtype, torch.float32)), indices
+
+
+@runtime_checkable
+class Rows(Protocol):
+    """A gallery that can be scanned: quick cosines whose error is bounded, and the rows themselves to score again."""
+
+    def __len__(self) -> int:
+        """How many rows there are, those that do not count included."""
+
+    def error(self, dtype: torch.dtype) -> float:
+        """The largest distance of a quick cosine, computed in ``dtype``, from the true one."""
+
+    def products(self, probes: Float[Tensor, "p d"], start: int, stop: int) -> Float[Tensor, "p rows"]:
+        """Quick cosines of unit probes with rows ``start`` to ``stop``; −∞ for a row that does not count."""
+
+    def rows(self, indices: Int[Tensor, "*n"]) -> Float[Tensor, "*n d"]:
+        """The rows of these indices as they were given."""
+
+
+class DenseRows:
+    """The rows of a tensor. ``lengths`` saves computing them; ``counts`` says which rows take part, by default all."""
+
+    def __init__(
+        self,
+        gallery: Float[Tensor, "g d"],
+        *,
+        normalized: bool = False,
+        lengths: Float[Tensor, "g"] | None = None,
+        counts: Bool[Tensor, "g"] | None = None,
+    ):
+        self.gallery, self.normalized, self.lengths, self.counts = gallery, normalized, lengths, counts
+
+    def __len__(self) -> int:
+        """The number of rows."""
+        return len(self.gallery)
+
+    def error(self, dtype: torch.dtype) -> float:
+        """(d + 8)·ε: a sum of d products and two lengths of d squares, each at its worst; more where torch may round inputs."""
+        rounded = {"highest": 0.0, "high": 2.0**-9, "medium": 2.0**-6}[torch.get_float32_matmul_precision()]
+        return (self.gallery.shape[1] + 8) * torch.finfo(dtype).eps + rounded * (dtype == torch.float32)
+
+    def products(self, probes: Float[Tensor, "p d"], start: int, stop: int) -> Float[Tensor, "p rows"]:
+        """One matrix product; dividing it by the lengths is cheaper than dividing the rows."""
+        rows = self.gallery[start:stop].to(probes.dtype)
+        if self.normalized:
+            scores = probes @ rows.T
+        else:
+            lengths = torch.linalg.vector_norm(rows, dim=1) if self.lengths is None else self.lengths[start:stop]
+            if not ((lengths > 1e-15) & (lengths < 1e15)).all():  # squares may not be representable: the careful way
+                scores = probes @ torch.where(rows.isfinite().all(1, keepdim=True), normalize(rows), torch.nan).T
+            else:
+                scores = (probes @ rows.T).div_(lengths)
+        if not scores.sum().isfinite():  # cosines cannot overflow a sum, so NaN or infinity is in the rows
+            raise ValueError(f"gallery must be finite, got NaN or infinity in rows {start} to {start + len(rows) - 1}")
+        return scores if self.counts is None else scores.masked_fill_(~self.counts[start:stop], -torch.inf)
+
+    def rows(self, indices: Int[Tensor, "*n"]) -> Float[Tensor, "*n d"]:
+        """Rows of the tensor."""
+        return self.gallery[indices]
+
+
+def exact_search(probes: Float[Tensor, "p d"], gallery: Rows, k: int, chunk: int = 16384, spare: int = SPARE) -> Best:
+    """The ``k`` rows nearest to each probe with cosines in float64, for any :class:`Rows`; at least ``k`` rows must count."""
     if not 1 <= k <= len(gallery):
         raise ValueError(f"k must be between 1 and the size of the gallery {len(gallery)}, got {k!r}")
     if chunk < 1:
         raise ValueError(f"chunk must be an integer ≥ 1, got {chunk!r}")
     if not probes.isfinite().all():
         raise ValueError("probes must be finite, got NaN or infinity")
-    chunk = -(-min(chunk, len(gallery)) // TILE) * TILE
+    dtype = torch.promote_types(probes.dtype, torch.float32)
     parts = []
     for block in probes.split(BLOCK):
-        candidates = _candidates(block, gallery, min(k + SPARE, len(gallery)), normalized, chunk)
-        parts.append(_rescored(block, gallery, candidates, k))
-    dtype = torch.promote_types(probes.dtype, torch.float32)
-    return torch.cat([scores for scores, _ in parts]).to(dtype), torch.cat([indices for _, indices in parts])
+        unit = normalize(block.to(dtype))
+        values, candidates = _candidates(unit, gallery, min(k + spare, len(gallery)), chunk)
+        scores, indices = _rescored(block, gallery, values, candidates, k)
+        # The least that one of the true k can have; who is not a candidate has at most the last candidate's value.
+        least = values[:, k - 1] - 2 * gallery.error(dtype)
+        unsure = (values[:, -1] >= least).nonzero().squeeze(1)
+        if values.shape[1] < len(gallery) and len(unsure):
+            scores[unsure], indices[unsure] = _second_look(
+                block[unsure], unit[unsure], gallery, least[unsure], k, chunk
+            )
+        parts.append((scores, indices))
+    return torch.cat([scores for scores, _ in parts]), torch.cat([indices for _, indices in parts])
 
 
-def _candidates(probes: Tensor, gallery: Tensor, k: int, normalized: bool, chunk: int) -> Int[Tensor, "p k"]:
-    """Indices of the best ``k`` by the matrix product, in no particular order."""
-    probes = probes.to(torch.promote_types(probes.dtype, torch.float32))
-    probes = probes if normalized else normalize(probes)
-    scores = probes.new_empty(len(probes), 0)
-    indices = torch.empty(len(probes), 0, dtype=torch.long, device=probes.device)
+def _candidates(unit: Tensor, gallery: Rows, count: int, chunk: int) -> Best:
+    """The ``count`` best by quick cosines, best first, in any order among equals."""
+    values = unit.new_empty(len(unit), 0)
+    indices = torch.empty(len(unit), 0, dtype=torch.long, device=unit.device)
     for start in range(0, len(gallery), chunk):
-        rows = gallery[start : start + chunk].to(probes.dtype)
-        new_scores, new = _best(_products(probes, rows, normalized, chunk), min(k, len(rows)))
-        if not new_scores.isfinite().all():
-            raise ValueError(f"gallery must be finite, got NaN or infinity in rows {start} to {start + len(rows) - 1}")
-        # Of equals the earlier in the row wins a stable sort: the ones so far have the lower indices.
-        scores, order = torch.cat([scores, new_scores], 1).sort(dim=1, descending=True, stable=True)
-        indices = torch.cat([indices, new + start], 1).gather(1, order)[:, :k]
-        scores = scores[:, :k]
-    return indices
+        products = gallery.products(unit, start, min(start + chunk, len(gallery)))
+        new_values, new = products.topk(min(count, products.shape[1]))
+        values, indices = torch.cat([values, new_values], 1), torch.cat([indices, new + start], 1)
+        values, order = values.topk(min(count, values.shape[1]))
+        indices = indices.gather(1, order)
+    return values, indices
 
 
-def _products(probes: Tensor, rows: Tensor, normalized: bool, chunk: int) -> Float[Tensor, "p rows"]:
-    """Cosines of unit probes with rows; NaN where a row is not finite."""
-    length = rows.new_ones(()) if normalized else torch.linalg.vector_norm(rows, dim=1)
-    if not (
-        (length > 1e-15) & (length < 1e15)
-    ).all():  # its square may not be representable: the careful way, or NaN for NaN
-        rows, length = torch.where(rows.isfinite().all(1, keepdim=True), normalize(rows), torch.nan), rows.new_ones(())
-    # Products of one shape: the last chunk is filled up, and what fills it cut off again.
-    padded = rows if len(rows) == chunk else F.pad(rows, (0, 0, 0, chunk - len(rows)))
-    # Dividing the products is cheaper than dividing the rows.
-    return (probes @ padded.T)[:, : len(rows)].div_(length)
-
-
-def _rescored(probes: Tensor, gallery: Tensor, candidates: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The best ``k`` of the candidates by their cosines in float64, one pair at a time."""
-    indices = candidates.sort(dim=1).values
+def _rescored(probes: Tensor, gallery: Rows, values: Tensor, candidates: Tensor, k: int) -> Best:
+    """The best ``k`` of the candidates by their cosines in float64; the lowest index first among equals."""
+    indices, order = candidates.sort(dim=1)
+    step = max(1, GATHERED // (indices.shape[1] * probes.shape[1]))
     scores = torch.cat(
-        [
-            cosine(p[:, None].double(), gallery[i].double())
-            for p, i in zip(probes.split(64), indices.split(64), strict=True)  # 64: the gathered rows stay small
-        ]
-    ).round(decimals=12)
+        [_cosines(p, gallery.rows(i)) for p, i in zip(probes.split(step), indices.split(step), strict=True)]
+    )
+    scores = scores.masked_fill(values.gather(1, order) == -torch.inf, -torch.inf)
     scores, order = scores.sort(dim=1, descending=True, stable=True)
     return scores[:, :k], indices.gather(1, order)[:, :k]
 
 
-def _best(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The ``k`` highest of each row in the order of their indices, the lowest indices among equals.
+def _second_look(probes: Tensor, unit: Tensor, gallery: Rows, least: Tensor, k: int, chunk: int) -> Best:
+    """For probes with many near ties: every row whose quick cosine reaches ``least`` is scored again."""
+    best = [(probes.new_empty(0, dtype=torch.double), torch.empty(0, dtype=torch.long, device=probes.device))] * len(
+        probes
+    )
+    for start in range(0, len(gallery), chunk):
+        products = gallery.products(unit, start, min(start + chunk, len(gallery)))
+        for i, reached in enumerate(products >= least[:, None]):
+            for new in (reached.nonzero().squeeze(1) + start).split(max(1, GATHERED // probes.shape[1])):
+                scores = torch.cat([best[i][0], _cosines(probes[i : i + 1], gallery.rows(new[None]))[0]])
+                scores, order = scores.sort(descending=True, stable=True)  # earlier means a lower index
+                best[i] = scores[:k], torch.cat([best[i][1], new])[order[:k]]
+    return torch.stack([scores for scores, _ in best]), torch.stack([indices for _, indices in best])
 
-    ``topk`` picks any of equals, so a row whose k-th and next value agree is sorted in full.
-    """
-    values, indices = scores.topk(min(k + 1, scores.shape[1]))
-    if values.shape[1] > k:
-        tied = (values[:, k] == values[:, k - 1]).nonzero().squeeze(1)
-        values, indices = values[:, :k], indices[:, :k]
-        if len(tied):
-            full, order = scores[tied].sort(dim=1, descending=True, stable=True)
-            values[tied], indices[tied] = full[:, :k], order[:, :k]
-    indices, order = indices.sort(dim=1)
-    return values.gather(1, order), indices
+
+def _cosines(probes: Float[Tensor, "p d"], rows: Float[Tensor, "p c d"]) -> Float[Tensor, "p c"]:
+    return cosine(probes[:, None].double(), rows.double()).round(decimals=12)
