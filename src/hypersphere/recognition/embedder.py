@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from ..config import Call, Kind, Parameter, decode, encode
 from ..data import Preprocessing
-from ..evaluation.attacks import evaluating
 from ..evaluation.features import mirrored
+from ..evaluation.modes import evaluating
 from ..files import checksum, finite, write_atomically
 from .networks import embedding, empty_network
 

@@ -27,7 +27,9 @@ def build_task(config: Config) -> Task:
     train = parts["train"]
     scaling, sizes = _inputs(config.images, train)
     augment = None if config.augment is None else config.augment.build()
+    sampler = None if config.sampler is None else config.sampler.build(labels=as_samples(train).labels)
     context = {**parts, "scaling": scaling, "augment": augment, "seed": config.seed, "batch_size": config.batch_size}
+    context |= {"sampler": sampler, "workers": config.workers}
     recipe = _recipe(config.model, sizes)
     if not issubclass(cast(type, kind), Classification):
         model = recipe.build()

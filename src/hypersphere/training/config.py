@@ -21,6 +21,7 @@ from .tasks import Classification, Task
 # What each slot is given when its call is made, by the name of the argument.
 OF_TASK = (
     *("model", "head", "train", "measured", "losses", "regularizers", "batch_size", "augment", "scaling", "seed"),
+    *("sampler", "workers"),
     *("project_every", "weighted_gradients", "graph", "validation", "threshold_pairs", "measured_pairs"),
 )
 OF_MODEL = ("num_classes", "in_channels", "input_size", "in_features")
@@ -35,6 +36,7 @@ PARTS = ("hypersphere.energy", "hypersphere.orthogonal")
 RegularizerCall = Annotated[Call, Kind(nn.Module, PARTS, takes="model", given=("model", "seed"))]
 OVER = ("model", "generator")
 OrthogonalCall = Annotated[Call, Kind(nn.Module, ("hypersphere.orthogonal",), overparameterize, "model", OVER)]
+SamplerCall = Annotated[Call, Kind(object, ("hypersphere.data",), takes="labels", given=("labels",))]
 AugmentCall = Annotated[Call, Kind(Augmentation, ("hypersphere.data",))]
 
 
@@ -95,6 +97,8 @@ class Config(Settings):
         images: how images become inputs.
         augment: random changes of training batches.
         batch_size: of all processes together.
+        sampler: another order of the training samples, such as ClassBalancedSampler for P classes with K samples each.
+        workers: threads that read batches ahead of the step.
         model: the network up to its features.
         head: the classifier and its loss.
         losses: further objectives beside it.
@@ -112,6 +116,8 @@ class Config(Settings):
     images: Images = field(default_factory=Images)
     augment: AugmentCall | None = None
     batch_size: int = 128
+    sampler: SamplerCall | None = None
+    workers: int = 0
     model: ModelCall = field(default_factory=lambda: call(models.cnn9))
     head: HeadCall = field(default_factory=lambda: call(Softmax))
     losses: tuple[Term, ...] = ()
@@ -125,6 +131,8 @@ class Config(Settings):
         super().__post_init__()
         if not 1 <= self.batch_size < 2**31:
             raise ValueError(f"batch_size must be an integer ≥ 1, got {self.batch_size!r}")
+        if not 0 <= self.workers <= 256:
+            raise ValueError(f"workers must lie in 0 … 256, got {self.workers!r}")
         if self.project_every < 0:
             raise ValueError(f"project_every must be an integer ≥ 0, got {self.project_every!r}")
 

@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
+from torch.utils.data import IterableDataset
 
 from ..data import Augmentation, InMemory, Normalize, Preprocessing
 
@@ -80,6 +81,19 @@ class Listed:
         """The samples at ``index``, stacked, and their labels."""
         inputs = [torch.as_tensor(self.dataset[i][0]) for i in index.tolist()]
         return torch.stack(inputs), self.labels[index]
+
+
+def is_stream(dataset: Any) -> bool:
+    """Whether a dataset can only be iterated over."""
+    return isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__")
+
+
+def classes_of(dataset: Any) -> int:
+    """The number of classes; a stream must say it, as ``classes`` or ``num_classes``."""
+    found = getattr(dataset, "classes", getattr(dataset, "num_classes", None))
+    if found is None:
+        raise ValueError(f"{type(dataset).__name__} is iterated over, so it must say its classes or num_classes itself")
+    return found if isinstance(found, int) else len(found)
 
 
 def as_samples(dataset: Any, name: str = "dataset") -> Samples:

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from ... import operators, plots
 from ...config import Call
 from ...data import Augmentation, Compose, Loader
+from ...data.samplers import Sampler
 from ...neurons import Classifier
 from ...recognition.networks import feature_dim
-from ..datasets import Samples, Scaling, as_samples, gathered, share
+from ..datasets import Samples, Scaling, as_samples, classes_of, gathered, is_stream, share
 from ..embedder import save_embedder
 from ..measures import feature_measures
 from ..pictures import draw
@@ -27,7 +28,8 @@ class Classification(Task):
     Args:
         model: gives features: any module, or a :class:`~hypersphere.config.Call` of one, which an embedder file can repeat.
         head: a head of ``hypersphere.objectives``, or a call of one, to which the sizes are given.
-        train: samples ``(input, label)`` to train on: a map-style or iterable dataset.
+        train: samples ``(input, label)`` to train on: a map-style dataset, or one that is iterated over and says its
+            ``classes`` or ``num_classes``.
         measured: samples to measure; the training samples if left out.
         losses: further objectives of features and labels, each with its weight.
         regularizers: terms that look at weights: ``R(labels)``, with ``terms`` and ``step``.
@@ -35,6 +37,8 @@ class Classification(Task):
         augment: changes training batches at random.
         scaling: makes inputs of samples: normalization of pixels; none leaves samples as they are.
         seed: of batches and augmentation.
+        sampler: another order of the training samples, such as blocks of P classes with K samples each.
+        workers: threads that read batches ahead of the step.
         project_every: steps between weight projections of operators (4.4.1 of Liu, 2020); 0 for none.
         weighted_gradients: multiply the gradients of operators by the norm of the weight (4.4.2).
     """
@@ -54,6 +58,8 @@ class Classification(Task):
         augment: Augmentation | None = None,
         scaling: Scaling | None = None,
         seed: int = 0,
+        sampler: Sampler | None = None,
+        workers: int = 0,
         project_every: int = 0,
         weighted_gradients: bool = False,
     ):
@@ -62,7 +68,10 @@ class Classification(Task):
             raise ValueError(f"batch_size must be an integer ≥ 1, got {batch_size!r}")
         if project_every < 0:
             raise ValueError(f"project_every must be an integer ≥ 0, got {project_every!r}")
-        self.train_samples = as_samples(train, "train")
+        if is_stream(train) and measured is None:
+            raise ValueError("measured must be given where the training samples are iterated over")
+        self.train_samples = train if is_stream(train) else as_samples(train, "train")
+        self.num_classes = classes_of(self.train_samples)
         self.measured_samples = self.train_samples if measured is None else as_samples(measured, "measured")
         self.itself = measured is None
         self.scaling, self.project_every = scaling, project_every
@@ -73,7 +82,14 @@ class Classification(Task):
         self.regularizers = nn.ModuleList(regularizers)
         if weighted_gradients:
             operators.weighted_gradients(self.model)
-        self.loader = self._loader(batch_size, seed, augment)
+        steps = [step for step in (augment, scaling) if step is not None]
+        count = batch_size if is_stream(train) else min(batch_size, len(self.train_samples))
+        options: dict[str, Any] = {
+            "augment": Compose(*steps) if steps else None,
+            "sampler": sampler,
+            "workers": workers,
+        }
+        self.loader = Loader(self.train_samples, count, seed, drop_last=True, **options)
 
     def _network(self, model: nn.Module | Call, head: nn.Module | Call) -> nn.Module:
         body = cast(nn.Module, model.build() if isinstance(model, Call) else model)
@@ -81,14 +97,8 @@ class Classification(Task):
             return body  # built with its head
         if isinstance(head, Call):
             dim = feature_dim(body, self.inputs(self._scaled(self.measured_samples.batch(torch.arange(1))[0])))
-            head = cast(nn.Module, head.build(in_features=dim, num_classes=len(self.train_samples.classes)))
+            head = cast(nn.Module, head.build(in_features=dim, num_classes=self.num_classes))
         return with_head(body, head)
-
-    def _loader(self, batch_size: int, seed: int, augment: Augmentation | None) -> Any:
-        steps = [step for step in (augment, self.scaling) if step is not None]
-        count = len(self.train_samples)
-        chosen = Compose(*steps) if steps else None
-        return Loader(self.train_samples, min(batch_size, count), seed, augment=chosen, drop_last=True)
 
     def forward(self, step: int, *batch: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """The head's loss, the other losses and the regularisers."""

@@ -6,6 +6,7 @@ from torch import nn
 from typing_extensions import TypedDict
 
 from ...data import Augmentation
+from ...data.samplers import Sampler
 from ..datasets import Scaling
 
 
@@ -18,6 +19,8 @@ class TaskOptions(TypedDict, total=False):
     - ``augment``: changes training batches at random.
     - ``scaling``: makes inputs of samples.
     - ``seed``: of batches and augmentation.
+    - ``sampler``: another order of the training samples.
+    - ``workers``: threads that read batches ahead of the step.
     - ``project_every``: steps between weight projections of operators; 0 for none.
     - ``weighted_gradients``: multiply the gradients of operators by the norm of the weight.
     """
@@ -28,5 +31,7 @@ class TaskOptions(TypedDict, total=False):
     augment: Augmentation | None
     scaling: Scaling | None
     seed: int
+    sampler: Sampler | None
+    workers: int
     project_every: int
     weighted_gradients: bool
