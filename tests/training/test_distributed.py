@@ -1,4 +1,4 @@
-"""Two processes compute what one does: the same losses at the same global batch."""
+"""Two processes compute what one does: the same losses at the same global batch; a run goes on with another number of them."""
 
 import json
 import os
@@ -8,49 +8,51 @@ import sys
 
 import pytest
 
-from hypersphere.experiments import Experiment, to_json
+from hypersphere.training import Experiment, to_json
 from tests.training.runs import small
 
 # Sums of 64 terms in another order, through 12 steps of momentum: losses near 4 differ by rounding alone.
 TOLERANCE = 2e-5
 
 SCRIPT = """
-import sys
-from hypersphere.experiments import Experiment, from_json
-Experiment(from_json(open(sys.argv[1]).read()), sys.argv[2]).run()
+import os, signal, sys
+from hypersphere.training import Experiment, from_json
+stop = int(sys.argv[3])
+def progress(step, row):
+    if step == stop:
+        os.kill(os.getpid(), signal.SIGINT)
+try:
+    Experiment(from_json(open(sys.argv[1]).read()), sys.argv[2]).run(progress)
+except KeyboardInterrupt:
+    pass
 """
 
 
-def test_two_processes_give_the_losses_of_one(tmp_path: pathlib.Path) -> None:
-    config = small(
-        steps=12, model__norm="none", evaluate_every=12, checkpoint_every=6
-    )  # batch statistics would be of half a batch
+def launch(folder: pathlib.Path, processes: int, run: str, stop: int = 0) -> None:
+    (folder / "script.py").write_text(SCRIPT)
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    command = [sys.executable, *launcher, "script.py", "config.json", run, str(stop)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    options = {"cwd": folder, "env": environment, "capture_output": True, "text": True, "timeout": 300, "check": False}
+    done = subprocess.run(command, **options)  # type: ignore[call-overload]
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def losses(folder: pathlib.Path) -> list[float]:
+    rows = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    return [row["loss"] for row in rows if "loss" in row]
+
+
+def test_two_processes_give_the_losses_of_one_and_go_on_as_one(tmp_path: pathlib.Path) -> None:
+    # without batch normalization, whose statistics would be of half a batch
+    config = small(steps=12, model__norm="none", evaluate_every=12, checkpoint_every=6, pictures=False)
     Experiment(config, tmp_path / "one").run()
     (tmp_path / "config.json").write_text(to_json(config))
-    (tmp_path / "script.py").write_text(SCRIPT)
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        "2",
-        "script.py",
-        "config.json",
-        "two",
-    ]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    one, two = (
-        [json.loads(line) for line in (tmp_path / name / "log.jsonl").read_text().splitlines()]
-        for name in ("one", "two")
-    )
-    assert [row["step"] for row in one] == [row["step"] for row in two]
-    losses = [(a["loss"], b["loss"]) for a, b in zip(one, two, strict=True) if "loss" in a]
-    assert len(losses) == 7
-    for mine, theirs in losses:
-        assert theirs == pytest.approx(mine, rel=TOLERANCE)
-    assert two[-1]["accuracy"] == pytest.approx(one[-1]["accuracy"], abs=1.0)
+    launch(tmp_path, 2, "two")
+    assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=TOLERANCE)
+    assert len(losses(tmp_path / "one")) == 7
+    accuracy = [json.loads((tmp_path / name / "metrics.json").read_text())["accuracy"] for name in ("one", "two")]
+    assert accuracy[1] == pytest.approx(accuracy[0], abs=1.0)
+    launch(tmp_path, 2, "elastic", stop=6)
+    Experiment(config, tmp_path / "elastic").run()
+    assert losses(tmp_path / "elastic") == pytest.approx(losses(tmp_path / "one"), rel=TOLERANCE)

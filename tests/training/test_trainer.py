@@ -7,57 +7,221 @@ from typing import Any
 
 import pytest
 import torch
-from hypersphere.files import load_tree
+from safetensors.torch import load_file
 
-from hypersphere.experiments import Config, Experiment, NonFiniteLossError, read_log, replace
+from hypersphere import models
+from hypersphere.data import Digits
+from hypersphere.files import load_tree, save_tree
+from hypersphere.objectives import ArcFace, CenterLoss, Softmax
+from hypersphere.operators import Operator, magnitudes
+from hypersphere.orthogonal import OGD, overparameterize
+from hypersphere.recognition import Embedder, Gallery, embed
+from hypersphere.training import (
+    Callback,
+    Classification,
+    Config,
+    ConstantRate,
+    Experiment,
+    Graph,
+    NonFiniteLossError,
+    PlateauRate,
+    Settings,
+    Trainer,
+    call,
+    read_log,
+    replace,
+)
+from tests.training.own import Net, Squares, Stream, Tokens
 from tests.training.runs import small
+
+FILES = ("log.jsonl", "model.safetensors", "metrics.json", "last.safetensors", "best.safetensors")
+FEW = Settings(steps=9, evaluate_every=6, checkpoint_every=4, log_every=1, threads=1, pictures=False)
 
 
 def run(folder: pathlib.Path, config: Config, stop_at: int | None = None) -> dict[str, float]:
-    """Train; at a step, as if someone had pressed Ctrl-C."""
+    return Experiment(config, folder).run(stopping(stop_at))
+
+
+def stopping(stop_at: int | None) -> Any:
+    """As if someone had pressed Ctrl-C at a step."""
 
     def progress(step: int, row: dict[str, Any]) -> None:
         if step == stop_at:
             os.kill(os.getpid(), signal.SIGINT)
 
-    return Experiment(config, folder).run(progress)
+    return progress
+
+
+def own(settings: Settings, folder: pathlib.Path, **options: Any) -> Trainer:
+    torch.manual_seed(0)
+    head = call(ArcFace, m=0.2, scale=8.0)
+    data = {"train": Squares(), "measured": Squares(30, seed=1), "batch_size": 16, **options}
+    return Trainer(Classification(Net(), head, **data), folder, settings)
+
+
+def same(one: pathlib.Path, other: pathlib.Path) -> None:
+    for name in FILES:
+        assert (one / name).read_bytes() == (other / name).read_bytes(), name
 
 
 @pytest.mark.parametrize(
     "changes",
     [
-        {"orthogonal__method": "ogd", "optimizer__rotation_momentum": 0.5, "energy__name": "none"},
         {
-            "optimizer__name": "adamw",
-            "optimizer__clip": 0.5,
-            "optimizer__lr": 0.01,
-            "energy__projection": "AnglePreservingProjection",
+            "orthogonal": call(overparameterize, method="ogd"),
+            "rotations": call(OGD, momentum=0.5, lr=0.01),
+            "energy": None,
         },
+        {"optimizer": call(torch.optim.AdamW, lr=0.01), "clip": 0.5},
         {
-            "model__operator__magnitude": "Tanh",
-            "model__operator__learn": True,
-            "model__operator__project_every": 2,
+            "model__operator": call(Operator, magnitude=call(magnitudes.Tanh)),
+            "project_every": 2,
             "precision": "bf16",
+            "energy": None,
         },
         {
-            "model__name": "gcn",
-            "task": "graph",
-            "data__name": "PlantedGraph",
-            "model__table": None,
-            "energy__name": "none",
+            "task": call(Graph),
+            "data": call(__import__("hypersphere").data.PlantedGraph),
+            "model": call(models.gcn),
+            "energy": None,
         },
+        {"ema": 0.9, "accumulate": 2, "schedule": call(PlateauRate, patience=1), "gradient_checkpointing": True},
+        {"average": 2, "patience": 2, "freeze": ("body.conv1",), "rates": {"classifier": 2.0}, "layer_decay": 0.9},
     ],
-    ids=["ogd", "adamw", "operators", "dropout"],
+    ids=["ogd", "adamw", "operators", "dropout", "ema", "average"],
 )
 def test_interrupted_and_resumed_is_bit_equal(changes: dict[str, Any], tmp_path: pathlib.Path) -> None:
-    config = small(steps=9, evaluate_every=6, checkpoint_every=4, log_every=1, **changes)
+    config = small(steps=9, evaluate_every=6, checkpoint_every=4, log_every=1, pictures=False)
+    config = replace(config, **changes)
     whole = run(tmp_path / "whole", config)
     for stop in (2, 7):
         with pytest.raises(KeyboardInterrupt, match=f"stopped at step {stop}; .*parts goes on from there"):
             run(tmp_path / "parts", config, stop)
     assert Experiment.resume(tmp_path / "parts").run() == whole
-    for name in ("log.jsonl", "model.safetensors", "metrics.json", "last.safetensors", "best.safetensors"):
-        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "parts" / name).read_bytes(), name
+    same(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_ones_own_network_and_dataset(tmp_path: pathlib.Path) -> None:
+    """The issue's point: a Module and a Dataset of a test, resumed bit for bit, leaving an embedder that galleries take."""
+    own(FEW, tmp_path / "whole").run()
+    with pytest.raises(KeyboardInterrupt):
+        own(FEW, tmp_path / "parts").run(stopping(5))
+    own(FEW, tmp_path / "parts").run()
+    same(tmp_path / "whole", tmp_path / "parts")
+    with pytest.raises(ValueError, match=r"network is 'tests.training.own:Net', code outside hypersphere"):
+        Embedder.load(tmp_path / "whole" / "embedder.safetensors")
+    embedder = Embedder.load(tmp_path / "whole" / "embedder.safetensors", trust=True)
+    from PIL import Image
+
+    picture = (Squares()[0][0] * 255).byte()
+    Image.fromarray(picture.permute(1, 2, 0).numpy()).save(tmp_path / "one.png")
+    features = embed(embedder, [tmp_path / "one.png"])
+    with Gallery(tmp_path / "gallery.db", embedder.fingerprint) as gallery:
+        gallery.enrol("someone", features.features)
+        assert gallery.identify(features.features, threshold=0.5)[0][0].identity == "someone"
+
+
+def test_a_stream_and_a_network_of_tokens(tmp_path: pathlib.Path) -> None:
+    head = call(Softmax)
+    task = Classification(Tokens(), head, Stream(), Squares(30, seed=1), batch_size=16)
+    metrics = Trainer(task, tmp_path, FEW).run()
+    assert "accuracy" in metrics
+    card = (tmp_path / "README.md").read_text()
+    assert "| training samples | a stream |" in card
+    with pytest.raises(ValueError, match="measured must be given where the training samples are iterated over"):
+        Classification(Net(), head, Stream())
+
+
+def test_another_task_in_the_folder_is_refused(tmp_path: pathlib.Path) -> None:
+    own(FEW, tmp_path).run()
+    with pytest.raises(
+        ValueError, match=r"holds a run with other settings \(task.training samples is 80 there, 40 here\)"
+    ):
+        own(FEW, tmp_path, train=Squares(40)).run()
+
+
+def test_several_losses_add_up(tmp_path: pathlib.Path) -> None:
+    own(FEW, tmp_path, losses=[(0.01, CenterLoss(5, 6))]).run()
+    row = next(row for row in read_log(tmp_path) if "loss" in row)
+    assert row["loss"] == pytest.approx(row["objective"] + row["CenterLoss"], rel=1e-5)
+
+
+def test_callbacks_hear_everything_and_keep_their_state(tmp_path: pathlib.Path) -> None:
+    class Count(Callback):
+        def __init__(self) -> None:
+            self.heard: dict[str, int] = {"start": 0, "step": 0, "log": 0, "evaluate": 0, "end": 0}
+
+        def on_start(self, trainer: Trainer) -> None:
+            self.heard["start"] += 1
+
+        def on_step(self, trainer: Trainer) -> None:
+            self.heard["step"] += 1
+
+        def on_log(self, trainer: Trainer, row: dict[str, Any]) -> None:
+            self.heard["log"] += 1
+
+        def on_evaluate(self, trainer: Trainer, row: dict[str, Any]) -> None:
+            self.heard["evaluate"] += 1
+
+        def on_end(self, trainer: Trainer, metrics: dict[str, float]) -> None:
+            self.heard["end"] += 1
+
+        def state_dict(self) -> dict[str, Any]:
+            return dict(self.heard)
+
+        def load_state_dict(self, state: dict[str, Any]) -> None:
+            self.heard = dict(state)
+
+    config, counts = small(steps=6, evaluate_every=3, checkpoint_every=2, log_every=2, pictures=False), Count()
+    with pytest.raises(KeyboardInterrupt):
+        Experiment(config, tmp_path, callbacks=[counts]).run(stopping(4))
+    again = Count()
+    Experiment(config, tmp_path, callbacks=[again]).run()
+    assert again.heard == {"start": 2, "step": 6, "log": 7, "evaluate": 3, "end": 1}
+
+
+def test_accumulated_batches_are_one_large_batch(tmp_path: pathlib.Path) -> None:
+    plain = small(
+        steps=4, evaluate_every=4, checkpoint_every=4, energy=None, model__norm="none", pictures=False, augment=None
+    )
+    run(tmp_path / "whole", plain)
+    run(tmp_path / "parts", replace(plain, batch_size=32, accumulate=2))
+    one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "parts"))
+    for name, tensor in one.items():
+        torch.testing.assert_close(tensor, two[name], rtol=1e-4, atol=1e-6)
+
+
+def test_early_stopping_stops(tmp_path: pathlib.Path) -> None:
+    config = small(steps=60, evaluate_every=2, patience=2, monitor="-accuracy", pictures=False, optimizer__lr=0.02)
+    experiment = Experiment(config, tmp_path)
+    experiment.run()
+    assert experiment.step < 60
+    again = Experiment(config, tmp_path)
+    again.run()
+    assert again.step == experiment.step
+
+
+def test_averaged_weights_are_the_mean_of_the_last_checkpoints(tmp_path: pathlib.Path) -> None:
+    run(tmp_path, small(steps=12, average=3, energy=None, pictures=False))
+    states = [load_tree(tmp_path / f"{name}.safetensors") for name in ("last", "last-1", "last-2")]
+    assert [state["step"] for state in states] == [12, 8, 4]
+    mean = sum(state["task"]["model.fc.0.weight"] for state in states) / 3
+    torch.testing.assert_close(load_file(tmp_path / "model.safetensors")["fc.0.weight"], mean)
+
+
+def test_starts_from_the_weights_of_a_run(tmp_path: pathlib.Path) -> None:
+    run(tmp_path / "first", small(steps=2, energy=None, pictures=False))
+    second = Experiment(
+        small(steps=1, energy=None, pictures=False, weights=str(tmp_path / "first")), tmp_path / "second"
+    )
+    assert "missing" in second.task.started
+    for name, tensor in load_file(tmp_path / "first" / "model.safetensors").items():
+        assert torch.equal(tensor, second.task.model.state_dict()[name]), name
+
+
+@pytest.mark.untyped
+def test_compiled_networks_train(tmp_path: pathlib.Path) -> None:
+    assert run(tmp_path, small(steps=2, compile=True, energy=None, pictures=False))["accuracy"] >= 0
 
 
 def test_a_finished_run_stays_as_it_is(tmp_path: pathlib.Path) -> None:
@@ -76,22 +240,26 @@ def test_best_is_the_best_and_last_the_last(tmp_path: pathlib.Path) -> None:
     assert load_tree(tmp_path / "best.safetensors")["best"] == -min(rows)
 
 
+def diverging(**changes: Any) -> Config:
+    return small(energy=None, head=call(Softmax), schedule=call(ConstantRate), optimizer__lr=1e30, **changes)
+
+
 def test_a_loss_that_is_not_finite_stops_and_names_the_checkpoint(tmp_path: pathlib.Path) -> None:
-    config = small(
-        optimizer__lr=1e30,
-        energy__name="none",
-        head__name="Softmax",
-        head__annealed=False,
-        optimizer__schedule="constant",
-    )
     with pytest.raises(
-        NonFiniteLossError,
-        match=r"the loss became .* at step \d+ .*last good checkpoint is .*last.safetensors \(of step 0\)",
+        NonFiniteLossError, match=r"at step \d+.*last good checkpoint is .*last.safetensors \(of step 0\)"
     ):
-        run(tmp_path, config)
+        run(tmp_path, diverging())
     state = load_tree(tmp_path / "last.safetensors")
     assert all(value.isfinite().all() for value in state["task"].values())
-    assert "non-finite" in (tmp_path / "events.jsonl").read_text()
+    assert "not finite" in (tmp_path / "events.jsonl").read_text()
+
+
+def test_weights_that_are_not_finite_are_never_saved(tmp_path: pathlib.Path) -> None:
+    """The loss of the last step is finite, its update is not: no checkpoint, no model, no end with success."""
+    with pytest.raises(NonFiniteLossError, match="weights or the optimizer's state are not finite at step 1"):
+        run(tmp_path, replace(diverging(steps=1), optimizer__lr=float("1e38"), optimizer__momentum=0.0))
+    assert not (tmp_path / "model.safetensors").exists()
+    assert load_tree(tmp_path / "last.safetensors")["step"] == 0
 
 
 def test_an_unknown_monitor_is_an_error_that_lists_the_measures(tmp_path: pathlib.Path) -> None:
@@ -107,25 +275,39 @@ def test_the_log_has_what_the_theory_watches(tmp_path: pathlib.Path) -> None:
         assert key in measured
     trained = [row for row in rows if "loss" in row]
     assert [row["step"] for row in trained] == [1, 2, 4]
-    assert trained[0]["loss"] == pytest.approx(trained[0]["objective"] + trained[0]["hidden"])
+    parts = {k: v for k, v in trained[0].items() if k not in ("step", "loss", "lr")}
+    assert {"objective", "hidden", "output"} <= parts.keys()
+    assert trained[0]["loss"] == pytest.approx(sum(parts.values()), rel=1e-5)
     assert json.loads((tmp_path / "metrics.json").read_text())["accuracy"] == measured["accuracy"]
 
 
 def test_a_run_learns(tmp_path: pathlib.Path) -> None:
-    assert run(tmp_path, small(steps=120, data__augment="none", model__width=0.25, evaluate_every=120))["accuracy"] > 90
+    config = small(steps=120, augment=None, model__width=0.25, evaluate_every=120, pictures=False)
+    assert run(tmp_path, config)["accuracy"] > 90
 
 
-def test_nothing_to_resume_and_another_number_of_processes(tmp_path: pathlib.Path) -> None:
+def test_resumes_on_another_number_of_processes(tmp_path: pathlib.Path) -> None:
+    config = small(steps=6, checkpoint_every=2, pictures=False)
+    whole = run(tmp_path / "whole", config)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "parts", config, 4)
+    path = tmp_path / "parts" / "last.safetensors"
+    state = load_tree(path)
+    save_tree(state | {"random": state["random"] * 2}, path)  # as two processes would have written it
+    assert run(tmp_path / "parts", config) == whole  # nothing here draws from torch's own generator
+
+
+def test_nothing_to_resume(tmp_path: pathlib.Path) -> None:
     with pytest.raises(ValueError, match="holds no run: there is no config"):
         Experiment.resume(tmp_path)
-    config = small(steps=2)
-    run(tmp_path / "run", config)
-    state = load_tree(tmp_path / "run" / "last.safetensors")
-    from hypersphere.files import save_tree
 
-    save_tree(state | {"random": state["random"] * 2}, tmp_path / "run" / "last.safetensors")
-    with pytest.raises(ValueError, match="was written by 2 processes, resume it with as many, got 1"):
-        Experiment(config, tmp_path / "run")
+
+def test_a_failed_start_leaves_no_folder(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(ValueError, match=r"samples.classes must lie in 2 … 10, got 11"):
+        run(tmp_path / "run", small(samples__classes=11))
+    with pytest.raises(ValueError, match="freeze: no parameter is called 'nothing'"):
+        run(tmp_path / "run", small(freeze=("nothing",)))
+    assert not (tmp_path / "run").exists()
 
 
 def test_runs_outside_the_main_thread(tmp_path: pathlib.Path) -> None:
@@ -136,6 +318,21 @@ def test_runs_outside_the_main_thread(tmp_path: pathlib.Path) -> None:
     assert results[0]["accuracy"] >= 0
 
 
-def test_threads_are_set(tmp_path: pathlib.Path) -> None:
-    Experiment(replace(small(), threads=1), tmp_path)
-    assert torch.get_num_threads() == 1
+def test_the_training_set_can_be_measured(tmp_path: pathlib.Path) -> None:
+    task = Classification(call(models.mlp, in_features=64, num_classes=None, width=0.1), call(Softmax), Flat())
+    Trainer(task, tmp_path, FEW).run()
+    assert "| measured samples | the training samples |" in (tmp_path / "README.md").read_text()
+    assert "There is no embedder: inputs of shape" in (tmp_path / "README.md").read_text()
+
+
+class Flat:
+    """Digits as rows."""
+
+    def __init__(self) -> None:
+        self.digits = Digits()
+
+    def __len__(self) -> int:
+        return 100
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        return self.digits[index][0].flatten() / 255, self.digits[index][1]
