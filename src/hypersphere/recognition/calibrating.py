@@ -4,7 +4,6 @@ import json
 import math
 from typing import Literal, NamedTuple
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 

@@ -1,7 +1,7 @@
 """Known identities: enrol, verify, identify with rejection of strangers, calibrate, remove, list, check, back up."""
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -95,7 +95,9 @@ class Gallery:
         """
         rows = self._check(features)
         if not isinstance(identity, str) and len(identity) != len(rows):
-            raise ValueError(f"identity must be one name, or a name for each of {len(rows)} features, got {len(identity)}")
+            raise ValueError(
+                f"identity must be one name, or a name for each of {len(rows)} features, got {len(identity)}"
+            )
         given = [identity] * len(rows) if isinstance(identity, str) else identity
         normal = {name: normal_name(name) for name in dict.fromkeys(given)}
         sources = [""] * len(rows) if sources is None else list(sources)
@@ -135,9 +137,7 @@ class Gallery:
             strangers: Features of people who are neither enrolled nor were trained on; at least 1/fpir of them.
             fpir: The false positive identification rate: the share of strangers who are taken for somebody.
         """
-        return self._keep(
-            Calibration(threshold_at_fpir(self._best(strangers), fpir), "fpir", fpir, self._store.size())
-        )
+        return self._keep(Calibration(threshold_at_fpir(self._best(strangers), fpir), "fpir", fpir, self._store.size()))
 
     @property
     def calibration(self) -> Calibration | None:

@@ -75,7 +75,9 @@ def connect(address: str, fingerprint: str | None, *, create: bool, readonly: bo
             found = db.execute(f"SELECT value FROM {schema}.meta WHERE key = 'version'").fetchone()
             if found is None or found[0] != VERSION:
                 was = "none" if found is None else found[0]
-                raise ValueError(f"{shown(address)} is a gallery of version {was}; this release reads version {VERSION}")
+                raise ValueError(
+                    f"{shown(address)} is a gallery of version {was}; this release reads version {VERSION}"
+                )
             db.read_only = readonly or None
             require("pgvector.psycopg", "postgres").register_vector(db)
         except BaseException:
@@ -101,16 +103,19 @@ def feature_seal(source: str, feature: np.ndarray) -> int:
 
 
 def _exists(db: Any, schema: str) -> bool:
-    return bool(db.execute("SELECT to_regclass(%s) IS NOT NULL", (f"{schema}.meta",)).fetchone()[0])
+    # A query on the catalogue, not to_regclass, which may answer from what this connection remembers.
+    query = "SELECT count(*) FROM pg_catalog.pg_tables WHERE schemaname = %s AND tablename = 'meta'"
+    return bool(db.execute(query, (schema,)).fetchone()[0])
 
 
 def _make(db: Any, schema: str, fingerprint: str | None) -> None:
     with db.transaction():
         # Of two that make it the second waits here, and then finds it made.
-        db.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", (f"hypersphere gallery {schema}",))
+        db.execute("SELECT pg_advisory_xact_lock(hashtext('hypersphere galleries'))")
         if _exists(db, schema):
             return
-        db.execute("CREATE EXTENSION IF NOT EXISTS vector")
+        if not db.execute("SELECT count(*) FROM pg_catalog.pg_extension WHERE extname = 'vector'").fetchone()[0]:
+            db.execute("CREATE EXTENSION vector")
         for statement in SCHEMA.format(schema=schema).split(";"):
             db.execute(statement)
         rows = [("version", VERSION), ("fingerprint", fingerprint)]

@@ -158,20 +158,22 @@ class PostgresStore:
         """Copy everything, as it was at one moment, into an SQLite gallery at ``target``."""
         if target.exists():
             raise ValueError(f"there is a file at {target} already: a backup takes the place of nothing")
-        with tempfile.TemporaryDirectory(dir=target.absolute().parent, prefix=".backup-") as folder:
-            with self._transaction():
-                self._db.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-                settings = dict(self._db.execute(f"SELECT key, value FROM {self._meta}").fetchall())
-                with closing(SQLiteStore(Path(folder, "copy.db"), settings.get("fingerprint"))) as copy:
-                    batch: list[Row] = []
-                    for row in self._everything():
-                        batch.append(row)
-                        if len(batch) == BATCH:
-                            _enrol(copy, batch)
-                            batch = []
-                    _enrol(copy, batch)
-                    copy.put({key: value for key, value in settings.items() if key not in ("version", "dim")})
-                    copy.backup(target)
+        with (
+            tempfile.TemporaryDirectory(dir=target.absolute().parent, prefix=".backup-") as folder,
+            self._transaction(),
+        ):
+            self._db.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            settings = dict(self._db.execute(f"SELECT key, value FROM {self._meta}").fetchall())
+            with closing(SQLiteStore(Path(folder, "copy.db"), settings.get("fingerprint"))) as copy:
+                batch: list[Row] = []
+                for row in self._everything():
+                    batch.append(row)
+                    if len(batch) == BATCH:
+                        _enrol(copy, batch)
+                        batch = []
+                _enrol(copy, batch)
+                copy.put({key: value for key, value in settings.items() if key not in ("version", "dim")})
+                copy.backup(target)
 
     def close(self) -> None:
         """Close the connection."""
@@ -263,16 +265,16 @@ class PostgresStore:
             yield
 
 
-def _ranked(
-    probe: Float[Tensor, "d"], found: Sequence[tuple[str, int, np.ndarray]], k: int
-) -> list[tuple[str, float]]:
+def _ranked(probe: Float[Tensor, "d"], found: Sequence[tuple[str, int, np.ndarray]], k: int) -> list[tuple[str, float]]:
     """The ``k`` best identities of the templates found, by cosines in float64; the template enrolled first among equals."""
     if not found:
         return []
     features = torch.from_numpy(np.stack([feature for _, _, feature in found])).double()
     scores = cosine(probe.double()[None], features).round(decimals=12).tolist()
     best: dict[str, float] = {}
-    for score, _, name in sorted((-score, number, name) for score, (name, number, _) in zip(scores, found, strict=True)):
+    for score, _, name in sorted(
+        (-score, number, name) for score, (name, number, _) in zip(scores, found, strict=True)
+    ):
         best.setdefault(name, -score)
     return list(best.items())[:k]
 

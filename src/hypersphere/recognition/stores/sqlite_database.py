@@ -12,6 +12,7 @@ from .store import DamagedGalleryError
 from .template_file import sync_folder
 
 VERSION = 2  # PRAGMA user_version; raised when the tables change
+START = {"revision": 0, "generation": 0, "rows": 0, "next": 1, "people": 0}  # settings of an empty gallery
 APPLICATION = 0x68797073  # PRAGMA application_id, "hyps"
 
 SCHEMA = """
@@ -67,6 +68,9 @@ def read_meta(db: sqlite3.Connection) -> dict[str, str | None]:
     for key, value, checksum in rows:
         if checksum != seal(key, value):
             raise DamagedGalleryError(f"the gallery is damaged: its setting {key!r} does not fit its checksum")
+    missing = START.keys() - {row[0] for row in rows}
+    if missing:
+        raise DamagedGalleryError(f"the gallery is damaged: its settings {sorted(missing)} are missing")
     return {key: value for key, value, _ in rows}
 
 
@@ -127,7 +131,7 @@ def _prepare(db: sqlite3.Connection, path: Path, create: bool, readonly: bool) -
             if not db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]:
                 for statement in SCHEMA.split(";"):
                     db.execute(statement)
-                for key, value in {"revision": 0, "generation": 0, "rows": 0, "next": 1, "people": 0}.items():
+                for key, value in START.items():
                     write_meta(db, key, value)
                 db.execute(f"PRAGMA application_id = {APPLICATION}")
                 db.execute(f"PRAGMA user_version = {VERSION}")

@@ -79,9 +79,7 @@ def nearest_identities(at: Snapshot, probes: Float[Tensor, "p d"], k: int) -> li
     return found
 
 
-def read_features(
-    path: Path, meta: Meta, owner: int, rows: Sequence[tuple[int, str, int]]
-) -> Float[Tensor, "t d"]:
+def read_features(path: Path, meta: Meta, owner: int, rows: Sequence[tuple[int, str, int]]) -> Float[Tensor, "t d"]:
     """Return the features of templates ``(number, source, checksum)`` of one identity, in the order of their numbers."""
     records = template_file.mapped(path, int(meta.get("dim") or 0), int(meta["rows"] or 0))
     slots = [template_file.slot_of(records, number) for number, _, _ in sorted(rows)]

@@ -38,7 +38,9 @@ class SQLiteStore:
         self._db = connect(self.path, create=create, readonly=self.readonly)
         self._cache: Snapshot | None = None
         try:
-            if create and "fingerprint" not in read_meta(self._db):
+            with self._reading() as meta:
+                nameless = "fingerprint" not in meta
+            if create and nameless:
                 with transaction(self._db, "BEGIN IMMEDIATE"):
                     if "fingerprint" not in read_meta(self._db):
                         write_meta(self._db, "fingerprint", fingerprint)
@@ -184,7 +186,9 @@ class SQLiteStore:
     def _writing(self) -> Iterator[Settings]:
         """One transaction on the settings, all or nothing; it takes the write lock at once, so that writers queue."""
         if self.readonly:
-            raise OSError(f"the gallery {self.location} was opened for reading only, or lies where it cannot be changed")
+            raise OSError(
+                f"the gallery {self.location} was opened for reading only, or lies where it cannot be changed"
+            )
         with transaction(self._db, "BEGIN IMMEDIATE"):
             before = read_meta(self._db)
             meta = dict(before)

@@ -49,14 +49,14 @@ def _copy(source: sqlite3.Connection, temporary: str) -> None:
 
 
 def _names(db: sqlite3.Connection, meta: Meta) -> Iterator[str]:
-    count = 0
-    for count, (owner, name, checksum) in enumerate(db.execute("SELECT id, name, checksum FROM identities"), 1):
+    rows = db.execute("SELECT id, name, checksum FROM identities").fetchall()
+    for owner, name, checksum in rows:
         if checksum != seal(owner, name):
             yield f"the name {name!r} does not fit its checksum"
         elif name != normal_name(name):
             yield f"the name {name!r} is not in its normal form"
-    if count != int(meta["people"] or 0):
-        yield f"{meta['people']} identities were enrolled, {count} are there"
+    if len(rows) != int(meta["people"] or 0):
+        yield f"{meta['people']} identities were enrolled, {len(rows)} are there"
 
 
 def _templates(db: sqlite3.Connection, meta: Meta, path: Path) -> Iterator[str]:

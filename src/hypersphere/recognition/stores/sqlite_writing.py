@@ -127,7 +127,11 @@ def remove_others(path: Path) -> None:
     """Delete the features' files of other generations: those before a compaction, or of one that was killed."""
     prefix = path.name.rpartition("-")[0]
     for other in path.absolute().parent.iterdir():
-        if other.name.rpartition("-")[0] == prefix and other.name != path.name and other.name[len(prefix) + 1 :].isdigit():
+        if (
+            other.name.rpartition("-")[0] == prefix
+            and other.name != path.name
+            and other.name[len(prefix) + 1 :].isdigit()
+        ):
             with suppress(OSError):  # where a mapped file cannot be deleted, the next change tries again
                 other.unlink()
 

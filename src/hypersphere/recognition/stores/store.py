@@ -3,7 +3,7 @@
 import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor
@@ -23,6 +23,7 @@ class DamagedGalleryError(OSError):
     """What is stored does not fit its checksum, or a part of it is missing."""
 
 
+@runtime_checkable
 class Store(Protocol):
     """Identities with templates. Every change is one transaction: on disk when the method returns, or not at all."""
 
@@ -50,9 +51,7 @@ class Store(Protocol):
     def features_of(self, name: str) -> Float[Tensor, "t d"] | None:
         """Return the templates of an identity as they were given, in their order, None if there is no such identity."""
 
-    def nearest(
-        self, probes: Float[Tensor, "p d"], k: int, approximate: bool = False
-    ) -> list[list[tuple[str, float]]]:
+    def nearest(self, probes: Float[Tensor, "p d"], k: int, approximate: bool = False) -> list[list[tuple[str, float]]]:
         """Return the ``k`` identities with the best templates by cosine for each probe, best first, with that cosine."""
 
     def build_index(self, k: int, probes: int) -> Recall:
