@@ -16,9 +16,7 @@ from torch import Tensor
 FORMAT = "hypersphere-state/2"
 
 
-def write_atomically(
-    path: str | os.PathLike[str], write: Callable[[str], object], *, private: bool = False
-) -> None:
+def write_atomically(path: str | os.PathLike[str], write: Callable[[str], object], *, private: bool = False) -> None:
     """``write(temporary path)`` in the same folder, then take the place of ``path``: a reader sees the old file or the new one.
 
     Both the content and the renaming have reached the disk when this returns. A ``private`` file is its owner's alone.

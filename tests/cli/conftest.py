@@ -1,4 +1,4 @@
-"""Commands that load a model find one small constructor in place of the architectures."""
+"""Commands that load a model find one small constructor in place of the architectures; galleries find a server."""
 
 from tests.recognition.conftest import models
 

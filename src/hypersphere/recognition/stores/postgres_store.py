@@ -1,6 +1,7 @@
 """Identities on a PostgreSQL server with pgvector, for galleries that many machines share."""
 
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -46,6 +47,7 @@ class PostgresStore:
         _, schema = split_address(location)
         self._identities, self._templates, self._meta = (f"{schema}.{t}" for t in ("identities", "templates", "meta"))
         self._index = f"{schema}.nearest"
+        self._lock = threading.RLock()  # threads of one process take turns
         self._db = connect(location, fingerprint, create=create, readonly=readonly)
 
     def get(self, key: str) -> str | None:
@@ -261,7 +263,7 @@ class PostgresStore:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        with failing_clearly(self.location), self._db.transaction():
+        with self._lock, failing_clearly(self.location), self._db.transaction():
             yield
 
 

@@ -1,6 +1,7 @@
 """Identities in an SQLite database, their features in a memory-mapped file beside it."""
 
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -37,6 +38,7 @@ class SQLiteStore:
         create = create and not self.readonly
         self._db = connect(self.path, create=create, readonly=self.readonly)
         self._cache: Snapshot | None = None
+        self._lock = threading.RLock()  # threads of one process take turns
         try:
             with self._reading() as meta:
                 nameless = "fingerprint" not in meta
@@ -69,7 +71,8 @@ class SQLiteStore:
             writing.write(self._db, meta, path, rows, sources, plan)
             for key, more in (("rows", len(plan.written)), ("next", len(plan.written)), ("people", len(fresh))):
                 meta[key] = str(int(meta[key] or 0) + more)
-        if self._db.execute("SELECT EXISTS (SELECT 1 FROM removed WHERE NOT wiped)").fetchone()[0]:
+            (dirty,) = self._db.execute("SELECT EXISTS (SELECT 1 FROM removed WHERE NOT wiped)").fetchone()
+        if dirty:
             self._clean()  # what gave way here, or what a killed process removed
         return plan.numbers
 
@@ -147,7 +150,11 @@ class SQLiteStore:
     def backup(self, target: Path) -> None:
         """Copy by SQLite's online backup; writers wait meanwhile, readers do not."""
         begin = "BEGIN" if self.readonly else "BEGIN IMMEDIATE"
-        with transaction(self._db, begin), closing(connect(self.path, create=False, readonly=True)) as source:
+        with (
+            self._lock,
+            transaction(self._db, begin),
+            closing(connect(self.path, create=False, readonly=True)) as source,
+        ):
             write_backup(source, self._file(read_meta(source)), target)
 
     def close(self) -> None:
@@ -189,7 +196,7 @@ class SQLiteStore:
             raise OSError(
                 f"the gallery {self.location} was opened for reading only, or lies where it cannot be changed"
             )
-        with transaction(self._db, "BEGIN IMMEDIATE"):
+        with self._lock, transaction(self._db, "BEGIN IMMEDIATE"):
             before = read_meta(self._db)
             meta = dict(before)
             yield meta
@@ -201,5 +208,5 @@ class SQLiteStore:
     @contextmanager
     def _reading(self) -> Iterator[Settings]:
         """The settings, and one snapshot for several statements."""
-        with transaction(self._db, "BEGIN"):
+        with self._lock, transaction(self._db, "BEGIN"):
             yield read_meta(self._db)
