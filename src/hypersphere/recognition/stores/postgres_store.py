@@ -21,6 +21,7 @@ SPARE = 16  # identities beyond k that are scored again in float64
 NEAR = 1e-5  # templates this close to their identity's best are scored again too
 DEEP = 1000  # pgvector's largest ef_search: templates that an approximate search may look at
 BATCH = 2000  # rows that travel at a time
+INLINE = 1900  # dimensions that fit into a page beside the rest of the row; fetched from elsewhere a scan takes thrice as long
 LENGTHS = (1e-15, 1e15)  # the server squares lengths in float32
 
 
@@ -236,6 +237,8 @@ class PostgresStore:
             self._db.execute(f"LOCK TABLE {self._templates} IN ACCESS EXCLUSIVE MODE")
             if self._get("dim") is None:
                 self._db.execute(f"ALTER TABLE {self._templates} ALTER feature TYPE vector({int(dim)})")
+                if dim <= INLINE:
+                    self._db.execute(f"ALTER TABLE {self._templates} ALTER feature SET STORAGE PLAIN")
                 self._put("dim", str(dim))
         if self._get("dim") != str(dim):
             raise ValueError(f"features must have dimension {self._get('dim')}, that of the gallery, got {dim}")
@@ -272,7 +275,7 @@ def _ranked(probe: Float[Tensor, "d"], found: Sequence[tuple[str, int, np.ndarra
     if not found:
         return []
     features = torch.from_numpy(np.stack([feature for _, _, feature in found])).double()
-    scores = cosine(probe.double()[None], features).round(decimals=12).tolist()
+    scores = cosine(probe.double()[None], features, pairwise=True)[0].round(decimals=12).tolist()
     best: dict[str, float] = {}
     for score, _, name in sorted(
         (-score, number, name) for score, (name, number, _) in zip(scores, found, strict=True)
