@@ -1,6 +1,5 @@
 """The slot: a free square matrix goes in, the matrix R that acts on a layer's neurons comes out."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import ClassVar, Literal, TypeAlias
 
@@ -14,7 +13,7 @@ Method: TypeAlias = Literal[
 MapLike: TypeAlias = "Method | Map | type[Map] | nn.Module | Callable[[Tensor], Tensor]"
 
 
-class Map(nn.Module, ABC):
+class Map(nn.Module):
     """One way from a free matrix X to R; a new one defines ``forward`` and whatever of the rest differs.
 
     ``forward(raw)`` is R; ``act(raw, rows)`` is R v for every row v, and may avoid R or, for a nonlinear T(v) (F.35),
@@ -24,9 +23,9 @@ class Map(nn.Module, ABC):
     function: ClassVar[Callable[..., Tensor] | None] = None  # the pure function that this is the twin of
     orthogonal: ClassVar[bool] = False
 
-    @abstractmethod
     def forward(self, raw: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
         """R for X."""
+        raise TypeError(f"{type(self).__name__} must define forward(raw)")
 
     def act(
         self, raw: Float[Tensor, "*batch n n"], rows: Float[Tensor, "*batch neurons n"]
