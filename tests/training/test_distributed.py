@@ -28,7 +28,7 @@ except KeyboardInterrupt:
 """
 
 
-def launch(folder: pathlib.Path, processes: int, run: str, stop: int = 0) -> None:
+def launch(folder: pathlib.Path, processes: int, run: str, stop: int = -1) -> None:
     (folder / "script.py").write_text(SCRIPT)
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     command = [sys.executable, *launcher, "script.py", "config.json", run, str(stop)]

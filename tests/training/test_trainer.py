@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from hypersphere import models
-from hypersphere.data import Digits
+from hypersphere.data import Digits, PlantedGraph
 from hypersphere.files import load_tree, save_tree
 from hypersphere.objectives import ArcFace, CenterLoss, Softmax
 from hypersphere.operators import Operator, magnitudes
@@ -81,7 +81,7 @@ def same(one: pathlib.Path, other: pathlib.Path) -> None:
         },
         {
             "task": call(Graph),
-            "data": call(__import__("hypersphere").data.PlantedGraph),
+            "data": call(PlantedGraph),
             "model": call(models.gcn),
             "energy": None,
         },
@@ -141,7 +141,7 @@ def test_another_task_in_the_folder_is_refused(tmp_path: pathlib.Path) -> None:
 
 
 def test_several_losses_add_up(tmp_path: pathlib.Path) -> None:
-    own(FEW, tmp_path, losses=[(0.01, CenterLoss(5, 6))]).run()
+    own(FEW, tmp_path, losses=[(0.01, CenterLoss(6, 5))]).run()
     row = next(row for row in read_log(tmp_path) if "loss" in row)
     assert row["loss"] == pytest.approx(row["objective"] + row["CenterLoss"], rel=1e-5)
 
@@ -205,8 +205,8 @@ def test_averaged_weights_are_the_mean_of_the_last_checkpoints(tmp_path: pathlib
     run(tmp_path, small(steps=12, average=3, energy=None, pictures=False))
     states = [load_tree(tmp_path / f"{name}.safetensors") for name in ("last", "last-1", "last-2")]
     assert [state["step"] for state in states] == [12, 8, 4]
-    mean = sum(state["task"]["model.fc.0.weight"] for state in states) / 3
-    torch.testing.assert_close(load_file(tmp_path / "model.safetensors")["fc.0.weight"], mean)
+    mean = sum(state["task"]["model.body.conv1.0.conv.weight"] for state in states) / 3
+    torch.testing.assert_close(load_file(tmp_path / "model.safetensors")["body.conv1.0.conv.weight"], mean)
 
 
 def test_starts_from_the_weights_of_a_run(tmp_path: pathlib.Path) -> None:
@@ -256,10 +256,13 @@ def test_a_loss_that_is_not_finite_stops_and_names_the_checkpoint(tmp_path: path
 
 def test_weights_that_are_not_finite_are_never_saved(tmp_path: pathlib.Path) -> None:
     """The loss of the last step is finite, its update is not: no checkpoint, no model, no end with success."""
+    with pytest.raises(NonFiniteLossError, match=r"the features are not finite at step 1; .*\(of step 0\)"):
+        run(tmp_path, replace(diverging(steps=1), optimizer__lr=1e30, optimizer__weight_decay=1e30))
     with pytest.raises(NonFiniteLossError, match="weights or the optimizer's state are not finite at step 1"):
-        run(tmp_path, replace(diverging(steps=1), optimizer__lr=float("1e38"), optimizer__momentum=0.0))
-    assert not (tmp_path / "model.safetensors").exists()
-    assert load_tree(tmp_path / "last.safetensors")["step"] == 0
+        run(tmp_path / "unseen", replace(diverging(steps=2), optimizer__lr=1e30, optimizer__weight_decay=1e30, checkpoint_every=1))
+    for folder in (tmp_path, tmp_path / "unseen"):
+        assert not (folder / "model.safetensors").exists()
+        assert load_tree(folder / "last.safetensors")["step"] == 0
 
 
 def test_an_unknown_monitor_is_an_error_that_lists_the_measures(tmp_path: pathlib.Path) -> None:
