@@ -183,6 +183,19 @@ def recorded(claim: Claim, results: str | os.PathLike[str], size: Size = "laptop
     return sorted(rows.values(), key=lambda row: (order.index(row["arm"]), row["seed"]))
 
 
+def superseded(claim: Claim, results: str | os.PathLike[str], size: Size = "laptop") -> list[Row]:
+    """The rows that do not count: of settings the claim had before; of each arm and seed those of the last such setting."""
+    counted = [json.dumps(row, sort_keys=True) for row in recorded(claim, results, size)]
+    rows: dict[tuple[str, int], Row] = {}
+    for row in read_rows(results_file(claim, results)):
+        if row["size"] == size and json.dumps(row, sort_keys=True) not in counted:
+            rows[row["arm"], row["seed"]] = row
+    last = {row["arm"]: row["setting"] for row in rows.values()}
+    order = list(dict.fromkeys(arm for arm, _ in rows))
+    kept = [row for row in rows.values() if row["setting"] == last[row["arm"]]]
+    return sorted(kept, key=lambda row: (order.index(row["arm"]), row["seed"]))
+
+
 def _same(row: Row, size: str, arm: str, config: Config) -> bool:
     wanted = json.loads(json.dumps(setting(config)))  # as a row has it: tuples are lists
     return bool((row["size"], row["arm"], row["seed"], row["setting"]) == (size, arm, config.seed, wanted))
