@@ -31,7 +31,15 @@ def command(*arguments, folder, processes=0, **options):
 
 
 def test_trains_to_the_end_in_a_process_of_its_own(tmp_path):
-    done = command("opt-mlp-mnist", "--size", "smoke", "optimizer.lr=0.02", "schedule=StepRate", "schedule.milestones=1,2", folder=tmp_path)
+    done = command(
+        "opt-mlp-mnist",
+        "--size",
+        "smoke",
+        "optimizer.lr=0.02",
+        "schedule=StepRate",
+        "schedule.milestones=1,2",
+        folder=tmp_path,
+    )
     assert done.returncode == 0, done.stderr
     assert "accuracy" in done.stdout
     assert "runs/opt-mlp-mnist" in done.stdout

@@ -21,7 +21,7 @@ def test_any_map_style_dataset_has_labels_and_batches() -> None:
 
 def test_labels_are_taken_from_where_a_dataset_has_them() -> None:
     class Targets(Squares):
-        targets = [1] * 20  # noqa: RUF012 - as torchvision's datasets have them
+        targets = [1] * 20
         classes = ("no", "yes")
 
     found = as_samples(Targets(20))

@@ -34,7 +34,9 @@ def test_rotations_get_their_own_optimizer() -> None:
 
 def test_the_schedule_moves_every_optimizer() -> None:
     model = overparameterize(network(), "ogd")
-    optimizers = build_optimizers(Settings(optimizer=call(torch.optim.SGD, lr=1.0), rotations=call(OGD, lr=0.01)), model)
+    optimizers = build_optimizers(
+        Settings(optimizer=call(torch.optim.SGD, lr=1.0), rotations=call(OGD, lr=0.01)), model
+    )
     schedule = StepRate(milestones=(1,))
     set_rates(optimizers, schedule, 0, 4)
     assert learning_rate(optimizers) == {"lr": 1.0}

@@ -45,7 +45,7 @@ class TestStepRate(ScheduleContract):
 
     @pytest.mark.parametrize("options", [{"gamma": 0.0}, {"gamma": math.nan}, {"milestones": (-1,)}])
     def test_refuses(self, options):
-        with pytest.raises(ValueError, match="gamma must be a number > 0|milestones must be steps ≥ 0"):
+        with pytest.raises(ValueError, match=r"gamma must be a number > 0|milestones must be steps ≥ 0"):
             StepRate(**options)
 
 

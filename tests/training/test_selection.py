@@ -12,7 +12,7 @@ def test_only_the_first_classes() -> None:
     assert len(few.classes) == 4
     whole = Digits()
     assert of_first_classes(Selection(), whole) is whole
-    with pytest.raises(ValueError, match="samples.classes must lie in 2 … 10, got 11"):
+    with pytest.raises(ValueError, match=r"samples.classes must lie in 2 … 10, got 11"):
         of_first_classes(Selection(classes=11), whole)
 
 

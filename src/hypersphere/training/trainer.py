@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._extras import require
 from ..config import Call
 from ..files import finite, load_tree, save_tree
 from .averaging import MovingAverage, average_states

@@ -87,7 +87,8 @@ def test_refuses_an_unknown_size_and_name():
     with pytest.raises(ValueError, match="size must be one of smoke, laptop, paper, got 'huge'"):
         recipes.get("mhe-cifar10").config("huge")
     with pytest.raises(
-        ValueError, match=r"there is no recipe 'mhe-cifar'; there are adversarial-cifar10, .*; did you mean mhe-cifar10\?"
+        ValueError,
+        match=r"there is no recipe 'mhe-cifar'; there are adversarial-cifar10, .*; did you mean mhe-cifar10\?",
     ):
         recipes.get("mhe-cifar")
 

@@ -38,7 +38,12 @@ SPHEREFACE |= {"head.annealing.rate": 0.12, "head.annealing.power": 1.0}
 FACES = {**SGD, **steps(28000, 128, 0.1, 5e-4, 16000, 24000), **SPHEREFACE}
 LFW = {**FACES, **MIRROR, "images.normalize": "faces", "images.mirror": True, "model": "sphereface64"}
 PLUS = {"energy": "MHE", "energy.hidden": 0.0, "energy.output": 1.0, "energy.s": 2.0}
-SPHERENET = {**ADAM, **steps(64000, 128, 1e-3, 0.0, 34000, 54000), "model.table": "B.1", "regularizer": "Orthonormality"}
+SPHERENET = {
+    **ADAM,
+    **steps(64000, 128, 1e-3, 0.0, 34000, 54000),
+    "model.table": "B.1",
+    "regularizer": "Orthonormality",
+}
 SPHERENET |= {"regularizer.hidden": 1e-5, "model.operator.magnitude": "Sphere", "model.operator.angular": "Cosine"}
 SPHERENET |= MIRROR
 DCNET = {**ADAM, **steps(42500, 128, 1e-3, 0.0, *D1), **BOTH, "model.table": "C.1", "regularizer": "Orthogonality"}
@@ -124,7 +129,12 @@ NETWORKS: dict[str, tuple[list[int], int]] = {
     "opt-resnet-cifar100": ([16] * 7 + [32] * 6 + [64] * 6, 64),
     "opt-few-shot": ([64] * 4, 1600),
 }
-INPUTS = {"lsoftmax-mnist": (1, 28), "sphereface-lfw": (3, 112), "sphereface-omniglot": (1, 28), "opt-few-shot": (3, 84)}
+INPUTS = {
+    "lsoftmax-mnist": (1, 28),
+    "sphereface-lfw": (3, 112),
+    "sphereface-omniglot": (1, 28),
+    "opt-few-shot": (3, 84),
+}
 
 
 def test_every_recipe_is_in_the_table() -> None:

@@ -3,8 +3,8 @@ import math
 import pytest
 from scipy import stats
 
-from hypersphere.experiments.reproduce import SIZES, Check, Estimate, rates, verdict
 from hypersphere.config import call
+from hypersphere.experiments.reproduce import SIZES, Check, Estimate, rates, verdict
 from hypersphere.orthogonal import overparameterize
 from hypersphere.training import Config, replace
 

@@ -1,7 +1,7 @@
-from hypersphere.experiments.reproduce import mhe
-from hypersphere.experiments.reproduce.runner import run_one
 from hypersphere.config import call
 from hypersphere.data import Digits, ImbalancedSingle
+from hypersphere.experiments.reproduce import mhe
+from hypersphere.experiments.reproduce.runner import run_one
 from hypersphere.training import replace
 
 from .contracts import ClaimContract
@@ -28,8 +28,6 @@ class TestMHE(ClaimContract):
 
     def test_the_worst_class_is_measured_by_itself(self, tmp_path):
         arm = self.claim.arms("laptop")["imbalanced/baseline"]
-        small = replace(
-            arm, steps=1, data=call(Digits), samples__per_class=20, model__width=0.0625, pictures=False
-        )
+        small = replace(arm, steps=1, data=call(Digits), samples__per_class=20, model__width=0.0625, pictures=False)
         metrics = run_one(small, tmp_path / "run")["metrics"]
         assert 0 <= metrics["worst_class_error"] <= 100

@@ -1,5 +1,5 @@
-from hypersphere.experiments.reproduce import objectives_openset
 from hypersphere.energy import MHE
+from hypersphere.experiments.reproduce import objectives_openset
 from hypersphere.training import replace, to_json
 
 from .contracts import ClaimContract

@@ -3,9 +3,9 @@ import json
 
 import pytest
 
-from hypersphere.experiments.reproduce import reproduce, results, runner
 from hypersphere import models
 from hypersphere.config import call
+from hypersphere.experiments.reproduce import reproduce, results, runner
 from hypersphere.training import replace
 
 from .tiny import claim

@@ -63,7 +63,10 @@ def test_attacks_do_harm():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"images__normalize": "deviation"}, r"inputs must lie in \[0, 1\] for attacks of size ε: set images.normalize=unit"),
+        (
+            {"images__normalize": "deviation"},
+            r"inputs must lie in \[0, 1\] for attacks of size ε: set images.normalize=unit",
+        ),
         ({"task__epsilon": 0.0}, r"epsilon and step must lie in \(0, 1\], attacked in \[0, 1\], got 0.0"),
         ({"task__iterations": 0}, "iterations and attacked_images must be ≥ 1, got 0"),
     ],

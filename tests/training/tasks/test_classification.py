@@ -81,7 +81,10 @@ def test_a_network_built_with_its_head_keeps_it():
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"batch_size": 0}, "batch_size must be an integer ≥ 1"), ({"project_every": -1}, "project_every must be an integer")],
+    [
+        ({"batch_size": 0}, "batch_size must be an integer ≥ 1"),
+        ({"project_every": -1}, "project_every must be an integer"),
+    ],
 )
 def test_refuses(options, message):
     with pytest.raises(ValueError, match=message):

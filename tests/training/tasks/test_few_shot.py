@@ -39,7 +39,8 @@ def test_classes_are_disjoint():
 def divided(background: bool = True) -> InMemory:
     """A dataset whose two parts share no class, as Omniglot's."""
     names = [f"{'train' if background else 'test'} {i}" for i in range(6)]
-    return InMemory(torch.zeros(12, 1, 8, 8, dtype=torch.uint8), torch.arange(12) % 6, names)
+    images = (torch.arange(12 * 64).reshape(12, 1, 8, 8) % 251).to(torch.uint8)
+    return InMemory(images, torch.arange(12) % 6, names)
 
 
 def test_a_dataset_with_its_own_division_keeps_it():

@@ -95,7 +95,10 @@ def test_shares_of_latent_vectors_are_those_of_one_process():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"images__normalize": "deviation"}, r"inputs must lie in \[0, 1\] for the task GAN.*set images.normalize=unit"),
+        (
+            {"images__normalize": "deviation"},
+            r"inputs must lie in \[0, 1\] for the task GAN.*set images.normalize=unit",
+        ),
         ({"task__turns": 0}, "turns, samples and components must be integers ≥ 1, got 0"),
     ],
 )
