@@ -71,13 +71,14 @@ def summary(results: str | os.PathLike[str] = "results") -> str:
     """The table of all claims, for the README: what is claimed, on which data, checks that hold, the verdict."""
     lines = ["| claim | text | data | runs | checks that hold | verdict |", "|---|---|---|---|---|---|"]
     for claim in CLAIMS.values():
-        rows = recorded(claim, results)
+        rows, before = recorded(claim, results), superseded(claim, results)
+        runs = f"{len(rows)} ({len(before)} superseded)" if before else str(len(rows))
         outcomes = [outcome for _, outcome in outcomes_of(claim, estimates(rows))]
         measured = [outcome for outcome in outcomes if outcome != "not measured"]
         tables = ", ".join(published.table for published in claim.published)
         data = ", ".join(dict.fromkeys(config.data.name for config in claim.arms("laptop").values()))
         lines.append(
-            f"| [{claim.title}](RESULTS.md#{claim.id}) | tables {tables} | {data} | {len(rows)} | "
+            f"| [{claim.title}](RESULTS.md#{claim.id}) | tables {tables} | {data} | {runs} | "
             f"{measured.count('holds')} of {len(measured)} | {verdict(outcomes)} |"
         )
     return "\n".join(lines)
