@@ -23,7 +23,7 @@ def test_a_table_of_either_format(tmp_path, state, capsys):
     assert main(["energy", str(tmp_path / "a.safetensors")]) == 0
     assert capsys.readouterr().out == table
     header, conv, fc = table.rstrip().splitlines()
-    assert header.split()[:2] == ["layer", "neurons"]
+    assert header.split()[:3] == ["layer", "what", "neurons"]
     assert conv.split()[:5] == ["conv.weight", "–", "12", "×", "27"]
     assert conv.rstrip().endswith("2-4")
     assert " 7 " in conv

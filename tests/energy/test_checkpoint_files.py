@@ -61,7 +61,7 @@ def test_code_is_not_run(tmp_path):
             return (open, (str(tmp_path / "written"), "w"))
 
     torch.save({"a": Bad()}, tmp_path / "bad.pt")
-    (tmp_path / "raw.bin").write_bytes(pickle.dumps({"a": Bad()}))
+    (tmp_path / "raw.bin").write_bytes(pickle.dumps({"a": Bad()}, protocol=2))
     for name in ("bad.pt", "raw.bin"):
         with pytest.raises(ValueError, match="not read"):
             Checkpoint(tmp_path / name)

@@ -1,5 +1,6 @@
 """The energy of random directions without drawing any: its mean and its spread, by quadrature."""
 
+import functools
 import math
 from typing import NamedTuple
 
@@ -8,7 +9,7 @@ import torch
 
 from .kernels import Kernel
 
-NODES = 4000
+NODES = 600
 
 
 class RandomEnergy(NamedTuple):
@@ -36,7 +37,7 @@ def random_energy(neurons: int, dim: int, kernel: Kernel, half_space: bool = Fal
         raise ValueError(f"neurons and dim must be integers ≥ 2, got {neurons!r} and {dim!r}")
     # Nearly all of the density lies within a few 1/√d of π/2.
     reach = min(math.pi / 2, 14 / math.sqrt(dim))
-    nodes, weights = np.polynomial.legendre.leggauss(NODES)
+    nodes, weights = _legendre()
     theta = math.pi / 2 + reach * nodes
     density = weights * np.exp((dim - 2) * np.log(np.sin(theta)))
     density /= density.sum()
@@ -51,6 +52,11 @@ def random_energy(neurons: int, dim: int, kernel: Kernel, half_space: bool = Fal
     own = float(kernel(torch.tensor(4.0, dtype=torch.float64)))
     share = (neurons - 1) / (2 * neurons - 1)  # of the ordered pairs of 2N points that are not opposite, two by two
     return RandomEnergy(own / (2 * neurons - 1) + mean * share, std * share)
+
+
+@functools.lru_cache(maxsize=1)
+def _legendre() -> tuple[np.ndarray, np.ndarray]:
+    return np.polynomial.legendre.leggauss(NODES)
 
 
 def _power(kernel: Kernel) -> float:
