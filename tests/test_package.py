@@ -22,6 +22,7 @@ LAYERS = [
     "evaluation",
     "recognition",
     "training",
+    "report",
     "experiments",
     "cli",
 ]

@@ -43,12 +43,12 @@ from .orthogonal import (
 )
 
 if TYPE_CHECKING:
-    from . import data, evaluation, experiments, models, plots, recognition, training
+    from . import data, evaluation, experiments, models, plots, recognition, report, training
 
 __version__ = "0.1.0"
 
 # Imported when first used, so that `import hypersphere` stays light.
-_LAZY = ("data", "evaluation", "experiments", "models", "plots", "recognition", "training")
+_LAZY = ("data", "evaluation", "experiments", "models", "plots", "recognition", "report", "training")
 
 __all__ = [
     "MHE",
@@ -96,6 +96,7 @@ __all__ = [
     "project_weights",
     "recognition",
     "refine_",
+    "report",
     "restore",
     "trainable_parameters",
     "training",

@@ -13,6 +13,7 @@ from .. import __version__
 COMMANDS = {
     "demo": "the library at work in one minute",
     "train": "run a recipe, with knobs changed by key.path=value; resume a run",
+    "report": "one page about a run, or several side by side, to open in a browser",
     "recipes": "list the experiments that can be trained",
     "data": "list the datasets that are present, and get others by name",
     "reproduce": "test a claim of the text on real data, measured beside published",

@@ -16,6 +16,7 @@ from .detection import DetectionReport, open_set
 from .distractors import DistractorReport, distractor_identification
 from .episodes import Episodes, sample_episodes
 from .features import ensemble, fold_scores, mirrored, pair_scores
+from .evidence import Evidence, shown_samples, thumbnails
 from .few_shot import FewShotReport, few_shot
 from .frechet import frechet_distance
 from .gathering import gather_features
@@ -49,6 +50,7 @@ __all__ = [
     "DifferenceReport",
     "DistractorReport",
     "Episodes",
+    "Evidence",
     "FewShotReport",
     "Figure",
     "IdentificationReport",
@@ -102,9 +104,11 @@ __all__ = [
     "roc_curve",
     "sample_episodes",
     "score_report",
+    "shown_samples",
     "strength",
     "templates",
     "threshold_at_far",
+    "thumbnails",
     "transfer",
     "uniformity",
     "unseen_classes",

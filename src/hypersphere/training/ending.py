@@ -8,6 +8,7 @@ import safetensors.torch
 from torch import Tensor
 
 from .. import __version__, plots
+from ..evaluation.evidence import FILE as EVIDENCE
 from ..files import finite, write_atomically, write_json, write_text
 from ..orthogonal import merge
 from ..orthogonal.parametrization import Overparameterization
@@ -34,6 +35,9 @@ def finish(task: Task, settings: Settings, folder: RunFolder, step: int, metrics
         task.pictures(pictures)
         _dynamics(pictures, settings, folder.path)
         folder.record(*(f"pictures/{path.name}" for path in pictures.iterdir()))
+        if (evidence := task.evidence()) is not None:
+            folder.record(EVIDENCE)
+            evidence.save(folder.path / EVIDENCE)
     names = sorted(path.name for path in pictures.glob("*.png"))
     write_text(folder.path / "README.md", card(task, settings, step, metrics, names, without))
 

@@ -1,0 +1,52 @@
+"""Between which values the energy of a layer lies: what random neurons have, and what no neurons can be below."""
+
+import math
+
+import torch
+
+from ..geometry import uniform
+from .hyperspherical import hyperspherical_energy
+
+DRAWS = 15  # random layers whose median stands for all, where the mean is infinite
+
+
+def least_energy(neurons: int, dim: int) -> float:
+    r"""Return a bound below the mean energy (s = 2) of any ``neurons`` directions in ``dim`` dimensions.
+
+    The mean of ⟨ŵ_i, ŵ_j⟩ over pairs is at least m₁ = −1/(N − 1), because ‖Σŵ_i‖² ≥ 0; that of ⟨ŵ_i, ŵ_j⟩² is at least
+    m₂ = (N/d − 1)/(N − 1), because ‖Σŵ_iŵ_iᵀ‖² ≥ N²/d. The energy 1/(2 − 2t) has positive derivatives of every order in
+    t, so among all distributions of t with these moments the one on −1 and α = 1 − (1 − m₂)/(1 + m₁) has the least. Up
+    to d + 1 neurons the simplex is best, (N − 1)/(2N). The bound is reached by the simplex and by ± an orthonormal
+    basis, N = 2d; in between and beyond it is close, and never above.
+
+    >>> least_energy(4, 3), least_energy(6, 3)  # tetrahedron and octahedron
+    (0.375, 0.45)
+    """
+    _check(neurons, dim)
+    if neurons <= dim + 1:
+        return (neurons - 1) / (2 * neurons)
+    first, second = -1 / (neurons - 1), (neurons / dim - 1) / (neurons - 1)
+    alpha = 1 - (1 - second) / (1 + first)
+    share = (1 + first) / (1 + alpha)  # of pairs at the cosine α; the others are opposite
+    return (1 - share) / 4 + share / (2 - 2 * alpha)
+
+
+def random_energy(neurons: int, dim: int, seed: int = 0) -> float:
+    r"""Return the mean energy (s = 2) of random directions: (d − 2)/(2(d − 3)) for d > 3.
+
+    In two and three dimensions that mean is infinite; the median of 15 random layers is returned there.
+
+    >>> random_energy(64, 27)
+    0.5208333333333334
+    """
+    _check(neurons, dim)
+    if dim > 3:
+        return (dim - 2) / (2 * (dim - 3))
+    generator = torch.Generator().manual_seed(seed)
+    drawn = [hyperspherical_energy(uniform(neurons, dim, generator=generator)).item() for _ in range(DRAWS)]
+    return sorted(drawn)[DRAWS // 2]
+
+
+def _check(neurons: int, dim: int) -> None:
+    if neurons < 2 or dim < 2 or not math.isfinite(neurons * dim):
+        raise ValueError(f"neurons and dim must be integers ≥ 2, got {neurons!r} and {dim!r}")

@@ -1,0 +1,216 @@
+"""How well angles tell identities apart: their histogram with a movable threshold, ROC, DET and CMC with intervals."""
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from ..evaluation import Evidence, Roc, identification, roc_curve
+from ..evaluation.intervals import wilson_band
+from ..geometry import normalize
+from .blocks import Block, Chart, Note, Section, key_of, plain
+from .runs import Run
+
+STOPS = torch.arange(0, 180.25, 0.5, dtype=torch.float64)  # degrees at which the threshold stops
+POINTS = 240  # of a curve
+TICKS = (0.0001, 0.001, 0.01, 0.05, 0.2, 0.5, 0.8)
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """All pairs of some samples: which two, whether of one class, and the cosine of their features."""
+
+    first: Int[Tensor, "pairs"]
+    second: Int[Tensor, "pairs"]
+    same: Bool[Tensor, "pairs"]
+    cosine: Float[Tensor, "pairs"]
+
+    @classmethod
+    def of(cls, evidence: Evidence) -> "Pairs":
+        """Return every pair once."""
+        unit = normalize(evidence.features.double())
+        first, second = torch.triu_indices(len(unit), len(unit), 1)
+        same = evidence.labels[first] == evidence.labels[second]
+        return cls(first, second, same, (unit @ unit.T)[first, second].clamp(-1, 1))
+
+    @property
+    def both_kinds(self) -> bool:
+        """Whether some pairs are of one class and some of two, without which there is no error rate."""
+        return bool(self.same.any()) and not bool(self.same.all())
+
+    @functools.cached_property
+    def degrees(self) -> Float[Tensor, "pairs"]:
+        """The angles."""
+        return self.cosine.acos() * (180 / math.pi)
+
+    @functools.cached_property
+    def roc(self) -> Roc:
+        """The curve of the cosines."""
+        return roc_curve(self.cosine, self.same)
+
+
+def score_section(runs: Sequence[Run], pairs: dict[str, Pairs]) -> Section | None:
+    """Return histograms of each run and the curves of all; None where no run kept features of pairs of both kinds.
+
+    ``pairs`` holds those of each run by its name.
+    """
+    useful = [(i, run) for i, run in enumerate(runs) if run.name in pairs and pairs[run.name].both_kinds]
+    if not useful:
+        return None
+    blocks: list[Block] = [_about(runs, pairs, [run for _, run in useful])]
+    blocks += [threshold_chart(i, run.name, pairs[run.name], wide=len(useful) == 1) for i, run in useful]
+    rocs = [(i, run.name, pairs[run.name].roc) for i, run in useful]
+    blocks += [roc_chart(rocs), det_chart(rocs)]
+    ranked = [(i, run.name, run.evidence) for i, run in useful if run.evidence is not None]
+    blocks.append(cmc_chart(ranked))
+    return Section("scores", "Angles and errors", blocks)
+
+
+def threshold_chart(place: int, name: str, pairs: Pairs, wide: bool = True) -> Chart:
+    """Return the histogram of angles of both kinds of pairs, with error rates at every half degree."""
+    counts = [torch.histc(pairs.degrees[kind].float(), 90, 0, 180).double() for kind in (pairs.same, ~pairs.same)]
+    centres = torch.arange(1, 180, 2).tolist()
+    traces = [
+        {"type": "bar", "name": label, "x": centres, "y": (50 * count / count.sum()), "tint": tint, "opacity": 0.75,
+         "hovertemplate": "%{x}° ± 1°: %{y:.3g} % a degree<extra></extra>"}
+        for label, count, tint in zip(("same class", "different classes"), counts, (0, 1), strict=True)
+    ]  # fmt: skip
+    roc = pairs.roc
+    accepted = [_at_most(pairs.degrees[kind], STOPS) for kind in (pairs.same, ~pairs.same)]
+    rejected = roc.positives - accepted[0]
+    bands = [(rejected, roc.positives), (accepted[1], roc.negatives)]
+    frr, far = (torch.stack([n.double() / total, *wilson_band(n, total)], 1) for n, total in bands)
+    marks = [{"name": f"EER {100 * float(roc.eer):.3g} %", "at": _equal(far[:, 0], frr[:, 0])}]
+    for rate in roc.resolved([0.01, 0.001]):
+        marks.append({"name": f"FAR {100 * rate:g} %", "at": _lowest(far[:, 0], rate)})
+    extra = {"stops": STOPS, "far": far, "frr": frr, "marks": marks, "start": marks[0]["at"]}
+    layout = {
+        "barmode": "overlay",
+        "bargap": 0,
+        "xaxis": {"title": {"text": "angle between two features (°)"}, "range": [0, 180], "dtick": 30},
+        "yaxis": {"title": {"text": "share of pairs a degree (%)"}},
+    }
+    summary = (
+        f"Histograms of the angles of {roc.positives:,} pairs of one class and {roc.negatives:,} of two; the equal "
+        f"error rate is {100 * float(roc.eer):.3g} %, near {marks[0]['at']:g} degrees."
+    )
+    caption = f"Angles of pairs, {name}" if not wide else "Angles of pairs: move the threshold"
+    return Chart(key_of("angles", place), caption, summary, traces, layout, kind="threshold", extra=extra, wide=wide)
+
+
+def roc_chart(rocs: Sequence[tuple[int, str, Roc]]) -> Chart:
+    """Return TAR over FAR, FAR logarithmic, with Wilson's 95 % intervals of TAR."""
+    traces: list[dict[str, Any]] = []
+    parts = []
+    for tint, name, roc in rocs:
+        kept = _points(roc)
+        far = 100 * roc.far[kept]
+        low, high = (100 * end for end in wilson_band(roc.accepted_same[kept], roc.positives))
+        traces += _banded(name, far, 100 * roc.tar[kept], low, high, tint, "FAR %{x:.3g} %, TAR %{y:.4g} %")
+        parts.append(f"{name}: area {float(roc.auc):.4f}")
+    layout = {
+        "xaxis": {"title": {"text": "false accept rate (%)"}, "type": "log"},
+        "yaxis": {"title": {"text": "true accept rate (%)"}},
+        "showlegend": len(rocs) > 1,
+    }
+    return Chart("roc", "ROC", f"True accept rate over false accept rate; {'; '.join(parts)}.", traces, layout)
+
+
+def det_chart(rocs: Sequence[tuple[int, str, Roc]]) -> Chart:
+    """Return FRR over FAR on axes on which normal scores give straight lines (detection error trade-off)."""
+    probit = NormalDist().inv_cdf
+    traces: list[dict[str, Any]] = []
+    parts = []
+    for tint, name, roc in rocs:
+        kept = _points(roc)
+        frr = 1 - roc.tar[kept]
+        inner = (frr > 0) & (frr < 1)
+        far, missed = roc.far[kept][inner], (roc.positives - roc.accepted_same[kept])[inner]
+        low, high = wilson_band(missed, roc.positives)
+        x, *ys = ([probit(v) for v in rate.clamp(1e-7, 1 - 1e-7).tolist()] for rate in (far, frr[inner], low, high))
+        hover = [f"FAR {100 * a:.3g} %, FRR {100 * b:.3g} %" for a, b in zip(far.tolist(), frr[inner].tolist())]  # noqa: B905
+        traces += _banded(name, x, *ys, tint, "%{text}", text=hover)
+        parts.append(f"{name}: equal error rate {100 * float(roc.eer):.3g} %")
+    ticks = {"tickvals": [probit(t) for t in TICKS], "ticktext": [f"{100 * t:g}" for t in TICKS]}
+    layout = {
+        "xaxis": {"title": {"text": "false accept rate (%)"}, **ticks},
+        "yaxis": {"title": {"text": "false reject rate (%)"}, **ticks},
+        "showlegend": len(rocs) > 1,
+    }
+    return Chart("det", "DET", f"False reject rate over false accept rate; {'; '.join(parts)}.", traces, layout)
+
+
+def cmc_chart(ranked: Sequence[tuple[int, str, Evidence]]) -> Chart:
+    """Return the share of samples whose class is among the first k, every other sample being the gallery."""
+    traces: list[dict[str, Any]] = []
+    parts = []
+    most = 1
+    for tint, name, evidence in ranked:
+        report = identification(evidence.features, evidence.labels)
+        ranks = min(report.identities, 50)
+        hits = torch.bincount(report.ranks - 1, minlength=report.identities).cumsum(0)[:ranks]
+        low, high = (100 * end for end in wilson_band(hits, len(report.ranks)))
+        x, most = torch.arange(1, ranks + 1), max(most, ranks)
+        traces += _banded(name, x, 100 * hits.double() / len(report.ranks), low, high, tint, "rank %{x}: %{y:.4g} %")
+        parts.append(f"{name}: rank-1 {100 * float(report.rank(1)):.4g} %")
+    layout = {
+        "xaxis": {"title": {"text": "rank"}, "dtick": 1 if most <= 12 else 5},
+        "yaxis": {"title": {"text": "found at that rank or before (%)"}},
+        "showlegend": len(ranked) > 1,
+    }
+    return Chart("cmc", "CMC: each sample searched among the others", f"{'; '.join(parts)}.", traces, layout)
+
+
+def _about(runs: Sequence[Run], pairs: dict[str, Pairs], useful: Sequence[Run]) -> Note:
+    parts = []
+    for run in useful:
+        assert run.evidence is not None
+        roc, shown = pairs[run.name].roc, len(run.evidence.labels)
+        of = "all" if shown == run.evidence.total else f"{shown:,} of {run.evidence.total:,}"
+        parts.append(
+            f"{run.name}: {roc.positives:,} pairs of one class and {roc.negatives:,} of two, from {of} samples"
+        )
+    return Note(
+        f"{'; '.join(parts)}. Bands and brackets are 95 % intervals (Wilson), with pairs taken for independent; pairs "
+        "that share a sample are not quite, so the truth is somewhat wider."
+    )
+
+
+def _banded(
+    name: str, x: Any, y: Any, low: Any, high: Any, tint: int, hover: str, text: list[str] | None = None
+) -> list[dict[str, Any]]:
+    """A line on the area of its interval: two invisible lines, the second filled down to the first."""
+    common = {"type": "scatter", "mode": "lines", "x": x, "tint": tint, "name": plain(name), "legendgroup": str(tint)}
+    written = {} if text is None else {"text": text}
+    return [
+        {**common, "y": low, "band": True},
+        {**common, "y": high, "band": True, "fill": "tonexty"},
+        {**common, **written, "y": y, "hovertemplate": f"{hover}<extra></extra>", "showlegend": True},
+    ]
+
+
+def _points(roc: Roc) -> Int[Tensor, "kept"]:
+    """Points of the curve that differ on a logarithmic axis; those without a false accept have no place on it."""
+    positive = (roc.accepted_different > 0).nonzero().flatten()
+    far = roc.far[positive]
+    wanted = torch.logspace(math.log10(float(far[0])), 0, POINTS, dtype=torch.float64)
+    return positive[(torch.searchsorted(far, wanted, right=True) - 1).clamp_min(0).unique()]
+
+
+def _at_most(values: Float[Tensor, "n"], stops: Float[Tensor, "stops"]) -> Int[Tensor, "stops"]:
+    return torch.searchsorted(values.sort().values, stops, right=True)
+
+
+def _equal(far: Float[Tensor, "stops"], frr: Float[Tensor, "stops"]) -> float:
+    return float(STOPS[(far - frr).abs().argmin()])
+
+
+def _lowest(far: Float[Tensor, "stops"], rate: float) -> float:
+    """The largest angle at which the false accept rate is at most ``rate``."""
+    return float(STOPS[max(int((far <= rate).sum()) - 1, 0)])
