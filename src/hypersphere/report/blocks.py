@@ -1,10 +1,11 @@
 """What a page is made of: sections with texts, facts, tables, charts, pictures and commands, all of them plain data."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 Kind = Literal["plain", "sphere", "threshold"]
+Size = Literal["third", "half", "full"]
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Chart:
         layout: What differs from the page's layout.
         kind: What the page adds: a movable threshold, or a sphere with its classes.
         extra: Data that the kind needs.
-        wide: Whether it takes the whole width of the page.
+        size: The part of the page's width that it takes where there is room.
     """
 
     key: str
@@ -63,7 +64,7 @@ class Chart:
     layout: Mapping[str, Any] = field(default_factory=dict)
     kind: Kind = "plain"
     extra: Mapping[str, Any] = field(default_factory=dict)
-    wide: bool = False
+    size: Size = "half"
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,20 @@ class Page:
     subtitle: str
     sections: Sequence[Section]
     sheets: Mapping[str, Sheet] = field(default_factory=dict)
+
+
+def arranged(charts: Sequence[Chart]) -> list[Chart]:
+    """Return charts in sizes that fill rows of two or three without a gap.
+
+    >>> chart = Chart("x", "", "", [])
+    >>> [c.size for c in arranged([chart] * 5)]
+    ['third', 'third', 'third', 'half', 'half']
+    """
+    count = len(charts)
+    if count == 1:
+        return [replace(charts[0], size="full")]
+    thirds = count if count % 3 == 0 and count <= 6 else 3 if count % 2 else 0
+    return [replace(chart, size="third" if i < thirds else "half") for i, chart in enumerate(charts)]
 
 
 def plain(text: str) -> str:

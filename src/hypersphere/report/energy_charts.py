@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..energy import least_energy, random_energy
 from ..energy.checkpoints import LayerReport
-from .blocks import Block, Chart, Grid, Note, Section, key_of, plain
+from .blocks import Block, Chart, Grid, Note, Section, arranged, key_of, plain
 from .runs import Run
 from .training_charts import line, thinned
 
@@ -27,7 +27,7 @@ def energy_section(runs: Sequence[Run]) -> Section | None:
     if not names:
         return None
     blocks: list[Block] = [Note(ABOUT)]
-    blocks += [_layer(runs, name) for name in names[:MOST]]
+    blocks += arranged([_layer(runs, name) for name in names[:MOST]])
     if len(names) > MOST:
         blocks.append(Note(f"{len(names) - MOST} more layers are in log.jsonl."))
     return Section("energy", "Energy of the layers", blocks)
@@ -73,7 +73,7 @@ def checkpoint_section(layers: Sequence[LayerReport], name: str) -> Section:
         "energy",
         "Energy of the layers",
         [
-            Chart("checkpoint", "Energy of every layer beside random layers", summary, traces, layout, wide=True),
+            Chart("checkpoint", "Energy of every layer beside random layers", summary, traces, layout, size="full"),
             Grid("Layers", columns, table, numeric=True),
         ],
     )
@@ -120,7 +120,7 @@ def _boxes(key: str, letter: str, caption: str, found: Mapping[str, Tensor], end
     total = torch.cat(every)
     layout = {"yaxis": {"title": {"text": letter}}, "xaxis": {"tickangle": -30}}
     summary = f"{caption}: {len(total):,} values between {float(total.min()):.3g} and {float(total.max()):.3g}."
-    return Chart(key, caption, summary, traces, layout, wide=True)
+    return Chart(key, caption, summary, traces, layout, size="full")
 
 
 def _row(layer: LayerReport) -> list[str]:

@@ -25,8 +25,9 @@ def hard_section(runs: Sequence[Run], pairs: dict[str, Pairs], sheets: dict[str,
         who = f", {run.name}" if len(runs) > 1 else ""
         sheet = f"run{place}" if f"run{place}" in sheets else None
         found = pairs[run.name]
-        for same, caption in ((True, f"Pairs of one class furthest apart{who}"), (False, f"Pairs of two classes closest together{who}")):  # fmt: skip
-            blocks.append(_pairs(run.evidence, found, worst_pairs(found, same), caption, sheet))
+        kinds = {True: "Pairs of one class furthest apart", False: "Pairs of two classes closest together"}
+        for same, caption in kinds.items():
+            blocks.append(_pairs(run.evidence, found, worst_pairs(found, same), f"{caption}{who}", sheet))
         blocks += _confused(run.evidence, who, sheet)
     return Section("hard", "Hardest samples", blocks) if blocks else None
 
@@ -97,7 +98,7 @@ def _confused(evidence: Evidence, who: str, sheet: str | None) -> list[Block]:
     caption = f"Most confused classes{who}: {total} of {len(evidence.labels):,} samples have a nearest neighbour of another class"
     rows = []
     for true, other, samples, taken in found[:SHOWN]:
-        text = f"{evidence.classes[true]} taken for {evidence.classes[other]}, {len(samples)} ×"
+        text = f"{evidence.classes[true]} taken for {evidence.classes[other]}, {len(samples)}\u00a0×"
         rows.append((text, samples[:2].tolist(), taken[:2].tolist()))
     if sheet is None:
         return [Grid(caption, ["confusion"], [[text] for text, _, _ in rows])]

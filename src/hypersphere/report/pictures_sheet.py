@@ -4,7 +4,6 @@ import base64
 import io
 import math
 
-import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
@@ -35,9 +34,9 @@ def sheet_of(images: UInt8[Tensor, "n h w channels"], budget: int) -> Sheet | No
         part = image if shrink == 1 else image.reduce(shrink)
         if max(part.size) > 16_000:  # beyond what WebP holds
             continue
-        for kind, options in [("PNG", {"optimize": True}), *(("WEBP", {"quality": q}) for q in QUALITIES)]:
+        for kind, quality in [("PNG", 100), *(("WEBP", quality) for quality in QUALITIES)]:
             data = io.BytesIO()
-            part.save(data, kind, **options)
+            part.save(data, kind, optimize=True, quality=quality)
             if data.tell() * 4 / 3 <= budget:
                 address = f"data:image/{kind.lower()};base64,{base64.b64encode(data.getvalue()).decode()}"
                 return Sheet(address, columns, rows, width, height)

@@ -14,10 +14,11 @@ from torch import Tensor
 from ..evaluation import Evidence, Roc, identification, roc_curve
 from ..evaluation.intervals import wilson_band
 from ..geometry import normalize
-from .blocks import Block, Chart, Note, Section, key_of, plain
+from .blocks import Block, Chart, Note, Section, arranged, key_of, plain
 from .runs import Run
 
-STOPS = torch.arange(0, 180.25, 0.5, dtype=torch.float64)  # degrees at which the threshold stops
+STOPS, BINS = 361, 90  # places of the threshold, bars of a histogram
+NARROW = 30  # degrees: where no angle is larger, the axis ends at the largest
 POINTS = 240  # of a curve
 TICKS = (0.0001, 0.001, 0.01, 0.05, 0.2, 0.5, 0.8)
 
@@ -64,44 +65,56 @@ def score_section(runs: Sequence[Run], pairs: dict[str, Pairs]) -> Section | Non
     if not useful:
         return None
     blocks: list[Block] = [_about(runs, pairs, [run for _, run in useful])]
-    blocks += [threshold_chart(i, run.name, pairs[run.name], wide=len(useful) == 1) for i, run in useful]
+    alone = len(useful) == 1
+    blocks += arranged([threshold_chart(i, run.name, pairs[run.name], alone) for i, run in useful])
     rocs = [(i, run.name, pairs[run.name].roc) for i, run in useful]
-    blocks += [roc_chart(rocs), det_chart(rocs)]
     ranked = [(i, run.name, run.evidence) for i, run in useful if run.evidence is not None]
-    blocks.append(cmc_chart(ranked))
+    blocks += arranged([roc_chart(rocs), det_chart(rocs), cmc_chart(ranked)])
     return Section("scores", "Angles and errors", blocks)
 
 
-def threshold_chart(place: int, name: str, pairs: Pairs, wide: bool = True) -> Chart:
-    """Return the histogram of angles of both kinds of pairs, with error rates at every half degree."""
-    counts = [torch.histc(pairs.degrees[kind].float(), 90, 0, 180).double() for kind in (pairs.same, ~pairs.same)]
-    centres = torch.arange(1, 180, 2).tolist()
+def threshold_chart(place: int, name: str, pairs: Pairs, alone: bool = True) -> Chart:
+    """Return the histogram of angles of both kinds of pairs, with error rates at 361 thresholds.
+
+    The axis goes to 180°, or to the largest angle where all are small.
+    """
+    top = float(pairs.degrees.max())
+    top = 180.0 if top > NARROW else max(1.02 * top, 1e-6)
+    stops = torch.linspace(0, top, STOPS, dtype=torch.float64)
+    kinds = [pairs.degrees[kind] for kind in (pairs.same, ~pairs.same)]
+    counts = [torch.histc(degrees, BINS, 0, top) for degrees in kinds]
+    width = top / BINS
+    centres = [(i + 0.5) * width for i in range(BINS)]
     traces = [
-        {"type": "bar", "name": label, "x": centres, "y": (50 * count / count.sum()), "tint": tint, "opacity": 0.75,
-         "hovertemplate": "%{x}° ± 1°: %{y:.3g} % a degree<extra></extra>"}
+        {"type": "bar", "name": label, "x": centres, "y": 100 * count / (count.sum() * width), "tint": tint, "opacity": 0.75,
+         "hovertemplate": "%{x:.4g}°: %{y:.3g} % a degree<extra></extra>"}
         for label, count, tint in zip(("same class", "different classes"), counts, (0, 1), strict=True)
     ]  # fmt: skip
     roc = pairs.roc
-    accepted = [_at_most(pairs.degrees[kind], STOPS) for kind in (pairs.same, ~pairs.same)]
-    rejected = roc.positives - accepted[0]
-    bands = [(rejected, roc.positives), (accepted[1], roc.negatives)]
+    accepted = [torch.searchsorted(degrees.sort().values, stops, right=True) for degrees in kinds]
+    bands = [(roc.positives - accepted[0], roc.positives), (accepted[1], roc.negatives)]
     frr, far = (torch.stack([n.double() / total, *wilson_band(n, total)], 1) for n, total in bands)
-    marks = [{"name": f"EER {100 * float(roc.eer):.3g} %", "at": _equal(far[:, 0], frr[:, 0])}]
-    for rate in roc.resolved([0.01, 0.001]):
-        marks.append({"name": f"FAR {100 * rate:g} %", "at": _lowest(far[:, 0], rate)})
-    extra = {"stops": STOPS, "far": far, "frr": frr, "marks": marks, "start": marks[0]["at"]}
+    equal = float(stops[(far[:, 0] - frr[:, 0]).abs().argmin()])
+    marks = [{"name": f"EER {100 * float(roc.eer):.3g} %", "at": equal}]
+    # the largest angle at which the false accept rate is still kept
+    marks += [
+        {"name": f"FAR {100 * r:g} %", "at": float(stops[max(int((far[:, 0] <= r).sum()) - 1, 0)])}
+        for r in roc.resolved([0.01, 0.001])
+    ]
+    extra = {"stops": stops, "far": far, "frr": frr, "marks": marks, "start": equal}
+    ticks = {"dtick": 30} if top == 180 else {}
     layout = {
         "barmode": "overlay",
         "bargap": 0,
-        "xaxis": {"title": {"text": "angle between two features (°)"}, "range": [0, 180], "dtick": 30},
+        "xaxis": {"title": {"text": "angle between two features (°)"}, "range": [0, top], **ticks},
         "yaxis": {"title": {"text": "share of pairs a degree (%)"}},
     }
     summary = (
         f"Histograms of the angles of {roc.positives:,} pairs of one class and {roc.negatives:,} of two; the equal "
-        f"error rate is {100 * float(roc.eer):.3g} %, near {marks[0]['at']:g} degrees."
+        f"error rate is {100 * float(roc.eer):.3g} %, near {equal:.4g} degrees."
     )
-    caption = f"Angles of pairs, {name}" if not wide else "Angles of pairs: move the threshold"
-    return Chart(key_of("angles", place), caption, summary, traces, layout, kind="threshold", extra=extra, wide=wide)
+    caption = f"Angles of pairs, {name}" if not alone else "Angles of pairs: move the threshold"
+    return Chart(key_of("angles", place), caption, summary, traces, layout, "threshold", extra)
 
 
 def roc_chart(rocs: Sequence[tuple[int, str, Roc]]) -> Chart:
@@ -124,7 +137,6 @@ def roc_chart(rocs: Sequence[tuple[int, str, Roc]]) -> Chart:
 
 def det_chart(rocs: Sequence[tuple[int, str, Roc]]) -> Chart:
     """Return FRR over FAR on axes on which normal scores give straight lines (detection error trade-off)."""
-    probit = NormalDist().inv_cdf
     traces: list[dict[str, Any]] = []
     parts = []
     for tint, name, roc in rocs:
@@ -133,11 +145,12 @@ def det_chart(rocs: Sequence[tuple[int, str, Roc]]) -> Chart:
         inner = (frr > 0) & (frr < 1)
         far, missed = roc.far[kept][inner], (roc.positives - roc.accepted_same[kept])[inner]
         low, high = wilson_band(missed, roc.positives)
-        x, *ys = ([probit(v) for v in rate.clamp(1e-7, 1 - 1e-7).tolist()] for rate in (far, frr[inner], low, high))
-        hover = [f"FAR {100 * a:.3g} %, FRR {100 * b:.3g} %" for a, b in zip(far.tolist(), frr[inner].tolist())]  # noqa: B905
-        traces += _banded(name, x, *ys, tint, "%{text}", text=hover)
+        x, y, under, over = (_probit(rate) for rate in (far, frr[inner], low, high))
+        said = zip(far.tolist(), frr[inner].tolist(), strict=True)
+        hover = [f"FAR {100 * a:.3g} %, FRR {100 * b:.3g} %" for a, b in said]
+        traces += _banded(name, x, y, under, over, tint, "%{text}", text=hover)
         parts.append(f"{name}: equal error rate {100 * float(roc.eer):.3g} %")
-    ticks = {"tickvals": [probit(t) for t in TICKS], "ticktext": [f"{100 * t:g}" for t in TICKS]}
+    ticks = {"tickvals": _probit(torch.tensor(TICKS)), "ticktext": [f"{100 * t:g}" for t in TICKS]}
     layout = {
         "xaxis": {"title": {"text": "false accept rate (%)"}, **ticks},
         "yaxis": {"title": {"text": "false reject rate (%)"}, **ticks},
@@ -203,14 +216,7 @@ def _points(roc: Roc) -> Int[Tensor, "kept"]:
     return positive[(torch.searchsorted(far, wanted, right=True) - 1).clamp_min(0).unique()]
 
 
-def _at_most(values: Float[Tensor, "n"], stops: Float[Tensor, "stops"]) -> Int[Tensor, "stops"]:
-    return torch.searchsorted(values.sort().values, stops, right=True)
-
-
-def _equal(far: Float[Tensor, "stops"], frr: Float[Tensor, "stops"]) -> float:
-    return float(STOPS[(far - frr).abs().argmin()])
-
-
-def _lowest(far: Float[Tensor, "stops"], rate: float) -> float:
-    """The largest angle at which the false accept rate is at most ``rate``."""
-    return float(STOPS[max(int((far <= rate).sum()) - 1, 0)])
+def _probit(rates: Float[Tensor, "n"]) -> list[float]:
+    """The normal quantiles of rates; 0 and 1 have none and stay at the edge."""
+    inverse = NormalDist().inv_cdf
+    return [inverse(rate) for rate in rates.double().clamp(1e-7, 1 - 1e-7).tolist()]

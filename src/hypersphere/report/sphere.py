@@ -10,11 +10,13 @@ from torch import Tensor
 
 from ..evaluation import Evidence
 from ..geometry import normalize
-from .blocks import Block, Chart, Note, Section, Sheet, key_of, plain
+from ..plots.scatter import best_view, eye_direction
+from .blocks import Block, Chart, Note, Section, Sheet, arranged, key_of, plain
 from .runs import Run
 
 MOST_CLASSES = 60  # each is a trace of its own and a switch
 LABELLED = 20
+LONGEST = 18  # characters of a name on the sphere; the list beside it has the whole
 MOST_SPHERES = 4  # browsers allow a page few drawings in space
 
 
@@ -24,9 +26,9 @@ def sphere_section(runs: Sequence[Run], sheets: dict[str, Sheet]) -> Section | N
     kept = [(i, run, evidence) for i, run, evidence in kept if evidence.features.shape[1] > 1 and len(evidence.labels)]
     if not kept:
         return None
-    blocks: list[Block] = [
-        _sphere(i, run, evidence, sheets, len(kept) == 1) for i, run, evidence in kept[:MOST_SPHERES]
-    ]
+    alone = len(kept) == 1
+    drawn = [_sphere(i, run, evidence, sheets, alone) for i, run, evidence in kept[:MOST_SPHERES]]
+    blocks: list[Block] = [*arranged(drawn)]
     if len(kept) > MOST_SPHERES:
         names = ", ".join(run.name for _, run, _ in kept[MOST_SPHERES:])
         blocks.append(Note(f"A page holds {MOST_SPHERES} spheres; that of {names} is not drawn."))
@@ -69,24 +71,32 @@ def _sphere(place: int, run: Run, evidence: Evidence, sheets: dict[str, Sheet], 
         look = {"size": 4 if len(points) > 600 else 5, "opacity": 1, "line": {"width": 0}}
         common = {"type": "scatter3d", "x": x, "y": y, "z": z, "name": plain(name), "of": label, "tint": tint}
         traces.append({**common, "mode": "markers", "marker": look, "customdata": mine.tolist(), "hoverinfo": "none"})
-        if len(shown) <= LABELLED:
-            a, b, c = ([float(v)] for v in 1.13 * means[label])
-            traces.append({"type": "scatter3d", "x": a, "y": b, "z": c, "text": [plain(name)], "mode": "text",
-                           "hoverinfo": "skip", "of": label})  # fmt: skip
-        classes.append({"name": name, "of": label, "tint": tint})
+        at = means[label].tolist() if len(shown) <= LABELLED else None
+        classes.append(
+            {
+                "name": name,
+                "label": plain(name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"),
+                "of": label,
+                "tint": tint,
+                "at": at,
+            }
+        )
     sheet = sheets.get(f"run{place}")
     extra = {
         "classes": classes,
+        "eye": (1.9 * eye_direction(*best_view(points.float(), evidence.labels))).tolist(),
         "samples": _samples(evidence, unit),
         "sheet": None if sheet is None else {"name": f"run{place}", "columns": sheet.columns},
     }
     dim = evidence.features.shape[1]
-    count = sum(len(classes_) for classes_ in [(evidence.labels == label).nonzero() for label in shown])
+    count = int(sum((evidence.labels == label).sum() for label in shown))
     caption = f"{count:,} samples of {len(shown)} classes" if alone else f"{run.name}: {count:,} samples"
     if dim > 3:
         caption += f", {dim} dimensions projected to 3 ({100 * share:.0f} % of the squared length kept)"
     summary = f"Features of {run.name} as points of a sphere, {len(shown)} classes. The numbers are in the table below."
-    return Chart(key_of("sphere", place), caption, summary, traces, kind="sphere", extra=extra, wide=alone)
+    return Chart(
+        key_of("sphere", place), caption, summary, traces, kind="sphere", extra=extra, size="full" if alone else "half"
+    )
 
 
 def _means(evidence: Evidence, points: Float[Tensor, "n 3"]) -> dict[int, Float[Tensor, "3"]]:
@@ -122,5 +132,5 @@ def _rings() -> dict[str, Any]:
     for a in range(0, 180, 30):
         about = math.radians(a)
         parts += [torch.stack([t.cos() * math.cos(about), t.cos() * math.sin(about), t.sin()], 1), gap]
-    x, y, z = (0.99 * torch.cat(parts)).T.tolist()
+    x, y, z = (0.967 * torch.cat(parts)).T.tolist()
     return {"type": "scatter3d", "mode": "lines", "x": x, "y": y, "z": z, "hoverinfo": "skip", "name": ""}

@@ -3,27 +3,29 @@
 from collections.abc import Sequence
 from typing import Any
 
-from .blocks import Block, Chart, Note, Section, key_of, plain
+from .blocks import Block, Chart, Note, Section, arranged, key_of, plain
 from .runs import Run
 from .wording import scaled, suffix, title
 
 MOST = 600  # points of a line; more cannot be told apart on a screen
 MEASURES = ("eer", "tar", "rank1", "one_shot", "accuracy", "balanced_accuracy", "auc")
+SHORT = {"intra_angle": "within a class", "inter_angle": "between classes", "nearest_angle": "to the nearest"}
 ANGLES = ("intra_angle", "inter_angle", "nearest_angle")
 
 
 def training_section(runs: Sequence[Run]) -> Section | None:
     """Return the curves of all runs, overlaid; None where nothing was logged."""
     logged = {name for run in runs for row in run.log for name in row}
-    blocks: list[Block] = []
+    charts: list[Chart] = []
     if "loss" in logged:
-        blocks.append(_overlaid(runs, "loss", log=_spans_decades(runs, "loss")))
-    blocks += [_overlaid(runs, name) for name in MEASURES if name in logged]
+        charts.append(_overlaid(runs, "loss", log=_spans_decades(runs, "loss")))
+    charts += [_overlaid(runs, name) for name in MEASURES if name in logged]
     if len(runs) == 1 and logged.issuperset(ANGLES):
-        blocks.append(_angles(runs[0]))
+        charts.append(_angles(runs[0]))
     elif len(runs) > 1:
-        blocks += [_overlaid(runs, name) for name in ANGLES[:2] if name in logged]
-    blocks += [_overlaid(runs, name) for name in ("lr", "lambda") if name in logged]
+        charts += [_overlaid(runs, name) for name in ANGLES[:2] if name in logged]
+    charts += [_overlaid(runs, name) for name in ("lr", "lambda") if name in logged]
+    blocks: list[Block] = [*arranged(charts)]
     few = [run.name for run in runs if 0 < len({row["step"] for row in run.log}) < 3]
     if few:
         blocks.insert(0, Note(f"Too few points for a curve were logged by {', '.join(few)}; they are drawn as points."))
@@ -64,7 +66,9 @@ def _overlaid(runs: Sequence[Run], measure: str, log: bool = False) -> Chart:
             traces.append(line(run.name, *thinned(steps, shown), tint))
             last.append(f"{run.name} ends at {shown[-1]:.4g}{suffix(measure)}")
     layout: dict[str, Any] = {"xaxis": {"title": {"text": "step"}}, "showlegend": len(runs) > 1}
-    layout["yaxis"] = {"title": {"text": f"{title(measure)}{suffix(measure) and f' ({suffix(measure).strip()})'}"}}
+    layout["yaxis"] = {"ticksuffix": suffix(measure)}
+    if measure in ("lr", "lambda") and traces:
+        layout["yaxis"]["range"] = [0, 1.1 * max(max(trace["y"]) for trace in traces) or 1]
     if log:
         layout["yaxis"] |= {"type": "log", "dtick": 1}
     caption = title(measure).capitalize() if measure != "lambda" else title(measure)
@@ -77,9 +81,9 @@ def _angles(run: Run) -> Chart:
     for tint, name in enumerate(ANGLES):
         steps, values = run.series(name)
         degrees = [scaled(name, value) for value in values]
-        traces.append(line(title(name), *thinned(steps, degrees), tint))
+        traces.append(line(SHORT[name], *thinned(steps, degrees), tint))
         last.append(f"{title(name)} ends at {degrees[-1]:.3g}°")
-    layout = {"xaxis": {"title": {"text": "step"}}, "yaxis": {"title": {"text": "angle (°)"}, "rangemode": "tozero"}}
+    layout = {"xaxis": {"title": {"text": "step"}}, "yaxis": {"ticksuffix": "°", "rangemode": "tozero"}}
     return Chart("training-angles", "Angles of the classes", f"{'; '.join(last)}.", traces, layout)
 
 

@@ -30,7 +30,7 @@ function layoutOf(chart) {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", margin: { l: 8, r: 12, t: 12, b: 8 },
     font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: theme.variable("--soft") },
     hoverlabel: { bgcolor: theme.variable("--card"), bordercolor: theme.variable("--line"), font: { color: theme.variable("--ink") } },
-    legend: { orientation: "h", y: -0.2, yanchor: "top", x: 0, font: { color: theme.variable("--ink") } },
+    legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, font: { color: theme.variable("--ink") } },
     hovermode: "closest", dragmode: false, ...chart.layout,
   };
   for (const name of ["xaxis", "yaxis"]) layout[name] = axis(chart.layout[name]);

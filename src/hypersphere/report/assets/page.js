@@ -6,13 +6,13 @@ async function inflate(element) {
 }
 
 function complain(text) {
-  const place = document.getElementById("problem");
+  const place = document.getElementById("page-problem");
   place.textContent = text;
   place.hidden = false;
 }
 
 async function begin() {
-  const charts = JSON.parse(document.getElementById("data").textContent);
+  const charts = JSON.parse(document.getElementById("page-data").textContent);
   const figures = [...document.querySelectorAll("figure[data-chart]")];
   if (!figures.length) return;
   if (typeof DecompressionStream === "undefined") {
@@ -20,7 +20,7 @@ async function begin() {
     return;
   }
   const script = document.createElement("script");
-  script.textContent = await inflate(document.getElementById("library"));
+  script.textContent = await inflate(document.getElementById("page-library"));
   document.head.appendChild(script);
   const watch = new IntersectionObserver((entries) => {
     for (const entry of entries.filter((e) => e.isIntersecting)) {

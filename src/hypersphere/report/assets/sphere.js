@@ -6,17 +6,17 @@ kinds.sphere = {
     return [ball, ...chart.traces.map((trace) => {
       const changed = coloured(trace);
       if (trace.hoverinfo === "skip" && trace.mode === "lines") changed.line = { color: theme.variable("--line"), width: 1.5 };
-      if (trace.mode === "text") changed.textfont = { size: 13, color: theme.variable("--ink") };
       if (trace.of !== undefined) changed.visible = !shown || shown.has(trace.of);
       delete changed.of;
       return changed;
     })];
   },
   layout(chart, layout, plot) {
-    const hidden = { visible: false, range: [-1.15, 1.15], showspikes: false };
-    const camera = plot.camera || { eye: { x: 1.25, y: 1.25, z: 0.6 }, projection: { type: "orthographic" } };
+    const hidden = { visible: false, range: [-1, 1], showspikes: false };
+    const camera = plot.camera || { eye: { x: chart.extra.eye[0], y: chart.extra.eye[1], z: chart.extra.eye[2] }, projection: { type: "orthographic" } };
+    const reach = plot.clientWidth < 400 ? 1.6 : 1.7, annotations = labels(chart, plot, camera.eye);
     return { ...layout, showlegend: false, margin: { l: 0, r: 0, t: 0, b: 0 }, uirevision: "kept", hovermode: "closest",
-      dragmode: "orbit", scene: { aspectmode: "cube", xaxis: hidden, yaxis: hidden, zaxis: hidden, camera, dragmode: "orbit" } };
+      dragmode: "orbit", scene: { aspectmode: "manual", aspectratio: { x: reach, y: reach, z: reach }, xaxis: hidden, yaxis: hidden, zaxis: hidden, camera, annotations, dragmode: "orbit" } };
   },
   start(figure, plot, chart) {
     const extra = chart.extra;
@@ -30,14 +30,24 @@ kinds.sphere = {
       redraw();
     });
     through.setAttribute("aria-pressed", "false");
-    const turn = turntable(plot, turning);
+    const turn = turntable(plot, turning, chart);
     toggles(controls, extra.classes, plot, redraw);
     hover(plot, extra);
   },
 };
 
+// Names of the classes at their middles, on the near half only: a name that shone through the ball would be read as near.
+function labels(chart, plot, eye) {
+  const length = Math.hypot(eye.x, eye.y, eye.z), ink = theme.variable("--ink"), ground = theme.variable("--card");
+  const near = (at) => (at[0] * eye.x + at[1] * eye.y + at[2] * eye.z) / length > 0.05;
+  return chart.extra.classes.filter((item) => item.at && (!plot.classes || plot.classes.has(item.of)) && near(item.at)).map((item) => ({
+    x: 1.13 * item.at[0], y: 1.13 * item.at[1], z: 1.13 * item.at[2], text: item.label, showarrow: false, captureevents: false,
+    font: { size: 12, color: ink }, bgcolor: alpha(ground, 0.82), borderpad: 2,
+  }));
+}
+
 function ballTrace(seeThrough) {
-  const steps = 36, x = [], y = [], z = [], r = 0.985;
+  const steps = 72, x = [], y = [], z = [], r = 0.965;
   for (let i = 0; i <= steps / 2; i++) {
     const up = Math.PI * (2 * i / steps - 0.5), ring = [...Array(steps + 1).keys()].map((j) => 2 * Math.PI * j / steps);
     x.push(ring.map((a) => r * Math.cos(up) * Math.cos(a)));
@@ -49,7 +59,7 @@ function ballTrace(seeThrough) {
     colorscale: [[0, color], [1, color]], cmin: 0, cmax: 1, lighting: { ambient: 1, diffuse: 0, specular: 0, fresnel: 0, roughness: 1 }, contours: Object.fromEntries(["x", "y", "z"].map((n) => [n, { highlight: false }])) };
 }
 
-function turntable(plot, button) {
+function turntable(plot, button, chart) {
   let last = 0, visible = false, held = false;
   const still = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
   const move = (angle, lift) => {
@@ -57,7 +67,7 @@ function turntable(plot, button) {
     const about = Math.atan2(eye.y, eye.x) + angle, up = Math.max(-1.4, Math.min(1.4, Math.atan2(eye.z, flat) + lift));
     const next = { x: reach * Math.cos(up) * Math.cos(about), y: reach * Math.cos(up) * Math.sin(about), z: reach * Math.sin(up) };
     plot.camera = { ...camera, eye: next, up: { x: 0, y: 0, z: 1 } };
-    return Plotly.relayout(plot, { "scene.camera": plot.camera });
+    return Plotly.relayout(plot, { "scene.camera": plot.camera, "scene.annotations": labels(chart, plot, next) });
   };
   const turn = {
     on: false,
@@ -80,7 +90,10 @@ function turntable(plot, button) {
   window.addEventListener("pointerup", () => { held = false; });
   plot.addEventListener("pointerenter", () => { held = true; });
   plot.addEventListener("pointerleave", () => { held = false; });
-  plot.on("plotly_relayout", () => { plot.camera = plot.layout.scene.camera; });
+  plot.on("plotly_relayout", (change) => {
+    plot.camera = plot.layout.scene.camera;
+    if (!("scene.annotations" in change)) Plotly.relayout(plot, { "scene.annotations": labels(chart, plot, plot.camera.eye) });
+  });
   plot.tabIndex = 0;
   plot.setAttribute("aria-description", "Arrow keys turn the sphere.");
   plot.addEventListener("keydown", (event) => {
@@ -127,7 +140,7 @@ function toggles(controls, classes, plot, redraw) {
 }
 
 function hover(plot, extra) {
-  const tip = document.getElementById("tip"), tile = tip.querySelector(".tile"), text = tip.querySelector("p");
+  const tip = document.getElementById("page-tip"), tile = tip.querySelector(".tile"), text = tip.querySelector("p");
   plot.on("plotly_hover", (event) => {
     const point = event.points.find((p) => p.customdata !== undefined);
     if (!point) return;

@@ -17,7 +17,7 @@ const theme = {
   set(name) {
     this.name = name;
     document.documentElement.dataset.theme = name;
-    const button = document.getElementById("theme");
+    const button = document.getElementById("page-theme");
     button.textContent = name === "dark" ? "Light" : "Dark";
     button.setAttribute("aria-label", `Switch to ${name === "dark" ? "light" : "dark"} colours`);
     button.setAttribute("aria-pressed", String(name === "dark"));
@@ -25,4 +25,4 @@ const theme = {
   },
 };
 theme.set(theme.name);
-document.getElementById("theme").addEventListener("click", () => theme.set(theme.name === "dark" ? "light" : "dark"));
+document.getElementById("page-theme").addEventListener("click", () => theme.set(theme.name === "dark" ? "light" : "dark"));

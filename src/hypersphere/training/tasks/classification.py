@@ -202,7 +202,9 @@ class Classification(Task):
             "classes": len(self.train_samples.classes),
         }
         measured = "the training samples" if self.itself else len(self.measured_samples)
-        return {**sizes, "measured samples": measured, "features": self.model.classifier.weight.shape[1]}
+        head, body = self.model.classifier, getattr(self.model, "body", self.model)
+        names = {"network": type(body).__name__, "head": type(head).__name__}
+        return {**names, **sizes, "measured samples": measured, "features": head.weight.shape[1]}
 
     def compile_model(self) -> None:
         """Compile the features' path, which is where the time goes."""
