@@ -12,9 +12,9 @@ kinds.sphere = {
     })];
   },
   layout(chart, layout, plot) {
-    const hidden = { visible: false, range: [-1, 1], showspikes: false };
+    const hidden = { visible: false, range: [-1.2, 1.2], showspikes: false };
     const camera = plot.camera || { eye: { x: chart.extra.eye[0], y: chart.extra.eye[1], z: chart.extra.eye[2] }, projection: { type: "orthographic" } };
-    const reach = plot.clientWidth < 400 ? 1.6 : 1.7, annotations = labels(chart, plot, camera.eye);
+    const reach = plot.clientWidth < 400 ? 1.92 : 2.04, annotations = labels(chart, plot, camera.eye);
     return { ...layout, showlegend: false, margin: { l: 0, r: 0, t: 0, b: 0 }, uirevision: "kept", hovermode: "closest",
       dragmode: "orbit", scene: { aspectmode: "manual", aspectratio: { x: reach, y: reach, z: reach }, xaxis: hidden, yaxis: hidden, zaxis: hidden, camera, annotations, dragmode: "orbit" } };
   },
