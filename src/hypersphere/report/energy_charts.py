@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..energy import least_energy, random_energy
 from ..energy.checkpoints import LayerReport
-from .blocks import Block, Chart, Grid, Note, Section, arranged, key_of, plain
+from .page_parts import Block, Chart, Grid, Note, Section, arranged, key_of, plain
 from .runs import Run
 from .training_charts import line, thinned
 
@@ -44,8 +44,11 @@ def learned_section(runs: Sequence[Run]) -> Section | None:
     return Section("learned", "Learned k and ρ", blocks) if blocks else None
 
 
-def checkpoint_section(layers: Sequence[LayerReport], name: str) -> Section:
-    """Return the energies of a checkpoint's layers against random layers and the least, with its dead and double neurons."""
+def checkpoint_section(layers: Sequence[LayerReport], name: str, bounded: bool = True) -> Section:
+    """Return the energies of a checkpoint's layers against random layers, with its dead and double neurons.
+
+    ``bounded`` adds the bound below, which is known for s = 2 in the full space.
+    """
     ratios = [layer.energy / layer.random_mean if layer.random_mean else float("nan") for layer in layers]
     floors = [_floor(layer.neurons, layer.dim) / layer.random_mean for layer in layers]
     rows = [plain(layer.name) for layer in layers]
@@ -67,8 +70,12 @@ def checkpoint_section(layers: Sequence[LayerReport], name: str) -> Section:
     summary = (
         f"Energy of {len(rows)} layers; the largest, {worst[0]:.3g} times that of random neurons, is in {worst[1]}."
     )
-    table = [_row(layer) for layer in layers]
-    columns = ["layer", "neurons × dim", "energy", "random", "bound below", "smallest angle", "dead", "duplicates"]
+    table = [_row(layer, bounded) for layer in layers]
+    columns = ["layer", "neurons × dim", "energy", "random", "smallest angle", "dead", "duplicates"]
+    if bounded:
+        columns.insert(4, "bound below")
+    else:
+        del traces[1]
     return Section(
         "energy",
         "Energy of the layers",
@@ -123,13 +130,14 @@ def _boxes(key: str, letter: str, caption: str, found: Mapping[str, Tensor], end
     return Chart(key, caption, summary, traces, layout, size="full")
 
 
-def _row(layer: LayerReport) -> list[str]:
+def _row(layer: LayerReport, bounded: bool) -> list[str]:
+    floor = [f"{_floor(layer.neurons, layer.dim):.5g}"] if bounded else []
     return [
         layer.name,
         f"{layer.neurons} × {layer.dim}",
         f"{layer.energy:.5g}",
         f"{layer.random_mean:.5g} ± {layer.random_std:.1g}",
-        f"{_floor(layer.neurons, layer.dim):.5g}",
+        *floor,
         f"{layer.separation * 180 / torch.pi:.2f}°",
         str(len(layer.dead)),
         str(len(layer.duplicates)),

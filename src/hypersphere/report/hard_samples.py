@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..evaluation import Evidence
 from ..geometry import normalize
-from .blocks import Block, Grid, Note, Pictures, Section, Sheet, Tile
+from .page_parts import Block, Grid, Note, Pictures, Section, Sheet, Tile
 from .runs import Run
 from .score_charts import Pairs
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from ..evaluation import Evidence
-from .blocks import Block, Commands, Facts, Grid, Note, Section
+from .page_parts import Block, Commands, Facts, Grid, Note, Section
 from .runs import Run
 from .wording import duration, text, title, value
 

@@ -8,10 +8,10 @@ from typing import Any
 from ..energy.checkpoints import LayerReport
 from ..evaluation import Evidence, Report
 from ..training import Callback
-from .blocks import Block, Commands, Facts, Grid, Page, Section, Sheet
 from .energy_charts import checkpoint_section, energy_section, learned_section
 from .hard_samples import hard_section
 from .overview import choices_section, data_section, repeat_section, result_section
+from .page_parts import Block, Commands, Facts, Grid, Page, Section, Sheet
 from .pictures_sheet import sheet_of
 from .render import save
 from .runs import Run, read_runs
@@ -112,10 +112,23 @@ def write_evaluation(
 
 
 def write_energy(
-    layers: Sequence[LayerReport], path: str | os.PathLike[str], *, title: str = "Energy", command: str = ""
+    layers: Sequence[LayerReport],
+    path: str | os.PathLike[str],
+    *,
+    title: str = "Energy",
+    bounded: bool = True,
+    command: str = "",
 ) -> pathlib.Path:
-    """Write a page about the energy of a checkpoint's layers, as :func:`hypersphere.energy.checkpoints.energy_report` finds it."""
-    sections = [checkpoint_section(layers, title)]
+    """Write a page about the energy of a checkpoint's layers.
+
+    Args:
+        layers: What :func:`hypersphere.energy.checkpoints.energy_report` found.
+        path: The file to write.
+        title: The checkpoint's name.
+        bounded: Whether the energies are those of s = 2 in the full space, for which a bound below is known and drawn.
+        command: The command line that repeats it.
+    """
+    sections = [checkpoint_section(layers, title, bounded)]
     if command:
         sections.append(Section("repeat", "Repeat it", [Commands("The measurement", [command])]))
     return save(Page(title, f"Hyperspherical energy of {len(layers)} layers beside random ones.", sections), path)

@@ -8,7 +8,7 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from .._extras import require
-from .blocks import Sheet
+from .page_parts import Sheet
 
 QUALITIES = (80, 60, 40, 25)
 

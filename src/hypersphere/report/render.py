@@ -13,7 +13,7 @@ from typing import Any
 from .. import __version__
 from .._extras import require
 from ..files import write_text
-from .blocks import Chart, Page
+from .page_parts import Chart, Page
 
 LARGEST = 5_000_000  # bytes of a page, so that it can be sent by mail and opened on a telephone
 ASSETS = pathlib.Path(__file__).parent / "assets"

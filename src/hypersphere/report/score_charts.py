@@ -14,7 +14,7 @@ from torch import Tensor
 from ..evaluation import Evidence, Roc, identification, roc_curve
 from ..evaluation.intervals import wilson_band
 from ..geometry import normalize
-from .blocks import Block, Chart, Note, Section, arranged, key_of, plain
+from .page_parts import Block, Chart, Note, Section, arranged, key_of, plain
 from .runs import Run
 
 STOPS, BINS = 361, 90  # places of the threshold, bars of a histogram

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from ..evaluation import DifferenceReport, Evidence, compare_embedders
-from .blocks import Block, Grid, Note, Section
+from .page_parts import Block, Grid, Note, Section
 from .runs import Run
 from .wording import duration, text, title, value
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..evaluation import Evidence
 from ..geometry import normalize
 from ..plots.scatter import best_view, eye_direction
-from .blocks import Block, Chart, Note, Section, Sheet, arranged, key_of, plain
+from .page_parts import Block, Chart, Note, Section, Sheet, arranged, key_of, plain
 from .runs import Run
 
 MOST_CLASSES = 60  # each is a trace of its own and a switch

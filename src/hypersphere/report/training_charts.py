@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from .blocks import Block, Chart, Note, Section, arranged, key_of, plain
+from .page_parts import Block, Chart, Note, Section, arranged, key_of, plain
 from .runs import Run
 from .wording import scaled, suffix, title
 
