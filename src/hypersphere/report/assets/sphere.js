@@ -60,7 +60,7 @@ function ballTrace(seeThrough) {
 }
 
 function turntable(plot, button, chart) {
-  let last = 0, visible = false, held = false;
+  let last = 0, visible = false, held = false, slow = 0;
   const still = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
   const move = (angle, lift) => {
     const camera = plot.layout.scene.camera, eye = camera.eye, flat = Math.hypot(eye.x, eye.y), reach = Math.hypot(flat, eye.z);
@@ -83,7 +83,10 @@ function turntable(plot, button, chart) {
     const passed = Math.min(now - last, 100);
     last = now;
     if (visible && !held && passed > 0) await move(passed * 0.00025, 0);
-    requestAnimationFrame(step);
+    const cost = performance.now() - now;
+    slow = cost > 400 ? slow + 1 : 0;
+    if (slow > 2) turn.set(false); // a machine that draws two pictures a second has better things to do
+    else setTimeout(() => requestAnimationFrame(step), Math.min(cost, 400)); // at most half of the time is spent on turning
   }
   new IntersectionObserver((entries) => { visible = entries[0].isIntersecting; }).observe(plot);
   plot.addEventListener("pointerdown", () => { held = true; turn.set(false); }, true);
