@@ -1,12 +1,9 @@
 """Bounds of the energy against configurations that are known, and against the solver."""
 
-import math
-
 import pytest
 import torch
 
-from hypersphere.energy import hyperspherical_energy, least_energy, minimize_energy, random_energy
-from hypersphere.geometry import uniform
+from hypersphere.energy import least_energy, minimize_energy
 
 
 def mean_energy(rows):
@@ -33,14 +30,6 @@ def test_nothing_is_below(neurons, dim):
         assert least_energy(neurons, dim) > 0.95 * best
 
 
-def test_random_energy_is_the_mean_of_random_layers():
-    generator = torch.Generator().manual_seed(0)
-    drawn = [hyperspherical_energy(uniform(300, 12, generator=generator)).item() for _ in range(8)]
-    assert random_energy(300, 12) == pytest.approx(sum(drawn) / 8, rel=2e-3)
-    assert math.isfinite(random_energy(10, 3))
-
-
-@pytest.mark.parametrize("function", [least_energy, random_energy])
-def test_refuses_one_neuron(function):
+def test_refuses_one_neuron():
     with pytest.raises(ValueError, match="neurons and dim must be integers ≥ 2, got 1 and 3"):
-        function(1, 3)
+        least_energy(1, 3)

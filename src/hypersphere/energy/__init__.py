@@ -8,7 +8,7 @@ from .holes import cap_constant, expected_hole_moment, facet_constant, hole_mome
 from .hyperspherical import class_energy, hyperspherical_energy
 from .kernels import AngularRiesz, Gaussian, Kernel, Riesz
 from .layers import layer_energies
-from .least import least_energy, random_energy
+from .least import least_energy
 from .low_rank import LowRankBilateral, LowRankEnergy, low_rank_bilateral
 from .mhe import MHE
 from .nearest import nearest_pairs, separation
@@ -76,7 +76,6 @@ __all__ = [
     "minimize_energy",
     "nearest_pairs",
     "polarization",
-    "random_energy",
     "refine_",
     "separation",
     "srip",

@@ -1,13 +1,4 @@
-"""Between which values the energy of a layer lies: what random neurons have, and what no neurons can be below."""
-
-import math
-
-import torch
-
-from ..geometry import uniform
-from .hyperspherical import hyperspherical_energy
-
-DRAWS = 15  # random layers whose median stands for all, where the mean is infinite
+"""What the energy of no neurons can be below."""
 
 
 def least_energy(neurons: int, dim: int) -> float:
@@ -23,31 +14,11 @@ def least_energy(neurons: int, dim: int) -> float:
     >>> least_energy(4, 3), least_energy(6, 3)  # tetrahedron and octahedron
     (0.375, 0.45)
     """
-    _check(neurons, dim)
+    if neurons < 2 or dim < 2:
+        raise ValueError(f"neurons and dim must be integers ≥ 2, got {neurons!r} and {dim!r}")
     if neurons <= dim + 1:
         return (neurons - 1) / (2 * neurons)
     first, second = -1 / (neurons - 1), (neurons / dim - 1) / (neurons - 1)
     alpha = 1 - (1 - second) / (1 + first)
     share = (1 + first) / (1 + alpha)  # of pairs at the cosine α; the others are opposite
     return (1 - share) / 4 + share / (2 - 2 * alpha)
-
-
-def random_energy(neurons: int, dim: int, seed: int = 0) -> float:
-    r"""Return the mean energy (s = 2) of random directions: (d − 2)/(2(d − 3)) for d > 3.
-
-    In two and three dimensions that mean is infinite; the median of 15 random layers is returned there.
-
-    >>> random_energy(64, 27)
-    0.5208333333333334
-    """
-    _check(neurons, dim)
-    if dim > 3:
-        return (dim - 2) / (2 * (dim - 3))
-    generator = torch.Generator().manual_seed(seed)
-    drawn = [hyperspherical_energy(uniform(neurons, dim, generator=generator)).item() for _ in range(DRAWS)]
-    return sorted(drawn)[DRAWS // 2]
-
-
-def _check(neurons: int, dim: int) -> None:
-    if neurons < 2 or dim < 2 or not math.isfinite(neurons * dim):
-        raise ValueError(f"neurons and dim must be integers ≥ 2, got {neurons!r} and {dim!r}")

@@ -6,8 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..energy import least_energy, random_energy
+from ..energy import Riesz, least_energy
 from ..energy.checkpoints import LayerReport
+from ..energy.random_layers import random_energy
 from .page_parts import Block, Chart, Grid, Note, Section, arranged, key_of, plain
 from .runs import Run
 from .training_charts import line, thinned
@@ -99,10 +100,9 @@ def _layer(runs: Sequence[Run], name: str) -> Chart:
     if shape is not None:
         caption = f"{layer}: {shape[0]} neurons in {shape[1]} dimensions"
         ends = [min(t["x"][0] for t in traces), max(t["x"][-1] for t in traces)]
-        for label, height, dash in (
-            ("random", random_energy(*shape), "dash"),
-            ("least", least_energy(*shape), "dot"),
-        ):
+        # In two and three dimensions the mean of random neurons is infinite, so there is no line to draw.
+        random = [("random", random_energy(*shape, Riesz(2)).mean, "dash")] if shape[1] > 3 else []
+        for label, height, dash in (*random, ("least", least_energy(*shape), "dot")):
             traces.append({"type": "scatter", "mode": "lines", "name": label, "x": ends, "y": [height] * 2, "tint": 7,
                            "line": {"dash": dash, "width": 1.5}})  # fmt: skip
             parts.append(f"{label} {height:.4g}")

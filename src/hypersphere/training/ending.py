@@ -55,7 +55,7 @@ def card(
 ) -> str:
     """A model card in Markdown: what was trained on what, how well, and what the files are."""
     parameters = sum(p.numel() for p in task.model.parameters() if p.requires_grad)
-    facts: dict[str, Any] = {"task": type(task).__name__, **task.summary(), "network": type(task.model).__name__}
+    facts: dict[str, Any] = {"task": type(task).__name__, "network": type(task.model).__name__, **task.summary()}
     facts |= {"trained parameters": parameters, "steps": step, "seed": settings.seed}
     shown = {key: value for key, value in metrics.items() if not key.startswith("energy/")}
     lines = [f"# {getattr(settings, 'name', type(task).__name__)}", ""]
