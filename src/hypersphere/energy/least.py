@@ -9,7 +9,7 @@ def least_energy(neurons: int, dim: int) -> float:
     t, so among all distributions of t with these moments the one on −1 and α = 1 − (1 − m₂)/(1 + m₁) has the least. Up
     to d + 1 neurons the simplex is best, (N − 1)/(2N). The bound is reached by the simplex and by ± an orthonormal
     basis, N = 2d. Beyond that it is never above the truth, and near it where d is large; many neurons in two or three
-    dimensions have clearly more (20 in space at least 0.70, the bound is 0.57).
+    dimensions have clearly more (the best 20 in space that the solver finds have 0.70, the bound is 0.57).
 
     >>> least_energy(4, 3), least_energy(6, 3)  # tetrahedron and octahedron
     (0.375, 0.45)
