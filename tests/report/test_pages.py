@@ -175,7 +175,8 @@ def test_numbers_are_a_table_and_everything_is_reachable(browser, pages):
     )
     assert unnamed == 0
     assert browser.execute_script(
-        "const ids = [...document.querySelectorAll('[id]')].filter(e => !e.closest('.plot')).map(e => e.id); return ids.length === new Set(ids).size"
+        "const ids = [...document.querySelectorAll('[id]')].filter(e => !e.closest('.plot')).map(e => e.id);"
+        "return ids.length === new Set(ids).size"
     )
 
 
