@@ -30,7 +30,6 @@ class TestOpenSetReport(ReportContract):
             *data,
             categories=["left", "right", "third"] * 60,
             quality=torch.arange(180.0),
-            retrieval={"mAP": lambda features, labels: 0.5},
         )
 
     def test_every_kind_of_figure_is_there(self, report):

@@ -58,7 +58,7 @@ class Embedder(nn.Module):
     def fingerprint(self) -> str:
         """SHA-256 of the tensors, the constructor call and the preprocessing: what galleries are pinned to."""
         if self._fingerprint is None:
-            self._fingerprint = checksum(self._description(), self.network.state_dict())
+            self._fingerprint = checksum(self.description(), self.network.state_dict())
         return self._fingerprint
 
     @property
@@ -119,7 +119,7 @@ class Embedder(nn.Module):
         }
         if not finite(tensors):
             raise ValueError("weights must be finite, got NaN or infinity")
-        content = self._description()
+        content = self.description()
         trusted = Embedder(empty_network(_decoded(content["network"], trust=True), tensors), self.preprocessing)
         size = (4, self.preprocessing.channels, *self.preprocessing.size)
         pixels = torch.randint(0, 256, size, generator=torch.Generator().manual_seed(0)).to(torch.uint8)
@@ -157,7 +157,8 @@ class Embedder(nn.Module):
         result._fingerprint = str(header["sha256"])
         return result if device is None else result.to(device)
 
-    def _description(self) -> dict[str, Any]:
+    def description(self) -> dict[str, Any]:
+        """Return the constructor call and the preprocessing as plain values, which the fingerprint covers."""
         network = None if self.call is None else encode(self.call)
         return {"network": network, "preprocessing": self.preprocessing.to_dict()}
 
