@@ -87,7 +87,10 @@ def samples(source: str | None, embedder: Any) -> tuple[Any, str]:
 
     if source is None:
         digits, _ = Digits().batch(torch.arange(CHECKED))
-        return embedder.preprocessing.pixels(digits.to(torch.uint8)), "scikit-learn's digits"
+        try:
+            return embedder.preprocessing.pixels(digits), "scikit-learn's digits"
+        except ValueError as error:  # a crop that pictures of 8×8 are too small for
+            raise ValueError(f"digits cannot be prepared ({error}); give --images of your own") from error
     opened = open_source(source, identities=1)
     index = torch.linspace(0, len(opened) - 1, min(CHECKED, len(opened))).long().unique()
     if len(index) < 2:

@@ -55,8 +55,9 @@ def _scaled_bessel(kappa: Float[Tensor, "*n"], order: float) -> tuple[Float[Tens
     kappa = kappa.double()
     steps = max(0, math.ceil(LARGE - order))
     top = order + steps
-    value = _expansion(kappa, top)
-    ratio = kappa * torch.exp(_expansion(kappa, top + 1) - value)
+    root = torch.hypot(kappa, kappa.new_tensor(top))
+    value = root - top * torch.log(top + root) + _correction(root, top)
+    ratio = _ratio(kappa, root, top)
     for k in range(steps):
         below = top - k - 1
         lifted = 2 * (below + 1) + kappa * ratio  # κ·I_ν/I_{ν+1}
@@ -64,14 +65,21 @@ def _scaled_bessel(kappa: Float[Tensor, "*n"], order: float) -> tuple[Float[Tens
     return value, ratio
 
 
-def _expansion(kappa: Float[Tensor, "*n"], order: float) -> Float[Tensor, "*n"]:
-    """log(I_ν(κ)·κ^{−ν}) for a large ν, uniformly in κ (Abramowitz and Stegun, 1964, 9.7.7)."""
-    root = torch.sqrt(1 + (kappa / order).square())
-    t = 1 / root
+def _ratio(kappa: Float[Tensor, "*n"], root: Float[Tensor, "*n"], order: float) -> Float[Tensor, "*n"]:
+    """I_{ν+1}(κ)/I_ν(κ) of a large ν: the quotient of two expansions, their differences taken before any rounding."""
+    above = torch.hypot(kappa, kappa.new_tensor(order + 1))
+    step = (2 * order + 1) / (root + above)  # above − root
+    exponent = step - order * torch.log1p((1 + step) / (order + root))
+    exponent = exponent + _correction(above, order + 1) - _correction(root, order)
+    return kappa / (order + 1 + above) * torch.exp(exponent)
+
+
+def _correction(root: Float[Tensor, "*n"], order: float) -> Float[Tensor, "*n"]:
+    """log(u(t)/√(2π·root)) with t = ν/root, root = √(ν² + κ²) (Abramowitz and Stegun, 1964, 9.7.7 and 9.3.9)."""
+    t = order / root
     first = (3 * t - 5 * t**3) / 24
     second = (81 * t**2 - 462 * t**4 + 385 * t**6) / 1152
     third = (30375 * t**3 - 369603 * t**5 + 765765 * t**7 - 425425 * t**9) / 414720
     fourth = (4465125 * t**4 - 94121676 * t**6 + 349922430 * t**8 - 446185740 * t**10 + 185910725 * t**12) / 39813120
-    series = 1 + first / order + second / order**2 + third / order**3 + fourth / order**4
-    exponent = order * (root - torch.log(1 + root) - math.log(order))
-    return exponent - 0.5 * torch.log(2 * math.pi * order * root) + torch.log(series)
+    series = first / order + second / order**2 + third / order**3 + fourth / order**4
+    return torch.log1p(series) - 0.5 * torch.log(2 * math.pi * root)

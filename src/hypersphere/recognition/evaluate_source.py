@@ -81,6 +81,8 @@ def evaluate(
     """
     if per_template < 1:
         raise ValueError(f"per_template must be an integer ≥ 1, got {per_template!r}")
+    if per_template > 1 and (quality or not isinstance(score, CosineScore | None)):
+        raise ValueError("templates have length 1, so quality and scores that use lengths need per_template=1")
     pictures = open_source(source, split=split, on_error=on_error)
     strange = None if cohort is None else open_source(cohort, on_error=on_error, identities=1)
     pictures = _searched(pictures)

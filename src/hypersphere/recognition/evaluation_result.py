@@ -1,11 +1,19 @@
 """What an evaluation of an embedder leaves: figures, recommended thresholds, comparisons and the worst errors by name."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..evaluation import DifferenceReport, LogisticCalibration, OpenSetReport, ScoreCalibration
-from ..evaluation.report import Figure, Report, table
+from ..evaluation import (
+    CategoryRates,
+    DifferenceReport,
+    LogisticCalibration,
+    Measurement,
+    OpenSetReport,
+    ScoreCalibration,
+)
+from ..evaluation.report import Figure, Report, rate_name, table
 from .pair_report import PairReport
 
 
@@ -31,8 +39,9 @@ class Evaluation(Report):
 
     @property
     def title(self) -> str:  # type: ignore[override]
-        """That of the measures."""
-        return self.report.title
+        """That of the measures, and of how many images a template is where it is not one."""
+        size = self.facts.get("images per template", 1)
+        return self.report.title if size == 1 else f"{self.report.title}, templates of {size} images"
 
     def figures(self) -> list[Figure]:
         """Return the figures of the measures, then those of each comparison."""
@@ -74,7 +83,10 @@ class Evaluation(Report):
         return json.dumps(self.content(), indent=1, ensure_ascii=False, allow_nan=False)
 
     def __str__(self) -> str:
-        lines = [table(self.title, self.report.figures())]
+        grouped = isinstance(self.report, OpenSetReport) and self.report.categories
+        figures = [figure for figure in self.report.figures() if not (grouped and ": " in figure.name)]
+        lines = [table(self.title, figures)]
+        lines += side_by_side(self.report.categories) if isinstance(self.report, OpenSetReport) and grouped else []
         lines += [str(comparison) for comparison in self.comparisons]
         thresholds = [f"  at {rate}: {value:.4f} {self.report.unit}" for rate, value in self.recommended().items()]
         lines += ["recommended thresholds", *thresholds] if thresholds else []
@@ -105,3 +117,30 @@ def _calibration(fitted: ScoreCalibration | None) -> dict[str, Any] | None:
     if not isinstance(fitted, LogisticCalibration):
         return None
     return {"log-odds": "slope·score + offset", "slope": fitted.slope, "offset": fitted.offset, "prior": 0.5}
+
+
+def side_by_side(categories: Sequence[CategoryRates]) -> list[str]:
+    """Return a table with a line for each category and its error rates at the common thresholds in columns.
+
+    >>> from hypersphere.evaluation import wilson
+    >>> rates = {1e-2: wilson(1, 100)}
+    >>> print("\n".join(side_by_side([CategoryRates("a", 30, 50, 100, rates, rates, None, 0)])))
+    categories, at the thresholds that all share
+      category  images         FAR at 1e-2         FRR at 1e-2  rank-1
+             a      30  1 [0.177, 5.45] %  1 [0.177, 5.45] %       –
+    """
+    rates = list(dict.fromkeys(rate for category in categories for rate in category.far))
+    header = ["category", "images"]
+    for rate in rates:
+        header += [f"FAR at {rate_name(rate)}", f"FRR at {rate_name(rate)}"]
+    rows = [[*header, "rank-1"]]
+    for category in categories:
+        cells = [_percent(found.get(rate)) for rate in rates for found in (category.far, category.frr)]
+        rows.append([category.name, str(category.images), *cells, _percent(category.rank_1)])
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    return ["categories, at the thresholds that all share", *(f"  {line}".rstrip() for line in lines)]
+
+
+def _percent(value: Measurement | None) -> str:
+    return "–" if value is None else f"{100 * value:.3g} [{100 * value.low:.3g}, {100 * value.high:.3g}] %"
