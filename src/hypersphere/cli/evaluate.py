@@ -1,7 +1,8 @@
 """``hypersphere evaluate EMBEDDER SOURCE|pairs.txt``: the open-set report of any embedder on any source."""
 
 import argparse
-import json
+import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -117,10 +118,21 @@ def scores(module: Any) -> dict[str, Any]:
 
 
 def write_html(found: Any, path: Path) -> list[str]:
-    """The page of a report; nothing where pages cannot be drawn, which is said by what is not in the list."""
+    """Write the page of an evaluation and return its name; where pages cannot be drawn, say why and return none."""
     try:
-        from ..report import write_page  # type: ignore[import-not-found, unused-ignore]
-    except ImportError:
+        from .. import report
+        from ..evaluation.evidence import Evidence, shown_samples, thumbnails
+
+        shown = shown_samples(found.labels)
+        names = [found.names[i] for i in shown.tolist()]
+        pictures = thumbnails(found.pixels(shown))
+        evidence = Evidence(
+            found.features[shown], found.labels[shown], found.classes, len(found.labels), pictures, names
+        )
+        title = f"Evaluation on {Path(str(found.facts.get('source', found.facts.get('pairs')))).name}"
+        command = shlex.join(["hypersphere", *sys.argv[1:]])
+        report.write_evaluation([found], path, title=title, evidence=evidence, facts=found.facts, command=command)
+    except ImportError as error:
+        print(f"{path.name} was not written: {error}", file=sys.stderr)
         return []
-    write_page(json.loads(found.json()), path)
     return [path.name]

@@ -4,6 +4,9 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from jaxtyping import Float
+from torch import Tensor
+
 from ..data.pair_list import PairList, read_pair_list
 from ..data.sources import Source, open_source
 from ..evaluation import ASNorm, CosineScore, DifferenceReport, Score, paired_difference
@@ -42,14 +45,14 @@ def evaluate_pairs(
     strange = None if cohort is None else open_source(cohort, identities=1)
     every = [embedder] if against is None else [embedder, against]
     compared = [_scores(e, listed, strange, score, top, batch, workers) for e in every]
-    scores, unit = compared[0]
+    features, scores, unit = compared[0]
     report = pair_report(
         scores, listed.same, listed.index, fold=listed.fold, fars=fars, unit=unit, worst=worst, seed=seed
     )
     differences: tuple[DifferenceReport, ...] = ()
     if against is not None:
         options: dict[str, Any] = {"resamples": resamples, "seed": seed}
-        differences = (paired_difference(scores, compared[1][0], listed.same, **options),)
+        differences = (paired_difference(scores, compared[1][1], listed.same, **options),)
     facts = {
         "embedder": embedder.fingerprint,
         "against": None if against is None else against.fingerprint,
@@ -65,7 +68,18 @@ def evaluate_pairs(
         f"FAR {rate_name(far)} is not resolved by {negatives} different pairs" for far in fars if far not in resolved
     )
     names = tuple(record.name for record in listed.source.records)
-    return Evaluation(report, differences, facts, notes, names, listed.source.classes)
+    dataset, source = listed.source.dataset(embedder.preprocessing), listed.source
+    return Evaluation(
+        report,
+        differences,
+        facts,
+        notes,
+        names,
+        source.classes,
+        features,
+        source.labels,
+        lambda rows: dataset.batch(rows)[0],
+    )
 
 
 def _scores(
@@ -76,9 +90,9 @@ def _scores(
     top: int,
     batch: int,
     workers: int,
-) -> tuple[Any, str]:
+) -> tuple[Float[Tensor, "images d"], Float[Tensor, "pairs"], str]:
     compared = CosineScore() if score is None else score
     if strange is not None:
         compared = ASNorm(source_features(embedder, strange, batch, workers=workers), top, compared)
-    rows = compared.rows(source_features(embedder, listed.source, batch, workers=workers))
-    return score_pairs(compared, rows, listed.index), compared.unit
+    features = source_features(embedder, listed.source, batch, workers=workers)
+    return features, score_pairs(compared, compared.rows(features), listed.index), compared.unit

@@ -120,12 +120,24 @@ def evaluate(
         "seed": seed,
     }
     notes = tuple(_unresolved(report, fars, fpirs))
-    return Evaluation(report, comparisons, facts, notes, tuple(record.name for record in records), pictures.classes)
+    dataset = pictures.dataset(embedder.preprocessing)
+    return Evaluation(
+        report,
+        comparisons,
+        facts,
+        notes,
+        tuple(record.name for record in records),
+        pictures.classes,
+        first.features,
+        labels,
+        lambda rows: dataset.batch(first.place[rows])[0],
+    )
 
 
 class _Side(NamedTuple):
     features: Float[Tensor, "n d"]
     labels: Int[Tensor, "n"]
+    place: Int[Tensor, "n"]
     records: tuple[Record, ...]
     score: Score
 
@@ -147,11 +159,12 @@ def _side(
     if strange is not None:
         compared = ASNorm(source_features(embedder, strange, batch, workers=workers), top, compared)
     if per_template == 1:
-        return _Side(features, pictures.labels, pictures.records, compared)
+        return _Side(features, pictures.labels, torch.arange(len(pictures)), pictures.records, compared)
     owner, kept = _groups(pictures, per_template)
     return _Side(
         templates(features, owner, pool).features,
         pictures.labels[kept],
+        kept,
         tuple(pictures.records[i] for i in kept.tolist()),
         compared,
     )

@@ -1,9 +1,12 @@
 """What an evaluation of an embedder leaves: figures, recommended thresholds, comparisons and the worst errors by name."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from jaxtyping import Float, Int, UInt8
+from torch import Tensor
 
 from ..evaluation import (
     CategoryRates,
@@ -28,6 +31,9 @@ class Evaluation(Report):
         notes: What was asked for and the data cannot say.
         names: The image behind each row of the report, or the first image of each template.
         classes: The identities by number.
+        features: Of each row of the report.
+        labels: The identity of each row, an index into ``classes``.
+        pixels: Gives the prepared 8-bit images of rows.
     """
 
     report: OpenSetReport | PairReport
@@ -36,6 +42,9 @@ class Evaluation(Report):
     notes: tuple[str, ...]
     names: tuple[str, ...]
     classes: tuple[str, ...]
+    features: Float[Tensor, "n d"]
+    labels: Int[Tensor, "n"]
+    pixels: Callable[[Int[Tensor, "k"]], UInt8[Tensor, "k c h w"]]
 
     @property
     def title(self) -> str:  # type: ignore[override]
