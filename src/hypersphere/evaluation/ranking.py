@@ -78,11 +78,11 @@ def ranking(
         ahead = others.values >= mine.squeeze(1) - TIE  # a tie goes to the other
         first = torch.where(known[rows], torch.where(ahead, others.indices, mate[rows]), best.indices)
         parts.append((best.values.round(decimals=12), mine.squeeze(1).round(decimals=12), rank, images, first))
-    top, score, rank, images, first = (torch.cat(column) for column in zip(*parts, strict=True))
-    mated = known & (score > -torch.inf)
+    top, found, rank, images, first = (torch.cat(column) for column in zip(*parts, strict=True))
+    mated = known & (found > -torch.inf)
     return Ranking(
         top,
-        score.masked_fill(~mated, -torch.inf),
+        found.masked_fill(~mated, -torch.inf),
         rank.masked_fill(~mated, 0),
         images.masked_fill(~mated, 0),
         identities[first],
