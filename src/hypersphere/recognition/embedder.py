@@ -82,12 +82,14 @@ class Embedder(nn.Module):
             if not several:
                 raise ValueError("images must be at least one image, got none")
             groups = [several[i : i + batch] for i in range(0, len(several), batch)]
-            return torch.cat([self._features(torch.stack([self._input(image) for image in group])) for group in groups])
+            return torch.cat([self._of_images(group) for group in groups])
 
-    def _input(self, image: Any) -> Tensor:
-        if isinstance(image, Tensor) and image.is_floating_point():
-            return image.to(self.device)
-        return self.preprocessing.pixels(image).to(self.device)
+    def _of_images(self, images: list[Any]) -> Tensor:
+        """Of single images. Tensors of floating point stay so; beside them the others are scaled before they are joined."""
+        if not any(isinstance(image, Tensor) and image.is_floating_point() for image in images):
+            pixels = [self.preprocessing.pixels(image).to(self.device) for image in images]
+            return self._features(torch.stack(pixels))
+        return self._of_inputs(torch.stack([self.preprocessing(image).to(self.device) for image in images]))
 
     def _features(self, pixels: Tensor) -> Tensor:
         """Of a batch of pixels on the device; pixels already at size are only normalized."""
@@ -96,6 +98,9 @@ class Embedder(nn.Module):
             x = self.preprocessing.normalize(pixels)
         else:
             x = self.preprocessing(pixels)
+        return self._of_inputs(x)
+
+    def _of_inputs(self, x: Tensor) -> Tensor:
         network = _Features(self.network)
         features = mirrored(network, x) if self.preprocessing.mirror else network(x)
         return features.float()

@@ -35,6 +35,7 @@ def load(
     Raises:
         ValueError: If nothing of that name is found, or what is found is no embedder, with one sentence.
 
+    >>> import numpy as np
     >>> embedder = load("characters")
     >>> embedder(np.full((105, 105), 255, dtype=np.uint8)).shape
     torch.Size([1, 128])

@@ -126,7 +126,12 @@ def _difference(runtime: Any, path: str, embedder: Embedder, images: UInt8[Tenso
     largest = 0.0
     for part in (images, images[:1]):
         wanted = embedder(part).double().cpu()
-        got = torch.from_numpy(np.asarray(session.run(None, {"pixels": part.cpu().numpy()})[0])).double()
+        try:
+            found = session.run(None, {"pixels": part.cpu().numpy()})[0]
+        except Exception as error:  # onnxruntime's own errors share no root
+            reason = " ".join(str(error).split())
+            raise ValueError(f"the ONNX graph does not run on a batch of {len(part)}: {reason}") from error
+        got = torch.from_numpy(np.asarray(found)).double()
         if got.shape != wanted.shape:
             raise ValueError(
                 f"the ONNX graph gives features {tuple(got.shape)} where torch gives {tuple(wanted.shape)}"
