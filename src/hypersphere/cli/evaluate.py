@@ -131,7 +131,8 @@ def write_html(found: Any, path: Path) -> list[str]:
         )
         title = f"Evaluation on {Path(str(found.facts.get('source', found.facts.get('pairs')))).name}"
         command = shlex.join(["hypersphere", *sys.argv[1:]])
-        report.write_evaluation([found], path, title=title, evidence=evidence, facts=found.facts, command=command)
+        facts = {name: fact for name, fact in found.facts.items() if fact is not None}
+        report.write_evaluation([found], path, title=title, evidence=evidence, facts=facts, command=command)
     except ImportError as error:
         print(f"{path.name} was not written: {error}", file=sys.stderr)
         return []
