@@ -98,7 +98,7 @@ def push_hub_folder(folder: str | os.PathLike[str], name: str, *, private: bool 
 def _measured(report: Mapping[str, Any] | None) -> list[str]:
     """The figures of a report as a table, or that there are none."""
     if report is None:
-        return ["Nothing was measured when this card was written; `hypersphere evaluate` measures."]
+        return ["No report was given when this card was written; `hypersphere evaluate` makes one."]
     figures = report.get("figures")
     if not isinstance(figures, Mapping) or not all(isinstance(entry, Mapping) for entry in figures.values()):
         raise ValueError("report must be the content of a report.json with figures")
