@@ -18,6 +18,8 @@ COMMANDS = {
     "data": "list the datasets that are present, and get others by name",
     "reproduce": "test a claim of the text on real data, measured beside published",
     "energy": "the hyperspherical energy of every layer of a checkpoint",
+    "evaluate": "the open-set report of an embedder on your images, or on a list of pairs",
+    "export": "an embedder as an ONNX graph or as a folder for the hub",
     "embed": "features of image files by a trained model",
     "gallery": "enrol, identify and verify identities in one file",
 }
