@@ -1,8 +1,7 @@
 """Deep representation learning on the hypersphere: objectives, operators, energy and orthogonal training for PyTorch."""
 
 import importlib
-from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from . import angular, energy, geometry, neurons, objectives, operators, orthogonal
 from .energy import (
@@ -44,10 +43,12 @@ from .orthogonal import (
 
 if TYPE_CHECKING:
     from . import data, evaluation, experiments, models, plots, recognition, training
+    from .training import fit
 
 __version__ = "0.1.0"
 
 # Imported when first used, so that `import hypersphere` stays light.
+_DOORS = {"fit": "training"}
 _LAZY = ("data", "evaluation", "experiments", "models", "plots", "recognition", "training")
 
 __all__ = [
@@ -77,6 +78,7 @@ __all__ = [
     "energy",
     "evaluation",
     "experiments",
+    "fit",
     "geometry",
     "hyperspherical_energy",
     "magnitudes",
@@ -104,7 +106,9 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> ModuleType:
+def __getattr__(name: str) -> Any:
+    if name in _DOORS:
+        return getattr(importlib.import_module(f".{_DOORS[name]}", __name__), name)
     if name in _LAZY:
         return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
