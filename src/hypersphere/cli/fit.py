@@ -73,14 +73,14 @@ def bar(trainer: Any, console: Any) -> Iterator[Any]:
         progress.TextColumn("{task.fields[speed]} {task.fields[loss]} {task.fields[measure]}"),
     )
     settings = trainer.settings
-    clock = {"time": time.monotonic(), "step": None}
+    clock: dict[str, float] = {}
     with progress.Progress(*columns, console=console, disable=not console.is_terminal) as bars:
         task = bars.add_task("fit", total=settings.steps, speed="", loss="", measure="")
 
         def update(step: int, row: dict[str, Any]) -> None:
             now = time.monotonic()
             shown: dict[str, str] = {}
-            if clock["step"] is not None and step > clock["step"]:
+            if step > clock.get("step", step):
                 speed = (step - clock["step"]) * settings.batch_size / max(now - clock["time"], 1e-9)
                 shown["speed"] = f"{speed:.0f} images/s"
             clock.update(time=now, step=step)

@@ -30,7 +30,7 @@ def plot_contact_sheet(strips: Sequence[Strip], *, title: str = "", columns: int
     rows = -(-len(strips) // columns)
     wide = max(len(pictures) for pictures, _ in strips)
     figure = require("matplotlib.figure").Figure(
-        figsize=(max(1.1 * wide * columns, 4.0), 1.5 * rows + 0.5), layout="constrained"
+        figsize=(max(1.3 * wide * columns, 4.0), 1.7 * rows + 0.5), layout="constrained"
     )
     axes = []
     for i, (pictures, text) in enumerate(strips):

@@ -11,8 +11,9 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from ...config import Call, call
-from ...data import Affine, ClassBalancedSampler, Flip, RandomErasing
+from ...data import Affine, ClassBalancedSampler, Flip
 from ...objectives import ArcFace, CosFace
+from ..schedules import CosineRate
 from .fit_settings import FitSettings
 from .sampling import ROOM
 
@@ -106,7 +107,7 @@ def training_choices(chosen: Chosen, facts: Facts, pictures: UInt8[Tensor, "k c 
     steps = chosen.take(
         "steps", max(seen // batch, 50), f"each of {facts.images} pictures is seen {seen / facts.images:.0f} times"
     )
-    chosen.take("schedule", call(_cosine(), warmup=min(100, steps // 10)), "half a cosine after a short warm-up")
+    chosen.take("schedule", call(CosineRate, warmup=min(100, steps // 10)), "half a cosine after a short warm-up")
     chosen.take("ema", 0.99, "the mean of the last weights is steadier than the last ones")
     chosen.take("evaluate_every", max(steps // 10, 1), "ten times")
     chosen.take("checkpoint_every", max(min(steps // 10, 200), 1), "so that little is lost when the run is stopped")
@@ -199,14 +200,5 @@ def _machine(chosen: Chosen, facts: Facts) -> None:
     chosen.take("workers", workers, "pictures are in memory" if not workers else "decoding ahead of the step")
 
 
-def _cosine() -> Any:
-    from ..schedules import CosineRate
-
-    return CosineRate
-
-
 def _even(side: float) -> int:
     return max(4 * round(side / 4), 8)
-
-
-__all__ = ["Choice", "Chosen", "Facts", "RandomErasing", "picture_choices", "training_choices"]

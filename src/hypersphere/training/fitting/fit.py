@@ -1,6 +1,5 @@
 """From pictures sorted by who or what is on them to a recogniser of others, in one call."""
 
-import dataclasses
 import hashlib
 import json
 import os
@@ -12,22 +11,22 @@ from typing import Any
 
 import torch
 
-from ...config import Call, encode
-from ...data import DataError, Preprocessing, Source, check, open_source
+from ...config import encode
+from ...data import DataError, Source, check, open_source
 from ...files import write_json
 from ..callbacks import Callback, Progress
 from ..run_folder import RunFolder
 from ..trainer import Trainer
-from .backbones import processor_of, weights_of
+from .backbones import weights_of
 from .building import build
-from .choices import Choice, Chosen, Facts, picture_choices, shown, training_choices
 from .division import Division, divide
 from .finished_run import CHECK, CHOICES, EMBEDDER, HELD_OUT, REPORT, Run
 from .fit_settings import FitSettings
-from .planning import seconds, steps_within
-from .sampling import Sides, looked_at, samples
+from .planning import seconds
+from .plans import Plan, make_plan, planned_steps, with_steps
+from .sampling import Sides, samples
 from .unseen_report import draw_report, embed_samples, read_report, write_features, write_page_of, write_report
-from .wishes import Wishes, wanted, wishes
+from .wishes import wanted, wishes
 
 Say = Callable[[str], None]
 ROOM = 64 << 20  # bytes that must be free where a run is written
@@ -77,15 +76,15 @@ def fit(
     found = _checked(opened, folder, tell)
     opened = _readable(opened, found, first)
     division = divide(opened, first.validation, first.least_images)
-    plan = _plan(opened, found, division, asked)
+    plan = make_plan(opened, found, division, asked)
     sides = _samples(opened, division, plan)
     facts = {"source": opened.name, "images": len(division.train), "identities": len(sides.train.classes)}
     folder_weights = None if asked.model_folder is None else weights_of(asked.model_folder)
     pretrained = asked.model_folder if folder_weights else None
     task = build(plan.settings, sides, plan.preprocessing, pretrained=pretrained, facts=facts)
     if limit is not None:
-        steps, why = _planned(task, folder, budget, limit - (time.monotonic() - began), len(division.measured))
-        plan = _with_steps(plan, asked, steps, why)
+        steps, why = planned_steps(task, folder, budget, limit - (time.monotonic() - began), len(division.measured))
+        plan = with_steps(plan, asked, steps, why)
     for choice in plan.choices:
         tell(str(choice))
     document = {"fit": encode(plan.settings, defaults=True), "source": {**facts, "digest": _digest(opened, division)}}
@@ -96,15 +95,6 @@ def fit(
         _finish(folder, opened.part(division.measured), sides)
     trainer.accelerator.wait_for_everyone()
     return Run(folder)
-
-
-@dataclasses.dataclass(frozen=True)
-class Plan:
-    """Settings with everything that the data decides, why, and how pictures become inputs."""
-
-    settings: FitSettings
-    choices: tuple[Choice, ...]
-    preprocessing: Preprocessing
 
 
 class _Written(Callback):
@@ -149,59 +139,6 @@ def _readable(source: Source, found: dict[str, Any], settings: FitSettings) -> S
     return source.part(kept)
 
 
-def _plan(source: Source, found: dict[str, Any], division: Division, asked: Wishes) -> Plan:
-    counts = torch.bincount(source.part(division.train).labels)
-    facts = Facts(
-        images=len(division.train),
-        identities=len(counts),
-        per_identity=float(counts.double().median()),
-        most=int(counts.max()),
-        all_images=len(division.train) + len(division.measured),
-        size=tuple(found["median_size"]),
-        channels=1 if all(size["channels"] == 1 for size in found["sizes"]) else 3,
-        accelerated=torch.accelerator.is_available(),
-    )
-    first = asked.carried_out(Call(FitSettings))
-    chosen = Chosen(asked.keys, first)
-    chosen.choices.append(Choice("validation", shown(first.get("validation")), division.reason))
-    processor = None if asked.model_folder is None else processor_of(asked.model_folder)
-    if processor is None:
-        picture_choices(chosen, facts)
-    else:
-        chosen.take("size", processor.size, f"the processor of {asked.model_folder}")
-        chosen.take("channels", processor.channels, f"the processor of {asked.model_folder}")
-    settings: FitSettings = chosen.tree.build()
-    base = _preprocessing(settings, processor)
-    pictures = looked_at(source, division.train, base)
-    training_choices(chosen, facts, pictures)
-    settings = asked.carried_out(chosen.tree).build()
-    choices = tuple(_as_set(choice, settings, asked) for choice in chosen.choices if choice.reason)
-    base = dataclasses.replace(base, mirror=bool(settings.mirror))
-    if processor is None:
-        mean, std = (pictures.double().div(255).transpose(0, 1).flatten(1) for _ in range(2))
-        level, spread = tuple(mean.mean(1).tolist()), tuple(std.std(1).clamp_min(1e-3).tolist())
-        base = base.with_statistics(level, spread)
-    return Plan(settings, choices, base)
-
-
-def _as_set(choice: Choice, settings: FitSettings, asked: Wishes) -> Choice:
-    """The choice with the value that it has in the end."""
-    value = shown(getattr(settings, choice.key))
-    changed = " (changed by you)" if asked.touches(choice.key) else ""
-    return Choice(choice.key, value, choice.reason + changed)
-
-
-def _preprocessing(settings: FitSettings, processor: Preprocessing | None) -> Preprocessing:
-    assert settings.size is not None
-    assert settings.channels is not None
-    size = (settings.size[0], settings.size[-1])
-    if processor is not None:
-        return dataclasses.replace(processor, size=size, channels=settings.channels)
-    return Preprocessing(
-        size=size, channels=settings.channels, mean=0.0, std=1.0, crop=settings.crop, resize=settings.resize
-    )
-
-
 def _samples(source: Source, division: Division, plan: Plan) -> Sides:
     settings = plan.settings
     return samples(
@@ -213,30 +150,6 @@ def _samples(source: Source, division: Division, plan: Plan) -> Sides:
         workers=settings.workers or 0,
         watched=settings.watched,
     )
-
-
-def _planned(task: Any, folder: pathlib.Path, budget: Any, left: float, measured: int) -> tuple[int, str]:
-    """The steps of the run in the folder if it was planned for the same time, else as many as are measured to fit."""
-    try:
-        stored = json.loads((folder / CHOICES).read_text(encoding="utf-8"))
-        if stored["budget"] == budget:
-            return int(stored["steps"]), f"planned for {budget} when the run was begun"
-    except (OSError, ValueError, KeyError, TypeError):
-        pass  # no run has been begun here
-    steps, speed = steps_within(task, left, measured)
-    return steps, f"as many as fit into {budget} at {speed:.0f} images/s"
-
-
-def _with_steps(plan: Plan, asked: Wishes, steps: int, why: str) -> Plan:
-    """The plan for another number of steps; what is counted in steps goes with it, unless the user set it."""
-    changes: dict[str, Any] = {"steps": steps, "evaluate_every": max(steps // 10, 1)}
-    changes |= {"checkpoint_every": max(min(steps // 10, 200), 1), "log_every": max(min(steps // 100, 50), 1)}
-    settings = plan.settings.replace(**{key: value for key, value in changes.items() if key not in asked.keys})
-    if "schedule" not in asked.keys and "warmup" in settings.schedule.arguments:
-        settings = settings.replace(schedule__warmup=min(100, settings.steps // 10))
-    choices = [c for c in plan.choices if c.key not in ("steps", "schedule")]
-    choices += [Choice("steps", str(settings.steps), why)]
-    return dataclasses.replace(plan, settings=settings, choices=tuple(choices))
 
 
 def _finish(folder: pathlib.Path, held_out: Source, sides: Sides) -> None:

@@ -26,7 +26,7 @@ class Recognising(Classification):
 
     Args:
         preprocessing: how pictures become inputs; with ``mirror`` features of the mirror image are appended.
-        frozen: patterns of parameter names that stay as they are, in whose modules batch statistics stay too.
+        still: the backbone stays as it is, batch statistics included.
         head_first: so many steps in which only what is behind the backbone learns.
         facts: what the embedder's file says of its making.
     """
@@ -46,7 +46,8 @@ class Recognising(Classification):
         facts: Mapping[str, Any] | None = None,
         **options: Unpack[TaskOptions],
     ):
-        super().__init__(model, head, train, measured, scaling=Scaling(preprocessing), **options)
+        options["scaling"] = Scaling(preprocessing)
+        super().__init__(model, head, train, measured, **options)
         self.preprocessing, self.still, self.head_first = preprocessing, still, head_first
         self.facts = dict(facts or {})
         self.partial = head_first > 0

@@ -1,5 +1,6 @@
 """What a fit ends with: the report on identities never trained on, their worst pairs and confusions as pictures."""
 
+import functools
 import importlib
 import json
 import os
@@ -88,7 +89,10 @@ def draw_report(report: OpenSetReport, samples: Samples, records: Sequence[Recor
         ("worst_same.png", rejects, "Pictures of one identity that look least alike"),
     ):
         strips = [
-            (_pictures(samples, [a, b]), f"{_short(records[a].label)} | {_short(records[b].label)}   cos {cosine:.2f}")
+            (
+                _pictures(samples, [a, b]),
+                f"{_short(records[a].label)} | {_short(records[b].label)}\ncosine {cosine:.2f}",
+            )
             for a, b, cosine in list(
                 zip(pairs.first.tolist(), pairs.second.tolist(), pairs.scores.tolist(), strict=True)
             )[:WORST]
@@ -100,13 +104,17 @@ def draw_report(report: OpenSetReport, samples: Samples, records: Sequence[Recor
         for who, other, times in confused:
             both = [torch.nonzero(report.labels == one).flatten()[:EXAMPLES].tolist() for one in (who, other)]
             names = [_short(records[side[0]].label) for side in both]
-            strips.append((_pictures(samples, both[0] + both[1]), f"{names[0]} taken for {names[1]}, {times} times"))
+            strips.append(
+                (
+                    _pictures(samples, both[0] + both[1]),
+                    f"{names[0]} taken for {names[1]}\n{'once' if times == 1 else f'{times} times'}",
+                )
+            )
         title = f"Identities most often taken for each other ({EXAMPLES} pictures of each)"
         drawn["confused.png"] = plots.plot_contact_sheet(strips, title=title, columns=2)[0]
     for name, figure in drawn.items():
-        write_atomically(
-            folder / name, lambda temporary, figure=figure: figure.savefig(temporary, dpi=130, format="png")
-        )
+        save = functools.partial(figure.savefig, dpi=130, format="png")
+        write_atomically(folder / name, save)
     return list(drawn)
 
 
@@ -132,4 +140,5 @@ def _pictures(samples: Samples, index: Sequence[int]) -> list[Tensor]:
 
 
 def _short(name: str) -> str:
-    return name if len(name) <= 24 else f"{name[:23]}…"
+    """A long name by its ends."""
+    return name if len(name) <= 18 else f"{name[:8]}…{name[-9:]}"
