@@ -92,7 +92,7 @@ def fit(
     trainer = Trainer(task, folder, plan.settings, callbacks=[_Written(found, kept)], fresh=fresh, document=document)
     trainer.run(None if progress is None else progress(trainer))
     if trainer.main:
-        _finish(folder, opened.part(division.measured), sides)
+        _finish(folder, opened.part(division.measured), sides, plan.settings.pictures)
     trainer.accelerator.wait_for_everyone()
     return Run(folder)
 
@@ -152,7 +152,7 @@ def _samples(source: Source, division: Division, plan: Plan) -> Sides:
     )
 
 
-def _finish(folder: pathlib.Path, held_out: Source, sides: Sides) -> None:
+def _finish(folder: pathlib.Path, held_out: Source, sides: Sides, pictures: bool) -> None:
     """Everything that a fit leaves beside the training's own files, each written whole and recorded as the run's."""
     if not (folder / EMBEDDER).is_file():
         reason = (folder / "README.md").read_text(encoding="utf-8").partition("There is no embedder: ")[2]
@@ -163,7 +163,7 @@ def _finish(folder: pathlib.Path, held_out: Source, sides: Sides) -> None:
     features = embed_samples(embedder, sides.measured)
     write_features(folder / HELD_OUT, features, held_out.labels, held_out.records)
     report = read_report(folder / HELD_OUT)
-    drawn = draw_report(report, sides.measured, held_out.records, folder / "pictures")
+    drawn = draw_report(report, sides.measured, held_out.records, folder / "pictures") if pictures else []
     run.record(*(f"pictures/{name}" for name in drawn))
     write_report(report, held_out.records, folder / REPORT)
     page = write_page_of(folder)

@@ -65,6 +65,7 @@ def described(report: OpenSetReport, records: Sequence[Record]) -> dict[str, Any
     content: dict[str, Any] = json.loads(report.json())
     names = [record.name for record in records]
     owner = {int(label): record.label for label, record in zip(report.labels.tolist(), records, strict=True)}
+    content["held_out"] = sorted(set(owner.values()))
     content["worst_pairs"] = {
         kind: [
             {"first": names[a], "second": names[b], "cosine": cosine}
