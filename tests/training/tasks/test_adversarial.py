@@ -1,10 +1,10 @@
 import pytest
 import torch
+from hypersphere.training.protocols import Attack
 from torch.nn import functional as F
 
 from hypersphere.evaluation import fgsm
 from hypersphere.training.config import Config, Data, Head, Model, replace
-from hypersphere.training.protocols import Attack
 from hypersphere.training.tasks import build_task
 from hypersphere.training.tasks.adversarial import Body
 from tests.training.contracts import TaskContract

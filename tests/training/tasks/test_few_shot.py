@@ -1,11 +1,11 @@
 import pytest
 import torch
+from hypersphere.training.protocols import FewShot
 
 from hypersphere.data import InMemory
 from hypersphere.evaluation import few_shot
 from hypersphere.training import datasets
 from hypersphere.training.config import Config, Data, Model, replace
-from hypersphere.training.protocols import FewShot
 from hypersphere.training.tasks import build_task
 from hypersphere.training.tasks.few_shot import divided
 from tests.training.contracts import TaskContract

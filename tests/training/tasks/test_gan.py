@@ -1,9 +1,9 @@
 import pytest
 import torch
+from hypersphere.training.protocols import Players
 from torch.nn import functional as F
 
 from hypersphere.training.config import Config, Data, Energy, Model, replace
-from hypersphere.training.protocols import Players
 from hypersphere.training.tasks import build_task
 from tests.training.contracts import TaskContract
 
