@@ -179,7 +179,7 @@ class TestBadInput:
             ("head=ArcFac", "head must be one of .*did you mean ArcFace"),
             ("validation=2", r"validation must lie in \[0, 1\)"),
             ("size=1,2,3", "size must be one number or height and width"),
-            ("backbone=resnet2", "backbone must be one of .*did you mean resnet20"),
+            ("backbone=resnet2", "backbone must be one of .*did you mean resnet"),
         ],
     )
     def test_wrong_settings(self, wrong, message, tmp_path, pictures):

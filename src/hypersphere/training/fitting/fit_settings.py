@@ -66,7 +66,7 @@ class FitSettings(Settings):
     cache: str | None = None
     workers: int | None = None
     batch_size: int = 128
-    augment: AugmentCall | tuple[AugmentCall, ...] | None = None
+    augment: tuple[AugmentCall, ...] | AugmentCall | None = None
     sampler: SamplerCall | None = None
     backbone: ModelCall = field(default_factory=lambda: call(sphereface10, width=0.25, norm="batch"))
     feature_dim: int = 128

@@ -22,7 +22,9 @@ class Wishes(NamedTuple):
         """Return a tree with everything that was asked for; a wrong key or value is a ``ValueError`` that names it."""
         if self.backbone is not None:
             tree = Call(tree.target, {**tree.arguments, "backbone": self.backbone})
-        return assign(tree, self.texts).replace(**self.values)
+        tree = assign(tree, self.texts)
+        parts = {name.partition("__")[0] for name in self.values if "__" in name} - set(tree.arguments)
+        return Call(tree.target, {**tree.arguments, **{part: tree.get(part) for part in parts}}).replace(**self.values)
 
     def touches(self, key: str) -> bool:
         """Whether something inside a key was asked for, such as ``head.m`` for ``head``."""
