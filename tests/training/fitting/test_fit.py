@@ -1,5 +1,7 @@
 import importlib
 import json
+import os
+import pathlib
 
 import pytest
 import torch
@@ -171,6 +173,25 @@ class TestBadInput:
         source = folder(tmp_path / "people", 5)
         monkeypatch.setattr(room.os, "access", lambda path, mode: False)
         self.refused(source, tmp_path, "cannot be written: choose another folder")
+
+    @pytest.mark.parametrize("below", [False, True])
+    def test_a_folder_that_cannot_be_read(self, below, tmp_path, monkeypatch):
+        source = folder(tmp_path / "people", 5)
+        forbidden = source / "id03" if below else source
+
+        def refuse(name):
+            def read(path, *rest):
+                if pathlib.Path(path) == forbidden:
+                    raise PermissionError(13, "Permission denied", str(path))
+                return original(path, *rest)
+
+            holder = os if name == "scandir" else pathlib.Path
+            original = getattr(holder, name)
+            monkeypatch.setattr(holder, name, read)
+
+        refuse("scandir")
+        refuse("iterdir")
+        self.refused(source, tmp_path, "the folder .*people.* cannot be read: Permission denied")
 
     @pytest.mark.parametrize(
         ("wrong", "message"),

@@ -105,7 +105,10 @@ def _path(path: Path, skip: bool) -> tuple[str, Opener, tuple[str, ...]]:
         raise DataError(f"{path} is not a source: a folder, .csv, .tsv, .parquet, .tar or .npz is")
     if is_saved(path):
         return "a saved dataset", lambda **given: HubSource(path, **given), arrays
-    inside = [entry for entry in path.iterdir() if not entry.name.startswith(".")]
+    try:
+        inside = [entry for entry in path.iterdir() if not entry.name.startswith(".")]
+    except OSError as error:
+        raise DataError(f"the folder {path} cannot be read: {error.strerror or error}") from error
     if not any(entry.is_dir() or entry.suffix.lower() in ENDINGS for entry in inside):
         stored = [entry for entry in inside if entry.suffix == ".npz"]
         if len(stored) == 1:
