@@ -30,7 +30,7 @@ def typed(*arguments, cwd, code=0, **options):
 def test_the_road_from_a_folder_to_strangers_turned_away(tmp_path):
     folder(tmp_path / "people", identities=24)
     folder(tmp_path / "members", identities=4, images=6, first=40)
-    folder(tmp_path / "probes", identities=2, images=4, first=40)
+    folder(tmp_path / "probes", identities=2, images=4, first=40, start=50)
     folder(tmp_path / "strangers", identities=3, images=4, first=60)
     more = ["steps=150", "batch_size=48", "backbone.width=0.2", "feature_dim=32", "threads=1", "pictures=false"]
     said = typed("fit", "people", "-o", "run", *more, cwd=tmp_path).stdout

@@ -22,11 +22,13 @@ def picture(identity: int, number: int, size: int = 16, channels: int = 1) -> np
     return pixels if channels == 1 else np.stack([pixels] * channels, -1)
 
 
-def folder(root: pathlib.Path, identities: int = 10, images: int = 6, size: int = 16, first: int = 0) -> pathlib.Path:
-    """``root/<identity>/<number>.png``."""
+def folder(
+    root: pathlib.Path, identities: int = 10, images: int = 6, size: int = 16, first: int = 0, start: int = 0
+) -> pathlib.Path:
+    """``root/<identity>/<number>.png``, identities from ``first`` and numbers from ``start`` on."""
     for identity in range(first, first + identities):
         (root / f"id{identity:02d}").mkdir(parents=True)
-        for number in range(images):
+        for number in range(start, start + images):
             Image.fromarray(picture(identity, number, size)).save(root / f"id{identity:02d}" / f"{number}.png")
     return root
 
