@@ -96,3 +96,10 @@ def test_values_as_text():
         "0.25",
         "x",
     ]
+
+
+def test_long_pictures_are_not_moved():
+    settings, choices = chosen(dataclasses.replace(DRAWN, size=(40, 80)))
+    assert settings.augmentations == ()
+    assert "rarely photographs" in choices["augment"].reason
+    assert chosen(DRAWN)[0].augmentations[0].name == "Affine"

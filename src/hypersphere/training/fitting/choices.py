@@ -18,6 +18,7 @@ from .fit_settings import FitSettings
 from .sampling import ROOM
 
 SYMMETRIC = 0.9  # correlation of the mean picture with its mirror image from which on mirroring keeps who is on it
+ELONGATED = 1.8  # longer over shorter side from which on pictures are taken for spectra and the like
 ASKED = "you asked for it"
 
 
@@ -99,7 +100,13 @@ def training_choices(chosen: Chosen, facts: Facts, pictures: UInt8[Tensor, "k c 
     symmetry = mirror_symmetry(pictures)
     flips = symmetry >= SYMMETRIC and facts.channels == 3
     looks = f"the mean picture correlates {symmetry:.2f} with its mirror image"
-    chosen.take("augment", _augment(pictures, flips), looks + (", so pictures are mirrored" if flips else ""))
+    height, width = pictures.shape[2:]
+    if max(height, width) >= ELONGATED * min(height, width):
+        flips = False
+        chosen.take("augment", (), "such long pictures are rarely photographs: moving them changes what they show")
+    else:
+        why = looks + (", so pictures are mirrored" if flips else "")
+        chosen.take("augment", _augment(pictures, flips), why)
     chosen.take("mirror", flips, "features of both are used" if flips else "pictures are not mirrored")
     _head(chosen, facts)
     batch = chosen.take("batch_size", min(128, max(16, facts.images // 4)), "128, or a quarter of a small set")
