@@ -5,6 +5,7 @@ import torch
 
 from hypersphere.config import Call, call
 from hypersphere.data import Affine
+from hypersphere.objectives import CosFace
 from hypersphere.training import FitSettings
 from hypersphere.training.fitting.choices import (
     Chosen,
@@ -39,7 +40,7 @@ def test_size_from_the_data():
 
 
 def test_head_by_classes_and_images():
-    assert chosen(DRAWN)[0].head.name == "AMSoftmax"
+    assert chosen(DRAWN)[0].head.target is CosFace
     many = dataclasses.replace(FACES, identities=5000, per_identity=60.0)
     head = chosen(many)[0].head
     assert (head.name, head.arguments["sub_centers"], head.arguments["scale"]) == ("ArcFace", 3, 24.0)

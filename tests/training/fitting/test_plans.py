@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from hypersphere.data import check, open_source
+from hypersphere.objectives import CosFace
 from hypersphere.training.fitting.division import divide
 from hypersphere.training.fitting.plans import make_plan, with_steps
 from hypersphere.training.fitting.wishes import wishes
@@ -29,7 +30,7 @@ def test_statistics_are_those_of_the_training_pictures(plan):
 def test_a_change_inside_a_choice_is_said(plan):
     made, _ = plan("head.m=0.4", "steps=9")
     said = {choice.key: choice for choice in made.choices}
-    assert said["head"].value.startswith("AMSoftmax(m=0.4")
+    assert said["head"].value.startswith(f"{CosFace.__name__}(m=0.4")
     assert said["head"].reason.endswith("(changed by you)")
     assert said["steps"].reason == "you asked for it"
 
