@@ -54,12 +54,13 @@ from .orthogonal import (
 if TYPE_CHECKING:
     from . import data, evaluation, experiments, models, plots, recognition, report, training
     from .recognition import load
+    from .training import fit
 
 __version__ = "0.1.0"
 
 # Imported when first used, so that `import hypersphere` stays light.
 _LAZY = ("data", "evaluation", "experiments", "models", "plots", "recognition", "report", "training")
-_DOORS = {"load": "recognition"}  # functions, and the room each is in
+_DOORS = {"fit": "training", "load": "recognition"}  # functions, and the room each is in
 
 __all__ = [
     "MHE",
@@ -98,6 +99,7 @@ __all__ = [
     "energy",
     "evaluation",
     "experiments",
+    "fit",
     "geometry",
     "hyperspherical_energy",
     "load",

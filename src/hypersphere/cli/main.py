@@ -11,6 +11,7 @@ from .. import __version__
 # name → what it does. Each has a module of the same name in this package with `configure(parser)` and `run(args) -> int`;
 # only the one that is asked for is imported.
 COMMANDS = {
+    "fit": "from pictures sorted by identity to a recogniser of others",
     "demo": "the library at work in one minute",
     "train": "run a recipe, with knobs changed by key.path=value; resume a run",
     "report": "one page about a run, or several side by side, to open in a browser",
