@@ -16,8 +16,8 @@ from .deepfool import deepfool, strength
 from .detection import DetectionReport, open_set
 from .distractors import DistractorReport, distractor_identification
 from .episodes import Episodes, sample_episodes
-from .features import ensemble, fold_scores, mirrored, pair_scores
 from .evidence import Evidence, shown_samples, thumbnails
+from .features import ensemble, fold_scores, mirrored, pair_scores
 from .few_shot import FewShotReport, few_shot
 from .frechet import frechet_distance
 from .gathering import gather_features

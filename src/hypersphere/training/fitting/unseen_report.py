@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ... import evaluation, plots
+from ... import plots
 from ...data import Record
 from ...evaluation import OpenSetReport, open_set_report
 from ...files import write_atomically, write_json
@@ -50,13 +50,7 @@ def read_report(path: str | os.PathLike[str]) -> OpenSetReport:
     told, tensors = read_file(path, FEATURES)
     categories = told["categories"]
     known = None if any(category is None for category in categories) else categories
-    return open_set_report(tensors["features"], tensors["labels"], categories=known, retrieval=retrieval_measures())
-
-
-def retrieval_measures() -> dict[str, Any]:
-    """Return mAP and MAP@R, as far as the room of evaluation has them."""
-    names = {"mAP": "mean_average_precision", "MAP@R": "map_at_r"}
-    return {shown: getattr(evaluation, name) for shown, name in names.items() if hasattr(evaluation, name)}
+    return open_set_report(tensors["features"], tensors["labels"], categories=known)
 
 
 def described(report: OpenSetReport, records: Sequence[Record]) -> dict[str, Any]:
