@@ -113,6 +113,8 @@ class Strength(nn.Module):
     least: float
     most: float
     num_classes: int | None = None
+    draws: bool = False
+    """Whether the numbers are drawn from torch's random state: processes that share a batch must draw the same ones."""
 
     def forward(self, context: Context) -> Float[Tensor, "..."]:
         """m of each sample, as the context's tensors are shaped, or one scalar tensor for all."""

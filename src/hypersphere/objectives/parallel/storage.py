@@ -1,0 +1,159 @@
+"""A head's class weights as DTensors: one logical tensor for checkpoints, a run of its classes on each process."""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Shard
+from torch.optim import Optimizer
+
+from .shards import Shards
+
+Over = DeviceMesh | dist.ProcessGroup | None
+"""Processes: a mesh of one dimension, a group, or None for all of them."""
+
+
+def shards_of(over: Over, num_classes: int, device: torch.device, average: bool) -> Shards:
+    """The shards of a head on these processes; ``ValueError`` where there are none."""
+    if not (dist.is_available() and dist.is_initialized()):
+        raise ValueError(
+            "a head is divided among the processes of torch.distributed, which does not run: start the script with "
+            "torchrun and call torch.distributed.init_process_group() first"
+        )
+    kind = device.type if device.type != "meta" else torch.get_default_device().type
+    if isinstance(over, DeviceMesh):
+        mesh = over
+    else:
+        mesh = DeviceMesh.from_group(dist.group.WORLD if over is None else over, kind)
+    if mesh.ndim != 1:
+        raise ValueError(
+            f"the mesh of a head must have one dimension, got {mesh.ndim}; take one of them, "
+            f'as in mesh["{(mesh.mesh_dim_names or ("name",))[0]}"]'
+        )
+    if mesh.device_type != kind:
+        raise ValueError(f"the head is on {kind} and the mesh on {mesh.device_type}: move the head first")
+    return Shards(mesh, num_classes, average)
+
+
+@torch.no_grad()
+def divided(whole: Float[Tensor, "rows ..."], shards: Shards) -> DTensor:
+    """A tensor with an equal number of rows per class, which all processes hold alike, as (classes, …) in shards.
+
+    Row c·K + k of a weight with K sub-centres becomes entry (c, k) of a tensor of three dimensions: a class is never
+    torn apart. Nothing travels.
+    """
+    per_class = len(whole) // shards.num_classes
+    by_class = whole.unflatten(0, (shards.num_classes, per_class)) if per_class > 1 else whole
+    first, size = shards.bounds()
+    local = by_class[first : first + size]
+    local = torch.empty_like(local, device=shards.mesh.device_type) if whole.is_meta else local.clone()
+    return _as_dtensor(local, by_class.shape, shards.mesh)
+
+
+def local_rows(weight: Tensor, device: torch.device | None = None) -> Float[Tensor, "rows d"]:
+    """The rows that this process holds, with their gradient; a plain weight is its own."""
+    if not isinstance(weight, DTensor):
+        return weight
+    local = weight.to_local()
+    return local.flatten(0, 1) if local.ndim == 3 else local
+
+
+def local_of(tensor: Tensor) -> Tensor:
+    """What this process holds of a tensor, without a gradient: the memory itself."""
+    return (tensor._local_tensor if isinstance(tensor, DTensor) else tensor).detach()
+
+
+def first_row(tensor: Tensor) -> int:
+    """The number of the first row that this process holds."""
+    if not isinstance(tensor, DTensor):
+        return 0
+    each = -(-len(tensor) // tensor.device_mesh.size())
+    return min(each * tensor.device_mesh.get_local_rank(), len(tensor))
+
+
+@torch.no_grad()
+def fitted(given: Tensor, own: Tensor) -> Tensor:
+    """A stored tensor in the form of ``own``, whatever number of processes stored it: whole or in shards."""
+    if isinstance(given, DTensor):
+        if isinstance(own, DTensor) and given.shape == own.shape and given.device_mesh == own.device_mesh:
+            return given
+        given = given.full_tensor()
+    if given.numel() != own.numel():
+        return given
+    given = given.reshape(own.shape)
+    if not isinstance(own, DTensor):
+        return given
+    local = local_of(own)
+    first = first_row(own)
+    part = given[first : first + len(local)].to(local.device, local.dtype).clone()
+    return _as_dtensor(part, own.shape, own.device_mesh)
+
+
+def fit_state(optimizer: Optimizer) -> None:
+    """After ``load_state_dict``: the optimizer's tensors take the form of their parameters, in shards or whole.
+
+    So a state that was stored on another number of processes, or by :func:`whole`, goes on here.
+    """
+    for parameter, state in optimizer.state.items():
+        for name, value in state.items():
+            if isinstance(value, Tensor) and value.ndim and value.numel() == parameter.numel():
+                state[name] = fitted(value, parameter)
+            elif isinstance(value, Tensor) and value.ndim == 1 and isinstance(parameter, DTensor):
+                rows = len(value) if len(value) % len(parameter) else len(parameter)
+                state[name] = _rows_fitted(value, parameter) if rows == len(parameter) else value
+
+
+def whole(tree: Any) -> Any:
+    """Nested dicts, lists and tuples with every DTensor in them gathered; every process must call it, and gets all.
+
+    >>> whole({"w": torch.ones(2), "steps": [3]})
+    {'w': tensor([1., 1.]), 'steps': [3]}
+    """
+    if isinstance(tree, DTensor):
+        return tree.full_tensor()
+    if isinstance(tree, Mapping):
+        return {key: whole(value) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return type(tree)(whole(value) for value in tree)
+    return tree
+
+
+def whole_state_dict(module: nn.Module) -> dict[str, Tensor]:
+    """The state_dict of a module as if its heads were whole, for safetensors; every process must call it, and gets all."""
+    state = cast("dict[str, Tensor]", whole(module.state_dict()))
+    for name, head in module.named_modules():
+        if getattr(head, "shards", None) is not None:
+            key = f"{name}.weight" if name else "weight"
+            state[key] = state[key].flatten(0, -2).contiguous()
+    return state
+
+
+def sharded_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters of a module that are in shards, by name: those that no wrapper may average."""
+    return {name: p for name, p in module.named_parameters() if isinstance(p, DTensor) and _of_head(module, name)}
+
+
+def ignore_shards(module: nn.Module) -> nn.Module:
+    """Tell ``DistributedDataParallel`` to leave the shards in a module alone; call it before wrapping. Returns the module."""
+    # The wrapper joins names with a dot also where the module is the wrapped one itself.
+    names = [form for name in sharded_parameters(module) for form in (name, f".{name}")]
+    torch.nn.parallel.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(module, names)
+    return module
+
+
+def _of_head(module: nn.Module, name: str) -> bool:
+    return getattr(module.get_submodule(name.rpartition(".")[0]), "shards", None) is not None
+
+
+def _rows_fitted(value: Tensor, parameter: DTensor) -> Tensor:
+    per = torch.empty(len(parameter), device="meta")
+    return fitted(value, _as_dtensor(local_of(parameter).new_empty(len(local_of(parameter))), per.shape, parameter.device_mesh))
+
+
+def _as_dtensor(local: Tensor, shape: torch.Size, mesh: DeviceMesh) -> DTensor:
+    stride = torch.empty(shape, device="meta").stride()
+    return DTensor.from_local(local, mesh, [Shard(0)], run_check=False, shape=shape, stride=stride)
