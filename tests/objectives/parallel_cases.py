@@ -24,7 +24,9 @@ def on_shards(group, head, batches, options=None):
 
 
 def results(head, x, y):
-    """By name: the loss, the features' gradient, the gradient of every parameter, every buffer, logits and best classes."""
+    """By name, from a fixed random state: the loss, the features' gradient, the gradient of every parameter, every buffer, logits and best classes."""
+    rank = 0 if head.shards is None else head.shards.rank
+    torch.manual_seed(rank)  # margins that draw follow the first process
     x = x.detach().clone().requires_grad_()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -35,7 +37,7 @@ def results(head, x, y):
         if p.grad is not None:
             gradient = p.grad.to_dense() if p.grad.layout == torch.sparse_coo else p.grad
             found[f"gradient of {name}"] = gathered(gradient, p)
-    found |= {name: value for name, value in whole_state_dict(head).items()}
+    found |= whole_state_dict(head)
     found["logits"] = head.logits(x.detach()).detach()
     found["predicted"] = head.predict(x.detach())
     found["best"] = head.topk(x.detach(), min(3, head.num_classes)).classes

@@ -233,9 +233,7 @@ def _everywhere(met: Met, here: Tensor | None, part: Part) -> Met:
     return Met(*[None if term is None else next(sums) for term in met])
 
 
-def _biased(
-    logit: Tensor, bias: Tensor, places: Tensor, here: Tensor | None, part: Part
-) -> tuple[Tensor, Tensor]:
+def _biased(logit: Tensor, bias: Tensor, places: Tensor, here: Tensor | None, part: Part) -> tuple[Tensor, Tensor]:
     """The target's logit with its bias, and one bias for every class at hand."""
     if bias.ndim == 0 or (part.is_whole and len(bias) == 1):
         return logit + bias, entered(bias, part).expand(part.size)

@@ -99,7 +99,9 @@ class HookedLogits:
         directions, norms, scale, target, *own = batch
         x = Features(directions, norms, scale, directions, self.labels, self.ignored)
         state = {**self.buffers, **dict(zip(self.names, own, strict=True))}
-        return functional_call(self.hooks, state, (classes_of(self.part, part), cos, lengths, bias, x, target, self.hardest))
+        return functional_call(
+            self.hooks, state, (classes_of(self.part, part), cos, lengths, bias, x, target, self.hardest)
+        )
 
 
 class _Hooks(nn.Module):

@@ -13,7 +13,19 @@ from torch.distributed.tensor import DTensor
 from ..neurons import Classifier
 from .functional import part_softmax
 from .margins import Margin, Strength
-from .parallel import Best, Over, Shards, best_of, best_over, divided, fitted, local_of, local_rows, logits_over, shards_of
+from .parallel import (
+    Best,
+    Over,
+    Shards,
+    best_of,
+    best_over,
+    divided,
+    fitted,
+    local_of,
+    local_rows,
+    logits_over,
+    shards_of,
+)
 from .part import Everyone, Part
 from .sampling import Sample, drawn_rows
 

@@ -25,8 +25,7 @@ def best_of(logits: Float[Tensor, "n c"], k: int, first: int = 0) -> Best:
 
 def best_over(shards: Shards, logits: Float[Tensor, "n c"], k: int) -> Best:
     """The k best of all processes' classes for this process's samples, from the logits of all samples here."""
-    first, size = shards.bounds()
-    here = best_of(logits, k, first)
+    here = best_of(logits, k, shards.bounds().first)
     missing = (0, k - here.logits.shape[1])
     values = torch.nn.functional.pad(here.logits, missing, value=-torch.inf)
     classes = torch.nn.functional.pad(here.classes, missing, value=shards.num_classes)

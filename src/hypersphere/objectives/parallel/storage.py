@@ -151,7 +151,9 @@ def _of_head(module: nn.Module, name: str) -> bool:
 
 def _rows_fitted(value: Tensor, parameter: DTensor) -> Tensor:
     per = torch.empty(len(parameter), device="meta")
-    return fitted(value, _as_dtensor(local_of(parameter).new_empty(len(local_of(parameter))), per.shape, parameter.device_mesh))
+    return fitted(
+        value, _as_dtensor(local_of(parameter).new_empty(len(local_of(parameter))), per.shape, parameter.device_mesh)
+    )
 
 
 def _as_dtensor(local: Tensor, shape: torch.Size, mesh: DeviceMesh) -> DTensor:

@@ -56,7 +56,8 @@ class Sample(nn.Module):
         ends = [min(start + BLOCK, first + size) for start in starts]
         device = positives.device
         blocks = [
-            hashed(self.seed, step, torch.arange(a, b, device=device)) < limit for a, b in zip(starts, ends, strict=True)
+            hashed(self.seed, step, torch.arange(a, b, device=device)) < limit
+            for a, b in zip(starts, ends, strict=True)
         ]
         chosen = torch.cat(blocks) if blocks else torch.zeros(0, dtype=torch.bool, device=device)
         here = positives[(positives >= first) & (positives < first + size)] - first
