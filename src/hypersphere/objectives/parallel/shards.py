@@ -107,15 +107,15 @@ class Shards:
 
     def _agreed(self, features: Tensor, labels: Tensor) -> list[int]:
         """How many samples each process has, once all have heard that what each brings fits together."""
-        good = features.ndim == 2 and features.dtype in DTYPES and labels.shape == features.shape[:1]
-        good = good and labels.dtype in LABELS
-        kinds = [len(features), features.shape[1], DTYPES.index(features.dtype), LABELS.index(labels.dtype)]
-        header = torch.tensor(kinds if good else [-1] * 4, device=features.device)
+        kinds = [-1] * 4
+        if _is_batch(features, labels):
+            kinds = [len(features), features.shape[1], DTYPES.index(features.dtype), LABELS.index(labels.dtype)]
+        header = torch.tensor(kinds, device=self.mesh.device_type)
         found: Int[Tensor, "p 4"] = torch.stack(self._parts(header))
         found = found.cpu()
         for rank in range(self.processes):
             if found[rank, 0] < 0:
-                mine = f": {features.dtype} {tuple(features.shape)} and {labels.dtype} {tuple(labels.shape)}"
+                mine = f": {_shown(features)} and {_shown(labels)}"
                 raise ValueError(
                     f"features must be floating-point (n, d) and labels n integers, one per feature, which they are not "
                     f"on process {rank}{mine if rank == self.rank else ''}"
@@ -126,6 +126,17 @@ class Shards:
                 f"got d = {found[:, 1].tolist()} and {[str(DTYPES[i]) for i in found[:, 2].tolist()]}"
             )
         return [int(n) for n in found[:, 0]]
+
+
+def _is_batch(features: object, labels: object) -> bool:
+    if not isinstance(features, Tensor) or not isinstance(labels, Tensor):
+        return False
+    shaped = features.ndim == 2 and labels.shape == features.shape[:1]
+    return shaped and features.dtype in DTYPES and labels.dtype in LABELS
+
+
+def _shown(given: object) -> str:
+    return f"{given.dtype} {tuple(given.shape)}" if isinstance(given, Tensor) else type(given).__name__
 
 
 class _Gather(torch.autograd.Function):

@@ -16,7 +16,7 @@ class RowAdam(Rows):
     ``torch.optim.AdamW``; without weight decay ``torch.optim.Adam``.
 
     >>> w = torch.nn.Parameter(torch.ones(3, 2))
-    >>> w.grad = torch.sparse_coo_tensor([[1]], [[1.0, 2.0]], (3, 2))
+    >>> w.grad = torch.sparse_coo_tensor([[1]], [[1.0, 2.0]], (3, 2), check_invariants=True)
     >>> RowAdam([w], lr=0.5).step()
     >>> w.tolist()
     [[1.0, 1.0], [0.5, 0.5], [1.0, 1.0]]

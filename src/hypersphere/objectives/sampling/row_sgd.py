@@ -14,7 +14,7 @@ class RowSGD(Rows):
     With a dense gradient, or when every row is drawn in every step, it is ``torch.optim.SGD``.
 
     >>> w = torch.nn.Parameter(torch.ones(3, 2))
-    >>> w.grad = torch.sparse_coo_tensor([[1]], [[1.0, 2.0]], (3, 2))
+    >>> w.grad = torch.sparse_coo_tensor([[1]], [[1.0, 2.0]], (3, 2), check_invariants=True)
     >>> RowSGD([w], lr=0.5).step()
     >>> w.tolist()
     [[1.0, 1.0], [0.5, 0.0], [1.0, 1.0]]
