@@ -24,7 +24,7 @@ def on_shards(group, head, batches, options=None):
 
 
 def results(head, x, y):
-    """By name, from a fixed random state: the loss, the features' gradient, the gradient of every parameter, every buffer, logits and best classes."""
+    """By name, from a fixed random state: loss, gradients of features and parameters, the state, logits and best classes."""
     rank = 0 if head.shards is None else head.shards.rank
     torch.manual_seed(rank)  # margins that draw follow the first process
     x = x.detach().clone().requires_grad_()

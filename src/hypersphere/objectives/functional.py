@@ -228,9 +228,10 @@ def _everywhere(met: Met, here: Tensor | None, part: Part) -> Met:
     """What the rows of the targets say, from whichever process holds them."""
     if part.processes is None or here is None:
         return met
-    known = [term for term in met if term is not None]
-    sums = iter(added(torch.stack(known).masked_fill(~here, 0), part))
-    return Met(*[None if term is None else next(sums) for term in met])
+    known = torch.stack([term for term in (met.cos, met.product, met.length) if term is not None])
+    cos, *others = added(known.masked_fill(~here, 0), part)
+    length = None if met.length is None else others.pop()
+    return Met(None if met.product is None else others.pop(), cos, length)
 
 
 def _biased(logit: Tensor, bias: Tensor, places: Tensor, here: Tensor | None, part: Part) -> tuple[Tensor, Tensor]:

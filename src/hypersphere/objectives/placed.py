@@ -1,8 +1,8 @@
 """Where the classes of a head are: all of them here, a run of them on each process, or those that a step has drawn."""
 
 import contextlib
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -29,6 +29,13 @@ from .parallel import (
 from .part import Everyone, Part
 from .sampling import Sample, drawn_rows
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def outside_of_graphs(function: F) -> F:
+    """A compiled graph ends before this function and goes on behind it."""
+    return cast(F, torch.compiler.disable(function))
+
 
 class Placed(Classifier):
     """A classifier whose rows may be divided among processes and drawn in part; what is computed is the head's own."""
@@ -43,7 +50,7 @@ class Placed(Classifier):
         """Whether this step sees a part of the classes only."""
         return self.shards is not None or self._draws()
 
-    @torch.compiler.disable
+    @outside_of_graphs
     def part_loss(self, features: Tensor, labels: Tensor, options: dict[str, Any]) -> Tensor:
         """The loss over the classes of all processes, or those that are drawn."""
         with self._same_draws():
@@ -74,14 +81,14 @@ class Placed(Classifier):
         """The logits of the classes that this process holds."""
         raise TypeError(f"{type(self).__name__} must define logits_of(features)")
 
-    @torch.compiler.disable
+    @outside_of_graphs
     def best_of(self, features: Float[Tensor, "n d"], k: int) -> Best:
         """The best classes, of whichever process."""
         if self.shards is None:
             return best_of(self.logits_of(features), k)
         return best_over(self.shards, self.logits_of(self._everyone(features)).detach(), k)
 
-    @torch.compiler.disable
+    @outside_of_graphs
     @torch.no_grad()
     def logits_over(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n c"]:
         """The logits of the classes of all processes, without a gradient."""

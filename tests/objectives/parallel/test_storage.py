@@ -119,7 +119,9 @@ def gone_on(group, net, folder, state, steps):
     net = copy.deepcopy(net)
     net.head.shard(group)
     net.load_state_dict(state["net"])
-    same = all(torch.equal(a, b) for a, b in zip(whole_state_dict(read).values(), whole_state_dict(net).values()))
+    same = all(
+        torch.equal(a, b) for a, b in zip(whole_state_dict(read).values(), whole_state_dict(net).values(), strict=True)
+    )
     optimizer = row_sgd(net)
     optimizer.load_state_dict(state["optimizer"])
     fit_state(optimizer)

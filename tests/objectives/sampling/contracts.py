@@ -1,7 +1,5 @@
 """What every optimizer of rows must be: torch's where all rows are drawn, and still where none is."""
 
-import copy
-
 import torch
 from torch import nn
 
@@ -98,7 +96,9 @@ class RowsContract:
                 self.gradients(parameters, step, [step, 5])
                 optimizer.step()
         resumed = self.optimizer(paused, weight_decay=0.01)
-        resumed.load_state_dict(copy.deepcopy(two.state_dict()))
+        resumed.load_state_dict(two.state_dict())
+        state = resumed.state[paused[0]]
+        assert (state["touched"].dtype, state["shrinkage"].dtype) == (torch.int64, torch.float64)
         for parameters, optimizer in ((straight, one), (paused, resumed)):
             self.gradients(parameters, 3, [0, 1])
             optimizer.step()

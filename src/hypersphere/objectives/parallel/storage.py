@@ -25,10 +25,9 @@ def shards_of(over: Over, num_classes: int, device: torch.device, average: bool)
             "torchrun and call torch.distributed.init_process_group() first"
         )
     kind = device.type if device.type != "meta" else torch.get_default_device().type
-    if isinstance(over, DeviceMesh):
-        mesh = over
-    else:
-        mesh = DeviceMesh.from_group(dist.group.WORLD if over is None else over, kind)
+    group = dist.group.WORLD if over is None else over
+    assert group is not None
+    mesh = group if isinstance(group, DeviceMesh) else DeviceMesh.from_group(group, kind)
     if mesh.ndim != 1:
         raise ValueError(
             f"the mesh of a head must have one dimension, got {mesh.ndim}; take one of them, "
@@ -54,7 +53,7 @@ def divided(whole: Float[Tensor, "rows ..."], shards: Shards) -> DTensor:
     return _as_dtensor(local, by_class.shape, shards.mesh)
 
 
-def local_rows(weight: Tensor, device: torch.device | None = None) -> Float[Tensor, "rows d"]:
+def local_rows(weight: Tensor) -> Float[Tensor, "rows d"]:
     """The rows that this process holds, with their gradient; a plain weight is its own."""
     if not isinstance(weight, DTensor):
         return weight
@@ -102,9 +101,8 @@ def fit_state(optimizer: Optimizer) -> None:
         for name, value in state.items():
             if isinstance(value, Tensor) and value.ndim and value.numel() == parameter.numel():
                 state[name] = fitted(value, parameter)
-            elif isinstance(value, Tensor) and value.ndim == 1 and isinstance(parameter, DTensor):
-                rows = len(value) if len(value) % len(parameter) else len(parameter)
-                state[name] = _rows_fitted(value, parameter) if rows == len(parameter) else value
+            elif isinstance(value, Tensor) and value.ndim == 1 and parameter.ndim > 1:
+                state[name] = _rows_fitted(value, parameter)
 
 
 def whole(tree: Any) -> Any:
@@ -149,11 +147,19 @@ def _of_head(module: nn.Module, name: str) -> bool:
     return getattr(module.get_submodule(name.rpartition(".")[0]), "shards", None) is not None
 
 
-def _rows_fitted(value: Tensor, parameter: DTensor) -> Tensor:
-    per = torch.empty(len(parameter), device="meta")
-    return fitted(
-        value, _as_dtensor(local_of(parameter).new_empty(len(local_of(parameter))), per.shape, parameter.device_mesh)
-    )
+@torch.no_grad()
+def _rows_fitted(value: Tensor, parameter: Tensor) -> Tensor:
+    """One number per row, or per class where the parameter is (C, K, d): the K rows of a class have the same."""
+    value = value.full_tensor() if isinstance(value, DTensor) else value
+    rows = len(parameter)
+    if rows % len(value) and len(value) % rows:
+        return value
+    value = value.repeat_interleave(rows // len(value)) if len(value) < rows else value[:: len(value) // rows]
+    if not isinstance(parameter, DTensor):
+        return value.contiguous()
+    first, size = first_row(parameter), len(local_of(parameter))
+    part = value[first : first + size].to(local_of(parameter).device).clone()
+    return _as_dtensor(part, value.shape, parameter.device_mesh)
 
 
 def _as_dtensor(local: Tensor, shape: torch.Size, mesh: DeviceMesh) -> DTensor:

@@ -1,5 +1,6 @@
 """What optimizers of rows share: which rows a gradient has, and what a row has missed since it was last touched."""
 
+import copy
 import math
 from typing import Any, NamedTuple
 
@@ -61,6 +62,17 @@ class Rows(Optimizer):
                 if parameter.grad is not None:
                     self._step(parameter, group, before)
         return loss
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a saved state; it is copied, and counts of steps keep their precision whatever the weights have."""
+        super().load_state_dict(copy.deepcopy(state_dict))
+        saved = [number for group in state_dict["param_groups"] for number in group["params"]]
+        own = [parameter for group in self.param_groups for parameter in group["params"]]
+        for number, parameter in zip(saved, own, strict=True):
+            for name in ("touched", "shrinkage"):
+                value = state_dict["state"].get(number, {}).get(name)
+                if value is not None:
+                    self.state[parameter][name] = value.to(local_of(parameter).device).clone()
 
     def update(
         self, weight: Tensor, gradient: Tensor, momenta: list[Tensor], group: dict[str, Any], steps: int

@@ -20,7 +20,7 @@ class RowSGD(Rows):
     [[1.0, 1.0], [0.5, 0.0], [1.0, 1.0]]
     """
 
-    momenta = ("momentum_buffer",)
+    momenta: tuple[str, ...] = ("momentum_buffer",)
 
     def __init__(
         self,

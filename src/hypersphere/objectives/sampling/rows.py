@@ -39,5 +39,5 @@ class _Drawn(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         (index,) = ctx.saved_tensors
-        options = {"is_coalesced": True, "check_invariants": False}
-        return torch.sparse_coo_tensor(index.unsqueeze(0), gradient, ctx.shape, **options), None
+        places = index.unsqueeze(0)
+        return torch.sparse_coo_tensor(places, gradient, ctx.shape, is_coalesced=True, check_invariants=False), None
