@@ -25,6 +25,7 @@ from .parallel import (
     local_rows,
     logits_over,
     shards_of,
+    whole,
 )
 from .part import Everyone, Part
 from .sampling import Sample, drawn_rows
@@ -108,6 +109,16 @@ class Placed(Classifier):
             self.bias = nn.Parameter(torch.empty_like(self.bias, device=self.shards.mesh.device_type))
         if empty:
             self.reset_parameters()
+
+    def unshard(self) -> None:
+        """Gather the classes of all processes into a whole head on each of them, in place; every process must call it."""
+        if self.shards is None:
+            return
+        weight = whole(self.weight.detach()).flatten(0, -2)
+        self.weight = nn.Parameter(weight.contiguous(), requires_grad=self.weight.requires_grad)
+        if isinstance(self.bias, DTensor):
+            self.bias = nn.Parameter(whole(self.bias.detach()), requires_grad=self.bias.requires_grad)
+        self.shards = None
 
     def reset_parameters(self) -> None:
         """Draw the weights anew."""

@@ -97,12 +97,13 @@ def fit_state(optimizer: Optimizer) -> None:
 
     So a state that was stored on another number of processes, or by :func:`whole`, goes on here.
     """
+    per_row = getattr(optimizer, "per_row", ())
     for parameter, state in optimizer.state.items():
         for name, value in state.items():
-            if isinstance(value, Tensor) and value.ndim and value.numel() == parameter.numel():
-                state[name] = fitted(value, parameter)
-            elif isinstance(value, Tensor) and value.ndim == 1 and parameter.ndim > 1:
+            if name in per_row and parameter.ndim > 1:
                 state[name] = _rows_fitted(value, parameter)
+            elif isinstance(value, Tensor) and _is_shaped_as(value, parameter):
+                state[name] = fitted(value, parameter)
 
 
 def whole(tree: Any) -> Any:
@@ -145,6 +146,13 @@ def ignore_shards(module: nn.Module) -> nn.Module:
 
 def _of_head(module: nn.Module, name: str) -> bool:
     return getattr(module.get_submodule(name.rpartition(".")[0]), "shards", None) is not None
+
+
+def _is_shaped_as(value: Tensor, parameter: Tensor) -> bool:
+    """Whether a state has one number for each of the parameter, by rows or by classes."""
+    if value.ndim == 0 or value.numel() != parameter.numel():
+        return False
+    return value.flatten(0, max(0, value.ndim - 2)).shape == parameter.flatten(0, max(0, parameter.ndim - 2)).shape
 
 
 @torch.no_grad()

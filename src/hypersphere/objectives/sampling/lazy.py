@@ -43,6 +43,7 @@ class Rows(Optimizer):
     """
 
     momenta: tuple[str, ...] = ()
+    per_row: tuple[str, ...] = ("touched", "shrinkage")
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
@@ -69,7 +70,7 @@ class Rows(Optimizer):
         saved = [number for group in state_dict["param_groups"] for number in group["params"]]
         own = [parameter for group in self.param_groups for parameter in group["params"]]
         for number, parameter in zip(saved, own, strict=True):
-            for name in ("touched", "shrinkage"):
+            for name in self.per_row:
                 value = state_dict["state"].get(number, {}).get(name)
                 if value is not None:
                     self.state[parameter][name] = value.to(local_of(parameter).device).clone()

@@ -48,11 +48,13 @@ class RowSGD(Rows):
     def update(
         self, weight: Tensor, gradient: Tensor, momenta: list[Tensor], group: dict[str, Any], steps: int
     ) -> None:
-        """One step of SGD."""
-        if group["weight_decay"]:
-            gradient = gradient.add(weight, alpha=group["weight_decay"])
-        if momenta:
-            (v,) = momenta
-            v.mul_(group["momentum"]).add_(gradient)
-            gradient = gradient.add(v, alpha=group["momentum"]) if group["nesterov"] else v
-        weight.add_(gradient, alpha=-float(group["lr"]))
+        """One step of SGD, without another tensor of the weight's size."""
+        lr, decay, momentum = float(group["lr"]), group["weight_decay"], group["momentum"]
+        if not momenta:
+            weight.mul_(1 - lr * decay).add_(gradient, alpha=-lr)
+            return
+        (v,) = momenta
+        v.mul_(momentum).add_(gradient).add_(weight, alpha=decay)
+        if group["nesterov"]:
+            weight.mul_(1 - lr * decay).add_(gradient, alpha=-lr)
+        weight.add_(v, alpha=-lr * momentum if group["nesterov"] else -lr)
