@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from .options import Scale
-from .part import Part
+from .part import Portion
 
 
 def checked_labels(labels: Tensor, n: int, num_classes: int, ignore_index: int) -> tuple[Tensor, Tensor]:
@@ -36,7 +36,7 @@ def check(
     sub_centers: int,
     gradient: str = "exact",
     reduction: str = "mean",
-    part: Part | None = None,
+    part: Portion | None = None,
 ) -> None:
     """Refuse what has no meaning, in words that name the argument."""
     require_tensor("features", features, "(n, d) of a floating-point dtype")

@@ -14,7 +14,7 @@ from .large import chunk_size, rows_of, summarize_others
 from .margins import Margin, NoMargin
 from .margins.base import Context
 from .options import Chunk, Scale
-from .part import Everyone, Part, added, entered, places_of
+from .part import Everyone, Portion, added, entered, places_of
 from .scores import Met, Scores, all_scores, angular_of, features_of, met_by, target_logit, target_of
 
 
@@ -81,7 +81,7 @@ def margin_softmax(
     return part_softmax(
         Everyone(features, features, labels),
         weight,
-        Part(size, size),
+        Portion(size, size),
         margin=margin,
         angular=angular,
         scale=scale,
@@ -100,7 +100,7 @@ def margin_softmax(
 def part_softmax(
     everyone: Everyone,
     weight: Float[Tensor, "ck d"],
-    part: Part,
+    part: Portion,
     *,
     margin: Margin | None = None,
     angular: AngularLike | None = None,
@@ -153,7 +153,7 @@ def class_logits(
     scale: Scale = 30.0,
     bias: Float[Tensor, "..."] | None = None,
     sub_centers: int = 1,
-    part: Part | None = None,
+    part: Portion | None = None,
 ) -> Float[Tensor, "n c"]:
     r"""scale·g(θ_j) + b_j of every class, without a margin: what a trained head predicts with.
 
@@ -196,7 +196,7 @@ def _losses(
     bias: Tensor | None,
     annealing: float | Tensor,
     chunk: int | None,
-    part: Part,
+    part: Portion,
 ) -> Tensor:
     labels = everyone.labels
     dtype = accumulation_dtype(everyone.whole, weight)
@@ -224,7 +224,7 @@ def _losses(
     return loss if penalty is None else loss + penalty
 
 
-def _everywhere(met: Met, here: Tensor | None, part: Part) -> Met:
+def _everywhere(met: Met, here: Tensor | None, part: Portion) -> Met:
     """What the rows of the targets say, from whichever process holds them."""
     if part.processes is None or here is None:
         return met
@@ -234,7 +234,7 @@ def _everywhere(met: Met, here: Tensor | None, part: Part) -> Met:
     return Met(None if met.product is None else others.pop(), cos, length)
 
 
-def _biased(logit: Tensor, bias: Tensor, places: Tensor, here: Tensor | None, part: Part) -> tuple[Tensor, Tensor]:
+def _biased(logit: Tensor, bias: Tensor, places: Tensor, here: Tensor | None, part: Portion) -> tuple[Tensor, Tensor]:
     """The target's logit with its bias, and one bias for every class at hand."""
     if bias.ndim == 0 or (part.is_whole and len(bias) == 1):
         return logit + bias, entered(bias, part).expand(part.size)

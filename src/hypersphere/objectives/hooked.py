@@ -10,7 +10,7 @@ from torch.func import functional_call
 from ..geometry import norm
 from .chunked import Block, Gradients, Inputs
 from .cosines import PlainLogits
-from .part import WHOLE, Part, classes_of, entered
+from .part import WHOLE, Portion, classes_of, entered
 from .scores import Features, Scores, scores_of_cosines
 
 
@@ -29,7 +29,9 @@ class HookedLogits:
         part: Which classes the rows are; by default all.
     """
 
-    def __init__(self, scores: Scores, x: Features, target: Tensor, hardest: Tensor | None = None, part: Part = WHOLE):
+    def __init__(
+        self, scores: Scores, x: Features, target: Tensor, hardest: Tensor | None = None, part: Portion = WHOLE
+    ):
         self.cosines = PlainLogits(scores.sub_centers, True, scores.matmul_dtype, bounded=not scores.weight_norm)
         self.sub_centers, self.weight_norm = scores.sub_centers, scores.weight_norm
         self.hooks, self.part = _Hooks(scores), part

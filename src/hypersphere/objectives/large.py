@@ -6,7 +6,7 @@ N×chunk. The target's own logit, with its margin, is plain autograd on N number
 needs and hands the weight on, so that their gradients are added to the rows of the one large gradient instead of filling
 another.
 
-The rows may be a :class:`~hypersphere.objectives.part.Part` of all classes, whose other rows are on other processes or
+The rows may be a :class:`~hypersphere.objectives.part.Portion` of all classes, whose other rows are on other processes or
 left out of this step. What the processes have found is then combined: the margin's ``hardest`` and the comparison's
 state, tensors of the batch's length. Labels, the target's cosine and the features are those of the whole batch, the same
 on every process. The summary, and so the loss, is then the same on every process; the gradients of the weight and the
@@ -24,7 +24,7 @@ from .chunked import Block, ChunkedLogits, Gradients, Inputs
 from .comparisons.base import Comparison, Summary
 from .cosines import PlainLogits
 from .hooked import HookedLogits
-from .part import Part, places_of
+from .part import Portion, places_of
 from .scores import Features, Scores, is_plain
 
 DENSE = 2**16
@@ -66,7 +66,7 @@ def summarize_others(
     bias: Float[Tensor, "c"] | None,
     target: Float[Tensor, "n"],
     chunk: int,
-    part: Part,
+    part: Portion,
 ) -> Summary:
     """The comparison's summary of all classes but each sample's own, exact, in chunks of ``chunk`` classes.
 
@@ -116,7 +116,7 @@ class _Others(torch.autograd.Function):
         labels: Tensor,
         chunk: int,
         keep: bool,
-        whole: Part,
+        whole: Portion,
         weight: Tensor,
         bias: Tensor | None,
         *batch: Tensor,
@@ -165,7 +165,7 @@ def _slope(
 
 @torch.no_grad()
 def _hardest(
-    scores: Scores, x: Features, weight: Tensor, labels: Tensor, chunk: int, whole: Part
+    scores: Scores, x: Features, weight: Tensor, labels: Tensor, chunk: int, whole: Portion
 ) -> Float[Tensor, "n"]:
     """The k-th largest cosine among the other classes, by one pass over the blocks."""
     k = scores.margin.hardest

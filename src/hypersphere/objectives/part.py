@@ -45,7 +45,7 @@ class Processes(Reduce, Protocol):
         """The entries of this process's samples, of one per sample of all processes."""
 
 
-class Part(NamedTuple):
+class Portion(NamedTuple):
     """The classes at hand out of ``num_classes``, one for each of the weight's rows (or each K of them).
 
     Attributes:
@@ -72,18 +72,18 @@ class Part(NamedTuple):
         return self.ids is None and self.processes is None
 
 
-WHOLE = Part(0, 0)
+WHOLE = Portion(0, 0)
 """All classes, however many, in order, where nobody needs to know their number."""
 
 
-def classes_of(part: Part, rows: slice) -> slice | Int[Tensor, "c"]:
+def classes_of(part: Portion, rows: slice) -> slice | Int[Tensor, "c"]:
     """The numbers of the classes at these places of a part."""
     if part.ids is not None:
         return part.ids[rows]
     return slice(rows.start + part.first, rows.stop + part.first) if part.first else rows
 
 
-def places_of(part: Part, labels: Int[Tensor, "n"]) -> tuple[Int[Tensor, "n"], Bool[Tensor, "n"] | None]:
+def places_of(part: Portion, labels: Int[Tensor, "n"]) -> tuple[Int[Tensor, "n"], Bool[Tensor, "n"] | None]:
     """Where the classes of the labels are in a part, and which of them are there; None for all of them."""
     if part.is_whole:
         return labels, None
@@ -96,11 +96,11 @@ def places_of(part: Part, labels: Int[Tensor, "n"]) -> tuple[Int[Tensor, "n"], B
     return place, part.ids[place.clamp_max(part.size - 1)] == labels
 
 
-def added(share: Float[Tensor, "*n"], part: Part) -> Float[Tensor, "*n"]:
+def added(share: Float[Tensor, "*n"], part: Portion) -> Float[Tensor, "*n"]:
     """The sum over all processes that hold classes, of what each found for its part."""
     return share if part.processes is None else part.processes.add(share)
 
 
-def entered(replicated: Float[Tensor, "*n"], part: Part) -> Float[Tensor, "*n"]:
+def entered(replicated: Float[Tensor, "*n"], part: Portion) -> Float[Tensor, "*n"]:
     """What is the same on every process, for use with the classes of a part."""
     return replicated if part.processes is None else part.processes.enter(replicated)

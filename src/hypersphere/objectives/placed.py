@@ -1,6 +1,7 @@
 """Where the classes of a head are: all of them here, a run of them on each process, or those that a step has drawn."""
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, cast
 
@@ -8,7 +9,6 @@ import torch
 import torch.distributed as dist
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from ..neurons import Classifier
 from .functional import part_softmax
@@ -21,21 +21,28 @@ from .parallel import (
     best_over,
     divided,
     fitted,
+    is_sharded,
     local_of,
     local_rows,
     logits_over,
     shards_of,
     whole,
 )
-from .part import Everyone, Part
+from .part import Everyone, Portion
 from .sampling import Sample, drawn_rows
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def outside_of_graphs(function: F) -> F:
-    """A compiled graph ends before this function and goes on behind it."""
-    return cast(F, torch.compiler.disable(function))
+    """A compiled graph ends before this function and goes on behind it; the compiler is not imported for that."""
+
+    @functools.wraps(function)
+    def called(*args: Any, **options: Any) -> Any:
+        chosen = torch.compiler.disable(function) if torch.compiler.is_compiling() else function
+        return chosen(*args, **options)
+
+    return cast(F, called)
 
 
 class Placed(Classifier):
@@ -69,14 +76,14 @@ class Placed(Classifier):
 
     def biases(self) -> Float[Tensor, "..."] | None:
         """The biases of the classes that this process holds, or the one of all classes."""
-        return self.bias.to_local() if isinstance(self.bias, DTensor) else self.bias
+        return self.bias.to_local() if is_sharded(self.bias) else self.bias
 
-    def part(self) -> Part | None:
+    def part(self) -> Portion | None:
         """The classes that this process holds; None for all."""
         if self.shards is None:
             return None
         first, size = self.shards.bounds()
-        return Part(self.num_classes, size, first, processes=self.shards)
+        return Portion(self.num_classes, size, first, processes=self.shards)
 
     def logits_of(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n c"]:
         """The logits of the classes that this process holds."""
@@ -116,7 +123,7 @@ class Placed(Classifier):
             return
         weight = whole(self.weight.detach()).flatten(0, -2)
         self.weight = nn.Parameter(weight.contiguous(), requires_grad=self.weight.requires_grad)
-        if isinstance(self.bias, DTensor):
+        if is_sharded(self.bias):
             self.bias = nn.Parameter(whole(self.bias.detach()), requires_grad=self.bias.requires_grad)
         self.shards = None
 
@@ -137,11 +144,11 @@ class Placed(Classifier):
     def _draws(self) -> bool:
         return self.sample is not None and self.training and self.sample.rate < 1
 
-    def _taken(self, labels: Int[Tensor, "n"]) -> tuple[Tensor, Tensor | None, Part]:
+    def _taken(self, labels: Int[Tensor, "n"]) -> tuple[Tensor, Tensor | None, Portion]:
         """The rows, the biases and the part of the classes of this step."""
         first, size = (0, self.num_classes) if self.shards is None else self.shards.bounds()
         if self.sample is None or not self._draws():
-            return self.rows(), self.biases(), Part(self.num_classes, size, first, processes=self.shards)
+            return self.rows(), self.biases(), Portion(self.num_classes, size, first, processes=self.shards)
         chosen = self.sample.drawn(first, size, labels.long())
         places = chosen.nonzero().squeeze(-1)
         weight, bias = drawn_rows(self.weight, places, self.sub_centers), self.biases()
@@ -153,7 +160,7 @@ class Placed(Classifier):
             in_batch[labels[(labels >= first) & (labels < first + size)] - first] = True
             counts = torch.where(in_batch[places], 1.0, 1 / self.sample.rate).to(weight.dtype)
         ids, known = places + first, None if self.sample.unbiased else total.to(torch.float32)
-        return weight, bias, Part(self.num_classes, len(places), first, ids, counts, known, self.shards)
+        return weight, bias, Portion(self.num_classes, len(places), first, ids, counts, known, self.shards)
 
     def _everyone(self, features: Tensor) -> Tensor:
         """The features of all processes, without labels."""
@@ -184,7 +191,7 @@ class Placed(Classifier):
         for name, own in (("weight", self.weight), ("bias", self.bias)):
             key = f"{prefix}{name}"
             given = state_dict.get(key)
-            if given is not None and own is not None and (isinstance(own, DTensor) or isinstance(given, DTensor)):
+            if given is not None and own is not None and (is_sharded(own) or is_sharded(given)):
                 state_dict[key] = fitted(given, own)
             elif given is not None and own is not None and name == "weight" and given.ndim == 3:
                 state_dict[key] = given.flatten(0, 1)

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from hypersphere.objectives import RowSGD
-from hypersphere.objectives.sampling.lazy import Rows, touched
+from hypersphere.objectives.sampling.lazy import RowOptimizer, touched
 
 
 def test_touched_rows_of_sparse_and_dense_gradients():
@@ -16,7 +16,7 @@ def test_touched_rows_of_sparse_and_dense_gradients():
 
 
 def test_from_drawn_rows_to_all_of_them_each_catches_up():
-    """Rows that were away are shrunk when the first dense gradient arrives."""
+    """RowOptimizer that were away are shrunk when the first dense gradient arrives."""
     weight = torch.nn.Parameter(torch.ones(3, 2))
     optimizer = RowSGD([weight], lr=0.5, weight_decay=0.1)
     for _ in range(2):
@@ -43,4 +43,4 @@ def test_a_member_must_say_how_it_steps():
     weight = torch.nn.Parameter(torch.ones(2))
     weight.grad = torch.ones(2)
     with pytest.raises(TypeError, match="must define update"):
-        Rows([weight], {"lr": 0.1, "weight_decay": 0.0}).step()
+        RowOptimizer([weight], {"lr": 0.1, "weight_decay": 0.0}).step()

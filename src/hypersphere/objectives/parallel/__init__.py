@@ -1,6 +1,6 @@
 """Heads whose classes are divided among processes: rows of the weight here, the others' found by a few short vectors."""
 
-from .ranking import Best, best_of, best_over, logits_over
+from .best_classes import Best, best_of, best_over, logits_over
 from .shards import Bounds, Shards
 from .storage import (
     Over,
@@ -9,6 +9,8 @@ from .storage import (
     fit_state,
     fitted,
     ignore_shards,
+    in_shards,
+    is_sharded,
     local_of,
     local_rows,
     sharded_parameters,
@@ -29,6 +31,8 @@ __all__ = [
     "fit_state",
     "fitted",
     "ignore_shards",
+    "in_shards",
+    "is_sharded",
     "local_of",
     "local_rows",
     "logits_over",

@@ -1,17 +1,20 @@
 """A head's class weights as DTensors: one logical tensor for checkpoints, a run of its classes on each process."""
 
+import sys
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 import torch
 import torch.distributed as dist
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Shard
 from torch.optim import Optimizer
 
 from .shards import Shards
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
 
 Over = DeviceMesh | dist.ProcessGroup | None
 """Processes: a mesh of one dimension, a group, or None for all of them."""
@@ -38,8 +41,14 @@ def shards_of(over: Over, num_classes: int, device: torch.device, average: bool)
     return Shards(mesh, num_classes, average)
 
 
+def is_sharded(tensor: object) -> TypeGuard[Any]:
+    """Whether a tensor is a DTensor; they are a second's worth of imports, so nobody imports them who has none."""
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(tensor, module.DTensor)
+
+
 @torch.no_grad()
-def divided(whole: Float[Tensor, "rows ..."], shards: Shards) -> DTensor:
+def divided(whole: Float[Tensor, "rows ..."], shards: Shards) -> "DTensor":
     """A tensor with an equal number of rows per class, which all processes hold alike, as (classes, …) in shards.
 
     Row c·K + k of a weight with K sub-centres becomes entry (c, k) of a tensor of three dimensions: a class is never
@@ -50,12 +59,20 @@ def divided(whole: Float[Tensor, "rows ..."], shards: Shards) -> DTensor:
     first, size = shards.bounds()
     local = by_class[first : first + size]
     local = torch.empty_like(local, device=shards.mesh.device_type) if whole.is_meta else local.clone()
-    return _as_dtensor(local, by_class.shape, shards.mesh)
+    return in_shards(local, by_class.shape, shards.mesh)
+
+
+def in_shards(local: Tensor, shape: torch.Size, mesh: DeviceMesh) -> "DTensor":
+    """A tensor of this shape, of which this process holds ``local``, its run of the first dimension."""
+    from torch.distributed.tensor import DTensor, Shard
+
+    stride = torch.empty(shape, device="meta").stride()
+    return DTensor.from_local(local, mesh, [Shard(0)], run_check=False, shape=shape, stride=stride)
 
 
 def local_rows(weight: Tensor) -> Float[Tensor, "rows d"]:
     """The rows that this process holds, with their gradient; a plain weight is its own."""
-    if not isinstance(weight, DTensor):
+    if not is_sharded(weight):
         return weight
     local = weight.to_local()
     return local.flatten(0, 1) if local.ndim == 3 else local
@@ -63,12 +80,12 @@ def local_rows(weight: Tensor) -> Float[Tensor, "rows d"]:
 
 def local_of(tensor: Tensor) -> Tensor:
     """What this process holds of a tensor, without a gradient: the memory itself."""
-    return (tensor._local_tensor if isinstance(tensor, DTensor) else tensor).detach()
+    return (tensor._local_tensor if is_sharded(tensor) else tensor).detach()
 
 
 def first_row(tensor: Tensor) -> int:
     """The number of the first row that this process holds."""
-    if not isinstance(tensor, DTensor):
+    if not is_sharded(tensor):
         return 0
     each = -(-len(tensor) // tensor.device_mesh.size())
     return min(each * tensor.device_mesh.get_local_rank(), len(tensor))
@@ -77,19 +94,19 @@ def first_row(tensor: Tensor) -> int:
 @torch.no_grad()
 def fitted(given: Tensor, own: Tensor) -> Tensor:
     """A stored tensor in the form of ``own``, whatever number of processes stored it: whole or in shards."""
-    if isinstance(given, DTensor):
-        if isinstance(own, DTensor) and given.shape == own.shape and given.device_mesh == own.device_mesh:
+    if is_sharded(given):
+        if is_sharded(own) and given.shape == own.shape and given.device_mesh == own.device_mesh:
             return given
         given = given.full_tensor()
     if given.numel() != own.numel():
         return given
     given = given.reshape(own.shape)
-    if not isinstance(own, DTensor):
+    if not is_sharded(own):
         return given
     local = local_of(own)
     first = first_row(own)
     part = given[first : first + len(local)].to(local.device, local.dtype).clone()
-    return _as_dtensor(part, own.shape, own.device_mesh)
+    return in_shards(part, own.shape, own.device_mesh)
 
 
 def fit_state(optimizer: Optimizer) -> None:
@@ -112,7 +129,7 @@ def whole(tree: Any) -> Any:
     >>> whole({"w": torch.ones(2), "steps": [3]})
     {'w': tensor([1., 1.]), 'steps': [3]}
     """
-    if isinstance(tree, DTensor):
+    if is_sharded(tree):
         return tree.full_tensor()
     if isinstance(tree, Mapping):
         return {key: whole(value) for key, value in tree.items()}
@@ -133,7 +150,8 @@ def whole_state_dict(module: nn.Module) -> dict[str, Tensor]:
 
 def sharded_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
     """The parameters of a module that are in shards, by name: those that no wrapper may average."""
-    return {name: p for name, p in module.named_parameters() if isinstance(p, DTensor) and _of_head(module, name)}
+    names = [name for name, p in module.named_parameters() if is_sharded(p) and _of_head(module, name)]
+    return {name: module.get_parameter(name) for name in names}
 
 
 def ignore_shards(module: nn.Module) -> nn.Module:
@@ -158,18 +176,13 @@ def _is_shaped_as(value: Tensor, parameter: Tensor) -> bool:
 @torch.no_grad()
 def _rows_fitted(value: Tensor, parameter: Tensor) -> Tensor:
     """One number per row, or per class where the parameter is (C, K, d): the K rows of a class have the same."""
-    value = value.full_tensor() if isinstance(value, DTensor) else value
+    value = value.full_tensor() if is_sharded(value) else value
     rows = len(parameter)
     if rows % len(value) and len(value) % rows:
         return value
     value = value.repeat_interleave(rows // len(value)) if len(value) < rows else value[:: len(value) // rows]
-    if not isinstance(parameter, DTensor):
+    if not is_sharded(parameter):
         return value.contiguous()
     first, size = first_row(parameter), len(local_of(parameter))
     part = value[first : first + size].to(local_of(parameter).device).clone()
-    return _as_dtensor(part, value.shape, parameter.device_mesh)
-
-
-def _as_dtensor(local: Tensor, shape: torch.Size, mesh: DeviceMesh) -> DTensor:
-    stride = torch.empty(shape, device="meta").stride()
-    return DTensor.from_local(local, mesh, [Shard(0)], run_check=False, shape=shape, stride=stride)
+    return in_shards(part, value.shape, parameter.device_mesh)

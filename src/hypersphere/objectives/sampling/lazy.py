@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.distributed.tensor import DTensor, Shard
 from torch.optim import Optimizer
 
-from ..parallel.storage import first_row, local_of
+from ..parallel.storage import first_row, in_shards, is_sharded, local_of
 
 
 class Touched(NamedTuple):
@@ -30,7 +29,7 @@ def touched(parameter: Tensor) -> Touched:
     return Touched(gradient.indices()[0] - first_row(parameter), gradient.values())
 
 
-class Rows(Optimizer):
+class RowOptimizer(Optimizer):
     """An optimizer that touches the rows that have a gradient, and lets each catch up with what it has missed.
 
     A row that is not touched keeps its weight and its momenta. When it is touched after k steps, its momenta are first
@@ -113,11 +112,10 @@ class Rows(Optimizer):
 
 def _per_row(parameter: Tensor, value: float, dtype: torch.dtype) -> Tensor:
     """One number for each row, in shards where the parameter is; one for a parameter without rows."""
-    if not isinstance(parameter, DTensor):
+    if not is_sharded(parameter):
         return torch.full(parameter.shape[:1], value, dtype=dtype, device=parameter.device)
     local = torch.full((len(local_of(parameter)),), value, dtype=dtype, device=local_of(parameter).device)
-    shape = parameter.shape[:1]
-    return DTensor.from_local(local, parameter.device_mesh, [Shard(0)], run_check=False, shape=shape, stride=(1,))
+    return in_shards(local, parameter.shape[:1], parameter.device_mesh)
 
 
 def _column(factors: Tensor, like: Tensor) -> Tensor:

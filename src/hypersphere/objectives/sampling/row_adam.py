@@ -5,11 +5,11 @@ from typing import Any
 
 from torch import Tensor
 
-from .lazy import Rows
+from .lazy import RowOptimizer
 
 
-class RowAdam(Rows):
-    r"""Adam with decoupled weight decay (AdamW) for the rows that were drawn; the others stay, see :class:`Rows`.
+class RowAdam(RowOptimizer):
+    r"""Adam with decoupled weight decay (AdamW) for the rows that were drawn; the others stay, see :class:`RowOptimizer`.
 
     A row's two momenta fade for the steps it was away, so they are those of a dense Adam whose gradient was 0 there, and
     the correction of their start counts all steps. With a dense gradient, or when every row is drawn in every step, it is

@@ -5,11 +5,11 @@ from typing import Any
 
 from torch import Tensor
 
-from .lazy import Rows
+from .lazy import RowOptimizer
 
 
-class RowSGD(Rows):
-    r"""v ← μ·v + (g + λ·w), w ← w − lr·v for the rows that were drawn; the others stay, see :class:`Rows`.
+class RowSGD(RowOptimizer):
+    r"""v ← μ·v + (g + λ·w), w ← w − lr·v for the rows that were drawn; the others stay, see :class:`RowOptimizer`.
 
     With a dense gradient, or when every row is drawn in every step, it is ``torch.optim.SGD``.
 
