@@ -170,7 +170,9 @@ def _is_shaped_as(value: Tensor, parameter: Tensor) -> bool:
     """Whether a state has one number for each of the parameter, by rows or by classes."""
     if value.ndim == 0 or value.numel() != parameter.numel():
         return False
-    return value.flatten(0, max(0, value.ndim - 2)).shape == parameter.flatten(0, max(0, parameter.ndim - 2)).shape
+    return value.shape == parameter.shape or (
+        min(value.ndim, parameter.ndim) > 1 and value.shape[-1] == parameter.shape[-1]
+    )
 
 
 @torch.no_grad()
