@@ -117,7 +117,7 @@ def test_per_sample_gradients():
 
 
 def test_the_base_class_says_what_is_missing():
-    with pytest.raises(TypeError, match="abstract class OperatorLayer.*forward"):
+    with pytest.raises(TypeError, match=r"abstract class OperatorLayer.*forward"):
         OperatorLayer()
 
 
