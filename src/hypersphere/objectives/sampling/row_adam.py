@@ -18,8 +18,10 @@ class RowAdam(RowOptimizer):
     >>> w = torch.nn.Parameter(torch.ones(3, 2))
     >>> w.grad = torch.sparse_coo_tensor([[1]], [[1.0, 2.0]], (3, 2), check_invariants=True)
     >>> RowAdam([w], lr=0.5).step()
-    >>> w.tolist()
-    [[1.0, 1.0], [0.5, 0.5], [1.0, 1.0]]
+    >>> w.data
+    tensor([[1.0000, 1.0000],
+            [0.5000, 0.5000],
+            [1.0000, 1.0000]])
     """
 
     momenta = ("exp_avg", "exp_avg_sq")
