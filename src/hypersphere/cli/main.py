@@ -52,7 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ValueError, OSError, ImportError) as error:
         if os.environ.get("HYPERSPHERE_DEBUG"):
             raise
-        if os.environ.get("RANK", "0") == "0":  # of many processes that fail alike, one says why
+        lost = isinstance(error, ConnectionError)  # perhaps the first process, which then says nothing
+        if lost or os.environ.get("RANK", "0") == "0":  # of many processes that fail alike, one says why
             print(f"hypersphere {args.command}: {error}", file=sys.stderr)
         return 1
 

@@ -57,6 +57,8 @@ def run(args: argparse.Namespace) -> int:
         if main_process():
             print(f"\n{str(stop) or 'stopped before anything was saved'}: hypersphere train --resume {folder}")
         return 130
+    except ConnectionError as lost:
+        raise ConnectionError(f"{lost}: hypersphere train --resume {folder}") from lost
     if experiment.main:
         report(metrics, experiment.step, folder)
         print(page(folder))

@@ -25,10 +25,11 @@ class Loader:
     Any dataset will do. One with ``batch(index)`` (in memory, cached, or the dataset of a source) gives many samples at once; any
     other map-style one is asked item by item; one that can only be iterated over comes in its own order.
 
-    ``batch_size`` is that of all processes together; process ``rank`` of ``world_size`` (by default those of ``torch.distributed``)
-    takes every ``world_size``-th sample of each batch, so together they see the same batches as one process would, each sample
-    augmented the same. Nothing is repeated to make shares equal: with ``drop_last=False`` the last batch may be smaller, and
-    empty on some processes. Of an iterable dataset every process iterates over all and keeps its share.
+    ``batch_size`` is that of all processes together; process ``rank`` of ``world_size`` (by default those of ``torch.distributed``
+    when the loader is iterated over) takes every ``world_size``-th sample of each batch, so together they see the same batches
+    as one process would, each sample augmented the same. Nothing is repeated to make shares equal: with ``drop_last=False`` the
+    last batch may be smaller, and empty on some processes. Of an iterable dataset every process iterates over all and keeps its
+    share.
 
     The state is (seed, epoch, position), with position the samples of the epoch that all processes together were given. A loop
     that is left early goes on from there when iterated again, in this process or in one that loads :meth:`state_dict`, with any
@@ -68,15 +69,8 @@ class Loader:
         workers: int = 0,
         worker_kind: Literal["thread", "process"] = "thread",
     ):
-        running = torch.distributed.is_available() and torch.distributed.is_initialized()
-        self.world_size = (torch.distributed.get_world_size() if running else 1) if world_size is None else world_size
-        self.rank = (torch.distributed.get_rank() if running else 0) if rank is None else rank
-        if not 0 <= self.rank < self.world_size:
-            raise ValueError(f"rank must lie in 0 … {self.world_size - 1}, got {self.rank}")
-        if batch_size < 1 or batch_size % self.world_size:
-            raise ValueError(
-                f"batch_size must be a positive multiple of world_size = {self.world_size}, got {batch_size}"
-            )
+        self._rank, self._world_size, self.batch_size = rank, world_size, batch_size
+        self.check_shares()
         if not 0 <= workers <= 256 or worker_kind not in ("thread", "process"):
             raise ValueError(
                 f"workers must lie in 0 … 256 and worker_kind be 'thread' or 'process', got {workers} and {worker_kind!r}"
@@ -84,7 +78,7 @@ class Loader:
         self.iterable = isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__")
         if self.iterable and (shuffle or sampler is not None or worker_kind == "process"):
             raise ValueError("an iterable dataset has its own order: no shuffle, sampler or worker processes")
-        self.dataset, self.batch_size, self.seed, self.augment = dataset, batch_size, seed, augment
+        self.dataset, self.seed, self.augment = dataset, seed, augment
         self.drop_last, self.workers, self.worker_kind = drop_last, workers, worker_kind
         self.sampler: Sampler | None = None
         self.samples: int | None = None  # of an epoch; unknown for an iterable
@@ -100,7 +94,29 @@ class Loader:
             raise TypeError("the number of batches of an iterable dataset is not known")
         return -(-self.samples // self.batch_size)
 
+    @property
+    def rank(self) -> int:
+        """Which process this is: as given, or as ``torch.distributed`` says now, which may start after the loader is made."""
+        return (torch.distributed.get_rank() if _running() else 0) if self._rank is None else self._rank
+
+    @property
+    def world_size(self) -> int:
+        """How many processes divide each batch."""
+        return (
+            (torch.distributed.get_world_size() if _running() else 1) if self._world_size is None else self._world_size
+        )
+
+    def check_shares(self) -> None:
+        """Raise a ``ValueError`` if batches cannot be divided evenly among the processes that there are now."""
+        if not 0 <= self.rank < self.world_size:
+            raise ValueError(f"rank must lie in 0 … {self.world_size - 1}, got {self.rank}")
+        if self.batch_size < 1 or self.batch_size % self.world_size:
+            raise ValueError(
+                f"batch_size must be a positive multiple of world_size = {self.world_size}, got {self.batch_size}"
+            )
+
     def __iter__(self) -> Iterator[Batch]:
+        self.check_shares()
         epoch = self.state_dict()["epoch"]
         self.seek(epoch, self.state_dict()["position"])
         for start, stop, ended, (data, labels) in self._streamed() if self.iterable else self._indexed():
@@ -173,6 +189,10 @@ class Loader:
             last = not following or (self.drop_last and len(following) < self.batch_size)
             yield start, start + len(current), last, _stacked(current[self.rank :: self.world_size], current[0])
             start, current = start + len(current), following
+
+
+def _running() -> bool:
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
 class _Shares(Dataset[Any]):

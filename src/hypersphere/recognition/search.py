@@ -3,6 +3,7 @@
 from typing import Protocol, runtime_checkable
 
 import torch
+import torch.distributed as dist
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -22,6 +23,7 @@ def search(
     *,
     normalized: bool = False,
     chunk: int = 16384,
+    group: dist.ProcessGroup | None = None,
 ) -> Best:
     """The ``k`` gallery rows nearest to each probe: their cosines, highest first, and their indices.
 
@@ -36,6 +38,8 @@ def search(
         k: How many neighbours to return, between 1 and the size of the gallery.
         normalized: Says that the rows of the gallery have unit length already, which saves a division.
         chunk: How many rows of the gallery are compared at a time.
+        group: Processes that divide the probes among them, such as ``torch.distributed.group.WORLD``. All of them call it
+            with the same probes and gallery, and each returns the whole result. By default this process works alone.
 
     Raises:
         ValueError: When an argument is out of its range, or a feature is not finite.
@@ -43,7 +47,14 @@ def search(
     >>> search(torch.tensor([[1.0, 0.1]]), torch.tensor([[0.0, 1.0], [2.0, 0.0], [4.0, 0.0]]), k=2)
     (tensor([[0.9950, 0.9950]]), tensor([[1, 2]]))
     """
-    scores, indices = exact_search(probes, DenseRows(gallery, normalized=normalized), k, chunk)
+    rows, count = DenseRows(gallery, normalized=normalized), 1 if group is None else dist.get_world_size(group)
+    if not probes.isfinite().all():  # on every process, before the probes are divided
+        raise ValueError("probes must be finite, got NaN or infinity")
+    if count == 1 or len(probes) < count:  # a process without probes would not see what is wrong with the gallery
+        scores, indices = exact_search(probes, rows, k, chunk)
+    else:
+        own = probes.tensor_split(count)[dist.get_rank(group)]
+        scores, indices = (_of_all(part, len(probes), group) for part in exact_search(own, rows, k, chunk))
     return scores.to(torch.promote_types(probes.dtype, torch.float32)), indices
 
 
@@ -129,6 +140,18 @@ def exact_search(probes: Float[Tensor, "p d"], gallery: Rows, k: int, chunk: int
             )
         parts.append((scores, indices))
     return torch.cat([scores for scores, _ in parts]), torch.cat([indices for _, indices in parts])
+
+
+def _of_all(part: Tensor, total: int, group: dist.ProcessGroup | None) -> Tensor:
+    """The parts of all processes below each other; lengths are those of ``tensor_split``, padded by one row on the way."""
+    count = dist.get_world_size(group)
+    longest = -(-total // count)
+    padded = part.new_zeros(longest, *part.shape[1:])
+    padded[: len(part)] = part
+    parts = [torch.empty_like(padded) for _ in range(count)]
+    dist.all_gather(parts, padded, group=group)
+    lengths = [total // count + (rank < total % count) for rank in range(count)]
+    return torch.cat([rows[:length] for rows, length in zip(parts, lengths, strict=True)])
 
 
 def _candidates(unit: Tensor, gallery: Rows, count: int, chunk: int) -> Best:

@@ -9,6 +9,7 @@ from .datasets import Listed, MeanImage, Scaling
 from .experiment import Experiment
 from .fitting import Choice, FitSettings, Run, fit
 from .log import read_log
+from .processes import LostProcessError
 from .schedules import ConstantRate, CosineRate, PlateauRate, Schedule, StepRate
 from .selection import Selection
 from .settings import Settings
@@ -33,6 +34,7 @@ __all__ = [
     "Graph",
     "Images",
     "Listed",
+    "LostProcessError",
     "MeanImage",
     "MovingAverage",
     "NonFiniteLossError",

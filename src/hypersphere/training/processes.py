@@ -1,15 +1,23 @@
-"""The processes of a run: the accelerator, random states, and signals that ask for an end."""
+"""The processes of a run: the accelerator, random states, signals that ask for an end, and the loss of one of them."""
 
 import contextlib
+import datetime
+import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+import torch.distributed as dist
+from torch import nn
 
 from .._extras import require
 from .settings import Settings
+
+
+class LostProcessError(ConnectionError):
+    """Another process of the run has died, or has not answered within ``timeout`` seconds; the message says how to go on."""
 
 
 def accelerator(settings: Settings) -> tuple[Any, Any]:
@@ -23,8 +31,35 @@ def accelerator(settings: Settings) -> tuple[Any, Any]:
         raise ValueError("precision must be no or bf16 on a CPU, got 'fp16', which needs a GPU")
     accelerate.state.AcceleratorState._reset_state()  # another run of this process may have used another precision
     ddp = accelerate.utils.DistributedDataParallelKwargs(find_unused_parameters=True)
+    group = accelerate.utils.InitProcessGroupKwargs(timeout=datetime.timedelta(seconds=settings.timeout))
     cpu = not torch.accelerator.is_available()
-    return accelerate.Accelerator(mixed_precision=settings.precision, cpu=cpu, kwargs_handlers=[ddp]), ddp
+    return accelerate.Accelerator(mixed_precision=settings.precision, cpu=cpu, kwargs_handlers=[ddp, group]), ddp
+
+
+@contextlib.contextmanager
+def together(position: Callable[[], str]) -> Iterator[None]:
+    """Turn the failure of what processes do together into a :class:`LostProcessError`, which says where this process was.
+
+    Other errors pass. ``position()`` is asked only then: at which step the run is, and from where it goes on.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        reason = next(iter(str(error).splitlines()), "")
+        # gloo raises plain errors, known by its name in them; the store and NCCL raise a class of their own
+        if not (isinstance(error, getattr(dist, "DistError", ())) or "gloo" in reason):
+            raise
+        rank, world = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1")
+        raise LostProcessError(f"process {rank} of {world} lost another one ({reason}) {position()}") from error
+
+
+def share_buffers(module: nn.Module) -> None:
+    """Give every process the first one's buffers, such as the statistics of batch normalization, which each keeps of its share."""
+    if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+        left_out = getattr(module, "_ddp_params_and_buffers_to_ignore", ())
+        for name, buffer in module.named_buffers():
+            if name not in left_out:
+                dist.broadcast(buffer, 0)
 
 
 def random_state() -> dict[str, Any]:

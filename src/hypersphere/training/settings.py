@@ -38,6 +38,7 @@ class Settings:
         gradient_checkpointing: compute blocks again in the backward pass instead of keeping their activations.
         channels_last: images and filters in memory by pixel, faster for most convolutions.
         threads: of the CPU; 0 leaves torch's choice. Runs agree bit for bit with the same number.
+        timeout: seconds that a process waits for the others before it gives up; longer than anything that one does alone.
         pictures: draw at the end; off where a run is one of hundreds.
         optimizer: moves every parameter but rotations; it is called with the groups of parameters.
         rotations: moves rotations that live on the orthogonal group (method ogd).
@@ -65,6 +66,7 @@ class Settings:
     gradient_checkpointing: bool = False
     channels_last: bool = False
     threads: int = 0
+    timeout: int = 600
     pictures: bool = True
     optimizer: OptimizerCall | Callable[..., Any] | Optimizer = field(
         default_factory=lambda: call(torch.optim.SGD, lr=0.1, momentum=0.9, weight_decay=5e-4)
@@ -77,7 +79,7 @@ class Settings:
     weights: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("steps", "evaluate_every", "log_every", "checkpoint_every", "keep", "accumulate"):
+        for name in ("steps", "evaluate_every", "log_every", "checkpoint_every", "keep", "accumulate", "timeout"):
             _check(self, name, 1)
         for name in ("seed", "average", "threads"):
             _check(self, name, 0)

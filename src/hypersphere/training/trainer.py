@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..config import Call
+from ..data import Loader
 from ..files import finite, load_tree, save_tree
 from .averaging import MovingAverage, average_states
 from .callbacks import Callback, Progress
@@ -17,7 +18,7 @@ from .ending import finish
 from .log import RunLog
 from .memory import checkpoint_blocks
 from .optimizers import build_optimizers, learning_rate, set_rates
-from .processes import accelerator, signals
+from .processes import accelerator, share_buffers, signals, together
 from .resuming import restore, state_of
 from .run_folder import RunFolder
 from .schedules import Schedule
@@ -65,10 +66,11 @@ class Trainer:
         if settings.threads:
             torch.set_num_threads(settings.threads)
         self.document = describe(task, settings) if document is None else dict(document)
-        self.accelerator, ddp = accelerator(settings)
-        self.main: bool = self.accelerator.is_main_process
-        self._prepare(ddp)
         self.step, self.updates, self.waited = 0, 0, 0
+        with together(self._position):
+            self.accelerator, ddp = accelerator(settings)
+            self.main: bool = self.accelerator.is_main_process
+            self._prepare(ddp)
         self.best: float | None = None
         self.stopped = False
         self.measured: dict[str, Any] = {}
@@ -78,6 +80,8 @@ class Trainer:
 
     def _prepare(self, ddp: Any) -> None:
         settings, task = self.settings, self.task
+        if isinstance(task.loader, Loader):
+            task.loader.check_shares()
         if settings.weights is not None:
             task.started = start_from(task.model, settings.weights)
         if settings.gradient_checkpointing:
@@ -101,9 +105,14 @@ class Trainer:
         """Train to the end and return the last measures; ``progress(step, row)`` is called with every row of the log.
 
         SIGINT and SIGTERM save a checkpoint after the present step and raise ``KeyboardInterrupt``. A loss or weights that
-        are not finite are a :class:`NonFiniteLossError`.
+        are not finite are a :class:`NonFiniteLossError`; the loss of another process is a
+        :class:`~hypersphere.training.processes.LostProcessError`, at once or after ``timeout`` seconds of silence.
         """
         self.progress = progress
+        with together(self._position):
+            return self._run()
+
+    def _run(self) -> dict[str, float]:
         try:
             if self.main:
                 self.folder.open(self.document, fresh=self._fresh)
@@ -206,6 +215,7 @@ class Trainer:
     def _evaluate(self) -> None:
         """On all processes; the random numbers of training are not touched."""
         self.wrapped.eval()
+        share_buffers(self.task)
         with (
             self.ema.applied(self.task.model) if self.ema is not None else contextlib.nullcontext(),
             torch.random.fork_rng(),
@@ -272,6 +282,12 @@ class Trainer:
         if self.accelerator.num_processes == 1:
             return flag
         return bool(self.accelerator.reduce(torch.tensor(float(flag), device=self.accelerator.device)).item())
+
+    def _position(self) -> str:
+        if not self.folder.last.exists():
+            return f"at step {self.step}, before anything was saved; {self.folder.path} starts anew"
+        kept = load_tree(self.folder.last)["step"]
+        return f"at step {self.step}; {self.folder.path} goes on from step {kept} on any number of processes"
 
     def _stop(self, reason: str) -> None:
         if self.main:

@@ -1,0 +1,134 @@
+"""Processes of one run without a launcher, forked from one that has imported everything, which may die at a chosen moment."""
+
+import os
+import pathlib
+import signal
+import socket
+import time
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from hypersphere.objectives import ArcFace, RowSGD
+from hypersphere.training import Classification, LostProcessError, Settings, Trainer, call
+from tests.training.own import Net, Squares
+from tests.training.runs import _die_in, processes
+
+LOST = 3
+
+
+class Death(NamedTuple):
+    """Process ``rank`` gets a signal in the ``count``-th call of a method of its task, or "start", "made" or "write"."""
+
+    rank: int
+    where: str
+    count: int = 1
+    number: int = signal.SIGKILL
+
+
+def plain(settings: Settings, folder: pathlib.Path, *, shards: bool = False, sample: float | None = None) -> Trainer:
+    """A linear network, whose losses do not depend on how a batch is divided; ``shards`` divides its head too."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(432, 6))
+    head = call(ArcFace, m=0.2, scale=8.0, parallel=shards, **({} if sample is None else {"sample": sample}))
+    if sample is not None:
+        settings = settings.replace(optimizer=call(RowSGD, lr=0.1, momentum=0.9))
+    return Trainer(Classification(net, head, Squares(), Squares(30, seed=1), batch_size=12), folder, settings)
+
+
+def own(settings: Settings, folder: pathlib.Path) -> Trainer:
+    """A network with dropout and batch normalization."""
+    torch.manual_seed(0)
+    head = call(ArcFace, m=0.2, scale=8.0)
+    return Trainer(Classification(Net(), head, Squares(), Squares(30, seed=1), batch_size=16), folder, settings)
+
+
+def run_group(
+    count: int, make: Any, settings: Settings, folder: pathlib.Path, *, death: Death | None = None, **options: Any
+) -> tuple[list[int | None], float]:
+    """Train on so many processes; their exit codes, none for one that had to be ended, and the seconds until all had ended."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    context, start = processes(), time.monotonic()
+    arguments = (count, port, make, settings, folder, death, options)
+    children = [context.Process(target=_enter, args=(rank, *arguments)) for rank in range(count)]
+    for child in children:
+        child.start()
+    codes: list[int | None] = []
+    order = sorted(
+        range(count), key=lambda rank: death is not None and rank == death.rank
+    )  # who stands still comes last
+    for rank in order:
+        child = children[rank]
+        child.join(150 if rank == order[0] or death is None or death.number == signal.SIGKILL else 0)
+        codes.append(None if child.is_alive() else child.exitcode)
+    seconds = time.monotonic() - start
+    for child in children:
+        child.kill()
+        child.join()
+    return [codes[order.index(rank)] for rank in range(count)], seconds
+
+
+def _enter(
+    rank: int,
+    world: int,
+    port: int,
+    make: Any,
+    settings: Settings,
+    folder: pathlib.Path,
+    death: Death | None,
+    options: dict[str, Any],
+) -> None:
+    torch.set_num_threads(1)
+    if world > 1:
+        names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world, "MASTER_PORT": port}
+        os.environ.update({name: str(value) for name, value in names.items()})
+        os.environ.update({"MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"})
+    stop = options.pop("stop", None)
+    death = death if death is not None and death.rank == rank else Death(rank, "")
+    if death.where == "write":
+        _die_in(death.count)
+    _reached(death, "start")
+    try:
+        trainer = make(settings, folder, **options)
+        _reached(death, "made")
+        if hasattr(trainer.task, death.where):
+            _die_in_call(trainer.task, death)
+        seen = _batches(trainer.task)
+        trainer.run(lambda step, _: os.kill(os.getpid(), signal.SIGINT) if step == stop else None)
+    except KeyboardInterrupt:
+        pass
+    except LostProcessError as error:
+        folder.with_name(f"{folder.name}-said-{rank}").write_text(str(error))
+        os._exit(LOST)
+    folder.with_name(f"{folder.name}-seen-{rank}").write_text(" ".join(map(str, sorted(set(seen)))))
+
+
+def _reached(death: Death, where: str) -> None:
+    if death.where == where:
+        os.kill(os.getpid(), death.number)
+
+
+def _die_in_call(task: Any, death: Death) -> None:
+    method, calls = getattr(task, death.where), iter(range(1, 1 << 30))
+
+    def dying(*args: Any) -> Any:
+        if next(calls) == death.count:
+            os.kill(os.getpid(), death.number)
+        return method(*args)
+
+    setattr(task, death.where, dying)
+
+
+def _batches(task: Any) -> list[int]:
+    """The lengths of the batches that this process trains on, as they come."""
+    method, seen = task.objectives, []
+
+    def counted(inputs: Any, labels: Any) -> Any:
+        seen.append(len(labels))
+        return method(inputs, labels)
+
+    task.objectives = counted
+    return seen
