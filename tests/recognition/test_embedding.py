@@ -111,3 +111,25 @@ def test_refuses(embedder, folder, tmp_path):
     safetensors.torch.save_file({"features": torch.ones(1, 1)}, tmp_path / "x", {FORMAT: '{"content": {}}'})
     with pytest.raises(ValueError, match="is damaged: its checksum does not fit its content"):
         load_features(tmp_path / "x")
+
+
+def divided(group, folder, skip_errors):
+    try:
+        return embed(small_embedder(), [folder], batch=2, skip_errors=skip_errors, group=group)
+    except ValueError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("processes", [2, 3])
+def test_processes_divide_the_files(folder, embedder, pool, processes):
+    write(folder / "c" / "z.png", np.full((9, 7), 50, dtype=np.uint8))
+    whole = embed(embedder, [folder])
+    for found in pool.run(divided, folder, False, processes=processes):
+        assert found[1:] == whole[1:]
+        torch.testing.assert_close(found.features, whole.features)
+    (folder / "b" / "1.PNG").write_text("no picture")
+    for found in pool.run(divided, folder, True, processes=processes):
+        assert found.files == [file for file in whole.files if "1.PNG" not in file]
+        assert [str(folder / "b" / "1.PNG")] == list(found.skipped)
+    for said in pool.run(divided, folder, False, processes=processes):  # also by those who read their own files well
+        assert "1.PNG" in said

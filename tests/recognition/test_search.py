@@ -1,3 +1,5 @@
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -6,6 +8,8 @@ from hypothesis import strategies as st
 
 from hypersphere.recognition import search
 from hypersphere.recognition.search import DenseRows, exact_search
+
+search_module = sys.modules["hypersphere.recognition.search"]  # the package's attribute of this name is the function
 
 
 def brute(probes, gallery, k):
@@ -123,3 +127,43 @@ def test_refuses_what_is_not_finite(value):
             search(torch.rand(2, 3), gallery, 1, normalized=normalized, chunk=2)
     with pytest.raises(ValueError, match="chunk must be an integer ≥ 1"):
         search(torch.rand(2, 3), torch.rand(5, 3), 1, chunk=0)
+
+
+def divided(group, probes, gallery, k):
+    counted, plain = [], search_module.exact_search
+
+    def counting(own, *others):
+        counted.append(len(own))
+        return plain(own, *others)
+
+    search_module.exact_search = counting
+    try:
+        return *search(probes, gallery, k, chunk=7, group=group), sum(counted)
+    except ValueError as error:
+        return str(error)
+    finally:
+        search_module.exact_search = plain
+
+
+@pytest.mark.parametrize(("processes", "shares"), [(1, [8]), (2, [4, 4]), (3, [3, 3, 2])])
+def test_processes_divide_the_probes(pool, processes, shares):
+    generator = torch.Generator().manual_seed(0)
+    probes, gallery = (torch.randint(-1, 2, (n, 3), generator=generator).float() for n in (8, 40))  # many ties
+    scores, indices = search(probes, gallery, 5)
+    found = pool.run(divided, probes, gallery, 5, processes=processes)
+    assert [count for _, _, count in found] == shares
+    for theirs, places, _ in found:
+        assert torch.equal(theirs, scores)
+        assert torch.equal(places, indices)
+
+
+def test_processes_agree_on_few_probes_and_on_errors(pool):
+    probes, gallery = torch.eye(3)[:2], torch.eye(3)
+    for scores, indices, count in pool.run(divided, probes, gallery, 1, processes=3):
+        assert indices.tolist() == [[0], [1]]
+        assert scores.tolist() == [[1.0], [1.0]]
+        assert count == 2
+    bad = torch.eye(3).repeat(2, 1)
+    bad[5, 0] = torch.nan
+    assert all("probes must be finite" in said for said in pool.run(divided, bad, gallery, 1))
+    assert all("gallery must be finite" in said for said in pool.run(divided, torch.eye(3), bad, 1))

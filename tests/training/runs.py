@@ -65,6 +65,7 @@ def processes() -> Any:
         [
             "tests.training.runs",
             "accelerate",
+            "torch._dynamo",
             "matplotlib.figure",
             "matplotlib.backends.backend_agg",
             "sklearn.datasets",

@@ -5,11 +5,12 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import safetensors.torch
 import torch
+import torch.distributed as dist
 from jaxtyping import Float
 from torch import Tensor
 
@@ -19,6 +20,8 @@ from .embedder import Embedder, read_file
 
 FORMAT = "hypersphere-features/2"
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm"}
+
+Embedded = tuple[list[Tensor], list[str], dict[str, str]]
 
 
 class Features(NamedTuple):
@@ -48,18 +51,58 @@ def image_files(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
 
 
 def embed(
-    embedder: Embedder, paths: Iterable[str | os.PathLike[str]], batch: int = 64, *, skip_errors: bool = False
+    embedder: Embedder,
+    paths: Iterable[str | os.PathLike[str]],
+    batch: int = 64,
+    *,
+    skip_errors: bool = False,
+    group: dist.ProcessGroup | None = None,
 ) -> Features:
     """Features of every image among ``paths``, ``batch`` images at a time.
 
-    A file that cannot be read is a ``ValueError``; with ``skip_errors`` it is left out and listed in ``skipped``. If nothing
-    is left it is a ``ValueError`` again.
+    Args:
+        embedder: What makes the features; it is used on the device it is on.
+        paths: Files, and folders with everything below them.
+        batch: Images at a time.
+        skip_errors: Leave out files that cannot be read, and list them in ``skipped``.
+        group: Processes that divide the files among them, such as ``torch.distributed.group.WORLD``. All of them call it
+            with the same paths, and each returns the whole. By default this process works alone.
+
+    Raises:
+        ValueError: For a file that cannot be read, unless ``skip_errors``, and if nothing is left; on every process.
     """
     if batch < 1:
         raise ValueError(f"batch must be an integer ≥ 1, got {batch!r}")
     files = image_files(paths)
     if not files:
         raise ValueError("paths must name at least one image, got none")
+    rank, count = (0, 1) if group is None else (dist.get_rank(group), dist.get_world_size(group))
+    own = files[len(files) * rank // count : len(files) * (rank + 1) // count]
+    found: list[Any] = [None] * count
+    if group is None:
+        found[0] = _embedded(embedder, own, batch, skip_errors)
+    else:
+        dist.all_gather_object(found, _answer(embedder, own, batch, skip_errors), group=group)
+        for error in found:
+            if isinstance(error, Exception):
+                raise error
+    parts = [part for features, _, _ in found for part in features]
+    skipped = {file: reason for _, _, left in found for file, reason in left.items()}
+    if not parts:
+        raise ValueError(f"none of {len(files)} images could be read; the first: {next(iter(skipped.values()))}")
+    return Features(torch.cat(parts), [file for _, read, _ in found for file in read], embedder.fingerprint, skipped)
+
+
+def _answer(embedder: Embedder, files: list[Path], batch: int, skip_errors: bool) -> Embedded | Exception:
+    """What a process tells the others, also when it fails: they wait for it."""
+    try:
+        return _embedded(embedder, files, batch, skip_errors)
+    except (ValueError, OSError) as error:
+        return error
+
+
+def _embedded(embedder: Embedder, files: list[Path], batch: int, skip_errors: bool) -> Embedded:
+    """Features in batches, the files that were read, and those that were not, with the reason."""
     parts: list[Tensor] = []
     read: list[str] = []
     skipped: dict[str, str] = {}
@@ -74,9 +117,7 @@ def embed(
                 read.append(str(file))
         if pixels:
             parts.append(embedder(torch.stack(pixels), batch).float().cpu())
-    if not parts:
-        raise ValueError(f"none of {len(files)} images could be read; the first: {next(iter(skipped.values()))}")
-    return Features(torch.cat(parts), read, embedder.fingerprint, skipped)
+    return parts, read, skipped
 
 
 def _pixels(embedder: Embedder, file: Path, skip_errors: bool) -> Tensor | str:
