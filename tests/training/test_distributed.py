@@ -3,12 +3,16 @@
 import json
 import os
 import pathlib
+import signal
+import socket
 import subprocess
 import sys
+import time
 
 import pytest
 
 from hypersphere.data import Digits
+from hypersphere.files import load_tree
 from hypersphere.training import Experiment, to_json
 from tests.training.runs import small
 
@@ -45,6 +49,27 @@ def launch(folder: pathlib.Path, processes: int, run: str, stop: int = -1) -> No
     assert done.returncode == 0, done.stderr[-2000:]
 
 
+def launch_two(folder: pathlib.Path, *command: str) -> list["subprocess.Popen[str]"]:
+    """Two launchers that meet on loopback, as two machines would, with a process each."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = str(found.getsockname()[1])
+    meet = ["--nnodes", "2", "--nproc-per-node", "1", "--master-addr", "127.0.0.1", "--master-port", port]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    line = [sys.executable, "-m", "torch.distributed.run", *meet]
+    return [
+        subprocess.Popen(
+            [*line, "--node-rank", str(node), *command],
+            cwd=folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for node in range(2)
+    ]
+
+
 def losses(folder: pathlib.Path) -> list[float]:
     rows = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
     return [row["loss"] for row in rows if "loss" in row]
@@ -67,3 +92,45 @@ def test_two_processes_give_the_losses_of_one_and_go_on_as_one(tmp_path: pathlib
     launch(tmp_path, 2, "elastic", stop=6)
     Experiment(config, tmp_path / "elastic").run()
     assert losses(tmp_path / "elastic") == pytest.approx(losses(tmp_path / "one"), rel=TOLERANCE)
+
+
+@pytest.mark.slow
+def test_two_launchers_give_the_losses_of_one_process(tmp_path: pathlib.Path) -> None:
+    config = small(steps=12, model__norm="none", evaluate_every=12, checkpoint_every=6, pictures=False)
+    Experiment(config, tmp_path / "one").run()
+    (tmp_path / "config.json").write_text(to_json(config))
+    (tmp_path / "script.py").write_text(SCRIPT)
+    for launcher in launch_two(tmp_path, "script.py", "config.json", "two", "-1"):
+        said = launcher.communicate(timeout=300)[0]
+        assert launcher.returncode == 0, said[-2000:]
+    assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=TOLERANCE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "silent"])
+def test_a_lost_machine_ends_the_other_with_the_line_that_goes_on(
+    number: signal.Signals, tmp_path: pathlib.Path
+) -> None:
+    train = ["-m", "hypersphere.cli.main", "train"]
+    options = ["checkpoint_every=5", "evaluate_every=100000", "timeout=25", "threads=1"]
+    launchers = launch_two(tmp_path, *train, "opt-mlp-mnist", "--size", "smoke", "steps=100000", "-o", "run", *options)
+    last, limit = tmp_path / "run" / "last.safetensors", time.monotonic() + 200
+    try:
+        while not (last.exists() and load_tree(last)["step"] >= 5):
+            assert time.monotonic() < limit
+            time.sleep(0.5)
+        children = pathlib.Path(f"/proc/{launchers[1].pid}/task/{launchers[1].pid}/children").read_text().split()
+        workers = [
+            pid for pid in children if b"hypersphere.cli.main" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+        ]
+        assert len(workers) == 1
+        os.kill(int(workers[0]), number)
+        said = launchers[0].communicate(timeout=100)[0]
+    finally:
+        for launcher in launchers:
+            launcher.terminate()
+            launcher.wait(60)
+    assert launchers[0].returncode != 0
+    kept = load_tree(last)["step"]
+    assert "hypersphere train: process 0 of 2 lost another one (" in said
+    assert f"; run goes on from step {kept} on any number of processes: hypersphere train --resume run" in said

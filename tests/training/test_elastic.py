@@ -39,8 +39,10 @@ def test_three_processes_then_two_then_one_then_two(options: dict[str, Any], tmp
     found = losses(tmp_path / "run")
     assert len(found) == 8
     assert found == pytest.approx(losses(tmp_path / "one"), rel=TOLERANCE)
-    metrics = [json.loads((tmp_path / name / "metrics.json").read_text()) for name in ("one", "run")]
-    assert metrics[1] == pytest.approx(metrics[0], rel=TOLERANCE, abs=2e-5)  # angles near 0 are less exact
+    one, run = (json.loads((tmp_path / name / "metrics.json").read_text()) for name in ("one", "run"))
+    # A divided head has no energy of its classes. Angles near 0 are less exact than losses.
+    assert one.keys() - run.keys() <= ({"energy/classifier"} if options else set())
+    assert run == pytest.approx({key: one[key] for key in run}, rel=TOLERANCE, abs=2e-5)
 
 
 def test_one_process_that_stops_goes_on_bit_for_bit(tmp_path: pathlib.Path) -> None:
