@@ -11,7 +11,7 @@ from hypersphere.cli import train
 from hypersphere.cli.main import main
 from hypersphere.data import Digits
 from hypersphere.experiments import recipes
-from hypersphere.training import Experiment, read_log, to_json
+from hypersphere.training import Experiment, LostProcessError, read_log, to_json
 
 FEW = ["steps=3", "evaluate_every=3", "checkpoint_every=3", "threads=1"]
 
@@ -83,6 +83,17 @@ def test_resumes_what_was_interrupted(tmp_path, capsys, monkeypatch):
     assert "holds a run with other settings (threads is 1 there, 0 here)" in capsys.readouterr().err
     assert main(["train", "opt-mlp-mnist", *FEW, "--size", "smoke", "-o", folder, "--fresh"]) == 0
     assert "after 3 steps" in capsys.readouterr().out
+
+
+def test_a_lost_process_is_told_by_those_left_with_the_line_that_goes_on(tmp_path, capsys, monkeypatch):
+    def lost(self, progress):
+        raise LostProcessError("process 1 of 2 lost another one (closed) at step 3; x goes on from step 2")
+
+    monkeypatch.setattr(Experiment, "run", lost)
+    monkeypatch.setenv("RANK", "1")  # alone, this starts no group
+    assert main(["train", "opt-mlp-mnist", "--size", "smoke", "-o", str(tmp_path / "run"), "threads=1"]) == 1
+    line = f"goes on from step 2: hypersphere train --resume {tmp_path / 'run'}"
+    assert line in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -250,6 +250,19 @@ def test_shares_follow_the_process_group():
     assert all(torch.equal(share, labels[1::2]) for share, labels in zip(results[1][2], whole, strict=True))
 
 
+def test_a_loader_may_be_made_before_the_processes_meet(monkeypatch):
+    loader = Loader(images(), 4, seed=3)
+    whole = [labels for _, labels in loader]
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 1)
+    loader.seek(0)
+    assert all(torch.equal(share, labels[1::2]) for (_, share), labels in zip(loader, whole, strict=True))
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 3)
+    with pytest.raises(ValueError, match="batch_size must be a positive multiple of world_size = 3, got 4"):
+        loader.check_shares()
+
+
 def test_the_end_of_an_epoch_is_the_start_of_the_next():
     loader = Loader(images(8), 4)
     for _ in loader:

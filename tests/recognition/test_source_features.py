@@ -41,6 +41,19 @@ def test_a_bad_picture_is_named(tmp_path):
         source_features(small_embedder(), open_source(folder))
 
 
+def divided(group, folder):
+    try:
+        return source_features(small_embedder(), open_source(folder))
+    except CorruptDataError as error:
+        return str(error)
+
+
+def test_a_bad_picture_is_named_by_every_process(tmp_path, pool):
+    folder = draw_folder(tmp_path, 2, 2)
+    (folder / "person1" / "person1_0001.png").write_text("no picture")
+    assert all("person1_0001.png" in said for said in pool.run(divided, folder, processes=3))
+
+
 def test_refuses(tmp_path):
     with pytest.raises(ValueError, match="batch must be an integer ≥ 1"):
         source_features(small_embedder(), open_source(draw_folder(tmp_path, 2, 2)), batch=0)

@@ -37,6 +37,14 @@ def test_a_folder_with_another_config_is_refused(finished: pathlib.Path) -> None
         RunFolder(finished).open(document(steps=4, evaluate_every=2, model__feature_dim=2, optimizer__lr=0.1))
 
 
+def test_a_run_may_go_on_with_another_timeout(tmp_path: pathlib.Path) -> None:
+    for timeout in (600, 30):
+        folder = RunFolder(tmp_path)
+        folder.open(document(timeout=timeout))
+        folder.close()
+        assert stored_document(tmp_path)["timeout"] == timeout
+
+
 def test_fresh_forgets_the_run_and_nothing_else(tmp_path: pathlib.Path) -> None:
     folder = RunFolder(tmp_path)
     folder.open(document())

@@ -13,6 +13,7 @@ from hypersphere.training import Settings
         ({"seed": -1}, "seed must be an integer ≥ 0, got -1"),
         ({"steps": True}, "steps must be an integer ≥ 1, got True"),
         ({"steps": 2**53}, "steps must be an integer"),
+        ({"timeout": 0}, "timeout must be an integer ≥ 1, got 0"),
         ({"threads": 2000}, "threads must lie in 0 … 1024, got 2000"),
         ({"clip": 0.0}, "clip must be a number > 0 or none, got 0.0"),
         ({"clip": float("nan")}, "clip must be a number > 0 or none, got nan"),

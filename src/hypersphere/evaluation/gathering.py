@@ -1,9 +1,14 @@
 """Features that were computed by several processes, brought together."""
 
+from collections.abc import Callable
+from typing import Any, TypeVar
+
 import torch
 import torch.distributed as dist
 from jaxtyping import Float, Int
 from torch import Tensor
+
+T = TypeVar("T")
 
 
 def gather_features(
@@ -40,6 +45,30 @@ def gather_features(
     first = torch.ones_like(order, dtype=torch.bool)
     first[1:] = index[order].diff() != 0
     return features[order[first]], labels[order[first]]
+
+
+def gather_answers(compute: Callable[[], T], group: dist.ProcessGroup | None = None) -> list[T]:
+    """What ``compute()`` returns on each process of a group, by default of all, in the order of the ranks, on every process.
+
+    Where it raises a ``ValueError`` or an ``OSError`` on one process, all of them raise it, so that nobody waits for an
+    answer that never comes. Without a process group the process is alone.
+
+    >>> gather_answers(lambda: 3)
+    [3]
+    """
+    if not dist.is_available() or not dist.is_initialized() or dist.get_world_size(group) == 1:
+        return [compute()]
+    answer: T | Exception
+    try:
+        answer = compute()
+    except (ValueError, OSError) as error:
+        answer = error
+    answers: list[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(answers, answer, group=group)
+    for found in answers:
+        if isinstance(found, Exception):
+            raise found
+    return answers
 
 
 def _gather(rows: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import safetensors.torch
@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..data import CorruptDataError
+from ..evaluation.gathering import gather_answers
 from ..files import checksum, write_atomically
 from .embedder import Embedder, read_file
 
@@ -78,27 +79,16 @@ def embed(
         raise ValueError("paths must name at least one image, got none")
     rank, count = (0, 1) if group is None else (dist.get_rank(group), dist.get_world_size(group))
     own = files[len(files) * rank // count : len(files) * (rank + 1) // count]
-    found: list[Any] = [None] * count
-    if group is None:
-        found[0] = _embedded(embedder, own, batch, skip_errors)
-    else:
-        dist.all_gather_object(found, _answer(embedder, own, batch, skip_errors), group=group)
-        for error in found:
-            if isinstance(error, Exception):
-                raise error
+
+    def compute() -> Embedded:
+        return _embedded(embedder, own, batch, skip_errors)
+
+    found = [compute()] if group is None else gather_answers(compute, group)
     parts = [part for features, _, _ in found for part in features]
     skipped = {file: reason for _, _, left in found for file, reason in left.items()}
     if not parts:
         raise ValueError(f"none of {len(files)} images could be read; the first: {next(iter(skipped.values()))}")
     return Features(torch.cat(parts), [file for _, read, _ in found for file in read], embedder.fingerprint, skipped)
-
-
-def _answer(embedder: Embedder, files: list[Path], batch: int, skip_errors: bool) -> Embedded | Exception:
-    """What a process tells the others, also when it fails: they wait for it."""
-    try:
-        return _embedded(embedder, files, batch, skip_errors)
-    except (ValueError, OSError) as error:
-        return error
 
 
 def _embedded(embedder: Embedder, files: list[Path], batch: int, skip_errors: bool) -> Embedded:

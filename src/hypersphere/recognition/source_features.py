@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..data.prefetch import ahead
 from ..data.sources import Source
-from ..evaluation import gather_features
+from ..evaluation.gathering import gather_answers
 from .embedder import Embedder
 
 
@@ -35,13 +35,14 @@ def source_features(embedder: Embedder, source: Source, batch: int = 64, *, work
     def pixels(index: Int[Tensor, "b"]) -> Tensor:
         return dataset.batch(index)[0]
 
-    parts = [embedder(images, batch).float().cpu() for images in ahead(pixels, _split(mine, batch), workers)]
-    if world == 1:
-        return torch.cat(parts)
-    dim = torch.tensor([parts[0].shape[1] if parts else 0])
-    dist.all_reduce(dim, dist.ReduceOp.MAX)
-    own = torch.cat(parts) if parts else torch.empty(0, int(dim))
-    return gather_features(own, source.labels[mine], index=mine)[0]
+    def compute() -> list[Tensor]:
+        return [embedder(images, batch).float().cpu() for images in ahead(pixels, _split(mine, batch), workers)]
+
+    shares = [torch.cat(parts) for parts in gather_answers(compute) if parts]
+    whole = shares[0].new_empty(len(source), shares[0].shape[1])
+    for first, share in enumerate(shares):  # only the last ones can be without a picture
+        whole[first::world] = share
+    return whole
 
 
 def _split(index: Int[Tensor, "n"], batch: int) -> list[Int[Tensor, "b"]]:

@@ -21,7 +21,7 @@ from ..files import load_tree, remove_leftovers, save_tree, write_json
 PACKAGES = ("torch", "numpy", "accelerate", "safetensors", "scikit-learn", "scipy")
 MARK = "run.json"
 FORMAT = "hypersphere-run/1"
-FREE = ("timeout",)  # settings that change nothing of what is computed
+FREE = ("timeout", "settings.timeout")  # of a config and of objects: these change nothing of what is computed
 
 
 class RunFolder:
@@ -129,8 +129,7 @@ class RunFolder:
         except (OSError, ValueError) as error:
             raise ValueError(f"{stored} cannot be read: {error}") from error
         here = flat(json.loads(json.dumps(document)))
-        changed = [key for key in {**there, **here} if there.get(key) != here.get(key)]
-        changed = [key for key in changed if key.rpartition(".")[2] not in FREE]
+        changed = [key for key in {**there, **here} if there.get(key) != here.get(key) and key not in FREE]
         if changed:
             listed = "; ".join(f"{key} is {there.get(key)!r} there, {here.get(key)!r} here" for key in changed)
             raise ValueError(
