@@ -81,6 +81,17 @@ class AttentionOperator(OperatorLayer):
     output's projection is a layer of its own, ``out_proj``, plain or an operator.
     """
 
+    num_heads: int
+    head_dim: int
+    batch_first: bool
+    dropout: float
+    add_zero_attn: bool
+    out_proj: Any
+    in_proj_weight: Any
+    in_proj_bias: Any
+    bias_k: Any
+    bias_v: Any
+
     def decouple(
         self,
         magnitude: MagnitudeLike | None = None,

@@ -161,7 +161,7 @@ def _become(module: nn.Module, operator: Operator, attention: AttentionScale | N
         else:
             module.decouple(operator.magnitude, operator.angular)
     except ValueError:
-        module.__class__ = plain
+        module.__class__ = plain  # type: ignore[assignment]
         raise
     kind = f"{plain.__name__} by cosines" if isinstance(module, AttentionOperator) else plain.__name__
     text = f"{kind} with magnitude {type(module.magnitude).__name__}, angle {type(module.angular).__name__}"
