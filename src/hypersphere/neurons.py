@@ -108,7 +108,7 @@ def neuron_weights(model: nn.Module) -> tuple[dict[str, NeuronWeight], dict[str,
     for name, module in model.named_modules():
         dot = f"{name}." if name else ""
         if isinstance(module, NEURON_LAYERS) or isinstance(module, Classifier):  # noqa: SIM101 (a tuple of types loses the type)
-            found[name] = NeuronWeight(module, groups=3 * _fuses(name, module) or getattr(module, "groups", 1))
+            found[name] = NeuronWeight(module, groups=3 if _fuses(name, module) else getattr(module, "groups", 1))
         elif has_transposed_weight(module):
             found[name] = NeuronWeight(module, groups=3 if _fuses(name, module) else 1, transposed=True)
         elif isinstance(module, nn.MultiheadAttention):
@@ -145,8 +145,8 @@ def _each_once(
             del found[name]
     for name, module in model.named_modules():
         owner = first.get(id(module._parameters.get("weight")))
-        if name in others and name not in found and owner is not None and isinstance(module, nn.Embedding):
-            others[name] += f"; tied to {owner}, which is"
+        if owner is not None and isinstance(module, nn.Embedding | nn.EmbeddingBag):
+            others[name] += f"; its weight is tied to that of {owner}"
     return found, others
 
 
