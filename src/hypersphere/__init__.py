@@ -39,6 +39,7 @@ from .orthogonal import (
     overparameterize,
     param_groups,
     trainable_parameters,
+    unmerge,
     use_task,
 )
 
@@ -99,6 +100,7 @@ __all__ = [
     "restore",
     "trainable_parameters",
     "training",
+    "unmerge",
     "use_task",
     "weighted_gradients",
 ]
