@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from .maps.exponential import exponential

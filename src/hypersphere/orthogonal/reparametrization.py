@@ -123,7 +123,7 @@ def register(module: nn.Module, parameter: str, base: Tensor, own: Reparametriza
 
 def unregister(module: nn.Module, parameter: str) -> Tensor:
     """Take the reparametrization off and return the fixed weight; the layer is left without the parameter."""
-    base: Tensor = module.parametrizations[parameter].original  # type: ignore[index, assignment]
+    base = fixed_weight(module, parameter)
     # torch deletes the property from the class, which a deepcopy of the layer shares: delete it from a class of our own
     kind = type(module)
     module.__class__ = type(
@@ -134,13 +134,20 @@ def unregister(module: nn.Module, parameter: str) -> Tensor:
     return base
 
 
+def fixed_weight(module: nn.Module, parameter: str = "weight") -> Tensor:
+    """The weight under the reparametrization."""
+    base = module.parametrizations[parameter].original  # type: ignore[index, union-attr]
+    assert isinstance(base, Tensor)
+    return base
+
+
 def _forward(module: nn.Module, inputs: Tensor) -> Tensor:
     """The forward pass of a layer that rotates its inputs."""
-    stored = module.parametrizations["weight"]  # type: ignore[index]
-    own = stored[0]  # type: ignore[index]
-    if own.kept is not None or len(stored) > 1:  # type: ignore[arg-type]
+    own, base = find(module), fixed_weight(module)
+    assert own is not None
+    if own.kept is not None or len(module.parametrizations["weight"]) > 1:  # type: ignore[index, arg-type]
         return type(module).__bases__[0].forward(module, inputs)  # type: ignore[no-any-return, attr-defined]
-    return own.turned(module, stored.original, inputs)  # type: ignore[no-any-return, union-attr]
+    return own.turned(module, base, inputs)
 
 
 def _reduce(module: nn.Module, protocol: int) -> tuple[Any, ...]:

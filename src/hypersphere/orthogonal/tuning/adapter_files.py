@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ...files import checksum, load_tree, save_tree
-from ..reparametrization import find_all, reparametrized
+from ..reparametrization import find_all, fixed_weight, reparametrized
 from .adapter import Adapter
 from .finetune import apply_plan
 from .int8 import is_quantized, quantized_weight
@@ -112,7 +112,7 @@ def fingerprint(model: nn.Module, name: str, path: object = "the file") -> str:
     """SHA-256 of the frozen weight of this name, of a plain model as well."""
     site = find_all(model).get(name)
     if site is not None and not is_quantized(site.module):
-        return checksum(name, {"weight": site.module.parametrizations[site.parameter].original})  # type: ignore[index, dict-item]
+        return checksum(name, {"weight": fixed_weight(site.module, site.parameter)})
     modules = dict(model.named_modules())
     module = modules.get(name, modules.get(name.rpartition(".")[0]))
     if module is not None and is_quantized(module):

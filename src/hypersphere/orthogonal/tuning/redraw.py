@@ -5,7 +5,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
-from ..reparametrization import reparametrized
+from ..reparametrization import fixed_weight, reparametrized
 from .adapter import Adapter
 
 
@@ -24,18 +24,15 @@ def redraw(model: nn.Module, generator: torch.Generator | None = None) -> nn.Mod
         The model. Raises ``ValueError`` if no layer is tuned by POET, or if a layer keeps several tasks, whose common
         W₀ must not change.
     """
-    found = {name: site for name, site in reparametrized(model).items() if _is_poet(site.own)}
-    if not found:
-        raise ValueError(f'{type(model).__name__} has no layer tuned with method="poet"')
+    found = _poet(model)
     for name, (_, _, own) in found.items():
         if len(own.tasks) > 1:
             raise ValueError(
                 f"layer {name!r} has several tasks over one W₀, which a redraw would change for all of them"
             )
     for module, parameter, own in found.values():
-        assert isinstance(own, Adapter)
-        base = module.parametrizations[parameter].original  # type: ignore[index]
-        base.copy_(own.effective(base))  # type: ignore[operator, arg-type]
+        base = fixed_weight(module, parameter)
+        base.copy_(own.effective(base))
         for turn in (own.turns.inputs, own.turns.outputs):
             if turn is not None:
                 turn.reset(generator)
@@ -65,9 +62,7 @@ def redraw_every(
     """
     if steps < 1:
         raise ValueError(f"steps must be an integer ≥ 1, got {steps!r}")
-    own = [site.own for site in reparametrized(model).values() if _is_poet(site.own)]
-    if not own:
-        raise ValueError(f'{type(model).__name__} has no layer tuned with method="poet"')
+    own = [adapter for _, _, adapter in _poet(model).values()]
 
     def after(stepped: Optimizer, *_: object) -> None:
         for adapter in own:
@@ -81,5 +76,13 @@ def redraw_every(
     return optimizer.register_step_post_hook(after)
 
 
-def _is_poet(own: object) -> bool:
-    return isinstance(own, Adapter) and own.method.name == "poet"
+def _poet(model: nn.Module) -> dict[str, tuple[nn.Module, str, Adapter]]:
+    """The layers, parameters and adapters that POET tunes."""
+    found = {
+        name: (module, parameter, own)
+        for name, (module, parameter, own) in reparametrized(model).items()
+        if isinstance(own, Adapter) and own.method.name == "poet"
+    }
+    if not found:
+        raise ValueError(f'{type(model).__name__} has no layer tuned with method="poet"')
+    return found

@@ -46,7 +46,8 @@ class ReflectionTurn(Turn):
     def factors(self) -> tuple[Float[Tensor, "parts n r"], Float[Tensor, "parts n r"]]:
         """P and Q of R = I + P Qᵀ."""
         units = normalize(self.raw.to(accumulable(self.raw.dtype)), dim=-2)
-        p, q = [], []
+        p: list[Tensor] = []
+        q: list[Tensor] = []
         for u, v in zip(units[..., 0::2].unbind(-1), units[..., 1::2].unbind(-1), strict=True):
             delta = u - v
             squared = delta.square().sum(-1, keepdim=True)
