@@ -2,23 +2,24 @@ import pytest
 import torch
 from torch import nn
 
-from hypersphere.orthogonal import cayley, finetune
+from hypersphere.orthogonal import TuningMethod, cayley, finetune
 from hypersphere.orthogonal.tuning.block_turn import BlockTurn, skew_cayley, turn_blocks
 from tests.orthogonal.tuning.contracts import TuningContract, shake
 
 
 class TestOFT(TuningContract):
-    options = {"method": "oft", "block": 4}
+    method = TuningMethod("oft", 4)
 
 
 class TestOFTNeumann(TuningContract):
     """A long series of small matrices is the transform itself, to rounding."""
 
-    options = {"method": "oft", "block": 4, "terms": 200}
+    method = TuningMethod("oft", 4, terms=60)
+    size = 0.1
 
 
 class TestCOFT(TuningContract):
-    options = {"method": "coft", "block": 4, "eps": 0.05}
+    method = TuningMethod("coft", 4, eps=0.05)
 
     @pytest.mark.parametrize("eps", [6e-5, 0.1, 2.0])
     def test_r_stays_near_the_identity(self, eps):

@@ -1,13 +1,14 @@
 import pytest
 import torch
 
+from hypersphere.orthogonal import TuningMethod
 from hypersphere.orthogonal.tuning.block_turn import skew_cayley
 from hypersphere.orthogonal.tuning.butterfly import ButterflyTurn
 from tests.orthogonal.tuning.contracts import TuningContract
 
 
 class TestBOFT(TuningContract):
-    options = {"method": "boft", "block": 4, "factors": 2}
+    method = TuningMethod("boft", 4, factors=2)
 
 
 def turn(n, block, factors):

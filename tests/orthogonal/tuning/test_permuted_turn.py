@@ -1,12 +1,12 @@
 import torch
 
-from hypersphere.orthogonal import merge
+from hypersphere.orthogonal import TuningMethod, merge
 from hypersphere.orthogonal.tuning.permuted_turn import PermutedTurn
-from tests.orthogonal.tuning.contracts import TuningContract, build, shake
+from tests.orthogonal.tuning.contracts import TuningContract, build
 
 
 class TestPOET(TuningContract):
-    options = {"method": "poet", "block": 4}
+    method = TuningMethod("poet", 4)
 
     def compare(self, old, new, parts):
         """Rows are mixed as well: the singular values stay; those of each part, for its outputs turn among themselves."""
@@ -18,7 +18,7 @@ class TestPOET(TuningContract):
     def test_both_sides_turn(self):
         layer, _ = build("linear, inputs turned", torch.float64)
         w = layer.weight.detach().clone()
-        shake(self.tune(layer))
+        self.shake(self.tune(layer))
         turns = layer.parametrizations.weight[0].turns
         expected = turns.outputs.matrix()[0] @ w @ turns.inputs.matrix()[0].T
         assert torch.allclose(merge(layer).weight, expected, atol=1e-12)

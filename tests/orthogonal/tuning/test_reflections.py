@@ -1,11 +1,24 @@
 import torch
 
+from hypersphere.orthogonal import TuningMethod
 from hypersphere.orthogonal.tuning.reflections import ReflectionTurn
 from tests.orthogonal.tuning.contracts import TuningContract
 
 
 class TestHRA(TuningContract):
-    options = {"method": "hra", "rank": 4}
+    method = TuningMethod("hra", rank=4)
+
+    def test_second_derivatives_are_refused(self):
+        """Its gradient is plain autograd, so they are right instead."""
+        turn = (
+            self.shake(self.tune(torch.nn.Linear(6, 40, dtype=torch.float64))).parametrizations.weight[0].turns.inputs
+        )
+        raw, rows = turn.raw.detach().clone().requires_grad_(), torch.randn(1, 2, 6, dtype=torch.float64)
+
+        def forward(raw):
+            return torch.func.functional_call(turn, {"raw": raw}, (rows,))
+
+        assert torch.autograd.gradgradcheck(forward, (raw,))
 
 
 def test_is_the_product_of_reflections():

@@ -108,7 +108,7 @@ class Adapter(Reparametrization):
         x = turn(inputs.reshape(1, -1, self.shape[1]), transpose=True).reshape(inputs.shape)
         if after is None:
             return nn.functional.linear(x, rows, bias)
-        y = nn.functional.linear(x, rows)
+        y: Tensor = nn.functional.linear(x, rows)
         y = after(y.reshape(1, -1, self.shape[0])).reshape(y.shape)
         return y if bias is None else y + bias.to(y.dtype)
 
