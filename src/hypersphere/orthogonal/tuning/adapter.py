@@ -8,6 +8,7 @@ from ...neurons import has_transposed_weight
 from ..maps.precision import accumulable
 from ..reparametrization import Reparametrization, Start
 from .block_turn import BlockTurn
+from .permuted_turn import PermutedTurn
 from .tuning_method import TuningMethod
 from .turned_linear import turned_linear
 from .turns import Turn
@@ -101,9 +102,16 @@ class Adapter(Reparametrization):
         """W₀(Rᵀx) + b: W itself is not formed, and W₀ needs no gradient."""
         rows, bias = base.mT if self.transposed else base, module.bias
         assert bias is None or isinstance(bias, Tensor)
-        turn, after = self.turns.inputs, self.turns.outputs
-        exact = type(turn) is BlockTurn and turn.terms is None and after is None
-        if exact and inputs.dtype == rows.dtype == accumulable(rows.dtype) and not _autocast(inputs):
+        turns = self.turns
+        turn: Turn = turns.inputs
+        after: Turn | None = turns.outputs
+        exact = isinstance(turn, BlockTurn) and turn.terms is None and not isinstance(turn, PermutedTurn)
+        if (
+            isinstance(turn, BlockTurn)
+            and exact
+            and inputs.dtype == rows.dtype == accumulable(rows.dtype)
+            and not _autocast(inputs)
+        ):
             return turned_linear(inputs, rows, bias, turn.blocks())
         x = turn(inputs.reshape(1, -1, self.shape[1]), transpose=True).reshape(inputs.shape)
         if after is None:
