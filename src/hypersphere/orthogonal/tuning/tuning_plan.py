@@ -99,7 +99,6 @@ def tuning_plan(
             names = {label, label if label in modules else label.rpartition(".")[0]}
             return any(matches(name, module, s) for s in selectors for name in names)
 
-        reason = None if label in others else _misfit(found[label], tied, plan.method)
         if chosen(skip):
             plan.left_out[label] = "named in skip"
         elif plan.classifier is not None and owner == plan.classifier:
@@ -108,8 +107,8 @@ def tuning_plan(
             plan.left_out[label] = "named in train, so it is trained as usual"
         elif only is not None and not chosen(only):
             plan.left_out[label] = "not named in only"
-        elif label in others or reason:
-            plan.left_out[label] = others.get(label) or reason or ""
+        elif reason := others[label] if label in others else _misfit(found[label], tied, plan.method):
+            plan.left_out[label] = reason
             if any(s == label or s is module for s in only or []):
                 raise ValueError(f"{label!r} is named in only but cannot be tuned: {plan.left_out[label]}")
             if not isinstance(module, nn.Embedding | nn.EmbeddingBag):
