@@ -7,6 +7,9 @@ from types import ModuleType
 def require(module: str, extra: str = "train") -> ModuleType:
     """The module, or an ``ImportError`` that says which extra installs it.
 
+    The install line also serves a clone installed with ``pip install -c constraints.txt -e .``: pip takes the extra from the
+    installed distribution.
+
     >>> require("math").pi > 3
     True
     """
@@ -16,5 +19,5 @@ def require(module: str, extra: str = "train") -> ModuleType:
         if error.name != module.partition(".")[0]:
             raise  # the module is there; something it needs is not
         raise ImportError(
-            f"this needs {error.name}, which is not installed: pip install 'hypersphere[{extra}]'"
+            f"this needs {error.name}, which is not installed: pip install 'torch-hypersphere[{extra}]'"
         ) from error

@@ -23,12 +23,12 @@ def test_a_table_of_either_format(tmp_path, state, capsys):
     assert main(["energy", str(tmp_path / "a.safetensors")]) == 0
     assert capsys.readouterr().out == table
     header, conv, fc = table.rstrip().splitlines()
-    assert header.split()[:2] == ["layer", "neurons"]
-    assert conv.startswith("conv.weight  12 × 27")
+    assert header.split()[:3] == ["layer", "what", "neurons"]
+    assert conv.split()[:5] == ["conv.weight", "–", "12", "×", "27"]
     assert conv.rstrip().endswith("2-4")
     assert " 7 " in conv
-    assert fc.startswith("fc.weight    5 × 12")
-    assert header.index("random") == conv.index("±") - len(conv[: conv.index("±")].split()[-1]) - 1
+    assert fc.split()[:5] == ["fc.weight", "output", "5", "×", "12"]
+    assert header.split()[5:8] == ["energy", "random", "separation"]
 
 
 def test_json_and_nested_states(tmp_path, state, capsys):
@@ -64,3 +64,17 @@ def test_what_cannot_be_read_is_one_line(tmp_path, capsys, name):
     assert out == ""
     assert err.startswith("hypersphere energy: ")
     assert len(err.strip().splitlines()) == 1
+
+
+def test_what_changed_since_another(tmp_path, state, capsys):
+    torch.save(state, tmp_path / "a.pt")
+    torch.save(state | {"fc.weight": 2 * state["fc.weight"]}, tmp_path / "b.pt")
+    assert main(["energy", str(tmp_path / "b.pt"), "--against", str(tmp_path / "a.pt")]) == 0
+    last = capsys.readouterr().out.rstrip().splitlines()[-1].split()
+    assert (last[0], last[3]) == ("fc.weight", "2.0000")
+    assert main(["energy", str(tmp_path / "b.pt"), "--against", str(tmp_path / "a.pt"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["changes"][1]["length"] == pytest.approx(2)
+    torch.save({"other": torch.randn(3, 3)}, tmp_path / "c.pt")
+    assert main(["energy", str(tmp_path / "b.pt"), "--against", str(tmp_path / "c.pt")]) == 1
+    assert "share no layer" in capsys.readouterr().err

@@ -2,12 +2,13 @@ import pytest
 
 from hypersphere.cli import main as cli
 from hypersphere.experiments import reproduce
+from hypersphere.experiments.reproduce import results
 from tests.experiments.reproduce.tiny import claim
 
 
 @pytest.fixture
 def tiny(monkeypatch):
-    for module in (reproduce, report):
+    for module in (reproduce, results):
         monkeypatch.setattr(module, "CLAIMS", {"tiny": claim(tuned=False)})
 
 

@@ -3,7 +3,7 @@ import re
 import pytest
 
 from hypersphere.data import CATALOG
-from hypersphere.data.catalog import Part
+from hypersphere.data.catalog import Part, entry_of
 
 
 @pytest.mark.parametrize("entry", CATALOG.values(), ids=list(CATALOG))
@@ -28,3 +28,15 @@ def test_members_are_kept_by_pattern_and_flattened():
 def test_who_provides_it():
     assert CATALOG["mnist"].how == "npm, address"
     assert CATALOG["modelnet10"].how == "by hand"
+
+
+@pytest.mark.parametrize(
+    ("reader", "name"), [("Omniglot", "omniglot"), ("TinyImageNet", "tiny_imagenet"), ("LFW", "lfw"), ("Cora", "cora")]
+)
+def test_a_reader_and_its_entry_are_one_name(reader, name):
+    assert entry_of(reader) is entry_of(name) is CATALOG[name]
+
+
+def test_an_unknown_name_is_refused():
+    with pytest.raises(ValueError, match=r"name must be one of digits, mnist, .*, got 'omni'"):
+        entry_of("omni")

@@ -29,4 +29,4 @@ def test_needs_only_torch_and_numpy():
     environment = {**os.environ, "PYTHONPATH": str(Path(hypersphere.__file__).parents[1])}
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "this needs sklearn, which is not installed: pip install 'hypersphere[train]'\n"
+    assert done.stdout == "this needs sklearn, which is not installed: pip install 'torch-hypersphere[train]'\n"

@@ -71,7 +71,7 @@ class TestFolder(TestTar):
     [
         (
             {"images_background/A/c/1.png": encoded(random(104, 105))},
-            "104×105 pixels.*expected a whole PNG or JPEG image of 105×105",
+            "104×105 pixels.*expected a whole image of 105×105 pixels",
         ),
         ({"images_background/A/c/1.png": b"none"}, "images_background/A/c/1.png: found 4 bytes that do not decode"),
         ({"images_evaluation/A/c/1.png": encoded(random(105, 105))}, "no character"),

@@ -1,24 +1,9 @@
 import pytest
 import torch
 
-from hypersphere.energy.blocks import Pass, directions, squared_distances, through_normalization, without_self
+from hypersphere.energy.blocks import Pass, squared_distances, without_self
 from hypersphere.energy.kernels import Riesz
-
-
-@pytest.mark.parametrize("size", [1e-30, 1e-13, 1.0, 1e18, 1e30])
-def test_directions_of_any_length(size):
-    w = torch.randn(2, 3, 7)
-    x, length = directions(w * size)
-    assert torch.allclose(x, torch.nn.functional.normalize(w, dim=2), atol=1e-6)
-    assert torch.allclose(length, w.norm(dim=2, keepdim=True) * size, rtol=1e-5)
-
-
-def test_a_zero_row_has_no_direction_and_no_gradient():
-    w = torch.randn(1, 3, 4)
-    w[0, 1] = 0
-    x, length = directions(w)
-    assert x[0, 1].eq(0).all()
-    assert through_normalization(torch.ones_like(x), x, length)[0, 1].eq(0).all()
+from hypersphere.geometry.directions import directions
 
 
 @pytest.mark.parametrize("half_space", [False, True])

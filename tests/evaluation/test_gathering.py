@@ -35,6 +35,7 @@ def test_one_process_keeps_its_own():
     assert not gather_features(FEATURES.clone().requires_grad_(True), LABELS)[0].requires_grad
 
 
+@pytest.mark.untyped
 def test_refuses():
     with pytest.raises(ValueError, match="one for each of 25 features"):
         gather_features(FEATURES, LABELS[:-1])

@@ -15,8 +15,8 @@ def test_one_epoch_writes_everything(tmp_path):
     assert json.loads((tmp_path / "metrics.json").read_text())["CosFace"].keys() == demo.COLUMNS.keys()
     for picture in ("features.png", "angles.png", "training.png"):
         assert (tmp_path / picture).stat().st_size > 10_000
-    state = load_file(tmp_path / "arcface.safetensors")
-    assert torch.equal(state["head.weight"], results[3].head.weight)
+    state = load_file(tmp_path / "arcface" / "model.safetensors")
+    assert torch.equal(state["classifier.weight"], results[3].head.weight)
     for result in results:
         assert 10 < result.row["accuracy"] <= 100
         assert len(result.history["energy"]) == 1

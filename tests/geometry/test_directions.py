@@ -17,6 +17,14 @@ def test_is_normalize_and_its_derivative(scale):
         assert torch.allclose(through_direction(g.clone(), unit, length), exact, rtol=1e-10)
 
 
+@pytest.mark.parametrize("size", [1e-30, 1e-13, 1.0, 1e18, 1e30])
+def test_directions_of_any_length_in_single_precision(size):
+    x = torch.randn(2, 3, 7)
+    unit, length = directions(x * size)
+    assert torch.allclose(unit, torch.nn.functional.normalize(x, dim=2), atol=1e-6)
+    assert torch.allclose(length, x.norm(dim=2, keepdim=True) * size, rtol=1e-5)
+
+
 def test_a_zero_row():
     unit, length = directions(torch.zeros(1, 3))
     assert not unit.any()

@@ -76,6 +76,7 @@ def test_another_start_for_all_layers_and_each_layer_s_own():
     assert net.body.stage2[1].body[0].conv.weight.std() > 0.3 * bound
 
 
+@pytest.mark.untyped
 def test_refuses_a_depth():
     with pytest.raises(ValueError, match="depth must be one of 4, 10, 20, 36, 64, got 12"):
         models.sphereface(12)

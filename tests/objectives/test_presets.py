@@ -170,6 +170,8 @@ class TestArcFace(HeadContract):
 def test_names_and_defaults():
     assert SphereFace is ASoftmax
     assert CosFace is AMSoftmax
+    assert [kind.__name__ for kind in (SphereFace, CosFace)] == ["SphereFace", "CosFace"]
+    assert repr(CosFace(4, 3)).startswith("CosFace(")
     head = SphereFace(512, 20, m=4)
     assert isinstance(head, MarginSoftmax)
     assert "m=4" in repr(head)

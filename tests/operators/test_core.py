@@ -117,8 +117,8 @@ def test_per_sample_gradients():
 
 
 def test_the_base_class_says_what_is_missing():
-    with pytest.raises(TypeError, match="OperatorLayer must define forward"):
-        OperatorLayer()(torch.zeros(1))
+    with pytest.raises(TypeError, match=r"abstract class OperatorLayer.*forward"):
+        OperatorLayer()
 
 
 def test_a_learned_k_per_filter_is_the_layers_own():

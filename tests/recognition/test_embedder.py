@@ -1,58 +1,145 @@
+import json
 import pickle
 
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
+from PIL import Image
+from safetensors import safe_open
 from torch import nn
 
-from hypersphere.recognition import EmbeddingModel, Preprocessing, fingerprint, load_model, save_model
+from hypersphere.angular import Sigmoid
+from hypersphere.config import call
+from hypersphere.data import Preprocessing
+from hypersphere.files import checksum
+from hypersphere.models import cnn3
+from hypersphere.operators import Operator, magnitudes
+from hypersphere.recognition import Embedder
+from hypersphere.recognition.embedder import FORMAT, read_file
 
-OPTIONS = {
-    "constructor": "tiny",
-    "arguments": {"channels": 1, "dim": 5},
-    "preprocessing": {"size": [12, 10], "channels": 1},
-}
+from .small_networks import COLUMNS, ROWS, Tiny, small_cnn, small_embedder
 
-
-def test_a_model_comes_back(models, tmp_path):
-    model = models.tiny(1, 5, seed=7)
-    model(torch.rand(4, 1, 12, 10))  # moves the running statistics
-    save_model(model, tmp_path / "model.safetensors", **OPTIONS)
-    loaded = load_model(tmp_path / "model.safetensors")
-    assert loaded.preprocessing == Preprocessing((12, 10), 1)
-    assert loaded.fingerprint == fingerprint(model)
-    images = torch.rand(3, 1, 12, 10)
-    model.eval()
-    torch.testing.assert_close(loaded(images), model((images * 255 - 127.5) / 128))
+SIZE = Preprocessing((ROWS, COLUMNS), 1)
 
 
-def test_mirror_images_are_appended(models, tmp_path):
-    model = models.tiny(1, 5).eval()
-    save_model(model, tmp_path / "m", **{**OPTIONS, "preprocessing": Preprocessing((12, 10), 1, 0.0, 1.0, mirror=True)})
-    images = torch.rand(2, 1, 12, 10)
-    torch.testing.assert_close(
-        load_model(tmp_path / "m")(images), torch.cat([model(images), model(images.flip(-1))], 1)
-    )
+def images(count=3, channels=1, seed=0):
+    size = (count, channels, ROWS, COLUMNS)
+    return torch.randint(0, 256, size, generator=torch.Generator().manual_seed(seed)).to(torch.uint8)
 
 
-def test_a_fingerprint_is_of_names_dtypes_shapes_and_values():
-    model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
-    first = fingerprint(model)
+def tanh(k):
+    return call(Operator, magnitude=call(magnitudes.Tanh, radius=2.0), angular=call(Sigmoid, k=k))
+
+
+def write(path, content, tensors, sha256=None):
+    header = {"sha256": sha256 or checksum(content, tensors), "content": content}
+    safetensors.torch.save_file(tensors, path, {FORMAT: json.dumps(header)})
+
+
+def test_an_embedder_comes_back(tmp_path):
+    embedder = small_embedder(seed=7)
+    embedder.save(tmp_path / "e.safetensors", card={"steps": 3})
+    loaded = Embedder.load(tmp_path / "e.safetensors")
+    assert loaded.preprocessing == SIZE
+    assert loaded.fingerprint == embedder.fingerprint
+    assert loaded.card == {"steps": 3}
+    assert loaded.call == embedder.call
+    pixels = images()
+    assert torch.equal(loaded(pixels), embedder(pixels))
+    expected = embedder.network((pixels.float() - 127.5) / 128)  # the formula of Liu (2020, 2.3)
+    torch.testing.assert_close(loaded(pixels), expected)
+    loaded.save(tmp_path / "again.safetensors")
+    assert Embedder.load(tmp_path / "again.safetensors").fingerprint == embedder.fingerprint
+    assert all(parameter.requires_grad for parameter in loaded.network.parameters())
+
+
+def test_an_operator_comes_back_as_itself(tmp_path):
+    network, made = small_cnn(operator=tanh(0.3))
+    embedder = Embedder(network, SIZE, made)
+    embedder.save(tmp_path / "e")
+    assert torch.equal(Embedder.load(tmp_path / "e")(images()), embedder(images()))
+
+
+def test_a_call_that_builds_another_network_writes_no_file(tmp_path):
+    network, made = small_cnn(operator=tanh(0.3))
+    wrong = made.replace(operator=tanh(0.5))  # the same names and shapes
+    with pytest.raises(ValueError, match="gives other features: its constructor call does not say all"):
+        Embedder(network, SIZE, wrong).save(tmp_path / "e")
+    with pytest.raises(ValueError, match="tensors differ from those of cnn3"):
+        Embedder(network, SIZE, made.replace(operator=None)).save(tmp_path / "e")
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_the_tensors_do_not_tell_is_compared(tmp_path):
+    with pytest.raises(ValueError, match="gives other features"):
+        Embedder(Tiny(noise=0.5), SIZE, call(Tiny)).save(tmp_path / "e")
+    Embedder(Tiny(noise=0.5), SIZE, call(Tiny, noise=0.5)).save(tmp_path / "e")
+    assert Embedder.load(tmp_path / "e", trust=True).network.noise == 0.5
+
+
+def test_ones_own_network_is_imported_only_if_trusted(tmp_path):
+    embedder = Embedder(Tiny(), SIZE, call(Tiny))
+    embedder.save(tmp_path / "e")
+    with pytest.raises(ValueError, match=r"small_networks:Tiny', code outside hypersphere.*trust"):
+        Embedder.load(tmp_path / "e")
+    assert torch.equal(Embedder.load(tmp_path / "e", trust=True)(images()), embedder(images()))
+
+
+@pytest.mark.parametrize("of_file", [False, True])
+def test_paths_images_arrays_tensors_and_lists_give_the_same(of_file, tmp_path):
+    embedder = small_embedder(channels=3)
+    if of_file:
+        embedder.save(tmp_path / "e")
+        embedder = Embedder.load(tmp_path / "e")
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 11, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "i.png")
+    tensor = torch.from_numpy(pixels).permute(2, 0, 1)
+    expected = embedder(tmp_path / "i.png")
+    assert expected.shape == (1, 5)
+    for same in (str(tmp_path / "i.png"), Image.fromarray(pixels), pixels, tensor, tensor[None], [pixels]):
+        assert torch.equal(embedder(same), expected)
+    several = embedder([tmp_path / "i.png", pixels, tensor], batch=2)
+    torch.testing.assert_close(several, expected.expand(3, -1))
+
+
+def test_pixels_in_unit_range_are_taken_too():
+    embedder = small_embedder()
+    pixels = images()
+    torch.testing.assert_close(embedder(pixels / 255), embedder(pixels), rtol=1e-5, atol=1e-5)
+    with pytest.raises(ValueError, match="at least one image, got none"):
+        embedder([])
+    with pytest.raises(ValueError, match="batch must be an integer ≥ 1, got 0"):
+        embedder(pixels, batch=0)
+
+
+def test_mirror_images_are_appended(tmp_path):
+    embedder = small_embedder(mean=0.0, std=1.0, mirror=True)
+    embedder.save(tmp_path / "e")
+    x = images() / 255
+    expected = torch.cat([embedder.network(x), embedder.network(x.flip(-1))], 1)
+    torch.testing.assert_close(Embedder.load(tmp_path / "e")(images()), expected)
+
+
+def test_a_fingerprint_is_of_the_call_the_preprocessing_names_dtypes_shapes_and_values():
+    first = small_embedder().fingerprint
     assert len(first) == 64
-    assert fingerprint(model.eval()) == first
-    assert fingerprint(nn.Sequential(*model.double().children())) != first
-    model.float()
-    assert fingerprint(model) == first
-    assert fingerprint(nn.ModuleDict({"a": model[0], "b": model[1]})) != first
-    model[1].running_mean[0] += 1e-7
-    assert fingerprint(model) != first
-    assert fingerprint(nn.Linear(1, 1).to(torch.bfloat16)) != fingerprint(nn.Linear(1, 1).to(torch.bfloat16))
+    assert small_embedder().train().fingerprint == first
+    assert small_embedder().double().fingerprint != first
+    assert small_embedder(mirror=True).fingerprint != first
+    assert small_embedder(seed=1).fingerprint != first
+    network, made = small_cnn()
+    next(iter(network.buffers()))[0] += 1e-6
+    assert Embedder(network, SIZE, made).fingerprint != first
+    network, made = small_cnn()
+    assert Embedder(network, SIZE, made).fingerprint == first
+    assert Embedder(network, SIZE, made.replace(activation="relu")).fingerprint != first
 
 
-def test_the_mode_is_left_and_no_graph_is_kept(models):
-    model = EmbeddingModel(models.tiny().train(), Preprocessing((12, 10), 1))
-    features = model(torch.rand(2, 1, 12, 10))
-    assert all(m.training for m in model.network.modules())
+def test_the_mode_is_left_and_no_graph_is_kept():
+    embedder = small_embedder().train()
+    features = embedder(images())
+    assert all(module.training for module in embedder.network.modules())
     assert not features.requires_grad
 
 
@@ -64,22 +151,17 @@ def test_a_classifier_gives_its_features_not_its_logits():
         def forward(self, x):
             return self.features(x)[:, :2]
 
-    assert EmbeddingModel(Classifier(), Preprocessing((2, 2), 1))(torch.rand(3, 1, 2, 2)).shape == (3, 4)
+    assert Embedder(Classifier(), Preprocessing((2, 2), 1))(torch.rand(3, 1, 2, 2)).shape == (3, 4)
 
 
-def test_a_model_must_give_features():
-    with pytest.raises(ValueError, match=r"features of shape \(n, d\), got torch.float32 \(2, 1, 4, 4\)"):
-        EmbeddingModel(nn.Identity(), Preprocessing((4, 4), 1))(torch.rand(2, 1, 4, 4))
-
-
-@pytest.mark.parametrize("name", ["hidden", "missing", "__class__", "os.system", "plain_function.__globals__", "torch"])
-def test_only_the_exported_constructors_can_be_named(models, tmp_path, name):
-    with pytest.raises(ValueError, match=r"constructor must be one of hypersphere.models \(plain_function, tiny\)"):
-        save_model(models.tiny(), tmp_path / "m", constructor=name)
-    metadata = {"format": "hypersphere-model/1", "constructor": name, "arguments": "{}", "preprocessing": "{}"}
-    safetensors.torch.save_file({"x": torch.ones(1)}, tmp_path / "m", metadata)
-    with pytest.raises(ValueError, match="constructor must be one of"):
-        load_model(tmp_path / "m")
+@pytest.mark.parametrize(
+    "name", ["hidden", "__class__", "os.system", "cnn3.__globals__", "torch", "Linear", "Preprocessing", "he_normal"]
+)
+def test_only_the_exported_networks_can_be_named(tmp_path, name):
+    tensors = {"x": torch.ones(1)}
+    write(tmp_path / "e", {"network": {"call": name}, "preprocessing": {}}, tensors)
+    with pytest.raises(ValueError, match=r"network must be one of .*cnn3.*, got"):
+        Embedder.load(tmp_path / "e", trust=True)
 
 
 def test_a_pickle_is_refused_and_never_run(tmp_path):
@@ -90,49 +172,84 @@ def test_a_pickle_is_refused_and_never_run(tmp_path):
     (tmp_path / "model.pt").write_bytes(pickle.dumps(Bomb()))
     torch.save({"a": torch.ones(2)}, tmp_path / "other.pt")
     for name in ("model.pt", "other.pt"):
-        with pytest.raises(ValueError, match="is not a safetensors file"):
-            load_model(tmp_path / name)
+        with pytest.raises(ValueError, match="is not a readable safetensors file"):
+            Embedder.load(tmp_path / name, trust=True)
     assert not (tmp_path / "exploded").exists()
 
 
-METADATA = {"format": "hypersphere-model/1", "constructor": "tiny", "arguments": "{}", "preprocessing": "{}"}
+CNN = {"call": "cnn3", "num_classes": None, "widths": [4, 4, 4]}
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("content", "message"),
     [
-        ({"format": "other"}, "is not a model file of format hypersphere-model/1, got 'other'"),
-        ({"arguments": "{"}, "does not say how its model is built"),
-        ({"arguments": '{"wrong": 1}'}, "does not say how its model is built"),
-        ({"constructor": None}, "does not say how its model is built"),
-        ({"constructor": "plain_function"}, "plain_function must build a module, got int"),
-        ({}, "the tensors of .* do not fit its model"),
+        ({}, "does not say how its network is built"),
+        ({"network": "cnn3"}, "does not say how its network is built"),
+        ({"network": {"widths": [1]}}, "network must be"),
+        ({"network": {**CNN, "wrong": 1}}, "there is no key network.wrong: cnn3 has"),
+        ({"network": {**CNN, "widths": "wide"}}, "network.widths must be"),
+        ({"network": CNN, "preprocessing": {"colour": 1}}, "preprocessing must be a mapping with names among size"),
+        ({"network": CNN, "preprocessing": {"size": [10**9, 1]}}, "size must be"),
+        ({"network": CNN, "preprocessing": {}}, "the tensors of .* do not fit its network"),
+        ({"network": {**CNN, "widths": [10**9, 4, 4]}}, "the tensors of .* do not fit its network"),
     ],
 )
-def test_refuses_files(models, tmp_path, change, message):
-    metadata = {k: v for k, v in {**METADATA, **change}.items() if v is not None}
-    safetensors.torch.save_file({"x": torch.ones(1)}, tmp_path / "m", metadata)
+def test_refuses_files(tmp_path, content, message):
+    write(tmp_path / "e", content, {"x": torch.ones(1)})
     with pytest.raises(ValueError, match=message):
-        load_model(tmp_path / "m")
+        Embedder.load(tmp_path / "e")
 
 
-def test_refuses_to_save(models, tmp_path):
-    with pytest.raises(ValueError, match="arguments must be what JSON can hold"):
-        save_model(models.tiny(), tmp_path / "m", constructor="tiny", arguments={"x": torch.ones(1)})
-    with pytest.raises(ValueError, match="preprocessing knows size, channels, mean, std, mirror, got colour"):
-        save_model(models.tiny(), tmp_path / "m", constructor="tiny", preprocessing={"colour": 1})
+def test_what_builds_no_network_is_refused(tmp_path):
+    named = "tests.recognition.small_networks:no_network"
+    write(tmp_path / "e", {"network": {"call": named}, "preprocessing": {}}, {"x": torch.ones(1)})
+    with pytest.raises(ValueError, match="no_network must build a module, got int"):
+        Embedder.load(tmp_path / "e", trust=True)
+
+
+def test_a_changed_file_is_refused(tmp_path):
+    embedder = small_embedder()
+    embedder.save(tmp_path / "e")
+    header, tensors = read_file(tmp_path / "e", FORMAT)
+    changed = {**tensors, next(iter(tensors)): next(iter(tensors.values())) + 1}
+    write(tmp_path / "changed", header["content"], changed, sha256=header["sha256"])
+    with pytest.raises(ValueError, match="is damaged: its checksum does not fit its content"):
+        Embedder.load(tmp_path / "changed")
+    infinite = {**tensors, next(iter(tensors)): next(iter(tensors.values())) * torch.inf}
+    write(tmp_path / "infinite", header["content"], infinite)
+    with pytest.raises(ValueError, match="holds weights that are not finite"):
+        Embedder.load(tmp_path / "infinite")
+    safetensors.torch.save_file(tensors, tmp_path / "other", {"format": "pt"})
+    with pytest.raises(ValueError, match=f"is not a file of format {FORMAT}, got format format"):
+        Embedder.load(tmp_path / "other")
     with pytest.raises(ValueError, match="there is no file"):
-        load_model(tmp_path / "m")
+        Embedder.load(tmp_path / "missing")
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"size": (0, 4)}, "size must be"),
-        ({"channels": 2}, "channels must be 1 or 3"),
-        ({"std": 0.0}, "std must be a number > 0"),
-    ],
-)
-def test_refuses_preprocessing(options, message):
-    with pytest.raises(ValueError, match=message):
-        Preprocessing(**options)
+def test_refuses_to_save(tmp_path):
+    network, made = small_cnn()
+    with pytest.raises(ValueError, match="give it the call that builds the network"):
+        Embedder(network, SIZE).save(tmp_path / "e")
+    with pytest.raises(ValueError, match="a config holds numbers, text, lists and calls, got function"):
+        Embedder(network, SIZE, made.replace(init=lambda weight: weight)).save(tmp_path / "e")
+    next(network.parameters()).data[0] = torch.nan
+    with pytest.raises(ValueError, match="weights must be finite, got NaN or infinity"):
+        Embedder(network, SIZE, made).save(tmp_path / "e")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_file_holds_tensors_and_json_alone(tmp_path):
+    small_embedder().save(tmp_path / "e")
+    with safe_open(tmp_path / "e", framework="pt") as file:
+        assert list(file.metadata()) == [FORMAT]
+        content = json.loads(file.metadata()[FORMAT])["content"]
+    assert content["network"]["call"] == "cnn3"
+    assert Preprocessing.from_dict(content["preprocessing"]) == SIZE
+
+
+def test_from_call_compares_names_and_shapes():
+    network, made = small_cnn()
+    again = Embedder.from_call(made, network.state_dict(), SIZE)
+    assert torch.equal(again(images()), Embedder(network, SIZE)(images()))
+    with pytest.raises(ValueError, match="tensors differ from those of cnn3"):
+        Embedder.from_call(call(cnn3, num_classes=None), network.state_dict(), SIZE)

@@ -1,10 +1,14 @@
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 from PIL import Image
 
-from hypersphere.recognition import EmbeddingModel, Features, Preprocessing, embed, load_features, save_features
-from hypersphere.recognition.embedding import image_files, read_image
+from hypersphere.data import CorruptDataError
+from hypersphere.recognition import Features, embed, load_features, save_features
+from hypersphere.recognition.embedding import FORMAT, image_files
+
+from .small_networks import COLUMNS, ROWS, small_embedder
 
 
 def write(path, pixels, **options):
@@ -23,8 +27,8 @@ def folder(tmp_path):
 
 
 @pytest.fixture
-def model(models):
-    return EmbeddingModel(models.tiny(1, 5), Preprocessing((9, 7), 1))
+def embedder():
+    return small_embedder()
 
 
 def test_files_and_folders_in_order(folder):
@@ -37,57 +41,73 @@ def test_files_and_folders_in_order(folder):
         image_files([folder / "missing.png"])
 
 
-@pytest.mark.parametrize("channels", [1, 3])
-def test_pixels_come_as_they_are(tmp_path, channels):
-    pixels = np.random.default_rng(1).integers(0, 256, (6, 5, 3), dtype=np.uint8)
-    pixels = pixels if channels == 3 else pixels[..., 0]
-    image = read_image(write(tmp_path / "i.png", pixels), Preprocessing((6, 5), channels))
-    assert image.shape == (channels, 6, 5)
-    expected = torch.from_numpy(pixels.reshape(6, 5, channels)).movedim(-1, 0) / 255
-    torch.testing.assert_close(image, expected)
+def test_pixels_come_as_they_are(embedder, tmp_path):
+    pixels = np.random.default_rng(1).integers(0, 256, (ROWS, COLUMNS), dtype=np.uint8)
+    features = embed(embedder, [write(tmp_path / "i.png", pixels)]).features
+    x = (torch.from_numpy(pixels).float()[None, None] - 127.5) / 128
+    torch.testing.assert_close(features, embedder.network(x).detach())
 
 
-def test_other_sizes_modes_and_rotations_are_brought_to_the_models(tmp_path):
-    pixels = np.zeros((8, 4, 4), dtype=np.uint8)
-    pixels[:4] = 255
-    assert read_image(write(tmp_path / "rgba.png", pixels), Preprocessing((4, 2), 3)).shape == (3, 4, 2)
+def test_other_sizes_modes_and_rotations_are_brought_to_the_embedders(embedder, tmp_path):
+    pixels = np.zeros((2 * ROWS, 2 * COLUMNS, 4), dtype=np.uint8)
+    pixels[:ROWS] = 255
+    upright = write(tmp_path / "rgba.png", pixels)
     exif = Image.Exif()
-    exif[0x0112] = 6  # the camera was turned: the top is on the right
-    turned = read_image(write(tmp_path / "t.jpg", pixels[..., 0], exif=exif), Preprocessing((4, 8), 1))
-    assert turned[0, :, 6:].mean() > 0.9 > 0.1 > turned[0, :, :2].mean()
+    exif[0x0112] = 6  # the camera was turned: the top of the scene is on the right of the stored picture
+    turned = write(tmp_path / "turned.png", np.rot90(pixels[..., 0]), exif=exif)
+    flat = write(tmp_path / "flat.png", pixels[..., 0])
+    features = embed(embedder, [flat, turned, upright]).features
+    assert torch.equal(features[0], features[1])
+    assert features.shape == (3, 5)
 
 
-def test_features_do_not_depend_on_batches(model, folder):
-    one, all_at_once = embed(model, [folder], batch=1), embed(model, [folder])
+def test_features_do_not_depend_on_batches(embedder, folder):
+    one, all_at_once = embed(embedder, [folder], batch=1), embed(embedder, [folder])
     torch.testing.assert_close(one.features, all_at_once.features)
     assert one.files == all_at_once.files
     assert len(one.files) == len(one.features) == 4
-    alone = model(read_image(one.files[2], model.preprocessing)[None])
-    torch.testing.assert_close(one.features[2:3], alone)
-    assert one.fingerprint == model.fingerprint
+    assert torch.equal(one.features[2:3], embedder(one.files[2]))
+    assert one.fingerprint == embedder.fingerprint
+    assert one.skipped == {}
 
 
-def test_a_file_of_features_comes_back(model, folder, tmp_path):
-    features = embed(model, [folder])
+def test_a_file_of_features_comes_back(embedder, folder, tmp_path):
+    features = embed(embedder, [folder])
     save_features(features, tmp_path / "f.safetensors")
     again = load_features(tmp_path / "f.safetensors")
     assert isinstance(again, Features)
     assert torch.equal(again.features, features.features)
     assert again[1:] == features[1:]
-    assert [p.name for p in tmp_path.iterdir()] == ["images", "f.safetensors"] or len(list(tmp_path.iterdir())) == 2
+    save_features(features, tmp_path / "f.npy")
+    assert np.array_equal(np.load(tmp_path / "f.npy"), features.features.numpy())
+    assert {path.name for path in tmp_path.iterdir()} == {"images", "f.safetensors", "f.npy"}
 
 
-def test_refuses(model, folder, tmp_path):
-    for name, content in (("text.png", b"no image"), ("cut.png", (folder / "b" / "2.png").read_bytes()[:60])):
+def test_what_cannot_be_read_is_named(embedder, folder, tmp_path):
+    whole = folder / "b" / "2.png"
+    contents = {"text.png": b"no image", "cut.png": whole.read_bytes()[:60]}
+    for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(ValueError, match=f"{name} cannot be read as an image"):
-            embed(model, [tmp_path / name])
-    with pytest.raises(ValueError, match="batch must be an integer ≥ 1"):
-        embed(model, [folder], batch=0)
-    with pytest.raises(ValueError, match="at least one image"):
-        embed(model, [])
-    import safetensors.torch
+        with pytest.raises(CorruptDataError, match=name):
+            embed(embedder, [tmp_path / name])
+    paths = [tmp_path / "text.png", whole, tmp_path / "cut.png"]
+    features = embed(embedder, paths, skip_errors=True)
+    assert features.files == [str(whole)]
+    assert list(features.skipped) == [str(tmp_path / name) for name in contents]
+    assert all(str(file) in reason for file, reason in features.skipped.items())
+    assert torch.equal(features.features, embedder(whole))
+    with pytest.raises(ValueError, match="none of 1 images could be read"):
+        embed(embedder, paths[:1], skip_errors=True)
 
+
+def test_refuses(embedder, folder, tmp_path):
+    with pytest.raises(ValueError, match="batch must be an integer ≥ 1"):
+        embed(embedder, [folder], batch=0)
+    with pytest.raises(ValueError, match="at least one image"):
+        embed(embedder, [])
     safetensors.torch.save_file({"features": torch.ones(1, 1)}, tmp_path / "x")
-    with pytest.raises(ValueError, match="is not a file of features"):
+    with pytest.raises(ValueError, match=f"is not a file of format {FORMAT}, got format none"):
+        load_features(tmp_path / "x")
+    safetensors.torch.save_file({"features": torch.ones(1, 1)}, tmp_path / "x", {FORMAT: '{"content": {}}'})
+    with pytest.raises(ValueError, match="is damaged: its checksum does not fit its content"):
         load_features(tmp_path / "x")

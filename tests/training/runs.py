@@ -12,8 +12,9 @@ import torch
 from hypersphere import models
 from hypersphere.data import CropFlip
 from hypersphere.energy import CoMHE
-from hypersphere.objectives import Annealing, ASoftmax
-from hypersphere.training import Config, CosineRate, Experiment, call, replace
+from hypersphere.objectives import Annealing, ArcFace, ASoftmax
+from hypersphere.training import Classification, Config, CosineRate, Experiment, Settings, Trainer, call, replace
+from tests.training.own import Net, Squares
 
 
 def small(**changes: Any) -> Config:
@@ -34,14 +35,27 @@ def small(**changes: Any) -> Config:
     return replace(config, **{"optimizer__lr": 0.05, **changes})
 
 
-def train(config: Config, folder: str, ready: Any, die_at_write: int | None) -> None:
-    """Run in this process; optionally die as by ``kill -9`` in the middle of the n-th checkpoint's write."""
+def own(settings: Settings, folder: str | pathlib.Path, **options: Any) -> Trainer:
+    """A trainer of a network and a dataset that only the tests know."""
+    torch.manual_seed(0)
+    head = call(ArcFace, m=0.2, scale=8.0)
+    data = {"train": Squares(), "measured": Squares(30, seed=1), "batch_size": 16, **options}
+    return Trainer(Classification(Net(), head, **data), folder, settings)
+
+
+def train(config: Settings, folder: str, ready: Any, die_at_write: int | None, die_at_step: int | None) -> None:
+    """Run in this process; optionally die as by ``kill -9`` in the middle of the n-th checkpoint's write, or at a step."""
     torch.set_num_threads(1)
     if die_at_write is not None:
         _die_in(die_at_write)
-    experiment = Experiment(config, folder)
+    trainer = Experiment(config, folder) if isinstance(config, Config) else own(config, folder)
     ready.set()
-    experiment.run()
+
+    def progress(step: int, row: dict[str, Any]) -> None:
+        if step == die_at_step:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    trainer.run(progress)
 
 
 def processes() -> Any:
@@ -60,20 +74,23 @@ def processes() -> Any:
 
 
 def run_and_kill(
-    config: Config,
+    config: Settings,
     folder: pathlib.Path,
     after: float | None = None,
     *,
     early: bool = False,
     die_at_write: int | None = None,
+    die_at_step: int | None = None,
 ) -> tuple[int, float]:
     """Train in a child that is killed ``after`` seconds of training, or of starting when ``early``; never without ``after``.
+
+    A :class:`Config` is an experiment, other :class:`Settings` train a network and a dataset of the tests' own.
 
     Its exit code, −9 if it was killed and 0 if it had ended by itself, and the seconds it trained.
     """
     context = processes()
     ready = context.Event()
-    child = context.Process(target=train, args=(config, str(folder), ready, die_at_write))
+    child = context.Process(target=train, args=(config, str(folder), ready, die_at_write, die_at_step))
     child.start()
     while not early and child.is_alive() and not ready.wait(0.02):
         pass

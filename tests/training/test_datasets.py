@@ -1,100 +1,86 @@
 import pytest
 import torch
+from torch.utils.data import TensorDataset
 
-from hypersphere.data import Compose, Digits, InMemory
-from hypersphere.training.config import Data
-from hypersphere.training.datasets import augmentation, normalization, prepared, read, split, training_part
+from hypersphere.data import Digits, InMemory, Preprocessing
+from hypersphere.training import Listed, MeanImage, Scaling
+from hypersphere.training.datasets import as_samples, classes_of, gathered, is_stream, shaped, share, statistics
+from tests.training.own import Squares, Stream
 
 
-def test_reads_resizes_and_colours() -> None:
-    digits = read(Data("Digits", size=12, channels=3, classes=4), train=True)
-    assert digits.data.shape[1:] == (3, 12, 12)
-    assert digits.data.dtype == torch.uint8
-    assert digits.labels.unique().tolist() == [0, 1, 2, 3]
-    plain = read(Data("Digits"), train=False)
-    assert torch.equal(plain.data, Digits(train=False).data)
+def test_any_map_style_dataset_has_labels_and_batches() -> None:
+    mine = as_samples(Squares(20))
+    assert isinstance(mine, Listed)
+    assert mine.labels.tolist() == Squares(20).answers.tolist()
+    inputs, labels = mine.batch(torch.tensor([3, 1]))
+    assert torch.equal(inputs, Squares(20).images[[3, 1]])
+    assert labels.tolist() == Squares(20).answers[[3, 1]].tolist()
+    assert mine[2][1] == mine.labels[2]
+    assert list(mine.classes) == ["0", "1", "2", "3", "4"]
+
+
+def test_labels_are_taken_from_where_a_dataset_has_them() -> None:
+    class Targets(Squares):
+        targets = [1] * 20
+        classes = ("no", "yes")
+
+    found = as_samples(Targets(20))
+    assert found.labels.tolist() == [1] * 20
+    assert tuple(found.classes) == ("no", "yes")
+    digits = Digits()
+    assert as_samples(digits) is digits
 
 
 @pytest.mark.parametrize(
-    ("data", "message"),
+    ("dataset", "message"),
     [
-        (Data("Nothing"), "data.name must be one of Digits, MNIST"),
-        (Data("Digits", classes=11), "data.classes must lie in 2 … 10, got 11"),
+        (3, r"train must be a dataset of \(input, label\) with a length, got int"),
+        ([], "train must hold samples, got an empty dataset"),
+        (InMemory(torch.zeros(0, 1), torch.zeros(0).long(), ["a"]), "train must hold samples"),
+        (TensorDataset(torch.zeros(2, 1), torch.tensor([0, -1])), "labels must be integers ≥ 0, got -1"),
     ],
 )
-def test_refuses(data: Data, message: str) -> None:
+def test_refuses(dataset, message) -> None:
     with pytest.raises(ValueError, match=message):
-        read(data, train=True)
+        as_samples(dataset, "train")
 
 
-def test_fewer_samples_and_imbalance() -> None:
-    digits = read(Data("Digits"), train=True)
-    few = training_part(Data(per_class=5), digits)
-    assert torch.bincount(few.labels).tolist() == [5] * 10
-    assert torch.equal(few.data[few.labels == 3], digits.data[digits.labels == 3][:5])
-    counts = torch.bincount(digits.labels)
-    single = torch.bincount(training_part(Data(imbalance="single"), digits).labels)
-    assert single[0] == round(0.1 * counts[0].item())
-    assert torch.equal(single[1:], counts[1:])
-    multiple = torch.bincount(training_part(Data(imbalance="multiple"), digits).labels)
-    assert (multiple.diff() > 0).all()
+def test_streams_say_their_classes() -> None:
+    assert is_stream(Stream())
+    assert is_stream(iter([]))
+    assert not is_stream(Squares(2))
+    assert classes_of(Stream()) == 5
+    assert classes_of(Digits()) == 10
+    with pytest.raises(ValueError, match="must say its classes or num_classes itself"):
+        classes_of(object())
 
 
-def test_rotated_classes_are_new_classes() -> None:
-    digits = read(Data("Digits"), train=True)
-    turned = training_part(Data(rotations=True), digits)
-    assert len(turned.classes) == 40
-    assert len(turned) == 4 * len(digits)
-    assert torch.equal(turned.data[len(digits)], digits.data[0].rot90(1, (1, 2)))
-    assert turned.labels[len(digits)] == digits.labels[0] + 10
-
-
-def test_a_validation_part_is_disjoint_and_always_the_same() -> None:
-    data = torch.arange(100, dtype=torch.uint8).reshape(100, 1, 1, 1)
-    whole = InMemory(data, torch.arange(100) % 10, [str(c) for c in range(10)])
-    train, held = split(Data(validation=0.2), whole)
-    assert held is not None
-    assert len(held) == 20
-    assert sorted([*train.data.flatten().tolist(), *held.data.flatten().tolist()]) == list(range(100))
-    assert torch.equal(split(Data(validation=0.2), whole)[0].data, train.data)
-    train, held = split(Data(validation=0.3), whole, by_class=True)
-    assert held is not None
-    assert len(train.classes) == 7
-    assert len(held.classes) == 3
-    assert not set(train.classes) & set(held.classes)
-    assert held.labels.unique().tolist() == [0, 1, 2]
-    assert split(Data(), whole) == (whole, None)
-    with pytest.raises(ValueError, match=r"data.validation must lie in \[0, 1\), got 1.0"):
-        split(Data(validation=1.0), whole)
-
-
-@pytest.mark.parametrize("kind", ["unit", "deviation", "pixel_mean", "faces"])
+@pytest.mark.parametrize("kind", ["unit", "deviation", "faces", "pixel_mean"])
 def test_normalizations_by_hand(kind: str) -> None:
-    digits = read(Data("Digits"), train=True)
+    digits = Digits()
     pixels = digits.data.double()
-    expected = {
-        "unit": pixels / 255,
-        "deviation": (pixels - pixels.mean()) / pixels.std(correction=0),
-        "pixel_mean": (pixels - pixels.mean(0)) / 128,
-        "faces": (pixels - 127.5) / 128,
+    base = Preprocessing(size=(8, 8), channels=1, mean=0.0, std=1.0)
+    scaling, expected = {
+        "unit": (Scaling(base), pixels / 255),
+        "deviation": (Scaling(statistics(digits, base)), (pixels - pixels.mean()) / pixels.std(correction=0)),
+        "faces": (Scaling(base.with_statistics(127.5 / 255, 128 / 255)), (pixels - 127.5) / 128),
+        "pixel_mean": (MeanImage.of(digits, pixelwise=True, scale=128.0), (pixels - pixels.mean(0)) / 128),
     }[kind]
-    found = prepared(digits.data, normalization(Data(normalize=kind), digits))  # type: ignore[arg-type]
+    found = scaling(digits.data, torch.empty(len(digits), 0, dtype=torch.float64))
     torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_nothing_to_do_is_none() -> None:
-    digits = read(Data("Digits"), train=True)
-    assert normalization(Data(normalize="none"), digits) is None
-    assert augmentation(Data(), None) is None
-    assert prepared(digits.data, None) is digits.data
+def test_images_at_another_size_and_in_colour() -> None:
+    digits = Digits()
+    plain = InMemory(digits.data, digits.labels, digits.classes)
+    wanted = Preprocessing(size=(12, 12), channels=3, mean=0.0, std=1.0)
+    large = shaped(plain, wanted)
+    assert large.data.shape[1:] == (3, 12, 12)
+    assert large.data.dtype == torch.uint8
+    assert shaped(plain, wanted) is large
 
 
-@pytest.mark.parametrize("kind", ["crop_flip", "crop", "mirror", "affine"])
-def test_augmentation_then_normalization(kind: str) -> None:
-    digits = read(Data("Digits"), train=True)
-    augment = augmentation(Data(augment=kind), normalization(Data(normalize="unit"), digits))  # type: ignore[arg-type]
-    assert isinstance(augment, Compose)
-    out = augment(digits.data[:4], torch.rand(4, augment.draws(digits.data.shape[1:])).double())
-    assert out.dtype == torch.float32
-    assert out.shape == (4, 1, 8, 8)
-    assert 0 <= out.min() <= out.max() <= 1
+def test_one_process_has_everything() -> None:
+    assert share(5).tolist() == [0, 1, 2, 3, 4]
+    rows = torch.eye(3)
+    assert gathered(rows, 3) is rows

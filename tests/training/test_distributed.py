@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from hypersphere.data import Digits
 from hypersphere.training import Experiment, to_json
 from tests.training.runs import small
 
@@ -16,8 +17,13 @@ TOLERANCE = 2e-5
 
 SCRIPT = """
 import os, signal, sys
-from hypersphere.training import Experiment, from_json
+from hypersphere.training import Classification, Experiment, from_json
 stop = int(sys.argv[3])
+plain, seen = Classification.embed_batch, []
+def counted(self, raw):
+    seen.append(len(raw))
+    return plain(self, raw)
+Classification.embed_batch = counted
 def progress(step, row):
     if step == stop:
         os.kill(os.getpid(), signal.SIGINT)
@@ -25,10 +31,11 @@ try:
     Experiment(from_json(open(sys.argv[1]).read()), sys.argv[2]).run(progress)
 except KeyboardInterrupt:
     pass
+open(f"{sys.argv[2]}-seen-{os.environ['RANK']}", "w").write(str(sum(seen)))
 """
 
 
-def launch(folder: pathlib.Path, processes: int, run: str, stop: int = 0) -> None:
+def launch(folder: pathlib.Path, processes: int, run: str, stop: int = -1) -> None:
     (folder / "script.py").write_text(SCRIPT)
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     command = [sys.executable, *launcher, "script.py", "config.json", run, str(stop)]
@@ -53,6 +60,10 @@ def test_two_processes_give_the_losses_of_one_and_go_on_as_one(tmp_path: pathlib
     assert len(losses(tmp_path / "one")) == 7
     accuracy = [json.loads((tmp_path / name / "metrics.json").read_text())["accuracy"] for name in ("one", "two")]
     assert accuracy[1] == pytest.approx(accuracy[0], abs=1.0)
+    seen = [int((tmp_path / f"two-seen-{rank}").read_text()) for rank in range(2)]
+    samples = len(Digits(train=False))
+    assert seen[1] == 2 * (samples // 2)  # two evaluations, each half on this process
+    assert seen[0] - seen[1] <= 10  # the first process also writes the embedder's comparison
     launch(tmp_path, 2, "elastic", stop=6)
     Experiment(config, tmp_path / "elastic").run()
     assert losses(tmp_path / "elastic") == pytest.approx(losses(tmp_path / "one"), rel=TOLERANCE)

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from hypersphere.training.log import Log, read_log
+from hypersphere.training.log import RunLog, read_log
 
 
 def test_rows_come_back_in_order(tmp_path: pathlib.Path) -> None:
-    log = Log(tmp_path)
+    log = RunLog(tmp_path)
     log.append({"step": 1, "loss": 0.1})
     log.append({"step": 2, "loss": 1e-300})
     assert read_log(tmp_path) == [{"step": 1, "loss": 0.1}, {"step": 2, "loss": 1e-300}]
@@ -17,12 +17,12 @@ def test_rows_come_back_in_order(tmp_path: pathlib.Path) -> None:
 
 
 def test_reopening_cuts_what_came_after(tmp_path: pathlib.Path) -> None:
-    log = Log(tmp_path)
+    log = RunLog(tmp_path)
     log.append({"step": 1})
     size = log.size
     log.append({"step": 2})
     log.close()
-    log = Log(tmp_path, size, step=1)
+    log = RunLog(tmp_path, size, step=1)
     log.append({"step": 3})
     log.close()
     assert [row["step"] for row in read_log(tmp_path)] == [1, 3]
@@ -30,7 +30,7 @@ def test_reopening_cuts_what_came_after(tmp_path: pathlib.Path) -> None:
 
 def test_a_log_shorter_than_its_checkpoint_is_refused(tmp_path: pathlib.Path) -> None:
     with pytest.raises(ValueError, match=r"log.jsonl is shorter than its checkpoint says \(10 bytes\)"):
-        Log(tmp_path, 10)
+        RunLog(tmp_path, 10)
 
 
 def test_an_unfinished_line_is_left_out(tmp_path: pathlib.Path) -> None:
@@ -56,7 +56,7 @@ def test_tensorboard_gets_the_numbers_when_it_is_there(tmp_path: pathlib.Path, m
     board = types.ModuleType("torch.utils.tensorboard")
     board.SummaryWriter = Writer  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", board)
-    log = Log(tmp_path, step=4)
+    log = RunLog(tmp_path, step=4)
     log.append({"step": 5, "loss": 2.0, "note": "text"})
     log.close()
     assert written == [(str(tmp_path), 5), ("loss", 2.0, 5), "closed"]

@@ -1,24 +1,20 @@
-import math
-
 import pytest
 import torch
 from torch import nn
 
-from hypersphere.experiments import Config, replace
+from hypersphere.config import call
 from hypersphere.orthogonal import OGD, overparameterize
-from hypersphere.training.config import Optimizer
-from hypersphere.training.optimizers import build_optimizers, build_schedules, learning_rate, rate_factor
+from hypersphere.training import ConstantRate, Settings, StepRate
+from hypersphere.training.optimizers import build_optimizers, fits, learning_rate, rate_factors, set_rates
 
 
 def network() -> nn.Module:
     return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"), [("sgd", torch.optim.SGD), ("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW)]
-)
-def test_decays_matrices_only(name: str, kind: type) -> None:
-    (optimizer,) = build_optimizers(Optimizer(name=name, weight_decay=0.3), network())  # type: ignore[arg-type]
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW])
+def test_decays_matrices_only(kind: type) -> None:
+    (optimizer,) = build_optimizers(Settings(optimizer=call(kind, weight_decay=0.3)), network())
     assert type(optimizer) is kind
     decays = {p.ndim: group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
     assert decays == {2: 0.3, 1: 0.0}
@@ -27,7 +23,7 @@ def test_decays_matrices_only(name: str, kind: type) -> None:
 
 def test_rotations_get_their_own_optimizer() -> None:
     model = overparameterize(network(), "ogd")
-    plain, rotations = build_optimizers(Optimizer(rotation_lr=0.2, rotation_momentum=0.5), model)
+    plain, rotations = build_optimizers(Settings(rotations=call(OGD, lr=0.2, momentum=0.5)), model)
     assert isinstance(rotations, OGD)
     assert [tuple(p.shape) for p in rotations.param_groups[0]["params"]] == [(4, 4)]
     assert rotations.param_groups[0]["lr"] == 0.2
@@ -36,33 +32,64 @@ def test_rotations_get_their_own_optimizer() -> None:
     assert mine | theirs == {id(p) for p in model.parameters() if p.requires_grad}
 
 
-@pytest.mark.parametrize("step", [0, 3, 9, 10, 50, 99])
-def test_the_cosine_schedule_by_hand(step: int) -> None:
-    factor = rate_factor(Optimizer(schedule="cosine", warmup=10), step, 100)
-    assert factor == pytest.approx((step + 1) / 10 if step < 10 else math.cos(math.pi * (step - 10) / 180) ** 2)
-
-
-def test_constant_and_step_schedules() -> None:
-    assert rate_factor(Optimizer(schedule="constant", milestones=(1,)), 50, 100) == 1.0
-    assert [rate_factor(Optimizer(milestones=(2, 4), gamma=0.5), step, 9) for step in range(6)] == [
-        1,
-        1,
-        0.5,
-        0.5,
-        0.25,
-        0.25,
-    ]
-
-
-def test_schedules_move_every_optimizer() -> None:
+def test_the_schedule_moves_every_optimizer() -> None:
     model = overparameterize(network(), "ogd")
-    config = replace(Config(steps=4), optimizer__lr=1.0, optimizer__milestones=(1,))
-    optimizers = build_optimizers(config.optimizer, model)
-    schedules = build_schedules(config, optimizers)
+    optimizers = build_optimizers(
+        Settings(optimizer=call(torch.optim.SGD, lr=1.0), rotations=call(OGD, lr=0.01)), model
+    )
+    schedule = StepRate(milestones=(1,))
+    set_rates(optimizers, schedule, 0, 4)
     assert learning_rate(optimizers) == {"lr": 1.0}
-    model(torch.randn(5, 4)).sum().backward()
-    for optimizer, schedule in zip(optimizers, schedules, strict=True):
-        optimizer.step()
-        schedule.step()
+    set_rates(optimizers, schedule, 1, 4)
     assert learning_rate(optimizers) == {"lr": 0.1}
     assert optimizers[1].param_groups[0]["lr"] == pytest.approx(0.001)
+
+
+def test_frozen_parameters_do_not_learn() -> None:
+    model = network()
+    (optimizer,) = build_optimizers(Settings(freeze=("0", "*.bias")), model)
+    learning = {name for name, p in model.named_parameters() if p.requires_grad}
+    assert learning == {"1.weight", "2.weight"}
+    assert sum(len(group["params"]) for group in optimizer.param_groups) == 2
+    with pytest.raises(ValueError, match=r"freeze: no parameter is called 'encoder'; there are 0.weight, "):
+        build_optimizers(Settings(freeze=("encoder",)), model)
+    with pytest.raises(ValueError, match="there is nothing to train: every parameter is frozen"):
+        build_optimizers(Settings(freeze=("*",)), model)
+
+
+def test_rates_by_layer() -> None:
+    class Deep(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = nn.Sequential(nn.Sequential(nn.Linear(2, 2)), nn.Sequential(nn.Linear(2, 2)))
+            self.classifier = nn.Linear(2, 2)
+
+    model = Deep()
+    factors = rate_factors(Settings(layer_decay=0.5, rates={"classifier": 3.0}), model)
+    assert factors == {
+        **{"body.0.0.weight": 0.25, "body.0.0.bias": 0.25, "body.1.0.weight": 0.5, "body.1.0.bias": 0.5},
+        **{"classifier.weight": 3.0, "classifier.bias": 3.0},
+    }
+    settings = Settings(optimizer=call(torch.optim.SGD, lr=0.1), layer_decay=0.5, rates={"classifier": 3.0})
+    (optimizer,) = build_optimizers(settings, model)
+    set_rates([optimizer], ConstantRate(warmup=2), 0, 10)
+    found = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
+    for name, parameter in model.named_parameters():
+        assert found[id(parameter)] == pytest.approx(0.1 * 0.5 * factors[name]), name
+    with pytest.raises(ValueError, match="rates: no parameter is called 'head'"):
+        rate_factors(Settings(rates={"head": 1.0}), model)
+
+
+def test_an_optimizer_of_ones_own() -> None:
+    model = network()
+    mine = torch.optim.RMSprop(model.parameters())
+    assert build_optimizers(Settings(optimizer=mine), model) == [mine]
+    (made,) = build_optimizers(Settings(optimizer=lambda params: torch.optim.Adagrad(params, lr=0.3)), model)
+    assert isinstance(made, torch.optim.Adagrad)
+
+
+def test_patterns_mean_parameters_and_modules() -> None:
+    assert fits("model.body.conv1.weight", "body.conv1")
+    assert fits("model.body.conv1.weight", "model.body")
+    assert fits("fc.weight", "fc.weight")
+    assert not fits("fc.weight", "f")

@@ -2,12 +2,14 @@ import json
 import pathlib
 
 import pytest
-import torch
-from hypersphere.training.folder import Folder, environment
-from safetensors.torch import load_file
 
-from hypersphere.experiments import Experiment
+from hypersphere.training import Experiment, to_json
+from hypersphere.training.run_folder import RunFolder, environment, stored_document
 from tests.training.runs import small
+
+
+def document(**changes):
+    return json.loads(to_json(small(**changes)))
 
 
 @pytest.fixture(scope="module")
@@ -19,57 +21,109 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 def test_explains_itself(finished: pathlib.Path) -> None:
     names = {path.relative_to(finished).as_posix() for path in finished.rglob("*") if path.is_file()}
-    assert names == {
-        *("config.json", "environment.json", "log.jsonl", "events.jsonl", "metrics.json", "README.md"),
-        *("last.safetensors", "best.safetensors", "model.safetensors", "embedder.safetensors"),
+    boards = {name for name in names if name.startswith("events.out.tfevents.")}  # where tensorboard is installed
+    assert names - boards == {
+        *("config.json", "environment.json", "log.jsonl", "events.jsonl", "metrics.json", "README.md", "run.json"),
+        *("last.safetensors", "last-1.safetensors", "best.safetensors", "model.safetensors", "embedder.safetensors"),
         *(f"pictures/{name}.png" for name in ("angles", "features", "energy", "training")),
+        ".lock",
     }
-    card = (finished / "README.md").read_text()
-    assert "| head | ASoftmax |" in card
-    assert "![features](pictures/features.png)" in card
-    assert "| accuracy | " in card
-
-
-def test_the_models_keys_are_those_of_the_plain_network(tmp_path: pathlib.Path, finished: pathlib.Path) -> None:
-    config = small(steps=2, evaluate_every=2, model__feature_dim=2, orthogonal__method="cayley", energy__name="none")
-    experiment = Experiment(config, tmp_path)
-    experiment.run()
-    tensors = load_file(tmp_path / "model.safetensors")
-    assert tensors.keys() == load_file(finished / "model.safetensors").keys()
-    torch.testing.assert_close(tensors["body.conv1.0.conv.weight"], experiment.task.model.body.conv1[0].conv.weight)
+    owned = json.loads((finished / "run.json").read_text())["files"]
+    assert names - {".lock"} <= set(owned)
 
 
 def test_a_folder_with_another_config_is_refused(finished: pathlib.Path) -> None:
     with pytest.raises(ValueError, match=r"holds a run with other settings \(optimizer.lr is 0.05 there, 0.1 here\)"):
-        Folder(finished).open(small(steps=4, evaluate_every=2, model__feature_dim=2, optimizer__lr=0.1))
+        RunFolder(finished).open(document(steps=4, evaluate_every=2, model__feature_dim=2, optimizer__lr=0.1))
 
 
-def test_fresh_forgets_the_run(tmp_path: pathlib.Path) -> None:
-    folder = Folder(tmp_path)
-    folder.open(small())
+def test_fresh_forgets_the_run_and_nothing_else(tmp_path: pathlib.Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.open(document())
     for name in ("last.safetensors", "log.jsonl", "events.jsonl"):
+        folder.record(name)
         (tmp_path / name).write_text("old")
     (tmp_path / "mine.txt").write_text("kept")
-    folder.open(small(seed=5), fresh=True)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "environment.json", "mine.txt"]
-    assert json.loads((tmp_path / "config.json").read_text())["seed"] == 5
+    (tmp_path / "last-9.safetensors").write_text("not recorded")
+    folder.close()
+    with pytest.raises(ValueError, match=r"holds files of something else \(last-9.safetensors\)"):
+        folder.open(document(seed=5), fresh=True)
+    assert (tmp_path / "last.safetensors").read_text() == "old"  # refused before anything was deleted
+    (tmp_path / "last-9.safetensors").unlink()
+    folder.open(document(seed=5), fresh=True)
+    folder.close()
+    left = ["config.json", "environment.json", "mine.txt", "run.json"]
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name != ".lock") == left
+    assert stored_document(tmp_path)["seed"] == 5
+
+
+def test_a_record_cannot_reach_outside_the_folder(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "precious").write_text("mine")
+    folder = RunFolder(tmp_path / "run")
+    folder.open(document())
+    folder.record("../precious")
+    folder.close()
+    folder.open(document(seed=1), fresh=True)
+    folder.close()
+    assert (tmp_path / "precious").read_text() == "mine"
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path: pathlib.Path) -> None:
     (tmp_path / "weights.safetensors").touch()
-    with pytest.raises(ValueError, match="holds files of something else: choose an empty folder"):
-        Folder(tmp_path).open(small())
+    with pytest.raises(
+        ValueError, match=r"holds files of something else \(weights.safetensors\): choose an empty folder"
+    ):
+        RunFolder(tmp_path).open(document())
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match="cannot be written"):
+        RunFolder(tmp_path / "file").open(document())
+
+
+def test_two_writers_are_refused(tmp_path: pathlib.Path) -> None:
+    first, second = RunFolder(tmp_path), RunFolder(tmp_path)
+    first.open(document())
+    with pytest.raises(ValueError, match=r"is being written by process \d+ on .*: wait for it, or choose another"):
+        second.open(document())
+    first.close()
+    second.open(document())
+    second.close()
+
+
+def test_older_checkpoints_are_kept_and_named_when_the_newest_is_damaged(tmp_path: pathlib.Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.open(document())
+    for step in range(5):
+        folder.checkpoint({"step": step}, keep=3)
+    assert [path.name for path in folder.checkpoints()] == [f"last{end}.safetensors" for end in ("", "-1", "-2")]
+    assert folder.load()["step"] == 4
+    folder.last.write_bytes(folder.last.read_bytes()[:20])
+    with pytest.raises(ValueError, match=r"last-1.safetensors of step 3 is whole: move it to last.safetensors"):
+        folder.load()
+    for path in folder.checkpoints():
+        path.write_bytes(b"")
+    with pytest.raises(ValueError, match=r"last\.safetensors"):
+        folder.load()
+    folder.close()
 
 
 def test_seconds_add_up_over_resumptions(tmp_path: pathlib.Path) -> None:
     rows = [("start", "00"), ("interrupt", "05"), ("resume", "20"), ("resume", "30"), ("end", "33")]
     lines = (json.dumps({"event": e, "step": 0, "time": f"2026-01-01T00:00:{s}+00:00"}) for e, s in rows)
     (tmp_path / "events.jsonl").write_text("\n".join(lines) + "\n")
-    assert Folder(tmp_path).seconds() == 8.0  # a killed part, from 20 to 30, has no end
-    assert Folder(tmp_path / "nowhere").seconds() == 0.0
+    assert RunFolder(tmp_path).seconds() == 8.0  # a killed part, from 20 to 30, has no end
+    assert RunFolder(tmp_path / "nowhere").seconds() == 0.0
+
+
+def test_no_run_names_the_nearest(finished: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    with pytest.raises(ValueError, match=r"holds no run: there is no config.json in it; did you mean run\?"):
+        stored_document(finished.parent / "runn")
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(ValueError, match="is not readable as JSON"):
+        stored_document(tmp_path)
 
 
 def test_the_environment_names_versions_and_no_one() -> None:
     found = environment()
     assert found["packages"]["torch"]
+    assert found["packages"]["safetensors"]
     assert not {"hostname", "user", "node"} & found.keys()

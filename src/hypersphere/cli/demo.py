@@ -30,6 +30,7 @@ def run(args: argparse.Namespace) -> int:
         table.add_row(result.name, *(f"{result.row[key]:.{4 if key == 'fisher' else 1}f}" for key in demo.COLUMNS))
     console.print(table)
     console.print(
-        f"Pictures and models: {args.output}/features.png, angles.png, training.png, *.safetensors", highlight=False
+        f"Pictures and models: {args.output}/features.png, angles.png, training.png, and a run for each head",
+        highlight=False,
     )
     return 0

@@ -1,27 +1,24 @@
-"""``hypersphere energy CHECKPOINT``: the hyperspherical energy of every layer of a saved network."""
+"""``hypersphere energy CHECKPOINT``: the hyperspherical energy of every layer of a saved network, and what training changed."""
 
 import argparse
+import contextlib
 import json
 import math
-import pathlib
-import pickle
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
-
 from .._extras import require
-from ..energy.checkpoints import LayerReport, energy_report
+from ..energy.checkpoint_files import Checkpoint
+from ..energy.checkpoints import LayerChange, LayerReport, energy_changes, energy_report
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The checkpoint and what to print of it."""
-    parser.add_argument("checkpoint", help="a state_dict in a .safetensors or .pt file")
+    parser.add_argument("checkpoint", help="a state_dict in a .safetensors or .pt file, or a folder of shards")
+    parser.add_argument("--against", metavar="OTHER", help="an earlier checkpoint: what changed since?")
     parser.add_argument("--s", type=float, default=2, help="power of the kernel (default: 2)")
     parser.add_argument("--half-space", action="store_true", help="energy of the neurons and their opposites")
-    parser.add_argument("--samples", type=int, default=8, help="random layers drawn for comparison (default: 8)")
     parser.add_argument("--pairs", type=int, default=3, help="nearest pairs listed per layer (default: 3)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--plot", metavar="FILE", help="also draw energy beside random layers (needs matplotlib)")
@@ -29,87 +26,95 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Read, measure, print."""
-    layers = energy_report(
-        load_state(args.checkpoint), s=args.s, half_space=args.half_space, samples=args.samples, pairs=args.pairs
-    )
+    checkpoint = Checkpoint(args.checkpoint)
+    left_out: dict[str, str] = {}
+    options = {"s": args.s, "half_space": args.half_space}
+    with progress() as show:
+        layers = energy_report(checkpoint, pairs=args.pairs, left_out=left_out, progress=show, **options)
     if not layers:
         raise ValueError(f"{args.checkpoint} holds no layer with two or more neurons of two or more dimensions")
-    print(json.dumps([_finite(layer.as_dict()) for layer in layers], indent=1) if args.json else _table(layers))
+    earlier = None if args.against is None else Checkpoint(args.against)
+    changes = [] if earlier is None else energy_changes(earlier, checkpoint, **options)
+    if earlier is not None and not changes:
+        raise ValueError(f"{args.against} and {args.checkpoint} share no layer of the same name and shape")
+    if args.json:
+        found: Any = [layer.as_dict() for layer in layers]
+        if earlier is not None:
+            found = {"layers": found, "changes": [change.as_dict() for change in changes]}
+        print(json.dumps(_finite(found), indent=1))
+    else:
+        print(_table(_LAYERS, [_layer(layer) for layer in layers], right=(3, 5, 6)))
+        if changes:
+            print(f"\nsince {args.against}:\n" + _table(_CHANGES, [_change(c) for c in changes], right=(1, 2, 3, 4, 5)))
+    for name, reason in left_out.items():
+        print(f"left out {name}: {reason}", file=sys.stderr)
     if args.plot:
-        plot(layers, args.plot)
+        from ..plots import plot_layer_energies
+
+        other = [] if earlier is None else energy_report(earlier, pairs=1, **options)
+        figure, _ = plot_layer_energies(layers, other)
+        figure.savefig(args.plot, dpi=150)
     return 0
 
 
-def load_state(path: str) -> Mapping[str, Any]:
-    """The tensors of a checkpoint by name; nested dictionaries get dotted names. Never runs code from the file."""
-    file = pathlib.Path(path)
-    if not file.is_file():
-        raise ValueError(f"no such file: {path}")
-    try:
-        content = (
-            load_file(file)
-            if file.suffix == ".safetensors"
-            else torch.load(file, map_location="cpu", weights_only=True)
-        )
-    except SafetensorError as error:
-        raise ValueError(f"{path} is not a readable checkpoint: {error}") from error
-    except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError) as error:
-        raise ValueError(
-            f"{path} is damaged, or holds more than tensors and plain values, which is not read"
-        ) from error
-    if not isinstance(content, Mapping):
-        raise ValueError(f"{path} holds a {type(content).__name__}, not a state_dict")
-    return dict(_flat("", content))
+@contextlib.contextmanager
+def progress() -> Iterator[Any]:
+    """A bar on a terminal's standard error with the layer at hand; nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    bars = require("rich.progress").Progress(console=require("rich.console").Console(stderr=True), transient=True)
+    with bars:
+        task = bars.add_task("reading", total=1.0)
+        yield lambda name, done: bars.update(task, description=name, completed=done)
 
 
-def plot(layers: list[LayerReport], path: str) -> None:
-    """Each layer's energy as a share of its random counterpart's, with their spread."""
-    pyplot = require("matplotlib.pyplot")
-    figure, axes = pyplot.subplots(figsize=(7, 1 + 0.32 * len(layers)), layout="constrained")
-    position = range(len(layers))
-    scale = [abs(layer.random_mean) or 1.0 for layer in layers]
-    spread = [3 * layer.random_std / unit for layer, unit in zip(layers, scale, strict=True)]
-    middle = [layer.random_mean / unit for layer, unit in zip(layers, scale, strict=True)]
-    axes.errorbar(
-        middle, position, xerr=spread, fmt="|", color="0.6", capsize=3, label="random, ±3 standard deviations"
-    )
-    axes.plot(
-        [layer.energy / unit for layer, unit in zip(layers, scale, strict=True)],
-        position,
-        "o",
-        color="C0",
-        label="this network",
-    )
-    if max(layer.energy / unit for layer, unit in zip(layers, scale, strict=True)) > 10:
-        axes.set_xscale("log")  # duplicates raise the energy by orders of magnitude
-    axes.set_yticks(position, [layer.name for layer in layers])
-    axes.invert_yaxis()
-    axes.set_xlabel("hyperspherical energy over that of random neurons")
-    axes.margins(y=0.5 / max(len(layers), 2))
-    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2, frameon=False)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    figure.savefig(path, dpi=150)
-    pyplot.close(figure)
+_LAYERS = (
+    "layer",
+    "what",
+    "neurons × dim",
+    "energy",
+    "random",
+    "separation",
+    "rank",
+    "near",
+    "nearest pairs",
+    "dead",
+    "duplicates",
+)
+_CHANGES = ("layer", "turned, mean", "largest", "length ×", "rotation explains", "energy +")
 
 
-def _table(layers: list[LayerReport]) -> str:
-    header = ["layer", "neurons × dim", "energy", "random", "separation", "nearest pairs", "dead", "duplicates"]
-    rows = [
-        [
-            layer.name,
-            f"{layer.neurons} × {layer.dim}",
-            f"{layer.energy:.5g}",
-            f"{layer.random_mean:.5g} ± {layer.random_std:.1g}",
-            f"{math.degrees(layer.separation):.2f}°",
-            " ".join(f"{i}-{j}" for i, j, _ in layer.nearest) or "–",
-            _listed([str(i) for i in layer.dead]),
-            _listed([f"{i}-{j}" for i, j in layer.duplicates]),
-        ]
-        for layer in layers
+def _layer(layer: LayerReport) -> list[str]:
+    spread = f" ± {layer.random_std:.1g}" if math.isfinite(layer.random_std) else ""
+    return [
+        layer.name,
+        layer.kind or "–",
+        f"{layer.neurons} × {layer.dim}",
+        f"{layer.energy:.5g}",
+        f"{layer.random_mean:.5g}{spread}",
+        f"{math.degrees(layer.separation):.2f}°",
+        f"{100 * layer.effective_rank:.0f} %",
+        f"{100 * layer.near_duplicates:.0f} %",
+        " ".join(f"{i}-{j}" for i, j, _ in layer.nearest) or "–",
+        _listed([str(i) for i in layer.dead]),
+        _listed([f"{i}-{j}" for i, j in layer.duplicates]),
     ]
-    widths = [max(len(row[k]) for row in [header, *rows]) for k in range(len(header))]
-    right = {2, 4}
+
+
+def _change(change: LayerChange) -> list[str]:
+    return [
+        change.name,
+        f"{math.degrees(change.angle):.2f}°",
+        f"{math.degrees(change.largest_angle):.2f}°",
+        f"{change.length:.4f} ± {change.length_spread:.4f}",
+        "–" if change.rotated is None else f"{100 * change.rotated:.1f} %",
+        f"{change.energy:.3g}",
+    ]
+
+
+def _table(header: Sequence[str], rows: list[list[str]], right: tuple[int, ...]) -> str:
+    widths = [max(len(row[k]) for row in [list(header), *rows]) for k in range(len(header))]
     return "\n".join(
         "  ".join(
             cell.rjust(w) if k in right else cell.ljust(w) for k, (cell, w) in enumerate(zip(row, widths, strict=True))
@@ -129,11 +134,3 @@ def _finite(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _finite(v) for key, v in value.items()}
     return [_finite(v) for v in value] if isinstance(value, list | tuple) else value
-
-
-def _flat(prefix: str, content: Mapping[Any, Any]) -> list[tuple[str, Any]]:
-    items: list[tuple[str, Any]] = []
-    for key, value in content.items():
-        name = f"{prefix}{key}"
-        items += _flat(f"{name}.", value) if isinstance(value, Mapping) else [(name, value)]
-    return items

@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import os
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -37,6 +38,8 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError(
             "--resume goes on with a run as it is: no recipe, KEY=VALUE, --output, --fresh or --keys beside it"
         )
+    if args.trust or any(":" in override for override in args.overrides):
+        here_importable()
     config = None if args.resume is not None else chosen(args.recipe, args.size, args.overrides)
     if args.keys:
         print("\n".join(listed(config)))
@@ -68,6 +71,12 @@ def chosen(name: str | None, size: Any, overrides: list[str]) -> Any:
     if name is None:
         raise ValueError(f"which recipe? There are {', '.join(sorted(recipes.RECIPES))}")
     return assign(as_call(recipes.get(name).config(size)), overrides).build()
+
+
+def here_importable() -> None:
+    """Code of the user's own (``package.module:name``) is looked for in the present folder too, behind everything else."""
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
 
 
 def listed(config: Any) -> Iterator[str]:

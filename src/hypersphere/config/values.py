@@ -95,13 +95,15 @@ def parse(text: str, annotation: Any) -> Any:
         return None
     if bool in wanted and text.lower() in ("true", "false"):
         return text.lower() == "true"
+    value = _literal(text)
+    if isinstance(value, int | float) and not isinstance(value, bool) and (int in wanted or float in wanted):
+        return value
+    if str in wanted and "," not in text:
+        return text
     if any(typing.get_origin(o) in SEQUENCES or o in SEQUENCES for o in wanted) and not text.startswith(("[", "(")):
         inner = next((a for o in wanted for a in typing.get_args(o)[:1]), Any)
         return tuple(parse(part.strip(), inner) for part in text.split(",") if part.strip())
-    value = _literal(text)
-    if str in wanted and not (isinstance(value, int | float) and (int in wanted or float in wanted)):
-        return text
-    return value
+    return text if str in wanted else value
 
 
 def check_value(value: Any, annotation: Any, path: str) -> Any:

@@ -1,4 +1,4 @@
-"""Datasets, pairs, episodes, samplers and augmentation: every dataset family of the text, read safely and fast."""
+"""Datasets, pairs, episodes, samplers and augmentation: every dataset family of Liu (2020), read safely and fast."""
 
 from .affine import Affine
 from .augment import FACES, Augmentation, Compose, CropFlip, Normalize, RotateJitter

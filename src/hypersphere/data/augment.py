@@ -51,8 +51,8 @@ class Compose(Augmentation):
 class CropFlip(Augmentation):
     """A random ``size``×``size`` window of the image padded with ``pad`` zeros on each side, mirrored half of the time.
 
-    The text's augmentation for CIFAR is 4 zeros, a 32×32 window of the padded image or of its mirror image (2.2.8); SphereNets also
-    flip vertically (3.3.2); on ImageNet a 224×224 window of 256×256 without padding (B.2); faces are only mirrored (2.3: ``pad=0``).
+    For CIFAR, Liu (2020) takes 4 zeros and a 32×32 window of the padded image or of its mirror image (2.2.7); SphereNets also
+    flip vertically (3.4.5); on ImageNet a 224×224 window of 256×256 without padding (B.2); faces are only mirrored (2.3: ``pad=0``).
     ``size=None`` keeps the image's size.
 
     >>> CropFlip(pad=1)(torch.ones(2, 1, 2, 2, dtype=torch.uint8), torch.tensor([[0.5, 0.5, 0.9], [0.0, 0.0, 0.0]]))[:, 0].tolist()
@@ -119,7 +119,7 @@ class Normalize(Augmentation):
         return batch.to(self.dtype).sub_(mean).div_(scale) if batch.dtype != self.dtype else (batch - mean) / scale
 
 
-FACES = Normalize(127.5, 128.0)  # 2.3.4: every pixel of a face
+FACES = Normalize(127.5, 128.0)  # Liu (2020, 2.3.6): every pixel of a face
 
 
 class RotateJitter(Augmentation):

@@ -265,3 +265,23 @@ _ENTRIES = (
     ),
 )
 CATALOG = {entry.name: entry for entry in _ENTRIES}
+
+
+def entry_of(name: str) -> Entry:
+    """The entry of a dataset by its name here or by its reader's, such as ``Omniglot`` or ``TinyImageNet``.
+
+    Raises:
+        ValueError: There is no such dataset; the message lists those there are.
+
+    >>> entry_of("TinyImageNet").name
+    'tiny_imagenet'
+    """
+    by_letters = {_letters(known): entry for known, entry in CATALOG.items()}
+    if _letters(name) not in by_letters:
+        raise ValueError(f"name must be one of {', '.join(CATALOG)}, got {name!r}")
+    return by_letters[_letters(name)]
+
+
+def _letters(name: str) -> str:
+    """What is left of a name without case, hyphens and underscores."""
+    return name.lower().replace("_", "").replace("-", "")

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 from .archive import extract
-from .catalog import CATALOG, Entry, Part
+from .catalog import CATALOG, Entry, Part, entry_of
 from .errors import DataError, MissingDataError, corrupt
 from .roots import Root, data_roots, locate
 
@@ -25,12 +25,12 @@ CHUNK = 1 << 20
 def get(name: str, root: Root = None, force: bool = False, say: Callable[[str], object] = lambda line: None) -> Path:
     """The folder of a dataset, obtained first if no root has it (or anyway with ``force``), into the first root.
 
-    Each source of the catalog is tried in turn. The sha256 of every file is kept beside them in ``<name>.sha256``; an interrupted
-    download goes on where it stopped when called again.
+    ``name`` is that of the catalog or of the reader: ``omniglot`` and ``Omniglot`` are the same. Each source of the catalog is
+    tried in turn. The sha256 of every file is kept beside them in ``<name>.sha256``; an interrupted download goes on where it
+    stopped when called again.
     """
-    if name not in CATALOG:
-        raise ValueError(f"name must be one of {', '.join(CATALOG)}, got {name!r}")
-    entry = CATALOG[name]
+    entry = entry_of(name)
+    name = entry.name
     present = None if force else locate(name, root)
     if present is not None:
         return present.path

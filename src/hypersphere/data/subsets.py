@@ -1,4 +1,4 @@
-"""Parts of a dataset: chosen samples, chosen classes, and the class imbalance of the text's experiments."""
+"""Parts of a dataset: chosen samples, chosen classes, and the class imbalance of the experiments of Liu (2020)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -64,7 +64,7 @@ class OfClasses(Subset):
 class ImbalancedSingle(Subset):
     """A few classes keep only some of their samples (5.5.1; D.1: class 0 of CIFAR-10 keeps 10 %; D.8: classes 0 – 9 of CIFAR-100).
 
-    ``keep`` is a fraction of each class's samples, or an integer count (the text's MNIST keeps 100 zeros). All others keep theirs.
+    ``keep`` is a fraction of each class's samples, or an integer count (the MNIST of Liu, 2020, keeps 100 zeros). All others keep theirs.
     """
 
     def __init__(self, dataset: Any, classes: Sequence[int] = (0,), keep: float = 0.1, seed: int = 0):
@@ -79,7 +79,7 @@ class ImbalancedSingle(Subset):
 class ImbalancedMultiple(Subset):
     """Class c keeps ``step``·(c + 1) samples (5.5.1, D.1: step 500 on CIFAR-10; D.8: step 5 on CIFAR-100).
 
-    ``step=None`` is the largest class divided by the number of classes, which gives the text's numbers.
+    ``step=None`` is the largest class divided by the number of classes, which gives the numbers of Liu (2020).
     """
 
     def __init__(self, dataset: Any, step: int | None = None, seed: int = 0):

@@ -1,5 +1,7 @@
 """Blocks of the Gram matrix: the kernel and its slope for every pair of a block, close pairs set apart."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -8,11 +10,26 @@ from .kernels import Kernel, Riesz
 
 
 class Pass:
-    """One pass over the pairs of a few matrices; ``grad`` gathers the derivative by the directions x."""
+    """One pass over the pairs of a few matrices; ``grad`` gathers the derivative by the directions x.
+
+    ``look`` is called with the cosines of each block of :meth:`triangle`, −2 for a neuron with itself, and with the
+    numbers of the block's first row (and column) and one past its last row. ``values`` leaves the slopes out.
+    """
 
     def __init__(
-        self, kernel: Kernel, half_space: bool, weight: Tensor, x: Tensor, grad: Tensor | None, beta: Tensor | None
+        self,
+        kernel: Kernel,
+        half_space: bool,
+        weight: Tensor,
+        x: Tensor,
+        grad: Tensor | None,
+        beta: Tensor | None,
+        *,
+        look: Callable[[Tensor, int, int], None] | None = None,
+        values: bool = False,
     ):
+        assert not (values and grad is not None)
+        self.look, self.values, self._at = look, values, (0, 0)
         self.kernel, self.half_space, self.x, self.grad = kernel, half_space, x, grad
         self.beta = None if beta is None else beta.to(x.dtype)
         self.both_ends = half_space or kernel.antipodal  # these need the distance to the antipode as well
@@ -26,6 +43,7 @@ class Pass:
             stop = min(start + chunk, n)
             inside = stop - start
             left, right = x[:, start:stop], x[:, start:]
+            self._at = (start, stop)
             value, force, close = self._evaluate(
                 left, right, None, None if beta is None else (beta[start:stop], beta[start:])
             )
@@ -67,7 +85,11 @@ class Pass:
 
         ``own`` is the column of each row's own neuron; without it, they are on the diagonal.
         """
-        cos = without_self(left @ right.mT, own)
+        cos = left @ right.mT
+        if self.look is not None:
+            cos.diagonal(dim1=1, dim2=2).fill_(-2)
+            self.look(cos, *self._at)
+        cos = without_self(cos, own)
         close, mask = None, None
         if self.has_close(cos):
             mask = (cos.abs() if self.both_ends else cos) > 1 - closeness(cos) / 2
@@ -78,7 +100,8 @@ class Pass:
         else:
             value, force = self._of_distances(*squared_distances(cos, beta))
             force = force * beta[0][:, None] * beta[1]
-        value, force = without_self(value, own), without_self(force, own)
+        value = without_self(value, own)
+        force = value if self.values else without_self(force, own)
         if mask is not None:
             value, force = value.masked_fill_(mask, 0), force.masked_fill_(mask, 0)
         return value, force, close
@@ -95,11 +118,15 @@ class Pass:
             value = torch.addcmul(
                 cos.new_ones(()), cos, cos, value=-1, out=scratch
             ).reciprocal_()  # 1/(2−2c) + 1/(2+2c) = 1/(1−c²)
-            return value, cos.mul_(value).mul_(value)
+            return value, value if self.values else cos.mul_(value).mul_(value)
         q = torch.sub(cos.new_full((), 2), cos, alpha=2, out=scratch)
         return self._of_distances(q, cos.mul_(2).add_(2) if self.half_space else cos)
 
     def _of_distances(self, q: Tensor, opposite: Tensor) -> tuple[Tensor, Tensor]:
+        if self.values:
+            value = self.kernel.value(q)
+            value = value + self.kernel.value(opposite) if self.half_space else value
+            return value, value
         value, slope = self.kernel.value_and_slope(q)
         if self.half_space:
             more, less = self.kernel.value_and_slope(opposite)

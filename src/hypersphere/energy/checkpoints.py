@@ -1,25 +1,46 @@
-"""The hyperspherical energy of the layers of a checkpoint, beside that of random layers of the same shapes."""
+"""The layers of a checkpoint, measured: energy beside that of random layers, neighbours, rank; and what training changed."""
 
-from collections.abc import Iterable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
-from ..geometry import uniform
-from .hyperspherical import hyperspherical_energy
-from .nearest import nearest_pairs
+from ..geometry import angle, norm
+from .checkpoint_files import Checkpoint
+from .checkpoint_layers import Layer, checkpoint_layers
+from .kernels import Kernel, Riesz
+from .random_layers import random_energy
+from .survey import survey
 
 DUPLICATE = 1e-3  # radians: neurons nearer than this do the same work
+NEAR = 0.1  # radians: neurons nearer than this do nearly the same work
 DEAD = 1e-6  # of the layer's largest neuron: shorter ones have no effect and no meaningful direction
+ROTATION = 1024  # dimensions up to which the best common rotation of a layer is looked for
+Progress = Callable[[str, float], None]
 
 
 @dataclass(frozen=True)
 class LayerReport:
-    """One layer: its energy (mean over ordered pairs), the same for random directions, and its nearest neurons."""
+    """One layer: its energy (mean over ordered pairs), the same for random directions, its neighbours and its rank.
+
+    Attributes:
+        name, kind: The tensor, and what it is where its name says so.
+        neurons, dim: Its shape, one neuron a row.
+        energy, random_mean, random_std: Of the layer, and of random directions (:func:`random_energy`).
+        separation: The smallest angle between two neurons, in radians.
+        nearest: The nearest pairs (i, j, angle).
+        near_duplicates: The share of neurons with a neighbour within 0.1 radians.
+        effective_rank: exp of the entropy of the squared singular values, as a share of the largest possible rank.
+        dead: Neurons shorter than 10⁻⁶ of the longest, which are left out of everything else.
+        duplicates: Pairs nearer than 10⁻³ radians.
+    """
 
     name: str
+    kind: str
     neurons: int
     dim: int
     energy: float
@@ -27,13 +48,42 @@ class LayerReport:
     random_std: float
     separation: float
     nearest: list[tuple[int, int, float]]
+    near_duplicates: float
+    effective_rank: float
     dead: list[int]
     duplicates: list[tuple[int, int]]
 
     @property
     def deviations(self) -> float:
-        """How many standard deviations of random layers the energy lies above their mean."""
-        return (self.energy - self.random_mean) / self.random_std if self.random_std > 0 else 0.0
+        """How many standard deviations of random layers the energy lies above their mean; 0 where that has no meaning."""
+        return (self.energy - self.random_mean) / self.random_std if 0 < self.random_std < math.inf else 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class LayerChange:
+    """What happened to a layer between two checkpoints.
+
+    Attributes:
+        name: The tensor.
+        angle, largest_angle: How far its neurons turned, mean and largest, in radians.
+        length: The mean of ‖w'‖/‖w‖.
+        length_spread: Its standard deviation over the neurons.
+        rotated: The share of the squared change ‖W' − W‖² that one rotation of the whole layer explains, which leaves
+            the energy as it was; None above 1,024 dimensions.
+        energy: The energy after less the energy before.
+    """
+
+    name: str
+    angle: float
+    largest_angle: float
+    length: float
+    length_spread: float
+    rotated: float | None
+    energy: float
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -41,59 +91,124 @@ class LayerReport:
 
 
 def energy_report(
-    state: Mapping[str, Any], *, s: float = 2, half_space: bool = False, samples: int = 8, pairs: int = 3, seed: int = 0
+    state: Mapping[str, Any] | Checkpoint,
+    *,
+    s: float = 2,
+    half_space: bool = False,
+    pairs: int = 3,
+    left_out: dict[str, str] | None = None,
+    progress: Progress | None = None,
 ) -> list[LayerReport]:
-    """Report each floating-point tensor of a state_dict that has at least two neurons of at least two dimensions.
+    """Report each layer of a state_dict with at least two neurons of at least two dimensions.
 
-    Dead neurons, shorter than 10⁻⁶ of the longest, are listed and left out of everything else. Duplicates are pairs
-    nearer than 10⁻³ radians, at most as many as there are neurons. The energy of a random layer is sampled ``samples`` times.
+    ``left_out`` is filled with the names of matrices that are no layers, and why. ``progress`` is called with a layer's
+    name and the share of it that is done. A :class:`Checkpoint` is read one tensor at a time.
 
     >>> report = energy_report({"fc.weight": torch.eye(4), "fc.bias": torch.zeros(4)})
     >>> [(layer.name, layer.neurons, layer.dim, layer.energy) for layer in report]
     [('fc.weight', 4, 4, 0.5)]
     """
-    if samples < 2:
-        raise ValueError(f"samples must be a number ≥ 2, got {samples!r}")
-    generator = torch.Generator().manual_seed(seed)
-    options = {"s": s, "half_space": half_space}
-    return [_layer(name, rows, options, samples, pairs, generator) for name, rows in _layers(state.items())]
+    if pairs < 1:
+        raise ValueError(f"pairs must be an integer ≥ 1, got {pairs!r}")
+    kernel = Riesz(s)
+    return [_report(layer, kernel, half_space, pairs, progress) for layer in _layers(state, left_out)]
+
+
+def energy_changes(
+    before: Mapping[str, Any] | Checkpoint,
+    after: Mapping[str, Any] | Checkpoint,
+    *,
+    s: float = 2,
+    half_space: bool = False,
+) -> list[LayerChange]:
+    """What training did to the layers that two checkpoints share, by name and shape.
+
+    >>> turned = {"w": torch.tensor([[0.0, 1.0], [-1.0, 0.0]])}
+    >>> [(c.angle, c.rotated) for c in energy_changes({"w": torch.eye(2)}, turned)]
+    [(1.5707963705062866, 1.0)]
+    """
+    kernel, changes = Riesz(s), []
+    for layer in _layers(after):
+        source = layer.name.partition("[")[0]
+        earlier = _layers(before, only=source) if source in before else ()
+        same = (old for old in earlier if old.name == layer.name and old.rows.shape == layer.rows.shape)
+        changes += [_change(old.rows, layer, kernel, half_space) for old in same]
+    return changes
+
+
+def _layers(
+    state: Mapping[str, Any] | Checkpoint, left_out: dict[str, str] | None = None, only: str | None = None
+) -> Iterator[Layer]:
+    for found in checkpoint_layers(state, only):
+        if isinstance(found, Layer):
+            yield found
+        elif left_out is not None:
+            left_out[found[0]] = found[1]
 
 
 @torch.no_grad()
-def _layer(
-    name: str, rows: Tensor, options: dict[str, Any], samples: int, pairs: int, generator: torch.Generator
-) -> LayerReport:
-    lengths = torch.linalg.vector_norm(rows, dim=1)
-    alive = lengths > DEAD * lengths.max()
-    dead = (~alive).nonzero().flatten().tolist()
-    index = alive.nonzero().flatten()
-    random = [
-        hyperspherical_energy(uniform(len(rows), rows.shape[1], generator=generator), **options).item()
-        for _ in range(samples)
-    ]
-    spread = torch.tensor(random, dtype=torch.float64)
-    energy, nearest = float("nan"), []
+def _report(layer: Layer, kernel: Kernel, half_space: bool, pairs: int, progress: Progress | None) -> LayerReport:
+    name, kind, rows = layer
+    index, dead = alive(rows)
+    random = random_energy(len(rows), rows.shape[1], kernel, half_space)
+    energy, nearest, near, duplicates, rank = math.nan, [], math.nan, [], math.nan
     if len(index) >= 2:
-        energy = hyperspherical_energy(rows[index], **options).item()
-        found, angles = nearest_pairs(rows[index], max(pairs, len(index)))
-        nearest = [(int(index[i]), int(index[j]), a) for (i, j), a in zip(found.tolist(), angles.tolist(), strict=True)]
-    return LayerReport(
-        name,
-        len(rows),
-        rows.shape[1],
-        energy,
-        spread.mean().item(),
-        spread.std().item(),
-        nearest[0][2] if nearest else float("nan"),
-        nearest[:pairs],
-        dead,
-        [(i, j) for i, j, a in nearest if a < DUPLICATE],
+        whole = rows if len(index) == len(rows) else rows[index]
+        share = None if progress is None else (lambda done: progress(name, done))
+        found = survey(whole, kernel, half_space, pairs=pairs, duplicate=DUPLICATE, progress=share)
+        energy, near = found.energy, (found.nearest > math.cos(NEAR)).double().mean().item()
+        number = index.tolist()
+        nearest = [(number[i], number[j], theta) for i, j, theta in found.pairs]
+        duplicates = [(number[i], number[j]) for i, j in found.duplicates]
+        rank = effective_rank(whole)
+    separation = nearest[0][2] if nearest else math.nan
+    sizes = (len(rows), rows.shape[1])
+    return LayerReport(name, kind, *sizes, energy, *random, separation, nearest, near, rank, dead, duplicates)
+
+
+@torch.no_grad()
+def _change(old: Tensor, layer: Layer, kernel: Kernel, half_space: bool) -> LayerChange:
+    new = layer.rows.to(old.dtype)
+    index = torch.tensor(sorted(set(alive(old)[0].tolist()) & set(alive(new)[0].tolist())))
+    if len(index) < 2:
+        return LayerChange(layer.name, math.nan, math.nan, math.nan, math.nan, None, math.nan)
+    a, b = old[index], new[index]
+    theta, ratio = angle(a, b), norm(b) / norm(a)
+    energies = [survey(rows, kernel, half_space, pairs=1).energy for rows in (a, b)]
+    spread = ratio.std().item()
+    largest = theta.max().item()
+    return LayerChange(
+        layer.name, theta.mean().item(), largest, ratio.mean().item(), spread, rotated(a, b), energies[1] - energies[0]
     )
 
 
-def _layers(items: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Tensor]]:
-    for name, value in items:
-        if isinstance(value, Tensor) and value.is_floating_point() and value.ndim >= 2:
-            rows = value.flatten(1)
-            if len(rows) >= 2 and rows.shape[1] >= 2:
-                yield name, rows.to(torch.promote_types(rows.dtype, torch.float32))
+def alive(rows: Float[Tensor, "n d"]) -> tuple[Tensor, list[int]]:
+    """The neurons that have a direction, and those that have none: not finite, or shorter than 10⁻⁶ of the longest."""
+    lengths = torch.linalg.vector_norm(rows, dim=1).nan_to_num(0, 0, 0)
+    good = (lengths > DEAD * lengths.max()) & rows.isfinite().all(1)
+    return good.nonzero().flatten(), (~good).nonzero().flatten().tolist()
+
+
+def effective_rank(rows: Float[Tensor, "n d"]) -> float:
+    """exp(−Σ p·log p) with p the shares of the squared singular values, divided by min(n, d): 1 if all are equal.
+
+    >>> effective_rank(torch.eye(4))
+    1.0
+    """
+    x = rows.double() / torch.linalg.vector_norm(rows.double())
+    gram = x.T @ x if len(x) > x.shape[1] else x @ x.T
+    p = torch.linalg.eigvalsh(gram).clamp_min(0)
+    p = p / p.sum()
+    return min(1.0, torch.special.entr(p).sum().exp().item() / len(p))
+
+
+def rotated(before: Float[Tensor, "n d"], after: Float[Tensor, "n d"]) -> float | None:
+    """1 − min_R ‖W' − W·R‖²/‖W' − W‖² over orthogonal R; None in too many dimensions, 0 where nothing changed."""
+    a, b = before.double(), after.double()
+    if a.shape[1] > ROTATION:
+        return None
+    change = (b - a).square().sum()
+    if change <= 1e-24 * a.square().sum():
+        return 0.0
+    best = a.square().sum() + b.square().sum() - 2 * torch.linalg.svdvals(a.T @ b).sum()
+    return min(1.0, max(0.0, 1 - (best / change).item()))

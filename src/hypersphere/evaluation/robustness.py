@@ -165,7 +165,7 @@ def boundary_attack(
 ) -> Float[Tensor, "n ..."]:
     """HopSkipJump of foolbox in ℓ∞: decisions only, no gradient; images it cannot fool within ``epsilon`` stay clean.
 
-    Needs foolbox: ``pip install 'hypersphere[attacks]'``. Each of ``steps`` costs some hundred
+    Needs foolbox: ``pip install 'torch-hypersphere[attacks]'``. Each of ``steps`` costs some hundred
     evaluations of the model.
     """
     foolbox = require("foolbox", "attacks")

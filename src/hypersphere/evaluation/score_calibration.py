@@ -80,7 +80,7 @@ def calibrate_scores(
 
     >>> fitted = calibrate_scores(torch.tensor([0.9, 0.8, 0.4, 0.5, 0.1, 0.0]), torch.arange(6) < 3)
     >>> fitted.probability(torch.tensor([0.0, 0.45, 1.0])).round(decimals=2).tolist()
-    [0.11, 0.5, 0.92]
+    [0.2, 0.5, 0.85]
     """
     scores, same = check_pairs(scores, same)
     if method == "logistic":

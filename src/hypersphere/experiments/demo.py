@@ -1,7 +1,6 @@
 """The demo: four heads on the digits with three-dimensional features, one table, and the pictures that explain it."""
 
 import dataclasses
-import json
 import math
 import os
 import pathlib
@@ -10,17 +9,19 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from .. import plots
 from .._extras import require
-from ..data import Digits
-from ..energy import hyperspherical_energy
-from ..evaluation import angular_fisher_score, class_angles
+from ..config import call
+from ..data import Digits, Preprocessing
+from ..files import write_json
 from ..models import Conv, ConvNet, Pool
 from ..objectives import Annealing, ArcFace, CosFace, MarginSoftmax, Softmax, SphereFace
+from ..training import Callback, Classification, CosineRate, Scaling, Settings, Trainer, read_log
 
+BATCH = 64
 HEADS: dict[str, Callable[[], MarginSoftmax]] = {
     "softmax": lambda: Softmax(3, 10),
     "SphereFace": lambda: SphereFace(3, 10, m=4, annealing=Annealing(start=100, floor=0.5, rate=0.1)),
@@ -55,7 +56,7 @@ def run(
     seed: int = 0,
     progress: Callable[[str, int], None] | None = None,
 ) -> list[Result]:
-    """Train every head and write models, ``metrics.json`` and pictures to ``output``; ``progress(head, epoch)`` is called as it goes.
+    """Train every head and write a run each, ``metrics.json`` and pictures to ``output``; ``progress(head, epoch)`` is called as it goes.
 
     The test digits are used for measuring only; the margins are fixed above.
     """
@@ -63,78 +64,62 @@ def run(
         raise ValueError(f"epochs must be an integer ≥ 1, got {epochs}")
     folder = pathlib.Path(output)
     folder.mkdir(parents=True, exist_ok=True)
-    train, test = _images(Digits(train=True)), _images(Digits(train=False))
-    results = [_train(name, head, train, test, epochs, seed, progress) for name, head in HEADS.items()]
-    for result in results:
-        state = {
-            f"{part}.{key}": value
-            for part in ("network", "head")
-            for key, value in getattr(result, part).state_dict().items()
-        }
-        require("safetensors.torch").save_file(state, folder / f"{result.name.lower()}.safetensors")
-    (folder / "metrics.json").write_text(json.dumps({r.name: r.row for r in results}, indent=1) + "\n")
-    _pictures(results, test[1], folder)
+    results = [_train(name, folder / name.lower(), epochs, seed, progress) for name in HEADS]
+    write_json(folder / "metrics.json", {result.name: result.row for result in results})
+    _pictures(results, Digits(train=False).labels, folder)
     return results
 
 
-def _images(digits: Digits) -> tuple[Tensor, Tensor]:
-    return digits.data.float() / 255 - 0.3, digits.labels
-
-
 def _train(
-    name: str,
-    make: Callable[[], MarginSoftmax],
-    train: tuple[Tensor, Tensor],
-    test: tuple[Tensor, Tensor],
-    epochs: int,
-    seed: int,
-    progress: Callable[[str, int], None] | None,
+    name: str, folder: pathlib.Path, epochs: int, seed: int, progress: Callable[[str, int], None] | None
 ) -> Result:
     torch.manual_seed(seed)
-    network, head = (
-        ConvNet([Conv(24), Conv(32), Pool(), Conv(64)], None, in_channels=1, input_size=8, fc=[64, 3]),
-        make(),
+    train, test = Digits(train=True), Digits(train=False)
+    network = ConvNet([Conv(24), Conv(32), Pool(), Conv(64)], None, in_channels=1, input_size=8, fc=[64, 3])
+    scaling = Scaling(Preprocessing(size=(8, 8), channels=1, mean=0.3, std=1.0))
+    task = Classification(network, HEADS[name](), train, test, scaling=scaling, batch_size=BATCH, seed=seed)
+    epoch = len(train) // BATCH
+    steps = epochs * epoch
+    settings = Settings(
+        steps=steps,
+        seed=seed,
+        evaluate_every=epoch,
+        log_every=epoch,
+        checkpoint_every=steps,
+        pictures=False,
+        optimizer=call(torch.optim.Adam, lr=6e-3),
+        schedule=call(CosineRate, warmup=int(0.3 * steps)),
     )
-    parameters = [*network.parameters(), *head.parameters()]
-    optimizer = torch.optim.Adam(parameters, lr=6e-3)
-    images, labels = train
-    batches = len(images) // 64
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 6e-3, total_steps=epochs * batches)
-    history: dict[str, list[float]] = {"accuracy": [], "energy": []}
-    seconds = 0.0
-    for epoch in range(epochs):
-        start = time.perf_counter()
-        for batch in torch.randperm(len(images))[: 64 * batches].split(64):
-            optimizer.zero_grad()
-            head(network(images[batch]), labels[batch]).backward()
-            optimizer.step()
-            schedule.step()
-            head.step()
-        seconds += time.perf_counter() - start
-        features, accuracy = _evaluate(network, head, *test)
-        history["accuracy"].append(accuracy)
-        history["energy"].append(hyperspherical_energy(head.weight.detach()).item())
-        if progress is not None:
-            progress(name, epoch)
-    angles = class_angles(features, test[1])
+    start = time.perf_counter()
+    metrics = Trainer(task, folder, settings, callbacks=[_Epochs(name, epoch, progress)], fresh=True).run()
+    seconds = time.perf_counter() - start
+    with torch.no_grad():
+        features = task.embed(test)
+    rows = [row for row in read_log(folder) if "accuracy" in row][1:]  # the first is of the start
+    history = {
+        "accuracy": [row["accuracy"] / 100 for row in rows],
+        "energy": [row["energy/classifier"] for row in rows],
+    }
     row = {
-        "accuracy": 100 * accuracy,
-        "intra": math.degrees(angles.intra),
-        "inter": math.degrees(angles.nearest),
-        "fisher": float(angular_fisher_score(features, test[1])),
+        "accuracy": metrics["accuracy"],
+        "intra": math.degrees(metrics["intra_angle"]),
+        "inter": math.degrees(metrics["nearest_angle"]),
+        "fisher": metrics["angular_fisher"],
         "seconds": seconds,
     }
-    return Result(name, network, head, features, row, history)
+    return Result(name, network, task.model.classifier, features, row, history)
 
 
-@torch.no_grad()
-def _evaluate(
-    network: nn.Module, head: MarginSoftmax, images: Tensor, labels: Int[Tensor, " n"]
-) -> tuple[Tensor, float]:
-    network.eval()
-    features = network(images)
-    network.train()
-    return features, (head.predict(features) == labels).float().mean().item()
+class _Epochs(Callback):
+    """Tells how many epochs have passed."""
+
+    def __init__(self, name: str, epoch: int, progress: Callable[[str, int], None] | None):
+        self.name, self.epoch, self.progress = name, epoch, progress
+
+    def on_step(self, trainer: Trainer) -> None:
+        """An epoch ends every so many steps."""
+        if self.progress is not None and trainer.step % self.epoch == 0:
+            self.progress(self.name, trainer.step // self.epoch - 1)
 
 
 def _pictures(results: list[Result], labels: Tensor, folder: pathlib.Path) -> None:

@@ -1,4 +1,4 @@
-"""Center loss, the text's Euclidean baseline."""
+"""Center loss, the Euclidean baseline of Liu (2020)."""
 
 from typing import Literal
 

@@ -94,8 +94,8 @@ class SSoftmax(MarginSoftmax):
         super().__init__(in_features, num_classes, angular=angular, scale=scale, bias=bias, **options)
 
 
-class ASoftmax(MarginSoftmax):
-    r"""Angular softmax, SphereFace: ψ(θ) = (−1)^k cos(mθ) − 2k, scale ‖x‖ (eq. 2.20); a constant ``scale`` gives L_m."""
+class SphereFace(MarginSoftmax):
+    r"""SphereFace, the angular softmax (A-Softmax): ψ(θ) = (−1)^k cos(mθ) − 2k, scale ‖x‖ (eq. 2.20); a constant ``scale`` gives L_m."""
 
     def __init__(
         self,
@@ -133,8 +133,8 @@ class GASoftmax(MarginSoftmax):
         super().__init__(in_features, num_classes, margin=margin, angular=angular, scale=scale, bias=bias, **options)
 
 
-class AMSoftmax(MarginSoftmax):
-    r"""Additive margin softmax, CosFace: s·(cos θ − m) (L_a1, D.11); s = 30, m = 0.35 are the setting D.6 follows."""
+class CosFace(MarginSoftmax):
+    r"""CosFace, the additive margin softmax (AM-Softmax): s·(cos θ − m) (L_a1, D.11); s = 30, m = 0.35 are the setting D.6 follows."""
 
     def __init__(
         self,
@@ -169,5 +169,6 @@ class ArcFace(MarginSoftmax):
         super().__init__(in_features, num_classes, margin=margin, angular=angular, scale=scale, bias=bias, **options)
 
 
-SphereFace = ASoftmax
-CosFace = AMSoftmax
+# The names of Liu (2020) for the same two classes; errors, configs and files say SphereFace and CosFace.
+ASoftmax = SphereFace
+AMSoftmax = CosFace

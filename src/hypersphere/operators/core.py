@@ -1,6 +1,7 @@
 r"""One function behind every layer: f(w, x) = h(‖w‖, ‖x‖)·g(θ) + b (eq. 4.3, 3.1)."""
 
 import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
@@ -60,7 +61,7 @@ def decoupled(
     return _affine(angular(cos, dim), h, bias, dim)
 
 
-class OperatorLayer(nn.Module):
+class OperatorLayer(nn.Module, ABC):
     """What makes a layer of torch.nn an operator: put before that layer in a class's bases, it replaces ``forward``."""
 
     default_magnitude: ClassVar[type[Magnitude]] = Sphere
@@ -80,9 +81,9 @@ class OperatorLayer(nn.Module):
         """The weights whose rows are this module's neurons, by attribute name, each with the magnitude that uses it."""
         yield "weight", self.weight, self.magnitude
 
+    @abstractmethod
     def forward(self, input: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """h(‖w‖, ‖x‖)·g(θ) + b."""
-        raise TypeError(f"{type(self).__name__} must define forward(input)")
 
 
 def bound(magnitude: Magnitude, angular: Angular, weight: Tensor) -> tuple[Magnitude, Angular]:

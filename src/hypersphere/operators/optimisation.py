@@ -16,7 +16,7 @@ from ..geometry.units import per_neuron, unit
 def project_weights(model: nn.Module, norm: float = 1.0) -> None:
     r"""w ← s·ŵ for every neuron of every operator of the model, in place (4.4.1); outputs do not change.
 
-    ``norm`` is s, 1 in the text; a larger s gives smaller gradients. Refused where ‖w‖ is part of the output (weighted
+    ``norm`` is s, 1 in Liu (2020); a larger s gives smaller gradients. Refused where ‖w‖ is part of the output (weighted
     magnitudes, the inner product). Layers that are not operators are left alone.
 
     >>> from hypersphere.operators import SphereLinear

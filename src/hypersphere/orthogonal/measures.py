@@ -48,7 +48,7 @@ def trainable_parameters(model: nn.Module, per_layer: bool = False, *, freedom: 
 def orthogonality_penalty(model: nn.Module, beta: float = 1.0) -> Float[Tensor, ""]:
     r"""β Σ_layers ‖RᵀR − I‖²_F, differentiable: add it to the loss under ``method="regularized"`` (eq. 7.7).
 
-    The text leaves β to the user.
+    Liu (2020) leaves β to the user.
 
     >>> from hypersphere.orthogonal import overparameterize
     >>> orthogonality_penalty(overparameterize(torch.nn.Linear(8, 3), "regularized")).item()

@@ -10,6 +10,7 @@ from .canvas import axes, color, panels, style, tidy
 from .curves import plot_angular, plot_dynamics, plot_magnitude
 from .filters import plot_filters
 from .histograms import plot_angle_histogram, plot_histogram, plot_learned_k
+from .layer_energies import plot_layer_energies
 from .recognition import plot_cmc, plot_cosine_confusion, plot_det, plot_distractors, plot_roc
 from .scatter import plot_features, plot_neurons
 
@@ -28,6 +29,7 @@ __all__ = [
     "plot_features",
     "plot_filters",
     "plot_histogram",
+    "plot_layer_energies",
     "plot_learned_k",
     "plot_magnitude",
     "plot_neurons",

@@ -1,4 +1,4 @@
-"""Distributions: angles and scores of pairs (fig. 2.7), accuracies of episodes, learned curvatures (fig. 3.4)."""
+"""Distributions: angles and scores of pairs (fig. 2.10), accuracies of episodes, learned curvatures (fig. 3.4)."""
 
 import math
 from collections.abc import Mapping

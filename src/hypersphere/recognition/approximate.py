@@ -14,7 +14,7 @@ class ApproximateIndex:
     """An inverted-file index over unit features (faiss ``IVFFlat``, inner product): :func:`search` that may miss neighbours.
 
     ``cells`` defaults to about 4·√g; ``probed`` of them are looked at for each probe, ``probed = cells`` being exact.
-    Needs faiss: ``pip install 'hypersphere[search]'``.
+    Needs faiss: ``pip install 'torch-hypersphere[search]'``.
     """
 
     def __init__(self, gallery: Float[Tensor, "g d"], *, cells: int | None = None, probed: int = 16, seed: int = 0):

@@ -70,7 +70,9 @@ class Embedder(nn.Module):
         """Features of images, in evaluation mode and without gradients.
 
         ``images`` is a path, a PIL image, an array, a tensor (c, h, w) or a batch (n, c, h, w), of uint8 or of floating-point
-        pixels in [0, 1]; or a list of these. The result is on the embedder's device.
+        pixels in [0, 1]; or a list of these. A batch that has the size of the network's input is taken as prepared already, as
+        datasets and :meth:`Preprocessing.pixels` give it: it is normalized, and not cropped a second time. The result is on the
+        embedder's device.
         """
         if batch < 1:
             raise ValueError(f"batch must be an integer ≥ 1, got {batch!r}")

@@ -65,7 +65,8 @@ def empty_network(call: Call, tensors: Mapping[str, Tensor]) -> nn.Module:
             f"{len(names)} tensors differ from those of {call.name}, the first is {name}: "
             f"{given.get(name, 'absent')} instead of {wanted.get(name, 'absent')}"
         )
-    network.load_state_dict(dict(tensors), assign=True)
+    # Cloned: a tensor read from a file may lie anywhere in memory, and products of unaligned memory differ in their last bits.
+    network.load_state_dict({name: tensor.clone() for name, tensor in tensors.items()}, assign=True)
     left = [name for name, buffer in network.named_buffers() if buffer.is_meta]
     if left or any(parameter.is_meta for parameter in network.parameters()):
         network = _module(call)  # it keeps more than its state says; the sizes are known to be right

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -58,8 +59,8 @@ class MovingAverage:
         self.steps = steps
 
 
-def average_states(states: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """The mean of several state_dicts, tensor by tensor; integers are those of the last.
+def average_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The mean of several state_dicts, tensor by tensor; integers and what is no tensor are those of the last.
 
     >>> average_states([{"w": torch.tensor([0.0])}, {"w": torch.tensor([1.0])}])
     {'w': tensor([0.5000])}
@@ -69,9 +70,12 @@ def average_states(states: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     names = states[0].keys()
     if any(state.keys() != names for state in states):
         raise ValueError("states must hold the same tensors: these are of different networks")
-    result = {}
+    result: dict[str, Any] = {}
     for name in names:
         last = states[-1][name]
+        if not isinstance(last, Tensor):
+            result[name] = last
+            continue
         if last.is_floating_point():
             total = sum(state[name].double() for state in states)
             assert isinstance(total, Tensor)

@@ -39,6 +39,10 @@ class RunLog:
                 if isinstance(value, int | float) and key != "step":
                     self._board.add_scalar(key, value, row["step"])
 
+    def boards(self) -> list[str]:
+        """The names of TensorBoard's own files in the folder."""
+        return sorted(path.name for path in self.path.parent.glob("events.out.tfevents.*"))
+
     def close(self) -> None:
         """Everything is on the disk."""
         self._file.close()

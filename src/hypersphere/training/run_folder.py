@@ -44,18 +44,24 @@ class RunFolder:
             self._acquire()
         except OSError as error:
             raise ValueError(f"{self.path} cannot be written: {error.strerror or error}") from error
-        ours = (self.path / MARK).is_file()
-        if fresh and ours:
-            self._forget()
-            ours = False
-        if ours:
-            self._compare(document)
-        elif existed:
-            self._refuse_strangers()
+        try:
+            self._claim(document, existed, fresh)
+        except BaseException:
+            self.close()
+            raise
         remove_leftovers(self.path)
         self.record(MARK, "config.json", "environment.json", "events.jsonl", "log.jsonl")
         write_json(self.path / "config.json", document)
         write_json(self.path / "environment.json", environment())
+
+    def _claim(self, document: Mapping[str, Any], existed: bool, fresh: bool) -> None:
+        """Refuse what is not this run's; nothing is deleted before everything is checked."""
+        ours = (self.path / MARK).is_file()
+        if ours and not fresh:
+            self._compare(document)
+        elif existed:
+            self._refuse_strangers()
+            self._forget()
 
     def close(self) -> None:
         """Let others write."""
@@ -131,7 +137,9 @@ class RunFolder:
 
     def _refuse_strangers(self) -> None:
         names = ("config.json", "log.jsonl", "metrics.json", "README.md")
+        owned = _owned(self.path)
         found = [p.name for p in self.path.iterdir() if p.name in names or p.suffix == ".safetensors"]
+        found = [name for name in found if name not in owned]
         if found:
             raise ValueError(
                 f"{self.path} holds files of something else ({', '.join(sorted(found))}): choose an empty folder"

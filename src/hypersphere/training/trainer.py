@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._extras import require
 from ..config import Call
 from ..files import finite, load_tree, save_tree
 from .averaging import MovingAverage, average_states
@@ -18,7 +17,8 @@ from .ending import finish
 from .log import RunLog
 from .memory import checkpoint_blocks
 from .optimizers import build_optimizers, learning_rate, set_rates
-from .processes import accelerator, random_state, set_random_state, signals
+from .processes import accelerator, signals
+from .resuming import restore, state_of
 from .run_folder import RunFolder
 from .schedules import Schedule
 from .settings import Settings
@@ -108,10 +108,11 @@ class Trainer:
             self._fresh = False
             self.accelerator.wait_for_everyone()
             resumed = self.folder.last.exists()
-            size = self._resume() if resumed else 0
+            size = restore(self, self.folder.load()) if resumed else 0
             if self.main:
                 self.folder.event("resume" if resumed else "start", self.step)
                 self.log = RunLog(self.folder.path, size, self.step)
+                self.folder.record(*self.log.boards())
             for callback in self.callbacks:
                 callback.on_start(self)
             self._loop(resumed)
@@ -208,6 +209,8 @@ class Trainer:
             torch.random.fork_rng(),
         ):
             row = {"step": self.step, **self.task.evaluate(), **self.task.measures()}
+        if not math.isfinite(row.get("feature_norm", 0.0)):
+            self._stop(f"the features are not finite at step {self.step}")
         name = self.settings.monitor.lstrip("-")
         if name not in row:
             raise ValueError(f"monitor must be one of {', '.join(k for k in row if k != 'step')}, got {name!r}")
@@ -224,27 +227,8 @@ class Trainer:
         if improved:
             self._checkpoint(best=True)
 
-    def _state(self) -> dict[str, Any]:
-        return {
-            "step": self.step,
-            "updates": self.updates,
-            "best": self.best,
-            "waited": self.waited,
-            "stopped": self.stopped,
-            "measured": self.measured,
-            "task": self.task.state_dict(),
-            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
-            "schedule": self.schedule.state_dict(),
-            "scaler": None if self.accelerator.scaler is None else self.accelerator.scaler.state_dict(),
-            "ema": None if self.ema is None else self.ema.state_dict(),
-            "callbacks": [callback.state_dict() for callback in self.callbacks],
-            "loader": self.task.loader.state_dict(),
-            "log": self.log.size if self.log is not None else 0,
-        }
-
     def _checkpoint(self, best: bool = False) -> None:
-        random = require("accelerate.utils").gather_object([random_state()])
-        state = self._state() | {"random": random}
+        state = state_of(self)
         if not finite({key: state[key] for key in ("task", "optimizers", "ema")}):
             self._stop(f"weights or the optimizer's state are not finite at step {self.step}")
         if self.main and best:
@@ -254,34 +238,12 @@ class Trainer:
             self.folder.checkpoint(state, max(self.settings.keep, self.settings.average))
         self.accelerator.wait_for_everyone()
 
-    def _resume(self) -> int:
-        state = self.folder.load()
-        self.task.load_state_dict(state["task"])
-        for optimizer, stored in zip(self.optimizers, state["optimizers"], strict=True):
-            optimizer.load_state_dict(stored)
-        self.schedule.load_state_dict(state["schedule"])
-        if self.accelerator.scaler is not None and state["scaler"] is not None:
-            self.accelerator.scaler.load_state_dict(state["scaler"])
-        if self.ema is not None:
-            self.ema.load_state_dict(state["ema"])
-        for callback, stored in zip(self.callbacks, state["callbacks"], strict=True):
-            callback.load_state_dict(stored)
-        self.task.loader.load_state_dict(state["loader"])
-        for name in ("step", "updates", "best", "waited", "stopped", "measured"):
-            setattr(self, name, state[name])
-        rank, random = self.accelerator.process_index, state["random"]
-        if len(random) == self.accelerator.num_processes:
-            set_random_state(random[rank])
-        else:  # another number of processes: what each draws for itself starts anew, the same way every time
-            torch.manual_seed((self.settings.seed * 1_000_003 + self.step) * 4096 + rank)
-        return int(state["log"])
-
     def _finish(self) -> dict[str, float]:
         self.task.eval()
         if self.ema is not None:
             self.task.model.load_state_dict(self.ema.shadow)
         elif self.settings.average > 1:
-            paths = self.folder.checkpoints()[: self.settings.average]
+            paths = reversed(self.folder.checkpoints()[: self.settings.average])
             self.task.load_state_dict(average_states([load_tree(path)["task"] for path in paths]))
             with torch.no_grad(), torch.random.fork_rng():
                 self.measured = {"step": self.step, **self.task.evaluate(), **self.task.measures()}

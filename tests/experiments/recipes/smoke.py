@@ -2,7 +2,8 @@
 
 import json
 
-from hypersphere.experiments import Experiment, read_log, recipes
+from hypersphere.experiments import recipes
+from hypersphere.training import Experiment, read_log
 
 
 def names_of(chapter):

@@ -3,8 +3,10 @@ import math
 import pytest
 from scipy import stats
 
+from hypersphere.config import call
 from hypersphere.experiments.reproduce import SIZES, Check, Estimate, rates, verdict
-from hypersphere.training.config import Config, Orthogonal, replace
+from hypersphere.orthogonal import overparameterize
+from hypersphere.training import Config, replace
 
 from .tiny import claim
 
@@ -72,10 +74,10 @@ def test_the_verdict_follows_from_the_checks(outcomes, expected):
 def test_rates_multiply_the_rate_and_that_of_rotations_where_there_are_any():
     grid = rates(1, 3)
     assert list(grid) == ["lr × 1", "lr × 3"]
-    plain, turned = Config(), replace(Config(), orthogonal=Orthogonal("ogd"))
-    assert grid["lr × 3"](plain).optimizer.lr == 0.3
-    assert grid["lr × 3"](plain).optimizer.rotation_lr == plain.optimizer.rotation_lr
-    assert grid["lr × 3"](turned).optimizer.rotation_lr == 0.03
+    plain, turned = Config(), replace(Config(), orthogonal=call(overparameterize, method="ogd"))
+    assert grid["lr × 3"](plain).optimizer.get("lr") == 0.3
+    assert grid["lr × 3"](plain).rotations == plain.rotations
+    assert grid["lr × 3"](turned).rotations.get("lr") == 0.03
 
 
 @pytest.mark.untyped

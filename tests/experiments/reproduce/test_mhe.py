@@ -1,6 +1,8 @@
+from hypersphere.config import call
+from hypersphere.data import Digits, ImbalancedSingle
 from hypersphere.experiments.reproduce import mhe
 from hypersphere.experiments.reproduce.runner import run_one
-from hypersphere.training.config import replace
+from hypersphere.training import replace
 
 from .contracts import ClaimContract
 
@@ -8,15 +10,24 @@ from .contracts import ClaimContract
 class TestMHE(ClaimContract):
     claim = mhe.CLAIM
 
-    def test_classes_are_regularised_only_where_one_is_rare(self):
-        arms = self.claim.arms("laptop")
-        assert [name for name, config in arms.items() if config.energy.output] == ["imbalanced/half-space MHE"]
-        assert {config.data.imbalance for name, config in arms.items() if name.startswith("imbalanced")} == {"single"}
+    def test_classes_are_regularised_in_full_space_wherever_neurons_are(self):
+        """λ_o = 1 over all classes in every experiment with MHE (D.1)."""
+        for name, config in self.claim.arms("laptop").items():
+            if config.energy is None:
+                assert name.endswith("/baseline")
+            elif name.endswith("orthonormal"):
+                assert "output" not in config.energy.arguments
+            else:
+                assert (config.energy.get("output"), config.energy.get("data_dependent")) == (1.0, False)
 
-    def test_the_rare_class_is_measured_by_itself(self, tmp_path):
+    def test_one_class_is_rare(self):
+        arms = self.claim.arms("laptop")
+        rare = {c.samples.imbalance.target for name, c in arms.items() if name.startswith("imbalanced")}
+        assert rare == {ImbalancedSingle}
+        assert not any(c.samples.imbalance for name, c in arms.items() if not name.startswith("imbalanced"))
+
+    def test_the_worst_class_is_measured_by_itself(self, tmp_path):
         arm = self.claim.arms("laptop")["imbalanced/baseline"]
-        small = replace(
-            arm, steps=1, data__name="Digits", data__channels=1, data__per_class=20, model__width=0.0625, pictures=False
-        )
+        small = replace(arm, steps=1, data=call(Digits), samples__per_class=20, model__width=0.0625, pictures=False)
         metrics = run_one(small, tmp_path / "run")["metrics"]
-        assert 0 <= metrics["rare_error"] <= 100
+        assert 0 <= metrics["worst_class_error"] <= 100

@@ -1,9 +1,12 @@
+import dataclasses
 import json
 
 import pytest
 
+from hypersphere import models
+from hypersphere.config import call
 from hypersphere.experiments.reproduce import reproduce, results, runner
-from hypersphere.training.config import replace
+from hypersphere.training import replace
 
 from .tiny import claim
 
@@ -45,8 +48,8 @@ def test_hyperparameters_are_chosen_on_held_out_samples_with_one_grid_for_all(fi
     assert [(row["entry"], row["arm"]) for row in tuning] == [
         (entry, arm) for entry in ("lr × 1", "lr × 0.5") for arm in ("a/softmax", "b/margin")
     ]
-    assert all(row["setting"]["data.validation"] == 0.1 for row in tuning)
-    assert all("data.validation" not in row["setting"] for row in rows)
+    assert all(row["setting"]["samples.validation"] == 0.1 for row in tuning)
+    assert all("samples.validation" not in row["setting"] for row in rows)
     for row in rows:
         scores = {entry["entry"]: entry["score"] for entry in tuning if entry["arm"] == row["arm"]}
         assert scores[row["choice"]] == max(scores.values())
@@ -95,7 +98,7 @@ def test_a_changed_setting_is_run_anew_and_replaces_the_row(finished, tmp_path):
         "say": lambda _: None,
     }
     first = reproduce(changed, **places)
-    shorter = replace(
+    shorter = dataclasses.replace(
         changed, arms=lambda size: {name: replace(config, steps=2) for name, config in changed.arms(size).items()}
     )
     second = reproduce(shorter, **places)
@@ -107,9 +110,7 @@ def test_a_changed_setting_is_run_anew_and_replaces_the_row(finished, tmp_path):
 def test_planar_features_are_kept_for_the_picture(tmp_path):
     config = replace(
         claim().configs("laptop")["a/softmax"],
-        model__name="lsoftmax_mnist_2d",
-        model__width=0.03125,
-        data__size=8,
+        model=call(models.lsoftmax_mnist_2d, width=0.03125),
         steps=1,
     )
     points = runner.run_one(replace(config, pictures=False), tmp_path / "run")["points"]

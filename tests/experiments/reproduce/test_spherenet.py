@@ -8,6 +8,10 @@ class TestSphereNet(ClaimContract):
 
     def test_groups_take_away_what_they_say(self):
         arms = self.claim.arms("laptop")
-        assert {config.model.activation for name, config in arms.items() if name.startswith("no ReLU")} == {"none"}
-        assert {config.model.norm for name, config in arms.items() if name.startswith("no BN")} == {"none"}
-        assert [name for name, config in arms.items() if config.model.operator.project_every] == [spherenet.PROJECTED]
+
+        def found(group, argument):
+            return {c.model.arguments.get(argument) for name, c in arms.items() if name.startswith(group)}
+
+        assert found("no ReLU", "activation") == {"none"}
+        assert found("no BN", "norm") == {"none"}
+        assert [name for name, config in arms.items() if config.project_every] == [spherenet.PROJECTED]

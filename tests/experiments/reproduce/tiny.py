@@ -1,8 +1,12 @@
 """A claim that runs in a second: two heads on the digits inside the package."""
 
+from hypersphere import models
+from hypersphere.config import call
+from hypersphere.experiments.recipes.base import sgd
 from hypersphere.experiments.reproduce import Check, Claim, Published, Tuning, rates
 from hypersphere.experiments.reproduce.pictures import curves
-from hypersphere.training.config import Config, Data, Head, Model, Optimizer, replace
+from hypersphere.objectives import LSoftmax
+from hypersphere.training import Config, Images, replace
 
 
 def arms(size):
@@ -10,11 +14,12 @@ def arms(size):
         steps=4 if size == "laptop" else 400,
         evaluate_every=2,
         checkpoint_every=2,
-        data=Data("Digits", batch_size=32, normalize="unit"),
-        model=Model("mlp", width=0.03125),
-        optimizer=Optimizer(lr=0.1),
+        batch_size=32,
+        images=Images(normalize="unit"),
+        model=call(models.mlp, width=0.03125),
+        optimizer=sgd(0.1),
     )
-    return {"a/softmax": base, "b/margin": replace(base, head=Head("LSoftmax", m=2))}
+    return {"a/softmax": base, "b/margin": replace(base, head=call(LSoftmax, m=2))}
 
 
 def claim(tuned=True):

@@ -1,23 +1,91 @@
-from hypersphere.training.config import Config, Data, Energy, Head, Model, Orthogonal
-from tests.training.contracts import TaskContract
+import pytest
+import torch
+from torch import nn
 
-SMALL = Data("Digits", batch_size=32)
-CNN = Model("cnn3", width=0.1, feature_dim=8)
+from hypersphere import models
+from hypersphere.config import call
+from hypersphere.data import Shapes
+from hypersphere.energy import MHE, CoMHE
+from hypersphere.objectives import Annealing, ArcFace, ASoftmax, CenterLoss, Softmax
+from hypersphere.orthogonal import OrthogonalityPenalty, overparameterize
+from hypersphere.training import Classification, Config, Term
+from tests.training.contracts import TaskContract
+from tests.training.own import Net, Squares
+
+CNN = call(models.cnn3, table="E.3", width=0.1, feature_dim=8)
 
 
 class TestMargin(TaskContract):
-    config = Config(
-        data=SMALL, model=CNN, head=Head("ASoftmax", annealed=True), energy=Energy("MHE", output=1.0, classes=1.0)
-    )
+    config = Config(batch_size=32, model=CNN, head=call(ASoftmax, annealing=call(Annealing)), energy=call(MHE))
+
+
+class TestJointLosses(TaskContract):
+    config = Config(batch_size=32, model=CNN, losses=(Term(call(CenterLoss), 0.01),))
 
 
 class TestCompressiveEnergy(TaskContract):
-    config = Config(data=SMALL, model=CNN, energy=Energy("CoMHE"))
+    config = Config(batch_size=32, model=CNN, energy=call(CoMHE))
 
 
 class TestRotations(TaskContract):
-    config = Config(data=SMALL, model=Model("mlp", width=0.1), orthogonal=Orthogonal("regularized"))
+    config = Config(
+        batch_size=32,
+        model=call(models.mlp, width=0.1),
+        orthogonal=call(overparameterize, method="regularized"),
+        regularizer=call(OrthogonalityPenalty),
+    )
 
 
 class TestClouds(TaskContract):
-    config = Config(data=Data("Shapes", batch_size=16, points=32), model=Model("pointnet", width=0.1))
+    config = Config(batch_size=16, data=call(Shapes, points=32), model=call(models.pointnet, width=0.1))
+
+
+def test_sphereface_plus_is_a_margin_with_the_energy_of_its_classes():
+    task = Classification(Net(), ArcFace(6, 5), Squares(), regularizers=[])
+    energy = MHE(task.model, hidden=0.0, output=0.5)
+    task.regularizers.append(energy)
+    inputs, labels = next(iter(task.loader))
+    torch.manual_seed(0)
+    loss, parts = task(0, inputs, labels)
+    torch.manual_seed(0)
+    expected = task.model.classifier(task.model.features(inputs), labels)
+    torch.testing.assert_close(parts["objective"], expected)
+    weight = nn.functional.normalize(task.model.classifier.weight, dim=1)
+    others = [[j for j in range(5) if j != y] for y in labels.tolist()]
+    pairs = [(weight[y] - weight[j]).square().sum() for y, js in zip(labels.tolist(), others, strict=True) for j in js]
+    torch.testing.assert_close(parts["output"], 0.5 * torch.stack(pairs).reciprocal().mean())
+    torch.testing.assert_close(loss, expected + parts["output"])
+
+
+def test_losses_are_weighted_and_accuracies_counted():
+    loss = CenterLoss(6, 5)
+    task = Classification(Net(), Softmax(6, 5), Squares(), losses=[(0.1, loss)]).eval()
+    inputs, labels = next(iter(task.loader))
+    features = task.features(inputs)
+    torch.testing.assert_close(task.objectives(inputs, labels)["CenterLoss"], 0.1 * loss(features, labels))
+    with torch.no_grad():
+        found, features = task.evaluate(), task.embed(task.measured_samples)
+    right = task.model.classifier.predict(features) == task.measured_samples.labels
+    assert found["accuracy"] == pytest.approx(100 * right.float().mean().item())
+    assert found["error"] == pytest.approx(100 - found["accuracy"])
+    each = [right[task.measured_samples.labels == c].float().mean().item() for c in range(5)]
+    assert found["balanced_accuracy"] == pytest.approx(100 * sum(each) / 5)
+    assert found["worst_class_error"] == pytest.approx(100 - 100 * min(each))
+
+
+def test_a_network_built_with_its_head_keeps_it():
+    model = models.cnn3(5, table="E.3", width=0.1, input_size=12, classifier=ArcFace)
+    head = model.classifier
+    assert Classification(model, call(Softmax), Squares(20)).model.classifier is head
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 0}, "batch_size must be an integer ≥ 1"),
+        ({"project_every": -1}, "project_every must be an integer"),
+    ],
+)
+def test_refuses(options, message):
+    with pytest.raises(ValueError, match=message):
+        Classification(Net(), call(Softmax), Squares(20), **options)

@@ -1,21 +1,15 @@
 import pytest
 import torch
 
-from hypersphere.data import InMemory
+from hypersphere import models
+from hypersphere.config import call
+from hypersphere.data import CropFlip, InMemory
 from hypersphere.data.pairs import Pairs
 from hypersphere.evaluation import mirrored, pair_scores, verification
-from hypersphere.experiments import Config, replace
-from hypersphere.training.config import Data, Head, Model
-from hypersphere.training.tasks import build_task
-from hypersphere.training.tasks import faces as module
+from hypersphere.objectives import ASoftmax
+from hypersphere.training import Config, Faces, Images, build_task, replace
 from tests.training.contracts import TaskContract
 
-CONFIG = Config(
-    task="faces",
-    data=Data("LFW", batch_size=16, augment="mirror", normalize="faces", fold=2),
-    model=Model("sphereface4", width=0.1, feature_dim=8),
-    head=Head("ASoftmax"),
-)
 PEOPLE = 60  # six in each fold, 4 images of each but for the last, who has one
 
 
@@ -42,9 +36,15 @@ class Made(InMemory):
         )
 
 
-@pytest.fixture(autouse=True)
-def made(monkeypatch):
-    monkeypatch.setattr(module, "lfw", lambda config: Made())
+CONFIG = Config(
+    task=call(Faces, fold=2),
+    data=call(Made),
+    batch_size=16,
+    augment=call(CropFlip, pad=0),
+    images=Images(normalize="faces", mirror=True),
+    model=call(models.sphereface4, width=0.1, feature_dim=8),
+    head=call(ASoftmax),
+)
 
 
 class TestFaces(TaskContract):
@@ -54,18 +54,18 @@ class TestFaces(TaskContract):
 def test_no_one_of_two_folds_is_trained_on():
     task = build_task(CONFIG)
     expected = {f"person {p}" for p in range(PEOPLE - 1) if p // 6 not in (2, 3)}
-    assert set(task.loader.dataset.classes) == expected
-    assert set(task.measured.labels.tolist()) == set(range(12, 24))
+    assert set(task.train_samples.classes) == expected
+    assert set(task.measured_samples.labels.tolist()) == set(range(12, 24))
 
 
 def test_the_last_folds_threshold_comes_from_the_first():
-    task = build_task(replace(CONFIG, data__fold=9))
+    task = build_task(replace(CONFIG, task__fold=9))
     assert task.threshold_pairs.fold.unique().tolist() == [0]
     assert task.measured_pairs.fold.unique().tolist() == [9]
 
 
 def test_validation_does_not_touch_the_measured_fold():
-    task = build_task(replace(CONFIG, data__validation=0.5))
+    task = build_task(replace(CONFIG, samples__validation=0.5))
     assert task.threshold_pairs.fold.unique().tolist() == task.measured_pairs.fold.unique().tolist() == [3]
     assert len(task.threshold_pairs) + len(task.measured_pairs) == len(Made().pairs().fold[Made().pairs().fold == 3])
 
@@ -86,5 +86,5 @@ def test_measures_by_hand():
 
 
 def test_refuses_a_fold_that_is_none():
-    with pytest.raises(ValueError, match=r"data.fold must lie in 0 … 9, got 10"):
-        build_task(replace(CONFIG, data__fold=10))
+    with pytest.raises(ValueError, match=r"fold must lie in 0 … 9, got 10"):
+        build_task(replace(CONFIG, task__fold=10))

@@ -2,18 +2,19 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from hypersphere.training.config import Config, Data, Energy, Model, replace
-from hypersphere.training.protocols import Players
-from hypersphere.training.tasks import build_task
+from hypersphere import models
+from hypersphere.config import call
+from hypersphere.energy import MHE
+from hypersphere.training import GAN, Config, Images, build_task, replace
 from tests.training.contracts import TaskContract
 
 CONFIG = Config(
-    task="gan",
+    task=call(GAN, samples=60, components=10),
     monitor="-frechet",
-    data=Data("Digits", batch_size=16, normalize="unit"),
-    model=Model("discriminator", width=0.05),
-    energy=Energy("MHE"),
-    players=Players(latent_dim=8, samples=60, components=10),
+    batch_size=16,
+    images=Images(normalize="unit"),
+    model=call(models.Players, width=0.05, latent_dim=8),
+    energy=call(MHE, output=0.0),
 )
 
 
@@ -22,7 +23,7 @@ class TestGAN(TaskContract):
 
 
 class TestGANWithSpectralNorm(TaskContract):
-    config = replace(CONFIG, players__spectral_norm=True)
+    config = replace(CONFIG, model__spectral_norm=True)
 
 
 def gradients(task, step):
@@ -36,19 +37,13 @@ def test_players_take_turns():
     names = {name for name, _ in task.model.named_parameters()}
     assert gradients(task, 0) == {name for name in names if name.startswith("discriminator")}
     assert gradients(task, 1) == {name for name in names if name.startswith("generator")}
-    patient = build_task(replace(CONFIG, players__turns=2)).train()
-    assert ["generator.dense.weight" in gradients(patient, step) for step in range(6)] == [
-        False,
-        False,
-        True,
-        False,
-        False,
-        True,
-    ]
+    patient = build_task(replace(CONFIG, task__turns=2)).train()
+    turns = ["generator.dense.weight" in gradients(patient, step) for step in range(6)]
+    assert turns == [False, False, True, False, False, True]
 
 
-def test_the_losses_are_those_of_the_text():
-    task = build_task(replace(CONFIG, energy=Energy())).train()
+def test_the_losses_are_those_of_the_dissertation():
+    task = build_task(replace(CONFIG, energy=None)).train()
     images = next(iter(task.loader))[0]
     torch.manual_seed(3)
     loss = task(0, images, torch.zeros(16).long())[0]
@@ -62,7 +57,7 @@ def test_the_losses_are_those_of_the_text():
 
 
 def test_the_energy_is_the_discriminators():
-    plain, task = build_task(replace(CONFIG, energy=Energy())).train(), build_task(CONFIG).train()
+    plain, task = build_task(replace(CONFIG, energy=None)).train(), build_task(CONFIG).train()
     plain.load_state_dict(task.state_dict(), strict=False)
     batch = next(iter(task.loader))
     torch.manual_seed(0)
@@ -70,7 +65,7 @@ def test_the_energy_is_the_discriminators():
     torch.manual_seed(0)
     torch.testing.assert_close(loss - parts["hidden"], plain(0, *batch)[0])
     assert parts["hidden"] > 0
-    assert task(1, *batch)[1]["hidden"] == 0
+    assert "hidden" not in task(1, *batch)[1]
     assert all(name.startswith("energy/") and "generator" not in name for name in task.measures())
 
 
@@ -100,8 +95,11 @@ def test_shares_of_latent_vectors_are_those_of_one_process():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"data__normalize": "deviation"}, "data.normalize must be unit for the task gan"),
-        ({"players__turns": 0}, "players.turns must be an integer ≥ 1, got 0"),
+        (
+            {"images__normalize": "deviation"},
+            r"inputs must lie in \[0, 1\] for the task GAN.*set images.normalize=unit",
+        ),
+        ({"task__turns": 0}, "turns, samples and components must be integers ≥ 1, got 0"),
     ],
 )
 def test_refuses(change, message):

@@ -2,13 +2,15 @@ import numpy as np
 import pytest
 import torch
 
-from hypersphere.data import PlantedGraph
-from hypersphere.training.config import Config, Data, Model, Optimizer, Orthogonal, replace
+from hypersphere import models
+from hypersphere.config import call
+from hypersphere.data import Digits, Planetoid, PlantedGraph
+from hypersphere.orthogonal import overparameterize
+from hypersphere.training import Config, Graph, Settings, build_task, replace
 from hypersphere.training.optimizers import build_optimizers
-from hypersphere.training.tasks import Graph, build_task
 from tests.training.contracts import TaskContract
 
-CONFIG = Config(task="graph", data=Data("PlantedGraph"), model=Model("gcn"))
+CONFIG = Config(task=call(Graph), data=call(PlantedGraph), model=call(models.gcn))
 
 
 class TestGraph(TaskContract):
@@ -16,11 +18,11 @@ class TestGraph(TaskContract):
 
 
 class TestGraphWithRotations(TaskContract):
-    config = replace(CONFIG, orthogonal=Orthogonal("cayley"))
+    config = replace(CONFIG, orthogonal=call(overparameterize, method="cayley"))
 
 
 def train(task, steps):
-    (optimizer,) = build_optimizers(Optimizer("adam", lr=0.01), task)
+    (optimizer,) = build_optimizers(Settings(optimizer=call(torch.optim.Adam, lr=0.01)), task)
     for step in range(steps):
         optimizer.zero_grad()
         task.train()(step, *next(iter(task.loader)))[0].backward()
@@ -36,8 +38,8 @@ def test_it_learns_the_communities():
 
 def test_unseen_nodes_are_measured():
     graph = PlantedGraph()
-    assert torch.equal(build_task(CONFIG).measured.data, graph.test)
-    assert torch.equal(build_task(replace(CONFIG, data__validation=0.5)).measured.data, graph.valid)
+    assert torch.equal(build_task(CONFIG).measured_samples.data, graph.test)
+    assert torch.equal(build_task(replace(CONFIG, samples__validation=0.5)).measured_samples.data, graph.valid)
 
 
 def test_the_features_of_a_node_sum_to_one():
@@ -61,13 +63,13 @@ def test_reads_citation_graphs(tmp_path, monkeypatch):
     splits = {"train_idx": graph.train.numpy(), "val_idx": graph.valid.numpy(), "test_idx": graph.test.numpy()}
     np.savez(tmp_path / "planetoid" / "cora.npz", **arrays, y=graph.labels.numpy(), edges=graph.edges.numpy(), **splits)
     monkeypatch.setenv("HYPERSPHERE_DATA", str(tmp_path))
-    task = build_task(replace(CONFIG, data__name="cora"))
+    task = build_task(replace(CONFIG, data=call(Planetoid, name="cora")))
     assert isinstance(task, Graph)
-    assert len(task.measured) == 40
+    assert len(task.measured_samples) == 40
 
 
 def test_refuses_other_data():
-    with pytest.raises(
-        ValueError, match=r"data.name must be one of cora, .*PlantedGraph for the task graph, got 'Digits'"
-    ):
-        build_task(replace(CONFIG, data__name="Digits"))
+    with pytest.raises(ValueError, match="data must be a graph for the task Graph, such as Planetoid, got Digits"):
+        build_task(replace(CONFIG, data=call(Digits)))
+    with pytest.raises(ValueError, match="compile must be false for the task Graph"):
+        build_task(CONFIG).compile_model()

@@ -3,57 +3,65 @@ import os
 import pytest
 import torch
 
+from hypersphere import models
+from hypersphere.config import call
 from hypersphere.data import MissingDataError
 from hypersphere.data.omniglot_runs import OneShotRun
 from hypersphere.evaluation import unseen_classes
-from hypersphere.experiments import Config, Experiment, replace
 from hypersphere.experiments.reproduce.objectives_openset import CLAIM
-from hypersphere.training.config import Data, Model
-from hypersphere.training.tasks import build_task
-from hypersphere.training.tasks import unseen as module
+from hypersphere.training import Config, Experiment, Images, OpenSet, Selection, build_task, replace
+from hypersphere.training.tasks import open_set as module
 from tests.training.contracts import TaskContract
 
 CONFIG = Config(
-    task="unseen",
+    task=call(OpenSet),
     monitor="rank1",
-    data=Data("Digits", size=16, batch_size=32, validation=0.4),
-    model=Model("sphereface4", width=0.1, feature_dim=8),
+    images=Images(size=16),
+    samples=Selection(validation=0.4),
+    batch_size=32,
+    model=call(models.sphereface4, width=0.1, feature_dim=8),
 )
 
 
-class TestUnseen(TaskContract):
+class TestOpenSet(TaskContract):
     config = CONFIG
 
 
 def test_the_measured_classes_are_not_trained_on():
     task = build_task(CONFIG)
-    assert len(task.loader.dataset.classes) == 6
-    assert len(task.measured.classes) == 4
-    assert not set(task.loader.dataset.classes) & set(task.measured.classes)
+    assert len(task.train_samples.classes) == 6
+    assert len(task.measured_samples.classes) == 4
+    assert not set(task.train_samples.classes) & set(task.measured_samples.classes)
 
 
 def test_percentages_are_those_of_the_report():
     task = build_task(CONFIG).eval()
     with torch.no_grad():
-        found, features = task.evaluate(), task.embed(task.measured)
-    report = unseen_classes(features, task.measured.labels, ways=4)
+        found, features = task.evaluate(), task.embed(task.measured_samples)
+    report = unseen_classes(features, task.measured_samples.labels, ways=4)
     assert found["eer"] == pytest.approx(100 * report.verification.eer)
     assert found["tar"] == pytest.approx(100 * float(report.verification.tar(1e-3)))
     assert found["rank1"] == pytest.approx(100 * float(report.identification.rank(1)))
     assert found["one_shot"] == pytest.approx(100 * float(report.few_shot.accuracy))
 
 
-def test_published_runs_are_measured_on_omniglot(monkeypatch):
-    task = build_task(CONFIG).eval()
-    support = task.measured.data[:5]
+def test_published_runs_are_measured_where_asked_for(monkeypatch):
+    support = build_task(CONFIG).measured_samples.data[:5]
     runs = (
         OneShotRun(support, support.flip(0), torch.tensor([4, 3, 2, 1, 0])),
         OneShotRun(support, support, torch.tensor([1, 2, 3, 4, 0])),
     )
-    monkeypatch.setattr(module, "one_shot_runs", lambda size: runs)
-    task.config = replace(CONFIG, data__name="Omniglot", data__validation=0.0)
+    sizes = []
+    monkeypatch.setattr(module, "one_shot_runs", lambda size: sizes.append(size) or runs)
+    task = build_task(replace(CONFIG, task__published_runs=True)).eval()
     with torch.no_grad():
         assert task.evaluate()["published_runs"] == 50.0  # all right, all wrong
+    assert sizes == [16]
+
+
+def test_refuses():
+    with pytest.raises(ValueError, match="ways must be an integer ≥ 2, got 1"):
+        build_task(replace(CONFIG, task__ways=1))
 
 
 @pytest.mark.slow

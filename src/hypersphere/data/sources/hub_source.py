@@ -84,7 +84,7 @@ class HubSource(Source):
     def _table(self, number: int) -> Any:
         """The memory-mapped rows of one file; each process maps it for itself."""
         if number not in self._tables:
-            arrow = require("pyarrow", "data")
+            arrow = require("pyarrow", "tables")
             stream = arrow.memory_map(str(self._files[number]))
             self._tables[number] = arrow.ipc.open_stream(stream).read_all()
         return self._tables[number]

@@ -66,7 +66,7 @@ def _csv(path: Path) -> Rows:
 
 
 def _parquet(path: Path) -> Rows:
-    arrow = require("pyarrow.parquet", "data")
+    arrow = require("pyarrow.parquet", "tables")
     try:
         file = arrow.ParquetFile(path)
         names = [name for name in COLUMNS if name in file.schema_arrow.names]

@@ -11,7 +11,7 @@ from .base import Projection
 class ChannelGroups(Projection):
     r"""The mean energy over groups of ``size`` channels, P_c keeping those of group c  (eq. 6.9).
 
-    Groups are of consecutive channels, 8 in the text (6.6.1), or of channels drawn anew every ``every`` steps if
+    Groups are of consecutive channels, 8 in Liu (2020, 6.6.1), or of channels drawn anew every ``every`` steps if
     ``stochastic``. The last group may be smaller; the features of a Linear layer are its channels.
 
     >>> ChannelGroups(size=4, stochastic=True)

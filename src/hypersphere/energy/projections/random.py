@@ -13,7 +13,7 @@ from .base import Projection
 class RandomProjection(Projection):
     r"""g(v) = Pv/‖Pv‖ with Gaussian P, the energy being the mean or the maximum over ``count`` of them  (eq. 6.4, 6.5).
 
-    The text's best are 30 dimensions and 5 projections (6.6.1). Redrawing every 1, 200 or 1000 steps does equally well and
+    The best of Liu (2020, 6.6.1) are 30 dimensions and 5 projections. Redrawing every 1, 200 or 1000 steps does equally well and
     never redrawing does not (table E.4). P has entries N(0, 1/dim), so inner products are kept in the mean (lemma 3).
 
     >>> RandomProjection(dim=20, reduce="max")

@@ -11,7 +11,9 @@ from ...training import Config, Graph, Images, Selection, replace
 from .base import CROP_FLIP, Size, adam, falls, make, recipe, saturated, sgd, smoke
 
 # Five projections to 30 dimensions, half-space energy, weight 1, s = 2 (6.6.1, E.1), and the classes in full space (D.1).
-COMPRESSIVE = call(CoMHE, projection=call(RandomProjection, dim=30, count=5), hidden=1.0, output=1.0, s=2.0)
+COMPRESSIVE = call(
+    CoMHE, projection=call(RandomProjection, dim=30, count=5), hidden=1.0, output=1.0, s=2.0, data_dependent=False
+)
 
 
 @recipe("comhe-cifar100", tables="6.1", data="CIFAR100 (laptop: Tiny-ImageNet)")

@@ -1,5 +1,6 @@
 """The text's claims, tested on real data at a size a small machine can run: ``hypersphere reproduce ID``."""
 
+from ...config import nearest
 from . import mhe, objectives_mnist, objectives_openset, opt, spherenet
 from .claim import SIZES, Check, Claim, Estimate, Published, Size, Tuning, rates, verdict
 from .runner import reproduce
@@ -10,9 +11,9 @@ CLAIMS: dict[str, Claim] = {
 
 
 def get(id: str) -> Claim:
-    """The claim of an id; an unknown one is an error that lists those there are."""
+    """The claim of an id; an unknown one is an error that lists those there are and the nearest."""
     if id not in CLAIMS:
-        raise ValueError(f"there is no claim {id!r}; there are {', '.join(CLAIMS)}")
+        raise ValueError(f"there is no claim {id!r}; there are {', '.join(CLAIMS)}{nearest(id, CLAIMS)}")
     return CLAIMS[id]
 
 

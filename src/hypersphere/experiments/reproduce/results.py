@@ -10,7 +10,7 @@ from typing import Any
 from ...files import write_atomically, write_text
 from . import CLAIMS
 from .claim import Claim, Estimate, Outcome, Published, Verdict, verdict
-from .runner import Row, recorded
+from .runner import Row, recorded, superseded
 
 Table = dict[str, dict[str, Estimate]]
 
@@ -25,8 +25,8 @@ All runs are small: narrow networks, few steps, real data. The same budget for e
 training data, never on the test set (`results/*-tuning.jsonl`). Numbers are means ± standard errors over seeds. A check **holds** when two
 means differ by more than two standard errors in the claimed direction, is **reversed** when they do in the other, and is **within noise**
 otherwise; with three seeds, chance alone passes about one check in seventeen. A claim *holds* when all of its checks do; it *does not hold
-here* when none does, or fewer hold than are reversed; else it *holds in part*. Rows of earlier settings stay in `results/` and are not
-counted.
+here* when none does, or fewer hold than are reversed; else it *holds in part*. Rows of earlier settings stay in `results/`; they are shown
+as superseded, without checks, and are not counted.
 
 A small run cannot refute a large one. It says whether the effect is visible at this size."""
 
@@ -39,7 +39,7 @@ def write(results: str | os.PathLike[str] = "results", output: str | os.PathLike
     written = [root / "RESULTS.md"]
     (root / PICTURES).mkdir(parents=True, exist_ok=True)
     for claim in CLAIMS.values():
-        if rows := recorded(claim, results):
+        if rows := recorded(claim, results) or superseded(claim, results):
             written.append(root / PICTURES / f"{claim.id}.png")
             figure = claim.picture(rows)
             write_atomically(written[-1], functools.partial(figure.savefig, dpi=80, format="png"))
@@ -59,8 +59,11 @@ def with_summary(readme: str, results: str | os.PathLike[str] = "results") -> st
 
 def text(results: str | os.PathLike[str] = "results") -> str:
     """RESULTS.md: how it was done, the summary, and a section for every claim that has rows."""
-    found = [(claim, rows) for claim in CLAIMS.values() if (rows := recorded(claim, results))]
-    sections = [section(claim, rows, f"{PICTURES}/{claim.id}.png") for claim, rows in found]
+    sections = []
+    for claim in CLAIMS.values():
+        rows, before = recorded(claim, results), superseded(claim, results)
+        if rows or before:
+            sections.append(section(claim, rows, f"{PICTURES}/{claim.id}.png", before))
     return "\n\n".join([HEADER, summary(results), *sections]) + "\n"
 
 
@@ -68,13 +71,14 @@ def summary(results: str | os.PathLike[str] = "results") -> str:
     """The table of all claims, for the README: what is claimed, on which data, checks that hold, the verdict."""
     lines = ["| claim | text | data | runs | checks that hold | verdict |", "|---|---|---|---|---|---|"]
     for claim in CLAIMS.values():
-        rows = recorded(claim, results)
+        rows, before = recorded(claim, results), superseded(claim, results)
+        runs = f"{len(rows)} ({len(before)} superseded)" if before else str(len(rows))
         outcomes = [outcome for _, outcome in outcomes_of(claim, estimates(rows))]
         measured = [outcome for outcome in outcomes if outcome != "not measured"]
         tables = ", ".join(published.table for published in claim.published)
         data = ", ".join(dict.fromkeys(config.data.name for config in claim.arms("laptop").values()))
         lines.append(
-            f"| [{claim.title}](RESULTS.md#{claim.id}) | tables {tables} | {data} | {len(rows)} | "
+            f"| [{claim.title}](RESULTS.md#{claim.id}) | tables {tables} | {data} | {runs} | "
             f"{measured.count('holds')} of {len(measured)} | {verdict(outcomes)} |"
         )
     return "\n".join(lines)
@@ -88,22 +92,27 @@ def listing(results: str | os.PathLike[str] = "results") -> str:
     )
 
 
-def section(claim: Claim, rows: Sequence[Row], picture: str = "") -> str:
-    """One claim: published, measured, picture, differences, checks, verdict, why."""
+def section(claim: Claim, rows: Sequence[Row], picture: str = "", before: Sequence[Row] = ()) -> str:
+    """One claim: published, measured, picture, differences, checks, verdict, why; then ``before``, the superseded rows."""
     table = estimates(rows)
     checks = outcomes_of(claim, table)
+    drawn = claim.caption if rows else f"{claim.caption} Superseded: of earlier settings."
     parts = [
         f'## {claim.title} <a id="{claim.id}"></a>',
         f"**Claim.** {claim.statement}",
         f"**Verdict: {_verdict(checks)}.** {claim.why}".strip(),
     ]
     parts += ["**Published.**\n\n" + "\n".join(_published(published) for published in claim.published)]
-    parts += ["**Measured.**", *measured(claim, table)]
-    parts += [f"![{claim.caption}]({picture})\n\n{claim.caption}"] if picture else []
+    parts += ["**Measured.**", *(measured(claim, table) or ["Nothing yet with the setting the claim has now."])]
+    parts += [f"![{drawn}]({picture})\n\n{drawn}"] if picture else []
     parts += ["**Differences of setting.**\n\n" + "\n".join(f"- {difference}" for difference in claim.differences)]
     lines = ["| check | measured | outcome |", "|---|---|---|"]
     lines += [f"| {check.name} | {_comparison(check, table)} | {outcome} |" for check, outcome in checks]
     parts += ["**Checks.**\n\n" + "\n".join(lines), _conditions(rows)]
+    if before:
+        note = "Measured with settings the claim had before, whose differences from the present one `results/` spells out row by row."
+        parts += [f"**Superseded.** {note} They count for no check.", *measured(claim, estimates(before))]
+        parts += [_conditions(before)]
     return "\n\n".join(parts)
 
 

@@ -2,6 +2,7 @@
 
 import datetime
 import fnmatch
+import functools
 import json
 import math
 import os
@@ -135,9 +136,14 @@ def run_one(config: Config, folder: pathlib.Path) -> Row:
 
 def setting(config: Config) -> dict[str, Any]:
     """The knobs that are not at their defaults, by their path; not the name, the seed, the number of threads and the pictures."""
-    usual, chosen = (flat(encode(each, defaults=True)) for each in (Config(), config))
+    usual, chosen = _usual(), flat(encode(config, defaults=True))
     left_out = ("name", "seed", "threads", "pictures", NAME)
     return {k: v for k, v in chosen.items() if k not in left_out and (k not in usual or usual[k] != v)}
+
+
+@functools.cache
+def _usual() -> dict[str, Any]:
+    return flat(encode(Config(), defaults=True))
 
 
 def results_file(claim: Claim, results: str | os.PathLike[str], suffix: str = "") -> pathlib.Path:
@@ -166,26 +172,39 @@ def append_row(path: str | os.PathLike[str], row: Row) -> None:
 
 def recorded(claim: Claim, results: str | os.PathLike[str], size: Size = "laptop") -> list[Row]:
     """The rows that count, by arm and seed: those with the setting the claim has now; a repeated run counts once, the last."""
-    arms = claim.arms(size)
-    rows = {}
-    for row in read_rows(results_file(claim, results)):
-        if row["arm"] in arms and (
-            row["choice"] is None or (claim.tuning is not None and row["choice"] in claim.tuning.grid)
-        ):
-            config = (
-                arms[row["arm"]]
-                if row["choice"] is None or claim.tuning is None
-                else claim.tuning.grid[row["choice"]](arms[row["arm"]])
-            )
-            if _same(row, size, row["arm"], replace(config, seed=row["seed"])):
-                rows[row["arm"], row["seed"]] = row
+    arms, grid = claim.arms(size), {} if claim.tuning is None else claim.tuning.grid
+    found = [row for row in read_rows(results_file(claim, results)) if row["size"] == size and row["arm"] in arms]
+    found = [row for row in found if row["choice"] is None or row["choice"] in grid]
+    settings = {}
+    for arm, choice in dict.fromkeys((row["arm"], row["choice"]) for row in found):
+        settings[arm, choice] = _as_stored(arms[arm] if choice is None else grid[choice](arms[arm]))
+    rows = {(row["arm"], row["seed"]): row for row in found if row["setting"] == settings[row["arm"], row["choice"]]}
     order = list(arms)
     return sorted(rows.values(), key=lambda row: (order.index(row["arm"]), row["seed"]))
 
 
+def superseded(claim: Claim, results: str | os.PathLike[str], size: Size = "laptop") -> list[Row]:
+    """The rows that do not count: of settings the claim had before; of each arm and seed those of the last such setting."""
+    counted = {(row["arm"], row["seed"]): row["setting"] for row in recorded(claim, results, size)}
+    rows: dict[tuple[str, int], Row] = {}
+    for row in read_rows(results_file(claim, results)):
+        if row["size"] == size and counted.get((row["arm"], row["seed"])) != row["setting"]:
+            rows[row["arm"], row["seed"]] = row
+    last = {row["arm"]: row["setting"] for row in rows.values()}
+    order = list(dict.fromkeys(arm for arm, _ in rows))
+    kept = [row for row in rows.values() if row["setting"] == last[row["arm"]]]
+    return sorted(kept, key=lambda row: (order.index(row["arm"]), row["seed"]))
+
+
 def _same(row: Row, size: str, arm: str, config: Config) -> bool:
-    wanted = json.loads(json.dumps(setting(config)))  # as a row has it: tuples are lists
-    return bool((row["size"], row["arm"], row["seed"], row["setting"]) == (size, arm, config.seed, wanted))
+    whose = (row["size"], row["arm"], row["seed"]) == (size, arm, config.seed)
+    return whose and bool(row["setting"] == _as_stored(config))
+
+
+def _as_stored(config: Config) -> dict[str, Any]:
+    """The setting as a row has it: tuples are lists."""
+    stored: dict[str, Any] = json.loads(json.dumps(setting(config)))
+    return stored
 
 
 def _resumable(folder: pathlib.Path, config: Config) -> bool:

@@ -1,6 +1,7 @@
 """What a margin is: two hooks, one on the target's cosine and one on the others'."""
 
 import math
+from abc import ABC, abstractmethod
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -103,7 +104,7 @@ class NoMargin(Margin):
     """
 
 
-class Strength(nn.Module):
+class Strength(nn.Module, ABC):
     """A margin's number m that is not one constant: by class, drawn per sample, or following a schedule.
 
     A margin that takes ``m: float | Strength`` calls it in its hooks. ``least`` and ``most`` bound what it returns, so
@@ -114,9 +115,9 @@ class Strength(nn.Module):
     most: float
     num_classes: int | None = None
 
+    @abstractmethod
     def forward(self, context: Context) -> Float[Tensor, "..."]:
         """m of each sample, as the context's tensors are shaped, or one scalar tensor for all."""
-        raise TypeError(f"{type(self).__name__} must define forward(context)")
 
     def step(self) -> None:
         """One training step has been made; only schedules move."""

@@ -73,7 +73,7 @@ class Magnitude(nn.Module, ABC):
 
 
 class Custom(Magnitude):
-    """A user's own h: a callable on ‖x‖, or on ‖w‖ and ‖x‖ in the text's order. A module keeps its parameters.
+    """A user's own h: a callable on ‖x‖, or on ‖w‖ and ‖x‖ in the order of h(‖w‖, ‖x‖). A module keeps its parameters.
 
     It sees no ‖x‖ below ``MIN_NORM``, where a root or a logarithm has no slope.
     """

@@ -14,7 +14,7 @@ from ...data import Augmentation, Compose, Loader
 from ...data.samplers import Sampler
 from ...neurons import Classifier
 from ...recognition.networks import feature_dim
-from ..datasets import Samples, Scaling, as_samples, classes_of, gathered, is_stream, share
+from ..datasets import Samples, as_samples, classes_of, gathered, is_stream, share
 from ..embedder import save_embedder
 from ..measures import feature_measures
 from ..pictures import draw
@@ -56,7 +56,7 @@ class Classification(Task):
         regularizers: Sequence[nn.Module] = (),
         batch_size: int = 128,
         augment: Augmentation | None = None,
-        scaling: Scaling | None = None,
+        scaling: Augmentation | None = None,
         seed: int = 0,
         sampler: Sampler | None = None,
         workers: int = 0,
@@ -186,12 +186,15 @@ class Classification(Task):
 
     def summary(self) -> dict[str, Any]:
         """Sizes of the training and measured sets."""
-        sizes: dict[str, Any] = {
-            "training samples": len(self.train_samples),
-            "classes": len(self.train_samples.classes),
-        }
+        stream = is_stream(self.train_samples)
         measured = "the training samples" if self.itself else len(self.measured_samples)
-        return {**sizes, "measured samples": measured, "features": self.model.classifier.weight.shape[1]}
+        return {
+            "training samples": "a stream" if stream else len(self.train_samples),
+            "classes": self.num_classes,
+            "measured samples": measured,
+            "features": self.model.classifier.weight.shape[1],
+            "head": type(self.model.classifier).__name__,
+        }
 
     def compile_model(self) -> None:
         """Compile the features' path, which is where the time goes."""

@@ -13,7 +13,7 @@ from ... import plots
 from ...data import Augmentation, Compose, Loader
 from ...evaluation import frechet_distance
 from ...models import Players
-from ..datasets import Scaling, as_samples
+from ..datasets import as_samples
 from ..measures import layer_energies
 from ..pictures import draw
 from .base import Task
@@ -59,7 +59,7 @@ class GAN(Task):
         components: int = 64,
         batch_size: int = 128,
         augment: Augmentation | None = None,
-        scaling: Scaling | None = None,
+        scaling: Augmentation | None = None,
         seed: int = 0,
     ):
         super().__init__()

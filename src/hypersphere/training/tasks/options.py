@@ -7,7 +7,6 @@ from typing_extensions import TypedDict
 
 from ...data import Augmentation
 from ...data.samplers import Sampler
-from ..datasets import Scaling
 
 
 class TaskOptions(TypedDict, total=False):
@@ -29,7 +28,7 @@ class TaskOptions(TypedDict, total=False):
     regularizers: Sequence[nn.Module]
     batch_size: int
     augment: Augmentation | None
-    scaling: Scaling | None
+    scaling: Augmentation | None
     seed: int
     sampler: Sampler | None
     workers: int

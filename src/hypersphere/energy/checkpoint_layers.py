@@ -1,0 +1,106 @@
+"""Which tensors of a checkpoint are layers of neurons, and what they are: projections of attention, tables, filters."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from jaxtyping import Float
+from torch import Tensor
+
+from .checkpoint_files import Checkpoint, dense
+
+_STATE = re.compile(
+    r"(^|\.)(optimizer|optim|opt_state|exp_avg|exp_avg_sq|momentum_buffer|scheduler|ema_optimizer)(\.|$)"
+)
+_FUSED = re.compile(
+    r"(^|\.)(in_proj_weight|qkv\.weight|qkv_proj\.weight|query_key_value\.weight|c_attn\.weight|Wqkv\.weight)$"
+)
+_TRANSPOSED = re.compile(r"(^|\.)(attn\.c_attn|attn\.c_proj|mlp\.c_fc|mlp\.c_proj|crossattention\.\w+)\.weight$")
+_TABLE = re.compile(r"(embed|wte|wpe|relative_attention_bias)", re.IGNORECASE)
+_OUTPUT = re.compile(r"(^|\.)(lm_head|classifier|score|output_projection|head|fc|decoder)\.weight$")
+_PROJECTIONS = {
+    "query": re.compile(r"(^|\.)(q_proj|query|q_lin|to_q|wq|q|q_proj_weight)(\.weight)?$"),
+    "key": re.compile(r"(^|\.)(k_proj|key|k_lin|to_k|wk|k|k_proj_weight)(\.weight)?$"),
+    "value": re.compile(r"(^|\.)(v_proj|value|v_lin|to_v|wv|v|v_proj_weight)(\.weight)?$"),
+}
+
+
+class Layer(NamedTuple):
+    """The neurons of one layer as rows, and what it is in words."""
+
+    name: str
+    kind: str
+    rows: Float[Tensor, "neurons dim"]
+
+
+def checkpoint_layers(
+    state: Mapping[str, Any] | Checkpoint, only: str | None = None
+) -> Iterator[Layer | tuple[str, str]]:
+    """The layers of a state_dict, one at a time, and ``(name, reason)`` for every matrix that is left out.
+
+    A fused projection of attention (``in_proj_weight``, ``qkv``, ``c_attn``) is three layers, query, key and value.
+    Weights of Conv1D in GPT-2, which are stored as (inputs, neurons), are turned. A table that the output shares is
+    named so. States of optimizers are no layers. ``only`` reads one tensor of the checkpoint.
+
+    >>> found = list(checkpoint_layers({"attn.in_proj_weight": torch.randn(12, 4), "fc.weight": torch.randn(3, 4)}))
+    >>> [(layer.name, layer.kind, len(layer.rows)) for layer in found[:2]]
+    [('attn.in_proj_weight[query]', 'attention query', 4), ('attn.in_proj_weight[key]', 'attention key', 4)]
+    """
+    config = state.config if isinstance(state, Checkpoint) else {}
+    names = list(state.where) if isinstance(state, Checkpoint) else list(state)
+    turned = config.get("model_type") in ("gpt2", "openai-gpt") or _looks_like_gpt2(names)
+    heads = next((config[key] for key in ("num_attention_heads", "n_head", "num_heads") if key in config), None)
+    shared = _tied(state, names, config)
+    for name in names if only is None else [only]:
+        value, reason = dense(state[name])
+        if value is None:
+            if reason and reason != "not a tensor":
+                yield name, reason
+            continue
+        if _STATE.search(name):
+            yield name, "state of an optimizer"
+            continue
+        rows = value.flatten(1)
+        if turned and _TRANSPOSED.search(name):
+            rows = rows.T
+        if min(rows.shape) < 2:
+            continue
+        yield from _named(name, rows, heads if isinstance(heads, int) else None, shared)
+
+
+def _named(name: str, rows: Tensor, heads: int | None, shared: set[str]) -> Iterator[Layer]:
+    if _FUSED.search(name) and len(rows) % 3 == 0 and len(rows) // 3 >= 2:
+        for part, third in zip(("query", "key", "value"), rows.chunk(3), strict=True):
+            yield Layer(f"{name}[{part}]", _of_heads(part, heads), third)
+        return
+    for part, pattern in _PROJECTIONS.items():
+        if pattern.search(name):
+            yield Layer(name, _of_heads(part, heads), rows)
+            return
+    if name in shared:
+        kind = "table, tied to the output"
+    elif _TABLE.search(name):
+        kind = "table"
+    else:
+        kind = "output" if _OUTPUT.search(name) else ""
+    yield Layer(name, kind, rows)
+
+
+def _of_heads(part: str, heads: int | None) -> str:
+    return f"attention {part}" + (f", {heads} heads" if heads else "")
+
+
+def _looks_like_gpt2(names: list[str]) -> bool:
+    return any(name.endswith("attn.c_attn.weight") for name in names)
+
+
+def _tied(state: Mapping[str, Any] | Checkpoint, names: list[str], config: Mapping[str, Any]) -> set[str]:
+    """Tables that the output shares: said by the config where the output has no weight of its own, or by the memory."""
+    tables = [
+        name for name in names if _TABLE.search(name) and "position" not in name and not name.endswith("wpe.weight")
+    ]
+    outputs = [name for name in names if _OUTPUT.search(name)]
+    if isinstance(state, Checkpoint):
+        return set(tables[:1]) if config.get("tie_word_embeddings") and not outputs else set()
+    place = {name: state[name].data_ptr() for name in (*tables, *outputs) if isinstance(state[name], Tensor)}
+    return {t for t in tables if any(place.get(t) == place.get(o) for o in outputs)}

@@ -1,0 +1,111 @@
+"""Every class and function that the rooms export can be set from the command line, argument by argument, the moment it is exported.
+
+The cases are the exports themselves, so a new member is covered without a word here.
+"""
+
+import dataclasses
+import inspect
+import json
+import typing
+from collections.abc import Callable
+from typing import Any, Literal
+
+import pytest
+import torch
+
+from hypersphere.config import Call, Parameter, assign, decode, encode, parameters
+from hypersphere.config.names import ROOMS, public, spelled
+from hypersphere.config.values import SEQUENCES, options
+
+OWN = [room for room in ROOMS if room not in ("torch.nn",)]  # parts, models, data, augmentation, training, optimizers
+
+
+def text_for(parameter: Parameter) -> str | None:
+    """A text that this argument takes, from its annotation alone; none where it takes only objects made elsewhere."""
+    for option in options(parameter.annotation):
+        origin = typing.get_origin(option)
+        if origin is Literal:
+            return str(typing.get_args(option)[0])
+        if option is bool:
+            return "true"
+        if option is int:
+            return "3"
+        if option is float:
+            return "0.5"
+        if option is str:
+            return "word"
+        if option is torch.dtype:
+            return "float32"
+        if origin in SEQUENCES:
+            inner = [kind for kind in typing.get_args(option) if kind is not Ellipsis] or [float]
+            if typing.get_origin(inner[0]) in SEQUENCES:
+                continue  # lists of lists are written as JSON, entries as key.0.name
+            one = text_for(Parameter("x", inner[0], None))
+            fixed = origin is tuple and Ellipsis not in typing.get_args(option)
+            return None if one is None else ",".join([one] * (len(inner) if fixed else 1))
+    if type(None) in options(parameter.annotation):
+        return "none"
+    return None
+
+
+def exported() -> list[Any]:
+    """Every exported class and function with an argument that text can set."""
+    found = []
+    for room in OWN:
+        for name, target in public(room).items():
+            if getattr(target, "_is_protocol", False) or inspect.isabstract(target) or typing.is_typeddict(target):
+                continue
+            if not parameters(target) or target.__module__.startswith("hypersphere.config"):
+                continue
+            found.append(pytest.param(target, id=f"{room.removeprefix('hypersphere.')}.{name}"))
+    return found
+
+
+@pytest.mark.parametrize("target", exported())
+def test_one_argument_is_set_by_text_and_survives_json(target: Callable[..., Any]) -> None:
+    texts = {name: text_for(parameter) for name, parameter in parameters(target).items()}
+    settable = {name: text for name, text in texts.items() if text is not None}
+    objects = [name for name in texts if name not in settable]
+    if not settable:
+        # made of objects alone, such as modules and tensors: nothing in its signature is a plain value
+        plain = {int, float, bool, str}
+        assert not any(plain & set(options(p.annotation)) for p in parameters(target).values())
+        return
+    for name, text in settable.items():
+        made = assign(Call(target), [f"{name}={text}"])
+        assert name in made.arguments, (name, text)
+        document = json.loads(json.dumps(encode(made)))
+        slot = Parameter("x", Any, None)
+        again = decode(document, slot, "x", trust=True)
+        assert again.target is target or spelled(again.target) == spelled(target)
+        assert encode(again) == document
+    assert len(objects) < len(texts)
+
+
+@pytest.mark.parametrize("target", exported())
+def test_a_wrong_argument_gets_the_nearest(target: Callable[..., Any]) -> None:
+    name = max(parameters(target), key=len)
+    wrong = f"{name}x"
+    if wrong in parameters(target):
+        pytest.skip("that is another argument")
+    with pytest.raises(ValueError, match=rf"there is no key {wrong}: .*; did you mean \w+\?"):
+        assign(Call(target), [f"{wrong}=1"])
+
+
+def test_every_public_class_of_the_parts_is_there() -> None:
+    """Nothing public of the four parts hides from the rooms in which names are looked up."""
+    import hypersphere
+
+    for part in ("objectives", "operators", "energy", "orthogonal"):
+        module = getattr(hypersphere, part)
+        for name in module.__all__:
+            value = getattr(module, name)
+            if inspect.isclass(value):
+                assert any(public(room).get(name) is value for room in ROOMS), name
+
+
+def test_dataclasses_are_calls_too() -> None:
+    from hypersphere.training import Config, Settings
+
+    for kind in (Config, Settings):
+        assert {field.name for field in dataclasses.fields(kind)} == parameters(kind).keys()

@@ -1,0 +1,78 @@
+"""``docs/architecture.md`` says what is so: its rooms, its rows, the files it names and the change it shows."""
+
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.test_package import BELOW, LAYERS, ROOT, SANCTIONED, SOURCE
+
+PAGE = (ROOT / "docs" / "architecture.md").read_text()
+
+
+def section(title):
+    return PAGE.split(f"## {title}\n", 1)[1].split("\n## ", 1)[0]
+
+
+def fence(text, language):
+    return re.search(rf"```{language}\n(.*?)```", text, re.DOTALL)[1]
+
+
+def rooms():
+    """Folders of modules and modules, directly below the package."""
+    folders = {p.parent.name for p in SOURCE.glob("*/__init__.py")}
+    return folders | {p.stem for p in SOURCE.glob("*.py") if p.stem != "__init__"}
+
+
+def test_every_room_has_its_line():
+    listed = re.findall(r"^\| `(\w+)` \| (\S.*) \|$", section("Rooms"), re.MULTILINE)
+    assert {name for name, _ in listed} == rooms()
+    assert len(listed) == len(rooms())
+
+
+def test_the_rows_are_those_that_imports_are_checked_by():
+    rows = [line.split() for line in fence(section("Who imports whom"), "text").strip().splitlines()]
+    assert [sorted(row) for row in reversed(rows)] == [sorted(names.split()) for names in [BELOW, *LAYERS]]
+    assert sorted(SANCTIONED) == [("orthogonal", "energy")]
+
+
+def test_the_files_it_names_are_there():
+    named = re.findall(r"`([\w/]+\.py)`", PAGE)
+    assert len(re.findall(r"^\d\. `", section("Read these five files first"), re.MULTILINE)) == 5
+    assert not [name for name in named if not (SOURCE / name).is_file()]
+
+
+@pytest.fixture
+def changed(tmp_path):
+    """A copy of what the shown change touches, with the change applied as a user would apply it."""
+    if shutil.which("git") is None:
+        pytest.skip("git applies the change")
+    for folder in ("src", "tests"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "docs").mkdir()
+    shutil.copy(ROOT / "docs" / "objectives.md", tmp_path / "docs")
+    (tmp_path / "change.diff").write_text(fence(section("A margin, start to end"), "diff"))
+    apply = ["git", "apply", "--unidiff-zero", "change.diff"]
+    done = subprocess.run(apply, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return tmp_path
+
+
+def test_the_change_that_it_shows_passes_its_tests(changed):
+    code = """
+import sys
+sys.path[:0] = ["src", "."]
+import doctest, torch
+import hypersphere.objectives.margins.proportional as added
+assert doctest.testmod(added, extraglobs={"torch": torch}) == (0, 1)
+import hypersphere as hs
+from hypersphere.config import builders
+assert builders(hs.margins.Margin)["Proportional"] is hs.margins.Proportional
+import pytest
+options = ["-q", "-p", "no:randomly", "-p", "no:cacheprovider", "--noconftest"]
+sys.exit(pytest.main([*options, "tests/objectives/margins/test_proportional.py"]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=changed, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,35 @@
+import pytest
+import torch
+
+from hypersphere.training import Config, Experiment, build_task, call
+from tests.training.own import Net
+from tests.training.runs import small
+
+
+def test_the_seed_decides_where_training_starts(tmp_path):
+    def start(seed):
+        return dict(Experiment(small(seed=seed), tmp_path / "run").task.named_parameters())
+
+    torch.manual_seed(99)
+    first = start(3)
+    torch.manual_seed(5)
+    second, other = start(3), start(4)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert any(not torch.equal(first[name], other[name]) for name in first)
+    assert not list(tmp_path.iterdir())  # nothing is written before run
+
+
+def test_a_stored_run_of_ones_own_code_is_resumed_only_with_trust(tmp_path):
+    config = small(steps=2, evaluate_every=1, pictures=False, energy=None, images__channels=3, model=call(Net, dim=4))
+    Experiment(config, tmp_path).run()
+    with pytest.raises(
+        ValueError, match=r"model is 'tests.training.own:Net', code outside hypersphere: it is imported"
+    ):
+        Experiment.resume(tmp_path)
+    assert Experiment.resume(tmp_path, trust=True).run()["accuracy"] >= 0
+
+
+def test_the_task_is_that_of_the_config(tmp_path):
+    experiment = Experiment(small(), tmp_path)
+    assert experiment.config == small()
+    assert type(experiment.task) is type(build_task(Config()))

@@ -1,0 +1,46 @@
+import os
+import signal
+import threading
+
+import pytest
+import torch
+
+from hypersphere.training import Settings
+from hypersphere.training.processes import accelerator, random_state, set_random_state, signals
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_asks_and_handlers_come_back(number):
+    before = signal.getsignal(number)
+    with signals() as stop:
+        assert not stop.is_set()
+        os.kill(os.getpid(), number)
+        assert stop.wait(1)
+        assert signal.getsignal(number) == before  # a second one acts as it did
+    assert signal.getsignal(number) == before
+
+
+def test_other_threads_leave_signals_alone():
+    found = []
+
+    def work():
+        with signals() as stop:
+            found.append(stop.is_set())
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert found == [False]
+
+
+def test_random_states_come_back():
+    state = random_state()
+    first = torch.rand(3)
+    set_random_state(state)
+    assert torch.equal(torch.rand(3), first)
+
+
+def test_precision_is_that_of_the_settings():
+    for precision in ("no", "bf16"):
+        made, _ = accelerator(Settings(precision=precision))
+        assert made.mixed_precision == precision
