@@ -111,7 +111,8 @@ def apply_plan(
             attach(place.module, own)
         else:
             weight: Tensor = getattr(place.module, place.parameter)
-            register(place.module, place.parameter, weight.detach(), own)
+            # a parameter rather than a buffer: data-parallel training would send buffers around at every step
+            register(place.module, place.parameter, nn.Parameter(weight.detach(), requires_grad=False), own)
     trained = [model.get_submodule(plan.classifier)] if plan.classifier else []
     freeze(model, rotations, [*train, *trained])
 

@@ -10,7 +10,7 @@ from torch.nn.utils import parametrize
 from ...neurons import NeuronWeight, Selector, check_selectors, matches, neuron_weights
 from ..coverage import ClassifierLike, find_classifier
 from ..reparametrization import find
-from .int8 import is_quantized
+from .int8 import Int8Linear, is_quantized
 from .tuning_method import TuningMethod
 
 
@@ -155,8 +155,8 @@ def _place(label: str, held: NeuronWeight) -> Place:
     module = held.module
     if is_quantized(module):
         shape = (int(module.out_features), int(module.in_features))  # type: ignore[arg-type]
-        like = module.bias if isinstance(module.bias, Tensor) else Tensor()
-        return Place(label, module, "weight", shape, 1, 1, False, like.detach())
+        like = module.scale if isinstance(module, Int8Linear) else Tensor()  # torch's kind is for the CPU only
+        return Place(label, module, "weight", shape, 1, 1, False, like)
     weight: Tensor = getattr(module, held.parameter).detach()
     shape = (weight.shape[1], weight.shape[0]) if held.transposed else (weight.shape[0], weight[0].numel())
     # the three projections of an attention are as many layers; the groups of a convolution share one R, as in OPT
