@@ -73,7 +73,7 @@ def orthogonalize(
     """UVᵀ of x = UΣVᵀ, roughly: X ← aX + (bG + cG²)X with G = XXᵀ, from X/‖X‖, singular values end in [0.7, 1.2].
 
     >>> orthogonalize(torch.diag(torch.tensor([5.0, 1.0]))).diagonal().round(decimals=1)
-    tensor([0.7000, 1.1000])
+    tensor([0.7000, 0.8000])
     """
     a, b, c = COEFFICIENTS
     wide = x.bfloat16() if half else x

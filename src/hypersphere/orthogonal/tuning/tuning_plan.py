@@ -91,7 +91,7 @@ def tuning_plan(
     modules = dict(model.named_modules())
     check_selectors(type(model).__name__, [*modules, *found, *others], [*(only or []), *skip])
     tied = _tied(model)
-    for label in [*found, *others]:
+    for label in _ordered([*found, *others], modules):
         owner = label if label in modules else label.rpartition(".")[0]
         module = modules[owner]
 
@@ -119,15 +119,18 @@ def tuning_plan(
 
 
 def _matrices(model: nn.Module) -> tuple[dict[str, NeuronWeight], dict[str, str]]:
-    """Weights of neurons and other matrices, in the order of the modules, those of quantized layers included."""
+    """Weights of neurons, those of quantized layers included, and other matrices with the reason."""
     found, others = neuron_weights(model)
     quantized = {name: NeuronWeight(m) for name, m in model.named_modules() if is_quantized(m)}
     for name in quantized:
         others.pop(f"{name}.weight".lstrip("."), None)
-    order = {name: i for i, (name, _) in enumerate(model.named_modules())}
-    both = {**found, **quantized}
-    place = {label: order.get(label, order.get(label.rpartition(".")[0], 0)) for label in both}
-    return dict(sorted(both.items(), key=lambda item: place[item[0]])), others
+    return {**found, **quantized}, others
+
+
+def _ordered(labels: list[str], modules: dict[str, nn.Module]) -> list[str]:
+    """Labels in the order of their modules."""
+    order = {name: i for i, name in enumerate(modules)}
+    return sorted(labels, key=lambda label: order[label if label in order else label.rpartition(".")[0]])
 
 
 def _misfit(held: NeuronWeight, tied: dict[int, list[str]], method: TuningMethod) -> str | None:
