@@ -49,6 +49,10 @@ def test_tied_weights_are_left_out_or_refused_by_name():
     plan = tuning_plan(Tied(), classifier=False)
     assert list(plan.adapted) == ["hidden"]
     assert plan.left_out["decoder"].startswith("its weight is tied (table.weight, decoder.weight)")
+    assert (
+        "its weight is tied" in tuning_plan(Tied()).left_out["decoder"]
+    )  # not trained as a classifier, unless told to
+    assert tuning_plan(Tied(), classifier="decoder").classifier == "decoder"
     with pytest.raises(ValueError, match="'decoder' is named in only but cannot be tuned: its weight is tied"):
         tuning_plan(Tied(), only=["decoder"], classifier=False)
 

@@ -87,10 +87,14 @@ def tuning_plan(
     only, skip, train = None if only is None else list(only), list(skip), list(train)
     plan = TuningPlan(method or TuningMethod())
     plan.classifier, why = find_classifier(model, classifier)
+    tied = _tied(model)
+    if classifier is None and plan.classifier is not None:
+        held = model.get_submodule(plan.classifier)._parameters.values()
+        if any(len(tied[id(p)]) > 1 for p in held if p is not None):  # to train it would be to train its twin
+            plan.classifier = None
     found, others = _matrices(model)
     modules = dict(model.named_modules())
     check_selectors(type(model).__name__, [*modules, *found, *others], [*(only or []), *skip])
-    tied = _tied(model)
     for label in _ordered([*found, *others], modules):
         owner = label if label in modules else label.rpartition(".")[0]
         module = modules[owner]
