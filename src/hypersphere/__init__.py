@@ -1,8 +1,7 @@
 """Deep representation learning on the hypersphere: objectives, operators, energy and orthogonal training for PyTorch."""
 
 import importlib
-from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from . import angular, energy, geometry, neurons, objectives, operators, orthogonal
 from .energy import (
@@ -54,12 +53,14 @@ from .orthogonal import (
 )
 
 if TYPE_CHECKING:
-    from . import data, evaluation, experiments, models, plots, recognition, training
+    from . import data, evaluation, experiments, models, plots, recognition, report, training
+    from .recognition import load
 
 __version__ = "0.1.0"
 
 # Imported when first used, so that `import hypersphere` stays light.
-_LAZY = ("data", "evaluation", "experiments", "models", "plots", "recognition", "training")
+_LAZY = ("data", "evaluation", "experiments", "models", "plots", "recognition", "report", "training")
+_DOORS = {"load": "recognition"}  # functions, and the room each is in
 
 __all__ = [
     "MHE",
@@ -100,6 +101,7 @@ __all__ = [
     "experiments",
     "geometry",
     "hyperspherical_energy",
+    "load",
     "magnitudes",
     "margins",
     "merge",
@@ -117,6 +119,7 @@ __all__ = [
     "project_weights",
     "recognition",
     "refine_",
+    "report",
     "restore",
     "trainable_parameters",
     "training",
@@ -126,9 +129,11 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> ModuleType:
+def __getattr__(name: str) -> Any:
     if name in _LAZY:
         return importlib.import_module(f".{name}", __name__)
+    if name in _DOORS:
+        return getattr(importlib.import_module(f".{_DOORS[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
