@@ -76,11 +76,11 @@ def orthogonalize(
     tensor([0.7000, 0.8000])
     """
     a, b, c = COEFFICIENTS
-    wide = x.bfloat16() if half else x
+    wide = (x.bfloat16() if half else x).reshape(-1, *x.shape[-2:])
     tall = x.shape[-2] > x.shape[-1]
     wide = wide.mT if tall else wide
     wide = wide / torch.linalg.matrix_norm(wide, keepdim=True).clamp(min=eps)
-    for _ in range(steps):
+    for _ in range(steps):  # fused products round once each, which counts in bfloat16
         gram = wide @ wide.mT
-        wide = a * wide + (b * gram + c * (gram @ gram)) @ wide
-    return (wide.mT if tall else wide).to(x.dtype)
+        wide = torch.baddbmm(wide, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), wide, beta=a)
+    return (wide.mT if tall else wide).reshape(x.shape).to(x.dtype)
