@@ -38,7 +38,7 @@ def write_run(folder, *, head="ArcFace", seed=0, kept=None, choices=(), steps=20
     put("metrics.json", {"steps": steps, "eer": 4.0 + seed, "tar": 80.0, "intra_angle": 0.2, "energy/conv": 0.5})
     put("environment.json", {"hypersphere": "0.1.0", "python": "3.11", "packages": {"torch": "2.6.0+cpu"}})
     if choices:
-        put("choices.json", list(choices))
+        put("choices.json", {"choices": list(choices)})
     rows = []
     for step in range(steps + 1):
         rows.append({"step": step, "loss": 3.0 / (step + 1 + seed), "lr": 0.1, "lambda": 10.0 / (step + 1)})

@@ -24,7 +24,7 @@ def test_result_has_units(tmp_path):
 
 
 def test_choices_have_their_reasons(tmp_path):
-    choice = {"name": "margin", "value": 0.3, "reason": "few identities"}
+    choice = {"key": "margin", "value": 0.3, "reason": "few identities"}
     first, settings = choices_section(read_runs([write_run(tmp_path / "a", choices=[choice])])).blocks
     assert first.rows == [["margin", "0.3", "few identities"]]
     assert ["head", "ArcFace"] in settings.rows

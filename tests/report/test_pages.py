@@ -35,7 +35,7 @@ def browser():
 def pages(tmp_path_factory):
     """One run with hostile names, two runs, and what else has a page."""
     root = tmp_path_factory.mktemp("pages")
-    choices = [{"name": name, "value": name, "reason": name} for name in HOSTILE]
+    choices = [{"key": name, "value": name, "reason": name} for name in HOSTILE]
     weights = {"conv.angular.log_k": torch.randn(6), "conv.magnitude.radius.log_rho": torch.randn(6)}
     one = write_run(root / "<b>hostile", kept=evidence(HOSTILE, dim=5), choices=choices, weights=weights)
     a, b = write_run(root / "a"), write_run(root / "b", seed=1, kept=evidence(spread=0.5))

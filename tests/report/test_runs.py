@@ -9,7 +9,7 @@ from tests.report.runs_for_tests import write_run
 
 
 def test_everything_is_read(tmp_path):
-    (run,) = read_runs([write_run(tmp_path / "run", choices=[{"name": "m", "value": 1, "reason": "r"}])])
+    (run,) = read_runs([write_run(tmp_path / "run", choices=[{"key": "m", "value": 1, "reason": "r"}])])
     assert run.name == "run"
     assert run.seconds == 75
     assert run.settings["head"] == "ArcFace"

@@ -3,7 +3,7 @@
 from .page_parts import Chart, Commands, Facts, Grid, Note, Page, Pictures, Section, Sheet, Tile
 from .pages import ReportPage, write_energy, write_evaluation, write_page
 from .render import render, save
-from .runs import Run, read_runs
+from .runs import RunRecord, read_runs
 
 __all__ = [
     "Chart",
@@ -14,7 +14,7 @@ __all__ = [
     "Page",
     "Pictures",
     "ReportPage",
-    "Run",
+    "RunRecord",
     "Section",
     "Sheet",
     "Tile",

@@ -10,7 +10,7 @@ from ..energy import Riesz, least_energy
 from ..energy.checkpoints import LayerReport
 from ..energy.random_layers import random_energy
 from .page_parts import Block, Chart, Grid, Note, Section, arranged, key_of, plain
-from .runs import Run
+from .runs import RunRecord
 from .training_charts import line, thinned
 
 MOST = 24  # layers that are drawn
@@ -21,7 +21,7 @@ ABOUT = (
 )
 
 
-def energy_section(runs: Sequence[Run]) -> Section | None:
+def energy_section(runs: Sequence[RunRecord]) -> Section | None:
     """Return one chart a layer with all runs in it; None where no energy was logged."""
     layers = [name for run in runs for row in run.log for name in row if name.startswith("energy/")]
     names = list(dict.fromkeys(layers))
@@ -34,7 +34,7 @@ def energy_section(runs: Sequence[Run]) -> Section | None:
     return Section("energy", "Energy of the layers", blocks)
 
 
-def learned_section(runs: Sequence[Run]) -> Section | None:
+def learned_section(runs: Sequence[RunRecord]) -> Section | None:
     """Return what operators have learned, a box a layer; None where they learn nothing."""
     blocks: list[Block] = []
     for place, run in enumerate(runs):
@@ -87,7 +87,7 @@ def checkpoint_section(layers: Sequence[LayerReport], name: str, bounded: bool =
     )
 
 
-def _layer(runs: Sequence[Run], name: str) -> Chart:
+def _layer(runs: Sequence[RunRecord], name: str) -> Chart:
     layer = name.removeprefix("energy/")
     traces, parts = [], []
     for tint, run in enumerate(runs):

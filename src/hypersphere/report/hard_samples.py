@@ -9,14 +9,14 @@ from torch import Tensor
 from ..evaluation import Evidence
 from ..geometry import normalize
 from .page_parts import Block, Grid, Note, Pictures, Section, Sheet, Tile
-from .runs import Run
+from .runs import RunRecord
 from .score_charts import Pairs
 
 SHOWN = 8
 ONCE = 2  # times that one picture may appear among the worst
 
 
-def hard_section(runs: Sequence[Run], pairs: dict[str, Pairs], sheets: dict[str, Sheet]) -> Section | None:
+def hard_section(runs: Sequence[RunRecord], pairs: dict[str, Pairs], sheets: dict[str, Sheet]) -> Section | None:
     """Return worst pairs and most confused classes of each run that kept features; None where none did."""
     blocks: list[Block] = []
     for place, run in enumerate(runs):

@@ -8,13 +8,13 @@ import torch
 
 from ..evaluation import Evidence
 from .page_parts import Block, Commands, Facts, Grid, Note, Section
-from .runs import Run
+from .runs import RunRecord
 from .wording import duration, text, title, value
 
 FIRST = ("eer", "tar", "rank1", "one_shot", "published_runs", "accuracy", "balanced_accuracy", "auc")
 
 
-def result_section(run: Run) -> Section:
+def result_section(run: RunRecord) -> Section:
     """Return the main figures of a run large, and all of them in a table."""
     shown = {key: number for key, number in run.metrics.items() if key != "steps" and not key.startswith("energy/")}
     items = [(title(key).capitalize(), value(key, shown[key]), "") for key in FIRST if key in shown][:4]
@@ -35,13 +35,13 @@ def result_section(run: Run) -> Section:
     return Section("result", "Result", blocks)
 
 
-def choices_section(runs: Sequence[Run]) -> Section | None:
+def choices_section(runs: Sequence[RunRecord]) -> Section | None:
     """Return what was chosen automatically and why, and every setting; None where a run says neither."""
     blocks: list[Block] = []
     for run in runs:
         who = f", {run.name}" if len(runs) > 1 else ""
         if run.choices:
-            rows = [[text(choice.get(key, "")) for key in ("name", "value", "reason")] for choice in run.choices]
+            rows = [[text(choice.get(key, "")) for key in ("key", "value", "reason")] for choice in run.choices]
             blocks.append(Grid(f"Choices and their reasons{who}", ["choice", "value", "reason"], rows))
     for run in runs:
         who = f", {run.name}" if len(runs) > 1 else ""
@@ -51,7 +51,7 @@ def choices_section(runs: Sequence[Run]) -> Section | None:
     return Section("choices", "Choices and settings", blocks) if blocks else None
 
 
-def data_section(runs: Sequence[Run]) -> Section | None:
+def data_section(runs: Sequence[RunRecord]) -> Section | None:
     """Return what a check of the data found, and what the samples shown here say of them; None where there is neither."""
     blocks: list[Block] = []
     for run in runs:
@@ -63,7 +63,7 @@ def data_section(runs: Sequence[Run]) -> Section | None:
     return Section("data", "Data", blocks) if blocks else None
 
 
-def repeat_section(runs: Sequence[Run], paths: Sequence[str]) -> Section:
+def repeat_section(runs: Sequence[RunRecord], paths: Sequence[str]) -> Section:
     """Return how to do it again, and on what it was done."""
     blocks: list[Block] = []
     for run in runs:
@@ -79,7 +79,7 @@ def repeat_section(runs: Sequence[Run], paths: Sequence[str]) -> Section:
     return Section("repeat", "Repeat it", blocks)
 
 
-def _again(run: Run) -> Iterator[str]:
+def _again(run: RunRecord) -> Iterator[str]:
     versions = run.environment.get("packages", {})
     version = run.environment.get("hypersphere")
     if version:

@@ -14,7 +14,7 @@ from .overview import choices_section, data_section, repeat_section, result_sect
 from .page_parts import Block, Commands, Facts, Grid, Page, Section, Sheet
 from .pictures_sheet import sheet_of
 from .render import save
-from .runs import Run, read_runs
+from .runs import RunRecord, read_runs
 from .score_charts import Pairs, score_section
 from .several import differing_section, measures_section
 from .sphere import sphere_section
@@ -45,7 +45,7 @@ def write_page(runs: str | os.PathLike[str] | Paths, path: str | os.PathLike[str
     return save(run_page(read, [os.fspath(folder) for folder in folders]), target)
 
 
-def run_page(runs: Sequence[Run], paths: Sequence[str]) -> Page:
+def run_page(runs: Sequence[RunRecord], paths: Sequence[str]) -> Page:
     """Return the page of runs that have been read."""
     pairs = {
         run.name: Pairs.of(run.evidence) for run in runs if run.evidence is not None and len(run.evidence.labels) > 1
@@ -93,7 +93,7 @@ def write_evaluation(
         facts: What else is to be said, by name: the embedder's file, the data.
         command: The command line that repeats it.
     """
-    run = Run(title, pathlib.Path(), {}, [], {}, {}, 0.0, [], {}, command, evidence)
+    run = RunRecord(title, pathlib.Path(), {}, [], {}, {}, 0.0, [], {}, command, evidence)
     page = run_page([run], [])
     kept = [section for section in page.sections if section.key in ("sphere", "scores", "hard", "data")]
     large = [figure for report in reports for figure in report.figures() if figure.low is not None][:4]
@@ -152,7 +152,7 @@ class ReportPage(Callback):
             write_page(trainer.folder.path, self.path)
 
 
-def _described(run: Run) -> str:
+def _described(run: RunRecord) -> str:
     document, task = run.document, run.task
     if task:
         return f"{task.get('class', 'A task')}: {text(task.get('training samples'))} samples of {text(task.get('classes'))} classes."

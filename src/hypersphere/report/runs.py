@@ -21,10 +21,10 @@ CHOICES, CHECK, COMMAND = "choices.json", "check.json", "command.txt"
 
 
 @dataclass(frozen=True)
-class Run:
+class RunRecord:
     """The files of a run folder, read. What a folder does not hold is empty or None.
 
-    ``choices`` are ``{"name", "value", "reason"}`` each; ``check`` is what a check of the data found; ``command`` is the
+    ``choices`` are ``{"key", "value", "reason"}`` each; ``check`` is what a check of the data found; ``command`` is the
     command line that made the run.
     """
 
@@ -78,7 +78,7 @@ class Run:
         return (neurons, dim) if neurons > 1 and dim > 1 else None
 
 
-def read_runs(paths: Sequence[str | os.PathLike[str]]) -> list[Run]:
+def read_runs(paths: Sequence[str | os.PathLike[str]]) -> list[RunRecord]:
     """Return the runs of some folders, each with a name of its own.
 
     Raises:
@@ -104,12 +104,13 @@ def names_of(folders: Sequence[pathlib.Path]) -> list[str]:
     return [f"{part[-1]} ({i + 1})" for i, part in enumerate(parts)]  # the same folder twice
 
 
-def _read(folder: pathlib.Path, name: str) -> Run:
+def _read(folder: pathlib.Path, name: str) -> RunRecord:
     evidence, command = folder / EVIDENCE, folder / COMMAND
-    choices = _json(folder / CHOICES, [])
+    made = _json(folder / CHOICES, {"choices": []})
+    choices = made.get("choices") if isinstance(made, dict) else None
     if not isinstance(choices, list) or not all(isinstance(choice, dict) for choice in choices):
-        raise ValueError(f"{folder / CHOICES} must hold a list of {{name, value, reason}}")
-    return Run(
+        raise ValueError(f"{folder / CHOICES} must hold a list of {{key, value, reason}}")
+    return RunRecord(
         name,
         folder,
         stored_document(folder),

@@ -15,7 +15,7 @@ from ..evaluation import Evidence, Roc, identification, roc_curve
 from ..evaluation.intervals import wilson_band
 from ..geometry import normalize
 from .page_parts import Block, Chart, Note, Section, arranged, key_of, plain
-from .runs import Run
+from .runs import RunRecord
 
 STOPS, BINS = 361, 90  # places of the threshold, bars of a histogram
 NARROW = 30  # degrees: where no angle is larger, the axis ends at the largest
@@ -56,7 +56,7 @@ class Pairs:
         return roc_curve(self.cosine, self.same)
 
 
-def score_section(runs: Sequence[Run], pairs: dict[str, Pairs]) -> Section | None:
+def score_section(runs: Sequence[RunRecord], pairs: dict[str, Pairs]) -> Section | None:
     """Return histograms of each run and the curves of all; None where no run kept features of pairs of both kinds.
 
     ``pairs`` holds those of each run by its name.
@@ -180,7 +180,7 @@ def cmc_chart(ranked: Sequence[tuple[int, str, Evidence]]) -> Chart:
     return Chart("cmc", "CMC: each sample searched among the others", f"{'; '.join(parts)}.", traces, layout)
 
 
-def _about(runs: Sequence[Run], pairs: dict[str, Pairs], useful: Sequence[Run]) -> Note:
+def _about(runs: Sequence[RunRecord], pairs: dict[str, Pairs], useful: Sequence[RunRecord]) -> Note:
     parts = []
     for run in useful:
         assert run.evidence is not None

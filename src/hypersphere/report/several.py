@@ -7,14 +7,14 @@ import torch
 
 from ..evaluation import DifferenceReport, Evidence, compare_embedders
 from .page_parts import Block, Grid, Note, Section
-from .runs import Run
+from .runs import RunRecord
 from .wording import duration, text, title, value
 
 RESAMPLES, NEGATIVES = 300, 20_000
 MEASURE = "eer"
 
 
-def differing_section(runs: Sequence[Run]) -> Section:
+def differing_section(runs: Sequence[RunRecord]) -> Section:
     """Return the settings that are not the same in all runs."""
     rows = differing(runs)
     columns = ["setting", *(run.name for run in runs)]
@@ -22,7 +22,7 @@ def differing_section(runs: Sequence[Run]) -> Section:
     return Section("differences", "What differs", [block])
 
 
-def differing(runs: Sequence[Run]) -> list[list[str]]:
+def differing(runs: Sequence[RunRecord]) -> list[list[str]]:
     """Return rows of a setting and its value in each run, where not all are equal."""
     every = [{**{f"task: {key}": item for key, item in run.task.items()}, **run.settings} for run in runs]
     keys = list(dict.fromkeys(key for settings in every for key in settings))
@@ -31,7 +31,7 @@ def differing(runs: Sequence[Run]) -> list[list[str]]:
     return [[key, *(text(settings[key]) if key in settings else "–" for settings in every)] for key in found]
 
 
-def measures_section(runs: Sequence[Run]) -> Section:
+def measures_section(runs: Sequence[RunRecord]) -> Section:
     """Return the measures of all runs, and how sure the difference of each from the first is."""
     keys = [key for run in runs for key in run.metrics if not key.startswith("energy/")]
     rows = [
@@ -57,7 +57,7 @@ def comparable(first: Evidence | None, other: Evidence | None) -> bool:
     return torch.equal(first.images, other.images)
 
 
-def _paired(runs: Sequence[Run]) -> list[Block]:
+def _paired(runs: Sequence[RunRecord]) -> list[Block]:
     base = runs[0]
     rows: list[list[str]] = []
     without: list[str] = []

@@ -12,7 +12,7 @@ from ..evaluation import Evidence
 from ..geometry import normalize
 from ..plots.scatter import best_view, eye_direction
 from .page_parts import Block, Chart, Note, Section, Sheet, arranged, key_of, plain
-from .runs import Run
+from .runs import RunRecord
 
 MOST_CLASSES = 60  # each is a trace of its own and a switch
 LABELLED = 20
@@ -20,7 +20,7 @@ LONGEST = 18  # characters of a name on the sphere; the list beside it has the w
 MOST_SPHERES = 4  # browsers allow a page few drawings in space
 
 
-def sphere_section(runs: Sequence[Run], sheets: dict[str, Sheet]) -> Section | None:
+def sphere_section(runs: Sequence[RunRecord], sheets: dict[str, Sheet]) -> Section | None:
     """Return a sphere for each run that kept features; None where none did."""
     kept = [(i, run, run.evidence) for i, run in enumerate(runs) if run.evidence is not None]
     kept = [(i, run, evidence) for i, run, evidence in kept if evidence.features.shape[1] > 1 and len(evidence.labels)]
@@ -57,7 +57,7 @@ def in_space(features: Float[Tensor, "n d"]) -> tuple[Float[Tensor, "n 3"], floa
     return normalize(points), share
 
 
-def _sphere(place: int, run: Run, evidence: Evidence, sheets: dict[str, Sheet], alone: bool) -> Chart:
+def _sphere(place: int, run: RunRecord, evidence: Evidence, sheets: dict[str, Sheet], alone: bool) -> Chart:
     points, share = in_space(evidence.features)
     shown = evidence.labels.unique()[:MOST_CLASSES].tolist()
     means = _means(evidence, points)

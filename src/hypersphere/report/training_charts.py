@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .page_parts import Block, Chart, Note, Section, arranged, key_of, plain
-from .runs import Run
+from .runs import RunRecord
 from .wording import scaled, suffix, title
 
 MOST = 600  # points of a line; more cannot be told apart on a screen
@@ -13,7 +13,7 @@ SHORT = {"intra_angle": "within a class", "inter_angle": "between classes", "nea
 ANGLES = ("intra_angle", "inter_angle", "nearest_angle")
 
 
-def training_section(runs: Sequence[Run]) -> Section | None:
+def training_section(runs: Sequence[RunRecord]) -> Section | None:
     """Return the curves of all runs, overlaid; None where nothing was logged."""
     logged = {name for run in runs for row in run.log for name in row}
     charts: list[Chart] = []
@@ -57,7 +57,7 @@ def thinned(x: Sequence[float], y: Sequence[float], most: int = MOST) -> tuple[l
     return [x[i] for i in kept], [y[i] for i in kept]
 
 
-def _overlaid(runs: Sequence[Run], measure: str, log: bool = False) -> Chart:
+def _overlaid(runs: Sequence[RunRecord], measure: str, log: bool = False) -> Chart:
     traces, last = [], []
     for tint, run in enumerate(runs):
         steps, values = run.series(measure)
@@ -76,7 +76,7 @@ def _overlaid(runs: Sequence[Run], measure: str, log: bool = False) -> Chart:
     return Chart(key_of("training", measure), caption, summary, traces, layout)
 
 
-def _angles(run: Run) -> Chart:
+def _angles(run: RunRecord) -> Chart:
     traces, last = [], []
     for tint, name in enumerate(ANGLES):
         steps, values = run.series(name)
@@ -87,6 +87,6 @@ def _angles(run: Run) -> Chart:
     return Chart("training-angles", "Angles of the classes", f"{'; '.join(last)}.", traces, layout)
 
 
-def _spans_decades(runs: Sequence[Run], measure: str) -> bool:
+def _spans_decades(runs: Sequence[RunRecord], measure: str) -> bool:
     values = [value for run in runs for value in run.series(measure)[1]]
     return bool(values) and min(values) > 0 and max(values) > 50 * min(values)
