@@ -1,5 +1,7 @@
 """Energies of networks that others build: torch's own encoder, GPT-2 and BERT made from a config, nothing downloaded."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -67,6 +69,11 @@ class TestGPT2:
         (loss + MHE(gpt2)()).backward()
         assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in gpt2.parameters())
 
+    def test_conversion_names_what_it_cannot_convert(self, gpt2):
+        report = convert(copy.deepcopy(gpt2))
+        assert list(report.converted) == ["lm_head"]
+        assert "neurons as columns" in report.skipped["transformer.h.0.attn.c_attn"]
+
     def test_comhe(self, gpt2):
         assert torch.isfinite(CoMHE(gpt2, RandomProjection(4))())
 
@@ -95,6 +102,14 @@ class TestBERT:
         table = mhe.skipped["bert.embeddings.word_embeddings"]
         assert table.endswith("its weight is tied to that of cls.predictions.decoder")
         assert {name for name in mhe.skipped if "tied" in mhe.skipped[name]} == {"bert.embeddings.word_embeddings"}
+
+    def test_operators_have_the_same_neurons(self, bert):
+        converted = copy.deepcopy(bert)
+        report = convert(converted)
+        assert "bert.encoder.layer.0.attention.self.query" in report.converted
+        assert list(MHE(converted).per_layer()) == list(MHE(bert).per_layer())
+        tokens = torch.arange(4)[None]
+        assert not torch.allclose(converted(tokens).logits, bert(tokens).logits, atol=1e-3)
 
     def test_comhe(self, bert):
         assert torch.isfinite(CoMHE(bert, RandomProjection(4))())

@@ -3,6 +3,7 @@ r"""Attention, perceptron and steps of a transformer on the sphere; what is lear
 import math
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -56,8 +57,8 @@ class NGPTAttention(nn.Module):
         """What attention proposes; the next step takes its direction only."""
         scale = split_heads(self.scale()[None, None], self.heads)
         q, k, v = (split_heads(layer(h), self.heads) for layer in (self.query, self.key, self.value))
-        weights = math.sqrt(q.shape[-1]) * (scale * normalize(q)) @ (scale * normalize(k)).mT
-        return self.out(join_heads((weights if mask is None else weights + mask).softmax(-1) @ v))
+        q, k = ((scale * normalize(x)).to(v.dtype) for x in (q, k))
+        return self.out(join_heads(F.scaled_dot_product_attention(q, k, v, mask, scale=math.sqrt(q.shape[-1]))))
 
     def directions(self) -> list[tuple[nn.Module, int]]:
         """The layers, with the axis of the weight's vectors: 0 for rows, which read h, 1 for columns, which write it."""
