@@ -19,6 +19,7 @@ COMMANDS = {
     "energy": "the hyperspherical energy of every layer of a checkpoint",
     "embed": "features of image files by a trained model",
     "gallery": "enrol, identify and verify identities in one file",
+    "serve": "recognition over HTTP with a page: embeddings, persons, search",
 }
 
 
