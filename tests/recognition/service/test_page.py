@@ -12,10 +12,9 @@ WAIT = 60  # seconds until a page that works has answered on a machine that is b
 
 def test_the_page_is_whole_and_loads_nothing_from_elsewhere():
     content, headers = page()
-    assert "//" not in content.replace("// ", "").partition("<script>")[0]
     assert "innerHTML" not in content
     assert "'unsafe" not in headers["Content-Security-Policy"]
-    assert "http" not in content
+    assert "://" not in content
 
 
 def test_the_page_comes_with_its_policy(client):
@@ -103,9 +102,9 @@ def test_who_is_this_in_a_browser(browser, tmp_path):
 
         by_id(browser, "file").send_keys(str(tmp_path / "text"))
         until(lambda: "must be an image" in by_id(browser, "message").text)
-        for button in browser.find_elements("css selector", "#persons button"):
-            if button.accessible_name == f"Remove {HOSTILE}":
-                button.click()
+        buttons = {one.accessible_name: one for one in browser.find_elements("css selector", "#persons button")}
+        assert buttons.keys() == {"Remove ada", f"Remove {HOSTILE}"}
+        buttons[f"Remove {HOSTILE}"].click()
         browser.switch_to.alert.accept()
         until(lambda: by_id(browser, "persons").text.split("\n")[0] == "ada")
         assert HOSTILE not in by_id(browser, "persons").text
