@@ -91,6 +91,11 @@ def test_who_is_this_in_a_browser(browser, tmp_path):
         until(lambda: HOSTILE in by_id(browser, "persons").text)
         assert browser.find_elements("css selector", "#persons img, #candidates img, #who img") == []
         assert browser.title == "Who is this?"
+        for width in (1280, 390):
+            browser.set_window_size(width, 900)
+            wide = "return document.documentElement.scrollWidth <= window.innerWidth"
+            assert browser.execute_script(wide)
+            browser.save_screenshot(str(tmp_path / f"{width}.png"))
 
         by_id(browser, "camera").click()
         until(lambda: browser.execute_script("return document.getElementById('video').videoWidth") > 0)
@@ -102,17 +107,13 @@ def test_who_is_this_in_a_browser(browser, tmp_path):
 
         by_id(browser, "file").send_keys(str(tmp_path / "text"))
         until(lambda: "must be an image" in by_id(browser, "message").text)
+        until(lambda: not by_id(browser, "preview").is_displayed())
         buttons = {one.accessible_name: one for one in browser.find_elements("css selector", "#persons button")}
         assert buttons.keys() == {"Remove ada", f"Remove {HOSTILE}"}
         buttons[f"Remove {HOSTILE}"].click()
         browser.switch_to.alert.accept()
         until(lambda: by_id(browser, "persons").text.split("\n")[0] == "ada")
         assert HOSTILE not in by_id(browser, "persons").text
-        for width in (1280, 390):
-            browser.set_window_size(width, 900)
-            wide = "return document.documentElement.scrollWidth <= window.innerWidth"
-            assert browser.execute_script(wide)
-            browser.save_screenshot(str(tmp_path / f"{width}.png"))
         # Chromium logs every answer of 400 and more by itself; the page's own errors would be others.
         logged = [entry["message"] for entry in browser.get_log("browser")]
         assert [line for line in logged if "the server responded with a status of" not in line] == []

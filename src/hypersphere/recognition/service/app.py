@@ -48,8 +48,9 @@ def create_app(engine: Engine, keys: BearerKeys | None = None) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
         responses=ERRORS,
-        exception_handlers={HTTPException: answer_http, RequestValidationError: answer_invalid},
     )
+    app.add_exception_handler(HTTPException, answer_http)
+    app.add_exception_handler(RequestValidationError, answer_invalid)
     app.add_middleware(Guard, limits=engine.limits, keys=keys, fingerprint=engine.embedder.fingerprint)
     _add_pictures(app, engine)
     _add_persons(app, engine)

@@ -58,8 +58,8 @@ def _prepared(upload: Upload, preprocessing: Preprocessing, max_pixels: int) -> 
             message = f"{upload.field} must have at most {max_pixels} pixels"
             raise Refusal(413, "too_many_pixels", message) from error
         if isinstance(reason, require("PIL").UnidentifiedImageError):
-            message = f"{upload.field} must be an image ({', '.join(FORMATS)}), got {len(upload.content)} other bytes"
-            raise Refusal(415, "not_an_image", message) from error
+            message = f"what is sent as {upload.field} must be an image ({', '.join(FORMATS)})"
+            raise Refusal(415, "not_an_image", f"{message}, got {len(upload.content)} other bytes") from error
         log.info("an upload does not decode: %s", error)
         raise Refusal(422, "damaged_image", f"{upload.field} is damaged: it does not decode to its end") from error
     except ValueError as error:
