@@ -98,7 +98,8 @@ def main() -> None:
         gallery, clock = Gallery(address), Clock()
         if address != path:
             clock = Clock(gallery._store._db.info.backend_pid)
-            gallery._store._db.execute("SET max_parallel_workers_per_gather = 0")  # all its time is this process's
+            for workers in ("workers_per_gather", "maintenance_workers"):  # all its time is this process's
+                gallery._store._db.execute(f"SET max_parallel_{workers} = 0")
         steps = [clock.of(lambda g=gallery: enrol(g, features))]
         if address == path:
             gallery.close()

@@ -11,7 +11,7 @@ from typing import TypeAlias
 from jaxtyping import Float
 from torch import Tensor, nn
 
-Selector: TypeAlias = "str | type[nn.Module] | nn.Module | Callable[[str, nn.Module], bool]"
+Selector: TypeAlias = str | type[nn.Module] | nn.Module | Callable[[str, nn.Module], bool]
 NEURON_LAYERS: tuple[type[nn.Module], ...] = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 

@@ -44,3 +44,9 @@ def test_precision_is_that_of_the_settings():
     for precision in ("no", "bf16"):
         made, _ = accelerator(Settings(precision=precision))
         assert made.mixed_precision == precision
+
+
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="there is a device on which fp16 works")
+def test_fp16_is_refused_where_there_is_no_device_for_it():
+    with pytest.raises(ValueError, match="precision must be no or bf16 on a CPU, got 'fp16'"):
+        accelerator(Settings(precision="fp16"))

@@ -36,3 +36,12 @@ def test_another_number_of_processes_draws_anew_the_same_way(tmp_path):
         restore(trainer, state | {"random": state["random"] * 2})
         drawn.append(torch.rand(2))
     assert torch.equal(*drawn)
+
+
+def test_the_scale_of_fp16_is_kept(tmp_path):
+    trainer = own(FEW, tmp_path)
+    trainer.accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    state = state_of(trainer)
+    trainer.accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
+    restore(trainer, state)
+    assert trainer.accelerator.scaler.state_dict()["scale"] == 8.0

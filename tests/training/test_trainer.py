@@ -184,6 +184,33 @@ def test_accumulated_batches_are_one_large_batch(tmp_path: pathlib.Path) -> None
         torch.testing.assert_close(tensor, two[name], rtol=1e-4, atol=1e-6)
 
 
+def test_clipping_bounds_the_step(tmp_path: pathlib.Path) -> None:
+    plain = {"optimizer": call(torch.optim.SGD, lr=1.0), "schedule": call(ConstantRate)}
+    trainer = own(FEW.replace(steps=1, clip=1e-3, **plain), tmp_path)
+    before = [parameter.detach().clone() for parameter in trainer.task.parameters()]
+    trainer.run()
+    moved = [(p.detach() - b).flatten() for p, b in zip(trainer.task.parameters(), before, strict=True)]
+    assert torch.cat(moved).norm().item() == pytest.approx(1e-3, rel=1e-2)
+
+
+def test_the_moving_average_is_what_is_kept_and_frozen_layers_stay(tmp_path: pathlib.Path) -> None:
+    trainer = own(FEW.replace(ema=0.9, freeze=("body.last",)), tmp_path)
+    before = trainer.task.model.body.last.weight.detach().clone()
+    trainer.run()
+    state, kept = load_tree(tmp_path / "last.safetensors"), load_file(tmp_path / "model.safetensors")
+    assert all(torch.equal(kept[name], tensor) for name, tensor in state["ema"]["shadow"].items())
+    assert not torch.equal(kept["body.layers.0.weight"], state["task"]["model.body.layers.0.weight"])
+    assert torch.equal(state["task"]["model.body.last.weight"], before)
+
+
+def test_half_precision_is_that_of_the_network(tmp_path: pathlib.Path) -> None:
+    trainer, seen = own(FEW.replace(steps=1, precision="bf16"), tmp_path), []
+    trainer.task.model.body.last.register_forward_hook(lambda module, x, y: seen.append((module.training, y.dtype)))
+    trainer.run()
+    assert (True, torch.bfloat16) in seen
+    assert trainer.task.model.body.last.weight.dtype == torch.float32
+
+
 def test_early_stopping_stops(tmp_path: pathlib.Path) -> None:
     config = small(steps=60, evaluate_every=2, patience=2, monitor="-accuracy", pictures=False, optimizer__lr=0.02)
     experiment = Experiment(config, tmp_path)

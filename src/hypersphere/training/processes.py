@@ -13,8 +13,14 @@ from .settings import Settings
 
 
 def accelerator(settings: Settings) -> tuple[Any, Any]:
-    """``(accelerator, ddp options)`` of accelerate for these settings, on the best device there is."""
+    """``(accelerator, ddp options)`` of accelerate for these settings, on the best device there is.
+
+    Raises:
+        ValueError: if fp16 is asked for where there is only a CPU, on which accelerate would compute in float32 without a word.
+    """
     accelerate = require("accelerate")
+    if settings.precision == "fp16" and not torch.accelerator.is_available():
+        raise ValueError("precision must be no or bf16 on a CPU, got 'fp16', which needs a GPU")
     accelerate.state.AcceleratorState._reset_state()  # another run of this process may have used another precision
     ddp = accelerate.utils.DistributedDataParallelKwargs(find_unused_parameters=True)
     cpu = not torch.accelerator.is_available()

@@ -91,12 +91,25 @@ def read_features(path: Path, meta: Meta, owner: int, rows: Sequence[tuple[int, 
     return torch.from_numpy(own["feature"].copy())
 
 
+def features_of(db: sqlite3.Connection, path: Path, meta: Meta, name: str) -> Float[Tensor, "t d"] | None:
+    """Return all templates of a name, after comparing their number with what the identity says, None if it is unknown."""
+    row = db.execute("SELECT id, templates, checksum FROM identities WHERE name = ?", (name,)).fetchone()
+    if row is None:
+        return None
+    owner, count, checksum = row
+    query = "SELECT number, source, checksum FROM templates WHERE identity = ?"
+    rows = db.execute(query, (owner,)).fetchall()
+    if checksum != seal(owner, name, count) or len({number for number, _, _ in rows}) != count:
+        raise DamagedGalleryError(f"the gallery is damaged: templates of {name!r} are missing")
+    return read_features(path, meta, owner, rows)
+
+
 def names_of(db: sqlite3.Connection, owners: Collection[int]) -> dict[int, str]:
     """Return the names of identities, compared with their checksums."""
     names = {}
     for owner in owners:
-        row = db.execute("SELECT name, checksum FROM identities WHERE id = ?", (owner,)).fetchone()
-        if row is None or row[1] != seal(owner, row[0]):
+        row = db.execute("SELECT name, templates, checksum FROM identities WHERE id = ?", (owner,)).fetchone()
+        if row is None or row[2] != seal(owner, *row[:2]):
             raise DamagedGalleryError("the gallery is damaged: a name is missing or does not fit its checksum")
         names[owner] = str(row[0])
     return names

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from . import sqlite_writing as writing
 from .sqlite_database import connect, read_meta, seal, transaction, writable, write_meta
-from .sqlite_reading import Snapshot, names_of, nearest_identities, read_features, snapshot
+from .sqlite_reading import Snapshot, features_of, names_of, nearest_identities, snapshot
 from .sqlite_upkeep import problems, write_backup
 from .store import DamagedGalleryError, Recall
 
@@ -93,18 +93,18 @@ class SQLiteStore:
     def counts(self) -> dict[str, int]:
         """Return the templates of every identity, after comparing names and totals with what is known of them."""
         query = (
-            "SELECT id, name, identities.checksum, COUNT(number) FROM identities LEFT JOIN templates "
+            "SELECT id, name, templates, identities.checksum, COUNT(DISTINCT number) FROM identities LEFT JOIN templates "
             "ON identity = id GROUP BY id ORDER BY name"
         )
         with self._reading() as meta:
             rows = self._db.execute(query).fetchall()
             (removed,) = self._db.execute("SELECT COUNT(*) FROM removed").fetchone()
-        wrong = next((name for owner, name, checksum, _ in rows if checksum != seal(owner, name)), None)
+        wrong = next((row[1] for row in rows if row[3] != seal(*row[:3]) or row[4] != row[2]), None)
         if wrong is not None:
-            raise DamagedGalleryError(f"the gallery is damaged: the name {wrong!r} does not fit its checksum")
-        if len(rows) != int(meta["people"] or 0) or sum(row[3] for row in rows) != int(meta["rows"] or 0) - removed:
+            raise DamagedGalleryError(f"the gallery is damaged: {wrong!r} or its templates do not fit their checksums")
+        if len(rows) != int(meta["people"] or 0) or sum(row[2] for row in rows) != int(meta["rows"] or 0) - removed:
             raise DamagedGalleryError("the gallery is damaged: identities or templates are missing")
-        return {name: count for _, name, _, count in rows}
+        return {row[1]: row[2] for row in rows}
 
     def size(self) -> int:
         """Return how many identities there are."""
@@ -114,11 +114,7 @@ class SQLiteStore:
         """Return the templates of an identity, None if there is no such identity."""
 
         def read(meta: Settings) -> Tensor | None:
-            owner = writing.owner_of(self._db, name)
-            if owner is None:
-                return None
-            rows = self._db.execute("SELECT number, source, checksum FROM templates WHERE identity = ?", (owner,))
-            return read_features(self._file(meta), meta, owner, rows.fetchall())
+            return features_of(self._db, self._file(meta), meta, name)
 
         return self._consistently(read)
 

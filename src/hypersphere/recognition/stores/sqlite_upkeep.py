@@ -49,9 +49,9 @@ def _copy(source: sqlite3.Connection, temporary: str) -> None:
 
 
 def _names(db: sqlite3.Connection, meta: Meta) -> Iterator[str]:
-    rows = db.execute("SELECT id, name, checksum FROM identities").fetchall()
-    for owner, name, checksum in rows:
-        if checksum != seal(owner, name):
+    rows = db.execute("SELECT id, name, templates, checksum FROM identities").fetchall()
+    for owner, name, count, checksum in rows:
+        if checksum != seal(owner, name, count):
             yield f"the name {name!r} does not fit its checksum"
         elif name != normal_name(name):
             yield f"the name {name!r} is not in its normal form"

@@ -1,6 +1,7 @@
 """Changing an SQLite gallery: whose templates are new, what replaces what, and how removed ones leave the file."""
 
 import sqlite3
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -40,8 +41,7 @@ def make_owners(db: sqlite3.Connection, names: Collection[str]) -> tuple[dict[st
     for name in dict.fromkeys(names):
         owner = owner_of(db, name)
         if owner is None:
-            owner = int(db.execute("INSERT INTO identities VALUES (NULL, ?, 0)", (name,)).lastrowid or 0)
-            db.execute("UPDATE identities SET checksum = ? WHERE id = ?", (seal(owner, name), owner))
+            owner = int(db.execute("INSERT INTO identities VALUES (NULL, ?, 0, 0)", (name,)).lastrowid or 0)
             fresh.add(owner)
         owners[name] = owner
     return owners, fresh
@@ -95,6 +95,12 @@ def write(
     db.executemany("INSERT INTO templates VALUES (?, ?, ?, ?)", ((*entry, seal(*entry)) for entry in entries))
     db.executemany("DELETE FROM templates WHERE identity = ? AND source = ? AND number = ?", what.replaced)
     db.executemany("INSERT INTO removed VALUES (?, 0)", [(number,) for _, _, number in what.replaced])
+    changes = Counter(what.owners[i] for i in what.written)
+    changes.subtract(owner for owner, _, _ in what.replaced)
+    for owner, more in changes.items():
+        name, count = db.execute("SELECT name, templates FROM identities WHERE id = ?", (owner,)).fetchone()
+        values = (count + more, seal(owner, name, count + more), owner)
+        db.execute("UPDATE identities SET templates = ?, checksum = ? WHERE id = ?", values)
 
 
 def wipe_removed(db: sqlite3.Connection, meta: Meta, path: Path) -> None:
