@@ -81,3 +81,14 @@ def test_a_file_that_is_no_gallery_is_unavailable_and_its_place_is_not_told(tmp_
     assert (caught.value.status_code, caught.value.code) == (503, "gallery_unavailable")
     assert "secret-place" not in caught.value.detail
     assert "secret-place" in caplog.text
+
+
+def test_a_file_that_was_replaced_takes_no_more(desk, tmp_path):
+    desk.enrol("ada", ADA, ["1"])
+    with Gallery(tmp_path / "new.db", "model 1") as other:
+        other.enrol("bob", BOB)
+    (tmp_path / "people.db").rename(tmp_path / "old.db")
+    assert refusal(lambda: desk.enrol("cem", BOB, ["2"])) == (503, "gallery_replaced")
+    (tmp_path / "new.db").rename(tmp_path / "people.db")
+    assert refusal(lambda: desk.enrol("cem", BOB, ["2"])) == (503, "gallery_replaced")
+    assert refusal(desk.people) == (503, "gallery_replaced")

@@ -18,6 +18,7 @@ from .refusals import Refusal
 T = TypeVar("T")
 log = logging.getLogger("hypersphere.service")
 LONGEST = 200  # characters of a name
+REPLACED = "the file of the gallery was moved or replaced while the service runs: start the service again"
 State = Literal["ready", "empty", "not_calibrated", "other_model"]
 
 
@@ -46,6 +47,7 @@ class Desk:
     def __init__(self, location: str | Path, fingerprint: str):
         self.location, self.fingerprint = str(location), fingerprint
         self._gallery: Gallery | None = None
+        self._file: tuple[int, int] | None = None  # which file was opened, whatever its name is now
         self._lock = threading.RLock()  # the answers of several calls belong together
 
     def state(self) -> State:
@@ -117,8 +119,11 @@ class Desk:
             try:
                 if self._gallery is None:
                     self._gallery = self._opened(create)
+                    self._file = self._file_now()
             except (OSError, ValueError) as error:
                 raise _unavailable(error) from error
+            if self._file != self._file_now():
+                raise Refusal(503, "gallery_replaced", REPLACED)  # what is written now would be lost
             try:
                 return work(self._gallery)
             except OSError as error:
@@ -140,6 +145,15 @@ class Desk:
                     )
                     raise Refusal(409, "model_mismatch", message)
         return Gallery(self.location, self.fingerprint, create=create)
+
+    def _file_now(self) -> tuple[int, int] | None:
+        if self.location.startswith(SERVER):
+            return None
+        try:
+            found = Path(self.location).stat()
+        except OSError:
+            return (-1, -1)
+        return found.st_dev, found.st_ino
 
     def _missing(self) -> bool:
         return self._gallery is None and not self.location.startswith(SERVER) and not Path(self.location).exists()
