@@ -1,9 +1,11 @@
 import asyncio
 import threading
+from dataclasses import replace
 
 import pytest
 import torch
 
+from hypersphere.recognition import Embedder
 from hypersphere.recognition.service import Refusal
 from hypersphere.recognition.service.uploads import Upload
 from tests.recognition.service.people import Client, picture, refused
@@ -48,3 +50,13 @@ def test_work_at_the_desk_ends_though_nobody_waits(make_engine):
     engine.close()
     assert done.is_set()
     engine.close()
+
+
+def test_warming_up_calls_the_network_once_whatever_its_preprocessing(make_engine, model):
+    for crop in (None, (0, 0, 300, 300)):
+        odd = Embedder(model.network, replace(model.preprocessing, crop=crop), model.call)
+        engine = make_engine(embedder=odd)
+        seen = []
+        engine.batcher.embed = lambda pixels, seen=seen, odd=odd: seen.append(tuple(pixels.shape)) or odd(pixels)
+        engine.warm_up()
+        assert seen == [(1, 1, 12, 12)]

@@ -89,7 +89,6 @@ def test_a_request_that_was_begun_is_answered_after_the_signal(make_engine, mode
         time.sleep(0.5)
         return model(pixels)
 
-    engine.batcher.embed = slow
     answers = []
 
     def ask():
@@ -98,6 +97,7 @@ def test_a_request_that_was_begun_is_answered_after_the_signal(make_engine, mode
             found = capsys.readouterr().out.partition("http://")[2].split()
             address = found[0] if found else None
             time.sleep(0.02)
+        engine.batcher.embed = slow
         thread = threading.Thread(
             target=lambda: answers.append(
                 httpx.post(

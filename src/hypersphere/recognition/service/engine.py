@@ -1,15 +1,19 @@
 """The work behind the routes: decoding in a few threads, embedding in one, the gallery in another."""
 
 import asyncio
+import io
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
+import torch
 from fastapi import UploadFile
 from jaxtyping import Float
 from torch import Tensor
 
+from ..._extras import require
+from ...geometry import cosine
 from ..embedder import Embedder
 from .batching import Batcher
 from .desk import Desk
@@ -48,6 +52,17 @@ class Engine:
         except asyncio.TimeoutError:
             message = f"no features within {self.limits.answer_seconds:g} s: the service is busy, come again"
             raise Refusal(503, "timeout", message, {"Retry-After": "5"}) from None
+
+    def warm_up(self) -> None:
+        """Decode and embed one grey picture, so that what is missing is said at once and the first request is no slower."""
+        file = io.BytesIO()
+        require("PIL.Image").new("L", (256, 256), 128).save(file, "PNG")
+        try:
+            prepared = prepare([Upload("image", file.getvalue())], self.embedder.preprocessing, self.limits.pixels)
+        except Refusal:  # one of this size is not for this preprocessing
+            prepared = [torch.zeros(self.embedder.preprocessing.channels, *self.embedder.preprocessing.size).byte()]
+        features = self.batcher.submit(prepared).result()
+        cosine(features, features)
 
     async def at_desk(self, work: Callable[[], T]) -> T:
         """Do something with the gallery. What was begun is ended, whoever still waits for it."""

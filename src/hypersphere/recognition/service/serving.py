@@ -53,6 +53,7 @@ def serve(engine: Engine, host: str = "127.0.0.1", port: int = 8000, keys: Beare
         # uvicorn handles these while it runs and then raises them again for what was there before, which ends well.
         before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
+            engine.warm_up()
             shown = f"[{address}]" if ":" in address else address
             how = "with keys" if keys else "open to everybody on this machine: no key is set"
             print(f"serving on http://{shown}:{number} ({how})", flush=True)
@@ -81,7 +82,8 @@ def log_to_stderr() -> None:
     """Write one line a request to standard error, with the time and the request id."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    for name, level in (("hypersphere.service", logging.INFO), ("uvicorn", logging.WARNING)):
+    levels = {"hypersphere.service": logging.INFO, "uvicorn": logging.WARNING, "python_multipart": logging.ERROR}
+    for name, level in levels.items():
         logger = logging.getLogger(name)
         logger.addHandler(handler)
         logger.setLevel(level)
