@@ -41,7 +41,8 @@ def samples(
         decoded: Any = cached(dataset, cache, workers) if cache is not None else dataset
         sides.append(decoded.in_memory() if memory else decoded)
     few = first_identities(sides[1].labels, watched)
-    shown = InMemory(*_compact(*sides[1].batch(few), sides[1].classes))
+    pictures, labels = sides[1].batch(few)
+    shown = InMemory(*_compact(pictures, labels, sides[1].classes))
     return Sides(sides[0], sides[1], shown)
 
 
