@@ -3,6 +3,7 @@
 import contextlib
 import datetime
 import os
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -49,6 +50,7 @@ def together(position: Callable[[], str]) -> Iterator[None]:
         # gloo raises plain errors, known by its name in them; the store and NCCL raise a class of their own
         if not (isinstance(error, getattr(dist, "DistError", ())) or "gloo" in reason):
             raise
+        reason = re.sub(r"^\[[^]]*\] *", "", reason).split(". ")[0]  # without the line of gloo's source, and its advice
         rank, world = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1")
         raise LostProcessError(f"process {rank} of {world} lost another one ({reason}) {position()}") from error
 

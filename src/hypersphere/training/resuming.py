@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .._extras import require
+from ..files import load_tree
 from .processes import random_state, set_random_state
 from .sharding import load_average, load_optimizer, whole_states
 
@@ -63,3 +64,12 @@ def restore(trainer: "Trainer", state: dict[str, Any]) -> int:
     else:
         torch.manual_seed((trainer.settings.seed * 1_000_003 + trainer.step) * 4096 + rank)
     return int(state["log"])
+
+
+def position(trainer: "Trainer") -> str:
+    """At which step a run is, and from which one it would go on."""
+    last = trainer.folder.last
+    if not last.exists():
+        return f"at step {trainer.step}, before anything was saved; {trainer.folder.path} starts anew"
+    kept = load_tree(last)["step"]
+    return f"at step {trainer.step}; {trainer.folder.path} goes on from step {kept} on any number of processes"

@@ -19,7 +19,7 @@ from .log import RunLog
 from .memory import checkpoint_blocks
 from .optimizers import build_optimizers, learning_rate, set_rates
 from .processes import accelerator, share_buffers, signals, together
-from .resuming import restore, state_of
+from .resuming import position, restore, state_of
 from .run_folder import RunFolder
 from .schedules import Schedule
 from .settings import Settings
@@ -67,7 +67,7 @@ class Trainer:
             torch.set_num_threads(settings.threads)
         self.document = describe(task, settings) if document is None else dict(document)
         self.step, self.updates, self.waited = 0, 0, 0
-        with together(self._position):
+        with together(lambda: position(self)):
             self.accelerator, ddp = accelerator(settings)
             self.main: bool = self.accelerator.is_main_process
             self._prepare(ddp)
@@ -109,7 +109,7 @@ class Trainer:
         :class:`~hypersphere.training.processes.LostProcessError`, at once or after ``timeout`` seconds of silence.
         """
         self.progress = progress
-        with together(self._position):
+        with together(lambda: position(self)):
             return self._run()
 
     def _run(self) -> dict[str, float]:
@@ -282,12 +282,6 @@ class Trainer:
         if self.accelerator.num_processes == 1:
             return flag
         return bool(self.accelerator.reduce(torch.tensor(float(flag), device=self.accelerator.device)).item())
-
-    def _position(self) -> str:
-        if not self.folder.last.exists():
-            return f"at step {self.step}, before anything was saved; {self.folder.path} starts anew"
-        kept = load_tree(self.folder.last)["step"]
-        return f"at step {self.step}; {self.folder.path} goes on from step {kept} on any number of processes"
 
     def _stop(self, reason: str) -> None:
         if self.main:
