@@ -15,7 +15,7 @@ COMMANDS = {
     "train": "run a recipe, with knobs changed by key.path=value; resume a run",
     "recipes": "list the experiments that can be trained",
     "data": "list the datasets that are present, and get others by name",
-    "reproduce": "test a claim of the text on real data, measured beside published",
+    "reproduce": "test a claim of Liu (2020) on real data, measured beside published",
     "energy": "the hyperspherical energy of every layer of a checkpoint",
     "embed": "features of image files by a trained model",
     "gallery": "enrol, identify and verify identities in one file",
