@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from hypersphere.files import (
@@ -103,3 +104,14 @@ def test_leftovers_go_and_nothing_else(tmp_path: pathlib.Path) -> None:
         (tmp_path / name).touch()
     remove_leftovers(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == [".hidden", "x", "x.part"]
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), SafetensorError("No space left on device")])
+def test_a_full_disk_names_the_file_and_leaves_nothing(error, tmp_path):
+    def write(temporary):
+        pathlib.Path(temporary).write_bytes(b"half")
+        raise error
+
+    with pytest.raises(OSError, match=r"x.safetensors cannot be written: No space left on device"):
+        write_atomically(tmp_path / "x.safetensors", write)
+    assert not list(tmp_path.iterdir())

@@ -24,6 +24,7 @@ LAYERS = [
     "evaluation",
     "recognition",
     "training",
+    "report",
     "experiments",
     "cli",
 ]

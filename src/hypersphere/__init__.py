@@ -1,8 +1,7 @@
 """Deep representation learning on the hypersphere: objectives, operators, energy and orthogonal training for PyTorch."""
 
 import importlib
-from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from . import angular, energy, geometry, neurons, objectives, operators, orthogonal
 from .energy import (
@@ -53,12 +52,15 @@ from .orthogonal import (
 )
 
 if TYPE_CHECKING:
-    from . import data, evaluation, experiments, models, plots, recognition, training
+    from . import data, evaluation, experiments, models, plots, recognition, report, training
+    from .recognition import load
+    from .training import fit
 
 __version__ = "0.1.0"
 
 # Imported when first used, so that `import hypersphere` stays light.
-_LAZY = ("data", "evaluation", "experiments", "models", "plots", "recognition", "training")
+_LAZY = ("data", "evaluation", "experiments", "models", "plots", "recognition", "report", "training")
+_DOORS = {"fit": "training", "load": "recognition"}  # functions, and the room each is in
 
 __all__ = [
     "MHE",
@@ -97,8 +99,10 @@ __all__ = [
     "energy",
     "evaluation",
     "experiments",
+    "fit",
     "geometry",
     "hyperspherical_energy",
+    "load",
     "magnitudes",
     "margins",
     "merge",
@@ -116,6 +120,7 @@ __all__ = [
     "project_weights",
     "recognition",
     "refine_",
+    "report",
     "restore",
     "trainable_parameters",
     "training",
@@ -124,9 +129,11 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> ModuleType:
+def __getattr__(name: str) -> Any:
     if name in _LAZY:
         return importlib.import_module(f".{name}", __name__)
+    if name in _DOORS:
+        return getattr(importlib.import_module(f".{_DOORS[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

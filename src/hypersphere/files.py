@@ -16,15 +16,16 @@ from torch import Tensor
 FORMAT = "hypersphere-state/2"
 
 
-def write_atomically(path: str | os.PathLike[str], write: Callable[[str], object]) -> None:
+def write_atomically(path: str | os.PathLike[str], write: Callable[[str], object], *, private: bool = False) -> None:
     """``write(temporary path)`` in the same folder, then take the place of ``path``: a reader sees the old file or the new one.
 
-    Both the content and the renaming have reached the disk when this returns.
+    Both the content and the renaming have reached the disk when this returns. A ``private`` file is its owner's alone. What
+    cannot be written, as on a full disk, is an ``OSError`` that names ``path``, and nothing is left of it.
     """
     target = pathlib.Path(path)
     temporary = str(target.with_name(f".{target.name}.{os.getpid()}.part"))
     try:
-        pathlib.Path(temporary).touch()
+        pathlib.Path(temporary).touch(0o600 if private else 0o666)
         mode = os.stat(temporary).st_mode  # the user's choice; some writers make files that only their owner reads
         write(temporary)
         os.chmod(temporary, mode)
@@ -32,8 +33,12 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[str], object
             os.fsync(file.fileno())
         os.replace(temporary, target)
         _sync_folder(target.parent)
-    except BaseException:
+    except BaseException as error:
         pathlib.Path(temporary).unlink(missing_ok=True)
+        if isinstance(error, SafetensorError):  # that writer has an error of its own for a disk that is full
+            raise OSError(f"{target} cannot be written: {error}") from error
+        if isinstance(error, OSError) and error.errno is not None and error.strerror:
+            raise OSError(error.errno, f"{target} cannot be written: {error.strerror}") from error
         raise
 
 

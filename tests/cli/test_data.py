@@ -1,10 +1,11 @@
+import json
 import os
 
 import pytest
 
 from hypersphere.cli.main import main
 from hypersphere.data import CATALOG
-from tests.data.files import write
+from tests.data.files import encoded, random, write
 
 
 def lines(capsys):
@@ -45,3 +46,14 @@ def test_a_wrong_command_line_is_refused(arguments, capsys):
         main(arguments)
     assert stop.value.code == 2
     assert "usage: hypersphere data" in capsys.readouterr().err
+
+
+def test_check_prints_findings(tmp_path, capsys):
+    for who, level in (("a", 10), ("b", 200)):
+        write(tmp_path / who, {f"{i}.png": encoded(random(8, 8, 3, seed=level + i)) for i in range(2)})
+    assert main(["data", "check", str(tmp_path)]) == 0
+    assert "4 images of 2 identities: 2 images each" in capsys.readouterr().out
+    assert main(["data", "check", str(tmp_path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["images"] == 4
+    assert main(["data", "check", str(tmp_path / "nothing")]) == 1
+    assert capsys.readouterr().err.startswith("hypersphere data: there is no file or folder")

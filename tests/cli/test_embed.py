@@ -55,7 +55,7 @@ def test_ones_own_network_needs_trust(files, capsys):
 @pytest.mark.parametrize(
     ("embedder", "image", "output", "message"),
     [
-        ("missing", "images", "f.npy", "there is no file"),
+        ("missing", "images", "f.npy", "there is no embedder"),
         ("images/0.png", "images", "f.npy", "is not a readable safetensors file"),
         ("embedder.safetensors", "missing.png", "f.npy", "there is no file or folder"),
         ("embedder.safetensors", "embedder.safetensors", "f.npy", "embedder.safetensors"),

@@ -1,9 +1,16 @@
+import json
+import uuid
+
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from hypersphere.cli.main import main
-from hypersphere.recognition import Gallery, load_model, save_model
+from hypersphere.config import Call
+from hypersphere.data import Preprocessing
+from hypersphere.models import mlp
+from hypersphere.recognition import Embedder, Gallery
 
 
 def picture(path, person, shot):
@@ -11,48 +18,129 @@ def picture(path, person, shot):
     path.parent.mkdir(parents=True, exist_ok=True)
     pixels = np.random.default_rng(10 * person + shot).normal(40, 5, (12, 12))
     pixels[(person // 2) * 6 : (person // 2) * 6 + 6, (person % 2) * 6 : (person % 2) * 6 + 6] += 150
+    pixels = 255 - pixels if person == 3 else pixels  # the stranger is like nobody
     Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(path)
     return str(path)
 
 
 @pytest.fixture
-def files(models, tmp_path):
-    options = {"constructor": "tiny", "arguments": {"dim": 16}, "preprocessing": {"size": (12, 12), "channels": 1}}
-    save_model(models.tiny(dim=16, seed=1), tmp_path / "model", **options)
-    save_model(models.tiny(dim=16, seed=2), tmp_path / "other", **options)
+def files(tmp_path):
+    call = Call(mlp, {"num_classes": None, "input_size": 12, "hidden": (128,), "activation": "none"})
+    for name, seed in (("model", 1), ("other", 2)):
+        torch.manual_seed(seed)
+        Embedder(call.build(), Preprocessing(size=(12, 12), channels=1), call).save(tmp_path / name)
     for i, name in enumerate(["ada", "bob", "cem", "dia"]):
         for shot in range(4):
             picture(tmp_path / ("people" if i < 3 else "strangers") / name / f"{shot}.png", i, shot)
     return tmp_path
 
 
-def run(files, capsys, action, *arguments, model="model", code=0):
-    where = [str(files / "people.db"), *([str(files / model)] if model else [])]
-    assert main(["gallery", action, *where, *map(str, arguments)]) == code
+def run(files, capsys, action, *arguments, model="model", code=0, where=None):
+    place = [where or str(files / "people.db"), *([str(files / model)] if model else [])]
+    assert main(["gallery", action, *place, *map(str, arguments)]) == code
     out, error = capsys.readouterr()
     return error if code else out
 
 
-def test_a_gallery_from_folders_to_answers(files, capsys):
-    assert run(files, capsys, "enrol", files / "people") == "".join(
+def from_folders_to_answers(files, capsys, where):
+    """What a user does, from enrolment to removal."""
+    assert run(files, capsys, "enrol", files / "people", where=where) == "".join(
         f"enrolled {n} with 4 templates\n" for n in ("ada", "bob", "cem")
     )
-    assert run(files, capsys, "list", model=None) == "ada\t4\nbob\t4\ncem\t4\n"
+    assert run(files, capsys, "list", model=None, where=where) == "ada\t4\nbob\t4\ncem\t4\n"
     assert "for a false accept rate of 0.0209 on 66 pairs" in run(
-        files, capsys, "calibrate", files / "people", "--far", "0.0209"
+        files, capsys, "calibrate", files / "people", "--far", "0.0209", where=where
     )
     probe = picture(files / "probe.png", 1, 99)
     stranger = picture(files / "stranger.png", 3, 99)
-    lines = [line.split("\t") for line in run(files, capsys, "identify", probe, stranger, "-k", "2").splitlines()]
+    answer = run(files, capsys, "identify", probe, stranger, "-k", "2", where=where)
+    lines = [line.split("\t") for line in answer.splitlines()]
     assert [line[:2] for line in lines] == [[probe, "bob"], [stranger, "unknown"]]
     assert lines[0][2].startswith("bob ")
     assert len(lines[0]) == 4
-    assert run(files, capsys, "verify", "bob", probe).split("\t")[1] == "accepted"
-    assert run(files, capsys, "verify", "ada", probe).split("\t")[1] == "rejected"
-    assert run(files, capsys, "verify", "ada", probe, "--threshold", "-1").split("\t")[1] == "accepted"
-    assert run(files, capsys, "remove", "bob", model=None) == "removed bob with 4 templates\n"
-    assert run(files, capsys, "list", model=None) == "ada\t4\ncem\t4\n"
-    assert run(files, capsys, "identify", probe).split("\t")[1] == "unknown"
+    assert run(files, capsys, "verify", "bob", probe, where=where).split("\t")[1] == "accepted"
+    assert run(files, capsys, "verify", "ada", probe, where=where).split("\t")[1] == "rejected"
+    assert run(files, capsys, "verify", "ada", probe, "--threshold", "-1", where=where).split("\t")[1] == "accepted"
+    run(files, capsys, "enrol", files / "people", where=where)
+    assert run(files, capsys, "check", model=None, where=where) == "all is well: 3 identities with 12 templates\n"
+    assert run(files, capsys, "backup", files / "copy.db", model=None, where=where).startswith("copied 3 identities to")
+    assert run(files, capsys, "remove", "bob", model=None, where=where) == "removed bob with 4 templates\n"
+    assert run(files, capsys, "list", model=None, where=where) == "ada\t4\ncem\t4\n"
+    assert run(files, capsys, "identify", probe, where=where).split("\t")[1] == "unknown"
+    assert run(files, capsys, "list", model=None, where=str(files / "copy.db")) == "ada\t4\nbob\t4\ncem\t4\n"
+
+
+def test_a_gallery_from_folders_to_answers(files, capsys):
+    from_folders_to_answers(files, capsys, str(files / "people.db"))
+
+
+def test_a_gallery_on_a_server(files, capsys, server):
+    where = f"{server}#g{uuid.uuid4().hex}"
+    from_folders_to_answers(files, capsys, where)
+    said = run(files, capsys, "index", "-k", "3", "--probes", "8", model=None, where=where)
+    assert said == "the index finds 100.0% of the 3 nearest templates, measured with 8 of them\n"
+    found = run(files, capsys, "identify", files / "people" / "cem", "--approximate", where=where)
+    assert [line.split("\t")[1] for line in found.splitlines()] == ["cem"] * 4
+
+
+def test_answers_as_json(files, capsys):
+    run(files, capsys, "enrol", files / "people")
+    assert json.loads(run(files, capsys, "list", "--json", model=None)) == {"ada": 4, "bob": 4, "cem": 4}
+    found = json.loads(run(files, capsys, "calibrate", files / "people", "--far", "0.0209", "--json"))
+    assert found["by"] == "far"
+    probe = picture(files / "probe.png", 1, 99)
+    answer = json.loads(run(files, capsys, "identify", probe, "-k", "2", "--json"))
+    assert (answer["file"], answer["identity"]) == (probe, "bob")
+    assert [c["accepted"] for c in answer["candidates"]] == [True, False]
+    answer = json.loads(run(files, capsys, "verify", "bob", probe, "--json"))
+    assert (answer["identity"], answer["accepted"]) == ("bob", True)
+    assert json.loads(run(files, capsys, "check", "--json", model=None)) == {"ok": True, "problems": []}
+
+
+def test_calibration_by_strangers(files, capsys):
+    run(files, capsys, "enrol", files / "people")
+    strangers = files / "strangers"
+    said = run(files, capsys, "calibrate", strangers, "--fpir", "0.25")
+    assert "for a false positive identification rate of 0.25 on 4 images of strangers" in said
+    found = run(files, capsys, "identify", strangers)
+    assert sum(line.split("\t")[1] != "unknown" for line in found.splitlines()) == 1
+    assert "needs strangers, but ada" in run(files, capsys, "calibrate", files / "people", "--fpir", "0.1", code=1)
+
+
+def test_a_rate_that_lets_strangers_in_is_said_on_stderr(files, capsys):
+    run(files, capsys, "enrol", files / "people")
+    places = [str(files / name) for name in ("people.db", "model", "people")]
+    assert main(["gallery", "calibrate", *places, "--far", "0.1"]) == 0
+    out, error = capsys.readouterr()
+    assert out.startswith("threshold ")
+    assert "of strangers into a gallery of 3 identities" in error
+
+
+def test_a_bad_image_is_one_error_or_skipped(files, capsys):
+    bad = files / "people" / "ada" / "bad.png"
+    bad.write_bytes(b"not an image")
+    error = run(files, capsys, "enrol", files / "people", code=1)
+    assert "bad.png" in error
+    assert error.count("\n") == 1
+    assert run(files, capsys, "list", model=None) == ""
+    places = [str(files / name) for name in ("people.db", "model", "people")]
+    assert main(["gallery", "enrol", *places, "--skip-bad"]) == 0
+    out, error = capsys.readouterr()
+    assert out.splitlines()[0] == "enrolled ada with 4 templates"
+    assert error.startswith(f"skipped {bad}: ")
+    assert error.count("\n") == 1
+
+
+def test_damage_is_found(files, capsys):
+    run(files, capsys, "enrol", files / "people")
+    path = files / "people.db.features-0"
+    content = bytearray(path.read_bytes())
+    content[40] ^= 1
+    path.write_bytes(content)
+    assert main(["gallery", "check", str(files / "people.db")]) == 1
+    assert capsys.readouterr().out == "people.db.features-0: template 1 does not fit its checksum\n"
+    error = run(files, capsys, "identify", files / "people", "--threshold", "0.5", code=1)
+    assert "do not fit their checksums" in error
 
 
 def test_a_named_identity_and_what_is_stored(files, capsys):
@@ -60,8 +148,8 @@ def test_a_named_identity_and_what_is_stored(files, capsys):
     assert run(files, capsys, "enrol", image, "--identity", "Dia D.") == "enrolled Dia D. with 1 template\n"
     with Gallery(files / "people.db") as gallery:
         assert gallery.list() == {"Dia D.": 1}
-        assert gallery.fingerprint == load_model(files / "model").fingerprint
-        assert gallery._db.execute("SELECT source FROM templates").fetchall() == [(str(image),)]
+        assert gallery.fingerprint == Embedder.load(files / "model").fingerprint
+        assert gallery._store._db.execute("SELECT source FROM templates").fetchall() == [(str(image),)]
 
 
 @pytest.mark.parametrize(
@@ -69,10 +157,18 @@ def test_a_named_identity_and_what_is_stored(files, capsys):
     [
         ("identify", ["people"], "model", "threshold must be given, or the gallery calibrated"),
         ("identify", ["people", "--threshold", "0.5"], "other", "holds features of model"),
+        (
+            "identify",
+            ["people", "--threshold", "0.5", "--approximate"],
+            "model",
+            "a gallery in a file is searched exactly",
+        ),
         ("enrol", ["people"], "other", "holds features of model"),
         ("verify", ["zoe", "people", "--threshold", "0.5"], "model", "identity 'zoe' is not in the gallery"),
         ("calibrate", ["people"], "model", "needs at least 1000 different pairs"),
         ("remove", ["zoe"], None, "identity 'zoe' is not in the gallery"),
+        ("backup", ["model"], None, "there is a file at model already"),
+        ("index", [], None, "a gallery in a file is searched exactly"),
     ],
 )
 def test_a_user_error_is_one_line(files, capsys, monkeypatch, action, arguments, model, message):
@@ -86,12 +182,19 @@ def test_a_user_error_is_one_line(files, capsys, monkeypatch, action, arguments,
 
 
 @pytest.mark.parametrize(
-    ("action", "arguments", "model"), [("list", [], None), ("remove", ["ada"], None), ("identify", ["people"], "model")]
+    ("action", "arguments", "model"),
+    [
+        ("list", [], None),
+        ("check", [], None),
+        ("backup", ["copy.db"], None),
+        ("remove", ["ada"], None),
+        ("identify", ["people"], "model"),
+    ],
 )
 def test_only_enrol_makes_a_gallery(files, capsys, monkeypatch, action, arguments, model):
     monkeypatch.chdir(files)
     assert "there is no gallery at" in run(files, capsys, action, *arguments, model=model, code=1)
-    assert not (files / "people.db").exists()
+    assert not list(files.glob("people.db*"))
 
 
 def test_an_action_is_required(capsys):

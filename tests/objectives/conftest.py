@@ -1,6 +1,8 @@
 import pytest
 import torch
 
+from tests.pool import Pool
+
 
 @pytest.fixture(autouse=True)
 def _one_thread():
@@ -9,3 +11,11 @@ def _one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def pool():
+    """Three processes that are started once, for all tests that need some."""
+    processes = Pool()
+    yield processes
+    processes.close()

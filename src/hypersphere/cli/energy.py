@@ -4,6 +4,8 @@ import argparse
 import contextlib
 import json
 import math
+import pathlib
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -22,6 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pairs", type=int, default=3, help="nearest pairs listed per layer (default: 3)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--plot", metavar="FILE", help="also draw energy beside random layers (needs matplotlib)")
+    parser.add_argument("--page", metavar="FILE", help="also write a page about it, to open in a browser")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -54,6 +57,13 @@ def run(args: argparse.Namespace) -> int:
         other = [] if earlier is None else energy_report(earlier, pairs=1, **options)
         figure, _ = plot_layer_energies(layers, other)
         figure.savefig(args.plot, dpi=150)
+    if args.page:
+        from ..report import write_energy
+
+        command = f"hypersphere energy {shlex.quote(args.checkpoint)} --s {args.s:g}{' --half-space' * args.half_space}"
+        bounded, title = args.s == 2 and not args.half_space, pathlib.Path(args.checkpoint).name
+        written = write_energy(layers, args.page, title=title, bounded=bounded, command=command)
+        print(f"page: {written}", file=sys.stderr)
     return 0
 
 

@@ -11,12 +11,16 @@ from .. import __version__
 # name → what it does. Each has a module of the same name in this package with `configure(parser)` and `run(args) -> int`;
 # only the one that is asked for is imported.
 COMMANDS = {
+    "fit": "from pictures sorted by identity to a recogniser of others",
     "demo": "the library at work in one minute",
     "train": "run a recipe, with knobs changed by key.path=value; resume a run",
+    "report": "one page about a run, or several side by side, to open in a browser",
     "recipes": "list the experiments that can be trained",
     "data": "list the datasets that are present, and get others by name",
     "reproduce": "test a claim of Liu (2020) on real data, measured beside published",
     "energy": "the hyperspherical energy of every layer of a checkpoint",
+    "evaluate": "the open-set report of an embedder on your images, or on a list of pairs",
+    "export": "an embedder as an ONNX graph or as a folder for the hub",
     "embed": "features of image files by a trained model",
     "gallery": "enrol, identify and verify identities in one file",
 }

@@ -23,6 +23,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--results", default="results", help="folder of the rows, one file a claim (%(default)s)")
     parser.add_argument("--runs", default="runs/reproduce", help="folder for checkpoints and logs (%(default)s)")
     parser.add_argument("--threads", type=int, default=0, help="of the CPU; 0 leaves torch's choice")
+    parser.add_argument("--page", metavar="FILE", help="also write a page about the claim, to open in a browser")
     parser.add_argument("--output", default=".", help="where --report writes RESULTS.md and docs/results (%(default)s)")
 
 
@@ -30,6 +31,7 @@ def run(args: argparse.Namespace) -> int:
     """List, report, or run what is missing; progress on stderr."""
     from ..experiments import reproduce as claims
     from ..experiments.reproduce import results
+    from ..experiments.reproduce.claim_page import write_claim
 
     if args.list:
         print(results.listing(args.results))
@@ -43,4 +45,8 @@ def run(args: argparse.Namespace) -> int:
     where = {"results": args.results, "runs": args.runs}
     rows = claims.reproduce(claim, args.size, seeds=args.seeds, threads=args.threads, only=args.only, say=say, **where)
     print(results.section(claim, rows))
+    if args.page:
+        say(
+            f"page: {write_claim(claim, rows, args.page, command=f'hypersphere reproduce {claim.id} --size {args.size}')}"
+        )
     return 0

@@ -59,6 +59,7 @@ def run(args: argparse.Namespace) -> int:
         return 130
     if experiment.main:
         report(metrics, experiment.step, folder)
+        print(page(folder))
     experiment.accelerator.end_training()
     return 0
 
@@ -115,6 +116,18 @@ def bar(trainer: Any) -> Iterator[Any]:
             bars.update(task, completed=step, **shown)
 
         yield update
+
+
+def page(folder: str) -> str:
+    """Write the run's report page; returns where it is, or why there is none."""
+    from ..report.pages import FILE, write_page
+    from ..training.run_folder import RunFolder
+
+    RunFolder(folder).record(FILE)
+    try:
+        return f"Report page: {write_page(folder)}"
+    except (ImportError, ValueError) as error:  # the run itself is whole
+        return f"No report page: {error}"
 
 
 def report(metrics: dict[str, float], steps: int, folder: str) -> None:

@@ -3,6 +3,7 @@
 from .affine import Affine
 from .augment import FACES, Augmentation, Compose, CropFlip, Normalize, RotateJitter
 from .catalog import CATALOG
+from .checking import CheckReport, Twins, check
 from .cifar import CIFAR10, CIFAR100
 from .color_jitter import ColorJitter
 from .decoded_cache import DecodedCache, cached
@@ -53,6 +54,7 @@ __all__ = [
     "Affine",
     "ArraySource",
     "Augmentation",
+    "CheckReport",
     "ClassBalancedSampler",
     "ColorJitter",
     "Compose",
@@ -99,7 +101,9 @@ __all__ = [
     "Subset",
     "TableSource",
     "TinyImageNet",
+    "Twins",
     "cached",
+    "check",
     "data_roots",
     "get",
     "identity_split",

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
-from .errors import CorruptDataError, corrupt
+from .errors import CorruptDataError, DataError, corrupt
 
 LIMIT = 1 << 30  # bytes of one file; the largest in any dataset here is a hundredth of it
 _BLOCK = tarfile.BLOCKSIZE
@@ -89,8 +89,11 @@ def inside(path: Path, root: Path) -> Path:
 
 def names_in(root: Path, below: str = "") -> Iterator[str]:
     """The files of a folder and its folders, sorted, none of them a link that leads out of it."""
-    with os.scandir(root / below) as found:
-        entries = sorted(found, key=lambda entry: entry.name)
+    try:
+        with os.scandir(root / below) as found:
+            entries = sorted(found, key=lambda entry: entry.name)
+    except OSError as error:
+        raise DataError(f"the folder {root / below} cannot be read: {error.strerror or error}") from error
     for entry in entries:
         name = f"{below}/{entry.name}" if below else entry.name
         if entry.is_symlink():

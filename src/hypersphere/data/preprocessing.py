@@ -73,10 +73,7 @@ class Preprocessing:
 
         ``box`` = (x_1, y_1, x_2, y_2) is cut out first: it is the image's own, such as the detected face in a table.
         """
-        pixels = _pixels(image)
-        if box is not None:
-            pixels = window(pixels, box)
-        return self._shaped(pixels)
+        return self._shaped(eight_bit_pixels(image, box))
 
     def normalize(self, pixels: Shaped[Tensor, "*n c h w"]) -> Float[Tensor, "*n c h w"]:
         """(x − mean)/std of pixels already at size: uint8, or floating point in [0, 1]. The result is floating point."""
@@ -110,8 +107,13 @@ class Preprocessing:
         return resized(pixels, self.size, self.resize, self.interpolation, self.fill)
 
 
+def eight_bit_pixels(image: Any, box: Box | None = None) -> UInt8[Tensor, "*n c h w"]:
+    """Any kind of image as 8-bit channels, height and width, at its own size; of a ``box`` only what is inside."""
+    pixels = _pixels(image)
+    return pixels if box is None else window(pixels, box)
+
+
 def _pixels(image: Any) -> UInt8[Tensor, "*n c h w"]:
-    """Any kind of image as 8-bit channels, height and width."""
     if isinstance(image, Tensor):
         if image.is_floating_point():
             return _checked(image).mul(255).round().to(torch.uint8)

@@ -13,6 +13,7 @@ from torch import Tensor
 # What a stream is for; the numbers are part of every recorded experiment and never change.
 ORDER, AUGMENT, BATCH, EPISODE, PAIR, SPLIT, IMBALANCE, POINTS, SYNTHETIC = range(9)
 FOLD, TEMPLATE, CLASSIFIER, NOISE, RESAMPLE = range(20, 25)  # evaluation's
+EVIDENCE = 40
 
 
 class Stream:

@@ -8,6 +8,7 @@ from .holes import cap_constant, expected_hole_moment, facet_constant, hole_mome
 from .hyperspherical import class_energy, hyperspherical_energy
 from .kernels import AngularRiesz, Gaussian, Kernel, Riesz
 from .layers import layer_energies
+from .least import least_energy
 from .low_rank import LowRankBilateral, LowRankEnergy, low_rank_bilateral
 from .mhe import MHE
 from .nearest import nearest_pairs, separation
@@ -69,6 +70,7 @@ __all__ = [
     "hyperspherical_energy",
     "kernel_discrepancy",
     "layer_energies",
+    "least_energy",
     "low_rank_bilateral",
     "maximum_separation",
     "minimize_energy",

@@ -10,11 +10,13 @@ from .categories import CategoryRates
 from .class_geometry import ClassAngles, angular_fisher_score, class_angles
 from .collapse import CollapseReport, neural_collapse
 from .comparison import DifferenceReport, compare_embedders, paired_difference
+from .concentration import vmf_confidence
 from .counting import StreamedRoc
 from .deepfool import deepfool, strength
 from .detection import DetectionReport, open_set
 from .distractors import DistractorReport, distractor_identification
 from .episodes import Episodes, sample_episodes
+from .evidence import Evidence, shown_samples, thumbnails
 from .features import ensemble, fold_scores, mirrored, pair_scores
 from .few_shot import FewShotReport, few_shot
 from .frechet import frechet_distance
@@ -25,6 +27,16 @@ from .intervals import Measurement, mean_interval, wilson
 from .modes import evaluating
 from .open_set_report import OpenSetReport, open_set_report
 from .report import Figure, Report
+from .retrieval import RetrievalReport, retrieval
+from .retrieval_measures import (
+    map_at_r,
+    mean_average_precision,
+    mean_reciprocal_rank,
+    mutual_information,
+    normalized_mutual_information,
+    r_precision,
+    recall_at_k,
+)
 from .robustness import RobustnessReport, robustness, transfer
 from .roc import Roc, roc_curve, threshold_at_far
 from .score_calibration import (
@@ -35,31 +47,39 @@ from .score_calibration import (
     calibrate_scores,
     score_report,
 )
+from .scoring import ASNorm, CosineScore, MutualLikelihood, QMagFace, Score
 from .templates import Templates, templates
 from .unseen import UnseenReport, unseen_classes
 from .verification import VerificationReport, verification
 
 __all__ = [
+    "ASNorm",
     "AllPairs",
     "CalibrationReport",
     "CategoryRates",
     "ClassAngles",
     "CollapseReport",
+    "CosineScore",
     "DetectionReport",
     "DifferenceReport",
     "DistractorReport",
     "Episodes",
+    "Evidence",
     "FewShotReport",
     "Figure",
     "IdentificationReport",
     "IsotonicCalibration",
     "LogisticCalibration",
     "Measurement",
+    "MutualLikelihood",
     "OpenSetReport",
     "PairErrors",
+    "QMagFace",
     "Report",
+    "RetrievalReport",
     "RobustnessReport",
     "Roc",
+    "Score",
     "ScoreCalibration",
     "ScoreReport",
     "StreamedRoc",
@@ -88,26 +108,37 @@ __all__ = [
     "frechet_distance",
     "gather_features",
     "identification",
+    "map_at_r",
+    "mean_average_precision",
     "mean_interval",
+    "mean_reciprocal_rank",
     "mirrored",
     "model_confidence",
+    "mutual_information",
     "neural_collapse",
+    "normalized_mutual_information",
     "open_set",
     "open_set_report",
     "pair_scores",
     "paired_difference",
     "pgd",
+    "r_precision",
     "random_noise",
+    "recall_at_k",
+    "retrieval",
     "robustness",
     "roc_curve",
     "sample_episodes",
     "score_report",
+    "shown_samples",
     "strength",
     "templates",
     "threshold_at_far",
+    "thumbnails",
     "transfer",
     "uniformity",
     "unseen_classes",
     "verification",
+    "vmf_confidence",
     "wilson",
 ]

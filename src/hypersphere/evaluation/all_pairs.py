@@ -7,10 +7,12 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from .counting import StreamedRoc
-from .ranking import check_ids, unit
+from .query_gallery import QueryGallery, pair_counts, query_gallery
+from .ranking import check_ids
 from .roc import Roc
+from .scoring import CosineScore, Score
 
-BINS = 200  # of the histograms, over cosines from −1 to 1
+BINS = 200  # of the histograms
 
 
 class PairErrors(NamedTuple):
@@ -26,7 +28,8 @@ class AllPairs(NamedTuple):
 
     ``same`` are the same pairs with their cosines, in the order of the identities. ``false_accepts`` are the different
     pairs with the highest cosines, ``false_rejects`` the same pairs with the lowest, the worst first. The
-    histograms count cosines in equal bins from −1 to 1.
+    histograms count scores in equal bins over ``span``, from −1 to 1 for cosines; what lies beyond is in the bins at the
+    ends. ``unit`` is that of the scores.
     """
 
     roc: Roc
@@ -35,6 +38,8 @@ class AllPairs(NamedTuple):
     false_rejects: PairErrors
     same_histogram: Int[Tensor, "bins"]
     different_histogram: Int[Tensor, "bins"]
+    span: tuple[float, float] = (-1.0, 1.0)
+    unit: str = "cosine"
 
 
 def all_pairs(
@@ -44,6 +49,8 @@ def all_pairs(
     at: Float[Tensor, "k"] | None = None,
     worst: int = 20,
     chunk: int = 512,
+    score: Score | None = None,
+    sides: QueryGallery | None = None,
 ) -> AllPairs:
     """Compare every two of n features by cosine, in float64, and count.
 
@@ -56,6 +63,8 @@ def all_pairs(
         at: Cosines at which the ROC shall have a point besides those of the same pairs.
         worst: How many of the most confident errors of each kind are kept.
         chunk: How many rows are compared at a time; it changes nothing but memory.
+        score: What is compared, the cosine by default.
+        sides: If given, only pairs of a query and a gallery image count.
 
     >>> counted = all_pairs(torch.eye(3).repeat(2, 1), torch.arange(3).repeat(2))
     >>> float(counted.roc.eer), counted.roc.positives, counted.roc.negatives
@@ -64,29 +73,37 @@ def all_pairs(
     labels = check_ids("label", labels, features)
     if chunk < 1 or worst < 1:
         raise ValueError(f"chunk and worst must be integers ≥ 1, got {chunk!r} and {worst!r}")
-    x = unit(features, "features")
+    score = CosineScore() if score is None else score
+    x = score.rows(features)
     first, second = _same_pairs(labels)
-    if not len(first) or len(first) == len(labels) * (len(labels) - 1) // 2:
+    sides = query_gallery(None, None, labels) if sides is None else sides
+    kept = sides.compared(first, second)
+    first, second = first[kept], second[kept]
+    if not all(pair_counts(sides, labels)):
         raise ValueError(
             f"labels must hold pairs of one identity and of two, got {len(first)} pairs of one in {len(labels)} images"
         )
     parts = zip(first.split(65536), second.split(65536), strict=True)
-    scores = torch.cat([(x[a] * x[b]).sum(1) for a, b in parts]).round(decimals=12)
+    scores = torch.cat([score.paired(x[a], x[b]) for a, b in parts]).round(decimals=12)
     same = PairErrors(first, second, scores)
     counted = StreamedRoc(scores, at)
     histogram = torch.zeros(BINS, dtype=torch.long, device=x.device)
+    span: tuple[float, float] | None = None
     highest = PairErrors(first[:0], second[:0], scores[:0])
     for start in range(0, len(x), chunk):
-        cos = (x[start : start + chunk] @ x[start:].T).round(decimals=12)
+        cos = score.matrix(x[start : start + chunk], x[start:]).round(decimals=12)
         others = labels[start : start + chunk, None] != labels[start:]
         others &= torch.ones_like(others).triu(1)  # each pair once
+        others &= sides.compared(slice(start, start + chunk), slice(start, None), outer=True)
         different = cos[others]
+        span = _span(score, scores, different) if span is None else span
         counted.update(different)
-        histogram += _histogram(different)
+        histogram += _histogram(different, span)
         highest = _worst(highest, cos.masked_fill_(~others, -torch.inf), start, worst)
     lowest = scores.argsort(stable=True)[:worst]
     rejects = PairErrors(first[lowest], second[lowest], scores[lowest])
-    return AllPairs(counted.roc(), same, highest, rejects, _histogram(scores), histogram)
+    assert span is not None
+    return AllPairs(counted.roc(), same, highest, rejects, _histogram(scores, span), histogram, span, score.unit)
 
 
 def _same_pairs(labels: Int[Tensor, "n"]) -> tuple[Int[Tensor, "m"], Int[Tensor, "m"]]:
@@ -98,8 +115,16 @@ def _same_pairs(labels: Int[Tensor, "n"]) -> tuple[Int[Tensor, "m"], Int[Tensor,
     return both[:, 0], both[:, 1]
 
 
-def _histogram(scores: Float[Tensor, "n"]) -> Int[Tensor, "bins"]:
-    place = ((scores + 1) * (BINS / 2)).long().clamp(0, BINS - 1)
+def _span(score: Score, same: Float[Tensor, "m"], different: Float[Tensor, "k"]) -> tuple[float, float]:
+    """The ends of the histograms: known for cosines, otherwise those of the same pairs and the first different ones."""
+    if score.unit == "cosine":
+        return -1.0, 1.0
+    low, high = (float(end) for end in torch.cat([same, different]).aminmax())
+    return low, high if high > low else low + 1.0
+
+
+def _histogram(scores: Float[Tensor, "n"], span: tuple[float, float]) -> Int[Tensor, "bins"]:
+    place = ((scores - span[0]) * (BINS / (span[1] - span[0]))).long().clamp(0, BINS - 1)
     return torch.bincount(place, minlength=BINS)
 
 

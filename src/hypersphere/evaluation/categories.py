@@ -1,5 +1,6 @@
 """Error rates of categories side by side, at thresholds that all of them share."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -9,8 +10,10 @@ from torch import Tensor
 
 from .all_pairs import all_pairs
 from .intervals import Measurement, wilson
+from .query_gallery import QueryGallery, pair_counts, query_gallery
 from .ranking import Ranking
 from .report import Figure, rate_name
+from .scoring import Score
 
 
 @dataclass(frozen=True)
@@ -50,24 +53,26 @@ def category_rates(
     ranked: Ranking,
     thresholds: Mapping[float, float],
     chunk: int = 512,
+    *,
+    score: Score | None = None,
+    sides: QueryGallery | None = None,
 ) -> tuple[CategoryRates, ...]:
-    """Measure each category at common ``thresholds``, a cosine for each false accept rate; categories in order of name.
+    """Measure each category at common ``thresholds``, a score for each false accept rate; categories in order of name.
 
-    ``ranked`` is the ranking of all images before the gallery of all. Pairs across two categories belong to neither.
+    ``ranked`` is the ranking of all images, with rank 0 where one is no query. Pairs across two categories belong to neither.
     """
     result = []
+    sides = query_gallery(None, None, labels) if sides is None else sides
     for name in sorted(set(names)):
         mine = torch.tensor([other == name for other in names], device=labels.device)
         x, ids = features[mine], labels[mine]
-        counts = ids.unique(return_counts=True)[1]
-        same = int((counts * (counts - 1) // 2).sum())
-        different = len(ids) * (len(ids) - 1) // 2 - same
+        same, different = pair_counts(sides.part(mine), ids)
         far: dict[float, Measurement] = {}
         frr: dict[float, Measurement] = {}
         if same and different:
-            finite = {rate: t for rate, t in thresholds.items() if t <= 1}
+            finite = {rate: t for rate, t in thresholds.items() if math.isfinite(t)}
             at = torch.tensor(list(finite.values()), dtype=torch.float64, device=features.device)
-            roc = all_pairs(x, ids, at=at, worst=1, chunk=chunk).roc
+            roc = all_pairs(x, ids, at=at, worst=1, chunk=chunk, score=score, sides=sides.part(mine)).roc
             for rate, threshold in finite.items():
                 point = int((roc.thresholds >= threshold).sum()) - 1
                 far[rate] = wilson(int(roc.accepted_different[point]), different)

@@ -11,11 +11,11 @@ from torch import Tensor
 from .. import plots
 from ..data.pairs import pairs
 from ..data.streams import RESAMPLE, Stream
-from .features import pair_scores
 from .intervals import Measurement
 from .ranking import check_ids
 from .report import Figure, Report, rate_name
 from .roc import check_pairs
+from .scoring import CosineScore, Score, score_pairs
 
 Measure = Literal["eer", "auc", "tar"]
 
@@ -96,11 +96,13 @@ def compare_embedders(
     negatives: int = 100_000,
     resamples: int = 1000,
     seed: int = 0,
+    scores: tuple[Score, Score] | None = None,
 ) -> "DifferenceReport":
     """Compare two embedders by their features of the same images, rows in the same order, over the same pairs.
 
     Every pair of one identity is used (at most ``negatives`` of them, at random) and ``negatives`` of two; identities
-    are resampled as in :func:`paired_difference`, which explains the other arguments.
+    are resampled as in :func:`paired_difference`, which explains the other arguments. ``scores`` say how the features of
+    each embedder are compared, by cosine by default.
 
     >>> labels = torch.arange(40).repeat(5)
     >>> clear = torch.eye(40)[labels] + 0.1 * torch.randn(200, 40)
@@ -116,7 +118,10 @@ def compare_embedders(
     different = len(labels) * (len(labels) - 1) // 2 - same
     drawn = pairs(labels.cpu(), min(same, negatives), min(negatives, different), seed=seed)
     index = torch.stack([drawn.first, drawn.second], 1)
-    one, other = (pair_scores(x.detach().double().cpu(), index) for x in (first, second))
+    both = (CosineScore(), CosineScore()) if scores is None else scores
+    one, other = (
+        score_pairs(score, score.rows(x.cpu()), index) for score, x in zip(both, (first, second), strict=True)
+    )
     return paired_difference(
         one,
         other,

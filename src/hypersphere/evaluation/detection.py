@@ -56,6 +56,7 @@ class DetectionReport(Report):
     """Scores and ranks of all probes; :meth:`tpir` and :meth:`curve` read them at any threshold."""
 
     ranking: Ranking
+    unit: str = "cosine"
     title = "open-set identification"
 
     def curve(self, rank: int = 1) -> "DetectionCurve":
@@ -86,7 +87,7 @@ class DetectionReport(Report):
         for fpir in fpirs:
             if fpir * impostors >= 1 - 1e-9:
                 figures.append(Figure.of(f"TPIR@FPIR={rate_name(fpir)}", self.tpir(fpir), count=mated))
-                figures.append(Figure(f"threshold@FPIR={rate_name(fpir)}", self.threshold(fpir), "cosine"))
+                figures.append(Figure(f"threshold@FPIR={rate_name(fpir)}", self.threshold(fpir), self.unit))
         return figures
 
     def plot(self, ax: Any = None) -> tuple[Any, Any]:
@@ -98,8 +99,10 @@ class DetectionReport(Report):
         """Counts of rightly identified probes and of impostors at every threshold."""
         if rank < 1:
             raise ValueError(f"rank must be an integer ≥ 1, got {rank!r}")
-        # A mated probe that is not among the first `rank` is never right: it is put below every cosine, then cut off.
-        right = self.ranking.mate.masked_fill(self.ranking.rank > rank, -2)
+        # A mated probe that is not among the first `rank` is never right: it is put below every score, then cut off.
+        scores = self.ranking.mate.where(self.ranking.mated, self.ranking.best)
+        below = min(float(scores.min()) - 1, -2.0)
+        right = self.ranking.mate.masked_fill(self.ranking.rank > rank, below)
         roc = roc_curve(right.where(self.ranking.mated, self.ranking.best), self.ranking.mated)
-        keep = roc.thresholds > -2
+        keep = roc.thresholds > below
         return Roc(roc.thresholds[keep], roc.accepted_same[keep], roc.accepted_different[keep])

@@ -1,33 +1,30 @@
 """Everything an open-set user asks of features of identities that were never trained on, in one report."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from .. import plots
-from ..data.pairs import pairs
-from ..data.splits import identity_split
-from ..data.streams import TEMPLATE, Stream
 from .all_pairs import BINS, AllPairs, PairErrors, all_pairs
 from .categories import CategoryRates, category_rates, check_categories
 from .detection import DetectionReport
-from .features import pair_scores
 from .identification import IdentificationReport
 from .intervals import Measurement, wilson
-from .ranking import Ranking, check_ids, ranking
+from .open_set_parts import calibrated_halves, found_images, found_ranks, ranked_images, strangers
+from .query_gallery import query_gallery
+from .ranking import Ranking, check_ids
 from .report import Figure, Report, rate_name
-from .score_calibration import ScoreCalibration, ScoreReport, calibrate_scores
-from .unseen import one_each
+from .retrieval import RetrievalReport
+from .score_calibration import ScoreCalibration, ScoreReport
+from .scoring import CosineScore, Score
 from .verification import rates
 
 FARS, FPIRS = (1e-2, 1e-3, 1e-4), (1e-1, 1e-2)
 REJECTED = (0.0, 0.05, 0.1, 0.2, 0.3)  # shares of the pairs of lowest quality that are turned away
-CALIBRATION_PAIRS = 50_000
-Retrieval = Mapping[str, Callable[[Tensor, Tensor], float]]
 
 
 def open_set_report(
@@ -38,7 +35,9 @@ def open_set_report(
     fpirs: Sequence[float] = FPIRS,
     categories: Sequence[str] | Int[Tensor, "n"] | None = None,
     quality: Float[Tensor, "n"] | None = None,
-    retrieval: Retrieval | None = None,
+    queries: Bool[Tensor, "n"] | None = None,
+    gallery: Bool[Tensor, "n"] | None = None,
+    score: Score | None = None,
     worst: int = 20,
     seed: int = 0,
     chunk: int = 512,
@@ -46,9 +45,11 @@ def open_set_report(
     """Evaluate features ``(n, d)`` of identities never trained on, by cosine, exactly and in chunks.
 
     - Verification compares every two images (:func:`all_pairs`): EER, TAR at ``fars``, and the thresholds giving them.
-    - Identification searches the set with each of its images, left out of the gallery meanwhile: rank-k rates.
+    - Identification searches the set with each of its images, left out of the gallery meanwhile: rank-k rates, and as
+      retrieval mAP and MAP@R (:func:`retrieval`).
     - Open-set identification enrols one random image of a random half of the identities that have several; their other
       images are mated probes, the images of all others strangers: TPIR at ``fpirs``, and the thresholds.
+      Where ``queries`` have identities that the gallery lacks, those are the strangers and all others are enrolled.
     - Calibration fits probabilities on pairs of a random half of the identities and measures them on the other half.
 
     Args:
@@ -59,7 +60,10 @@ def open_set_report(
         categories: The category of each image (a site, a camera, an age group); error rates of each are measured at the
             common thresholds, over pairs within the category.
         quality: A number for each image, higher is better; false rejects are measured as the worst are turned away.
-        retrieval: Further measures of ``(features, labels)`` by name, such as mAP.
+        queries: Which images are searched with; given together with ``gallery``. Only pairs of a query and a gallery
+            image are compared then.
+        gallery: Which images are searched in.
+        score: What is compared, such as :class:`ASNorm`; the cosine by default.
         worst: How many of the most confident errors of each kind are listed.
         seed: Seed of the random halves and templates.
         chunk: How many images are compared at a time; it changes nothing but memory.
@@ -78,21 +82,25 @@ def open_set_report(
     for name, values in (("fars", fars), ("fpirs", fpirs)):
         if not all(0 < value <= 1 for value in values):
             raise ValueError(f"{name} must be rates in (0, 1], got {tuple(values)}")
-    counted = all_pairs(features, labels, worst=worst, chunk=chunk)
-    ranked = ranking(features, labels, features, labels, chunk, leave_out=True)
+    sides = query_gallery(queries, gallery, labels)
+    score = CosineScore() if score is None else score
+    counted = all_pairs(features, labels, worst=worst, chunk=chunk, score=score, sides=sides)
+    ranked = ranked_images(features, labels, sides, score, chunk)
     thresholds = {far: counted.roc.thresholds[counted.roc.at_far(far)].item() for far in counted.roc.resolved(fars)}
-    fitted = _calibration(features, labels, seed)
+    fitted = calibrated_halves(features, labels, score, seed)
     return OpenSetReport(
         counted,
         ranked,
         labels,
-        _identification(ranked, labels),
-        _strangers(features, labels, seed, chunk),
+        found_ranks(ranked, labels, sides),
+        found_images(features, labels, sides, score, chunk),
+        strangers(features, labels, sides, score, seed, chunk),
         None if fitted is None else fitted[0],
         None if fitted is None else fitted[1],
-        category_rates(features, labels, names, ranked, thresholds, chunk) if names is not None else (),
+        category_rates(features, labels, names, ranked, thresholds, chunk, score=score, sides=sides)
+        if names is not None
+        else (),
         None if quality is None else quality.detach().double().to(labels.device),
-        {name: float(measure(features, labels)) for name, measure in (retrieval or {}).items()},
         tuple(fars),
         tuple(fpirs),
     )
@@ -106,15 +114,20 @@ class OpenSetReport(Report):
     ranking: Ranking
     labels: Int[Tensor, "n"]
     identification: IdentificationReport
+    retrieval: RetrievalReport
     detection: DetectionReport | None
     calibration: ScoreCalibration | None
     calibrated: ScoreReport | None
     categories: tuple[CategoryRates, ...]
     quality: Float[Tensor, "n"] | None
-    retrieval: dict[str, float]
     fars: tuple[float, ...]
     fpirs: tuple[float, ...]
     title = "open-set recognition of unseen identities"
+
+    @property
+    def unit(self) -> str:
+        """The unit of scores and thresholds."""
+        return self.pairs.unit
 
     @property
     def eer(self) -> Measurement:
@@ -131,10 +144,11 @@ class OpenSetReport(Report):
         return self.identification.rank(k)
 
     def threshold(self, *, far: float | None = None, fpir: float | None = None) -> float:
-        """Return the recommended threshold, a cosine, for a FAR of pairs or for an FPIR of strangers before a gallery.
+        """Return the recommended threshold for a FAR of pairs, or for an FPIR of strangers before a gallery.
 
-        Exactly one of both must be given. The FPIR is that of the gallery measured here; with more people enrolled a
-        stranger has more chances to resemble one, and the same threshold lets more strangers in.
+        It is a cosine unless another ``score`` was asked for. Exactly one of both must be given. The FPIR is that of the
+        gallery measured here; with more people enrolled a stranger has more chances to resemble one, and the same
+        threshold lets more strangers in.
         """
         if (far is None) == (fpir is None):
             raise ValueError("exactly one of far and fpir must be given")
@@ -178,13 +192,13 @@ class OpenSetReport(Report):
             Figure("identities", int(self.labels.unique().numel()), "identities"),
             Figure("same pairs", roc.positives, "pairs"),
             Figure("different pairs", roc.negatives, "pairs"),
-            *rates(roc, self.fars, "cosine"),
+            *rates(roc, self.fars, self.pairs.unit),
             *(
                 Figure.of(f"rank-{k}", self.rank(k), count=probes)
                 for k in (1, 5)
                 if k <= self.identification.identities
             ),
-            *(Figure(name, value, "fraction", count=probes) for name, value in self.retrieval.items()),
+            *(figure for figure in self.retrieval.figures() if not figure.name.startswith("recall")),
         ]
         if self.detection is not None:
             figures += self.detection.figures(self.fpirs)
@@ -204,21 +218,22 @@ class OpenSetReport(Report):
         """Return curves and histograms as plain lists, at most ``points`` long, for pages that draw by themselves.
 
         ``roc`` has far, tar and threshold; ``det`` far and frr; ``cmc`` and ``image_cmc`` rank and rate;
-        ``histogram`` the lower edges of bins of the cosine and the shares of same and different pairs in them.
+        ``histogram`` the lower edges of bins of the score, by its unit, and the shares of same and different pairs in them.
         """
         roc = self.pairs.roc
         kept = _thin(roc.far, roc.tar, points)
         far, tar = roc.far[kept].tolist(), roc.tar[kept].tolist()
-        thresholds = roc.thresholds[kept].clamp(-1, 1).tolist()
+        thresholds = roc.thresholds[kept].clamp(*self.pairs.span).tolist()
         result = {
             "roc": {"far": far, "tar": tar, "threshold": thresholds},
             "det": {"far": far, "frr": (1 - roc.tar[kept]).tolist()},
         }
         for name, curve in (("cmc", self.identification.cmc), ("image_cmc", self.identification.image_cmc)):
             result[name] = {"rank": list(range(1, min(len(curve), points) + 1)), "rate": curve[:points].tolist()}
+        low, high = self.pairs.span
         same, different = self.pairs.same_histogram.double(), self.pairs.different_histogram.double()
         result["histogram"] = {
-            "cosine": [-1 + 2 * i / BINS for i in range(BINS)],
+            self.pairs.unit: [low + (high - low) * i / BINS for i in range(BINS)],
             "same": (same / same.sum()).tolist(),
             "different": (different / different.sum()).tolist(),
         }
@@ -229,44 +244,6 @@ class OpenSetReport(Report):
         roc = self.pairs.roc
         name = f"EER {100 * self.eer:.3g} %\nrank-1 {100 * self.rank(1):.4g} %"
         return plots.plot_roc({name: (roc.far, roc.tar)}, title=self.title, ax=ax)
-
-
-def _identification(ranked: Ranking, labels: Int[Tensor, "n"]) -> IdentificationReport:
-    mated = ranked.mated
-    identities = int(labels.unique().numel())
-    return IdentificationReport(ranked.rank[mated], identities, ranked.image_rank[mated], len(labels) - 1)
-
-
-def _strangers(features: Tensor, labels: Int[Tensor, "n"], seed: int, chunk: int) -> DetectionReport | None:
-    """Half of the identities with several images are enrolled by one image each; everyone else is a stranger."""
-    names, counts = labels.unique(return_counts=True)
-    several = names[counts > 1]
-    if len(several) < 2:
-        return None
-    stream = Stream(seed, TEMPLATE)
-    enrolled = several[stream.permutation(len(several))[: len(several) // 2].to(labels.device)]
-    template, _ = one_each(labels, stream)
-    template = template[torch.isin(labels[template], enrolled)]
-    probe = torch.ones_like(labels, dtype=torch.bool)
-    probe[template] = False
-    return DetectionReport(ranking(features[probe], labels[probe], features[template], labels[template], chunk))
-
-
-def _calibration(features: Tensor, labels: Int[Tensor, "n"], seed: int) -> tuple[ScoreCalibration, ScoreReport] | None:
-    """Probabilities fitted on one half of the identities, and how good they are on the other."""
-    halves = []
-    for members in identity_split(labels.cpu(), [0.5, 0.5], seed):
-        mine = labels.cpu()[members]
-        sizes = mine.unique(return_counts=True)[1]
-        same = int((sizes * (sizes - 1) // 2).sum())
-        different = len(mine) * (len(mine) - 1) // 2 - same
-        if not same or not different:
-            return None
-        drawn = pairs(mine, min(same, CALIBRATION_PAIRS), min(different, CALIBRATION_PAIRS), seed=seed)
-        index = members[torch.stack([drawn.first, drawn.second], 1)].to(features.device)
-        halves.append((pair_scores(features.detach().double(), index), drawn.same.to(features.device)))
-    fitted = calibrate_scores(*halves[0])
-    return fitted, fitted.evaluate(*halves[1])
 
 
 def _thin(far: Float[Tensor, "n"], tar: Float[Tensor, "n"], points: int) -> Int[Tensor, "k"]:

@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from ..geometry import normalize
+from .scoring import CosineScore, Score
 
 TIE = 1e-12  # cosines in float64 that differ by less are rounding apart: equal
 
@@ -39,13 +40,16 @@ def ranking(
     chunk: int = 256,
     *,
     leave_out: bool = False,
+    own: Int[Tensor, "p"] | None = None,
+    score: Score | None = None,
 ) -> Ranking:
     """Rank identities by their best template: 1 + how many *other* identities score at least as high as the right one.
 
     A tie counts against the probe, so the result does not depend on the order of the gallery. Scores are float64;
     ``chunk`` probes are compared at a time, which changes nothing but memory: the gallery once in float64 and
     ``chunk·(templates + identities)`` numbers. With ``leave_out``, probe i is image i of the gallery and is not
-    compared with itself.
+    compared with itself; ``own`` says the same for probes at other places, −1 where a probe is not in the gallery.
+    ``score`` is what is compared, the cosine by default.
     """
     if chunk < 1:
         raise ValueError(f"chunk must be an integer ≥ 1, got {chunk!r}")
@@ -55,27 +59,30 @@ def ranking(
     identities, owner = gallery_ids.unique(return_inverse=True)
     mate = torch.searchsorted(identities, probe_ids).clamp_max(len(identities) - 1)
     known = identities[mate] == probe_ids
-    templates = unit(gallery, "gallery")
-    parts = []
+    score = CosineScore() if score is None else score
+    if leave_out:
+        own = torch.arange(len(probes), device=gallery.device)
+    templates = score.rows(gallery, "gallery")
+    place, parts = torch.arange(len(gallery), device=gallery.device), []
     for start in range(0, len(probes), chunk):
         rows = slice(start, start + chunk)
-        cos = unit(probes[rows], "probes") @ templates.T
-        if leave_out:
-            cos.diagonal(start).fill_(-torch.inf)
+        cos = score.matrix(score.rows(probes[rows], "probes"), templates)
+        if own is not None:
+            cos = cos.masked_fill(own[rows, None].to(place.device) == place, -torch.inf)
         of_identity = cos.new_full((len(cos), len(identities)), -torch.inf)
         of_identity.scatter_reduce_(1, owner.expand(len(cos), -1), cos, "amax")
-        own = of_identity.gather(1, mate[rows, None])
-        rank = (of_identity >= own - TIE).sum(1)  # its own identity is one of them
-        images = 1 + ((cos >= own - TIE) & (owner != mate[rows, None])).sum(1)
+        mine = of_identity.gather(1, mate[rows, None])
+        rank = (of_identity >= mine - TIE).sum(1)  # its own identity is one of them
+        images = 1 + ((cos >= mine - TIE) & (owner != mate[rows, None])).sum(1)
         best, others = of_identity.max(1), of_identity.scatter(1, mate[rows, None], -torch.inf).max(1)
-        ahead = others.values >= own.squeeze(1) - TIE  # a tie goes to the other
+        ahead = others.values >= mine.squeeze(1) - TIE  # a tie goes to the other
         first = torch.where(known[rows], torch.where(ahead, others.indices, mate[rows]), best.indices)
-        parts.append((best.values.round(decimals=12), own.squeeze(1).round(decimals=12), rank, images, first))
-    top, score, rank, images, first = (torch.cat(column) for column in zip(*parts, strict=True))
-    mated = known & (score > -torch.inf)
+        parts.append((best.values.round(decimals=12), mine.squeeze(1).round(decimals=12), rank, images, first))
+    top, found, rank, images, first = (torch.cat(column) for column in zip(*parts, strict=True))
+    mated = known & (found > -torch.inf)
     return Ranking(
         top,
-        score.masked_fill(~mated, -torch.inf),
+        found.masked_fill(~mated, -torch.inf),
         rank.masked_fill(~mated, 0),
         images.masked_fill(~mated, 0),
         identities[first],

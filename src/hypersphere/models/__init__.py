@@ -4,6 +4,7 @@ from .autoencoder import Autoencoder
 from .blocks import Conv, Layers, Pool, Residual, Row, he_normal, make_layers
 from .cnn import cnn3, cnn6, cnn9, cnn10, cnn15, cnn18, cnn45, cnn60, cnn69, plain_cnn
 from .cnn4 import cnn4
+from .foreign import Projected, TransformersNetwork, timm_network
 from .gan import Generator, Players, discriminator, generator
 from .gcn import GCN, gcn, normalized_adjacency
 from .lsoftmax import lsoftmax_cifar10, lsoftmax_cifar100, lsoftmax_lfw, lsoftmax_mnist, lsoftmax_mnist_2d
@@ -27,9 +28,11 @@ __all__ = [
     "Players",
     "PointNet",
     "Pool",
+    "Projected",
     "Residual",
     "Row",
     "TNet",
+    "TransformersNetwork",
     "cifar_resnet",
     "cnn3",
     "cnn4",
@@ -67,4 +70,5 @@ __all__ = [
     "sphereface20",
     "sphereface36",
     "sphereface64",
+    "timm_network",
 ]

@@ -1,6 +1,6 @@
 """Part I: learning objectives on the hypersphere, one family of softmax losses with margins."""
 
-from . import comparisons, functional, heads, margins, pairs, strengths
+from . import comparisons, functional, heads, margins, pairs, parallel, sampling, strengths
 from .annealing import Annealing
 from .center import CenterLoss
 from .head import MarginSoftmax
@@ -45,6 +45,7 @@ from .presets import (
     SSoftmax,
     WSoftmax,
 )
+from .sampling import RowAdam, RowSGD, Sample
 from .strengths import ByClass, ByCount, Drawn, Ramp, Stages
 from .sub_centers import SubCenters, keep_dominant, outlying_samples, sub_centers_of
 
@@ -78,7 +79,10 @@ __all__ = [
     "Proxies",
     "ProxyAnchor",
     "Ramp",
+    "RowAdam",
+    "RowSGD",
     "SSoftmax",
+    "Sample",
     "SigLIP",
     "SoftTriple",
     "Softmax",
@@ -99,6 +103,8 @@ __all__ = [
     "margins",
     "outlying_samples",
     "pairs",
+    "parallel",
+    "sampling",
     "simplex_prototypes",
     "strengths",
     "sub_centers_of",

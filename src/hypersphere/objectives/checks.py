@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from .options import Scale
+from .part import Portion
 
 
 def checked_labels(labels: Tensor, n: int, num_classes: int, ignore_index: int) -> tuple[Tensor, Tensor]:
@@ -35,6 +36,7 @@ def check(
     sub_centers: int,
     gradient: str = "exact",
     reduction: str = "mean",
+    part: Portion | None = None,
 ) -> None:
     """Refuse what has no meaning, in words that name the argument."""
     require_tensor("features", features, "(n, d) of a floating-point dtype")
@@ -44,7 +46,8 @@ def check(
             f"features (n, d) and weight (classes, d) must agree in d, "
             f"got {tuple(features.shape)} and {tuple(weight.shape)}"
         )
-    if sub_centers < 1 or len(weight) % sub_centers or len(weight) < 2 * sub_centers:
+    least = 2 * sub_centers if part is None or part.is_whole else 0
+    if sub_centers < 1 or len(weight) % sub_centers or len(weight) < least:
         raise ValueError(
             f"weight must have sub_centers rows for each of two or more classes, got {len(weight)} rows, {sub_centers=}"
         )

@@ -14,7 +14,8 @@ from .large import chunk_size, rows_of, summarize_others
 from .margins import Margin, NoMargin
 from .margins.base import Context
 from .options import Chunk, Scale
-from .scores import Scores, all_scores, angular_of, features_of, target_logit, target_of
+from .part import Everyone, Portion, added, entered, places_of
+from .scores import Met, Scores, all_scores, angular_of, features_of, met_by, target_logit, target_of
 
 
 def margin_softmax(
@@ -76,24 +77,71 @@ def margin_softmax(
     >>> margin_softmax(x, w, torch.tensor([0, 1]), margin=AdditiveCosine(0.5), scale=2.0)
     tensor(0.3133)
     """
-    check(features, weight, bias, scale, sub_centers, gradient, reduction)
-    num_classes = len(weight) // sub_centers
-    labels, ignored = checked_labels(labels, len(features), num_classes, ignore_index)
+    size = len(weight) // max(1, sub_centers) if isinstance(weight, Tensor) and weight.ndim else 0
+    return part_softmax(
+        Everyone(features, features, labels),
+        weight,
+        Portion(size, size),
+        margin=margin,
+        angular=angular,
+        scale=scale,
+        bias=bias,
+        comparison=compared_by(comparison, label_smoothing),
+        annealing=annealing,
+        sub_centers=sub_centers,
+        gradient=gradient,
+        reduction=reduction,
+        ignore_index=ignore_index,
+        chunk=chunk,
+        matmul_dtype=matmul_dtype,
+    )
+
+
+def part_softmax(
+    everyone: Everyone,
+    weight: Float[Tensor, "ck d"],
+    part: Portion,
+    *,
+    margin: Margin | None = None,
+    angular: AngularLike | None = None,
+    scale: Scale = 30.0,
+    bias: Float[Tensor, "..."] | None = None,
+    comparison: Comparison | None = None,
+    annealing: float | Float[Tensor, ""] = 0.0,
+    sub_centers: int = 1,
+    gradient: Literal["exact", "detached"] = "exact",
+    reduction: Literal["mean", "sum", "none"] = "mean",
+    ignore_index: int = -100,
+    chunk: Chunk = "auto",
+    matmul_dtype: torch.dtype | None = None,
+) -> Float[Tensor, "..."]:
+    """:func:`margin_softmax` where ``weight`` and ``bias`` are of a part of the classes.
+
+    Where other processes hold the other classes, the loss is that of all processes' samples, over all classes, and the
+    same on each process; ``reduction="none"`` returns those of this process's samples.
+    """
+    check(everyone.whole, weight, bias, scale, sub_centers, gradient, reduction, part)
+    labels, ignored = checked_labels(everyone.labels, len(everyone.whole), part.num_classes, ignore_index)
+    everyone = everyone._replace(labels=labels)
     scores = Scores(
         NoMargin() if margin is None else margin,
         Cosine() if angular is None else as_angular(angular),
-        num_classes,
+        part.num_classes,
         sub_centers,
         isinstance(scale, str) and scale == "norms",
         matmul_dtype,
         gradient == "detached",
     )
-    compare = compared_by(comparison, label_smoothing)
-    chunk = chunk_size(chunk, len(features), num_classes, features.device)
-    with torch.autocast(features.device.type, enabled=False):
+    compare = compared_by(comparison, 0.0)
+    chunk = chunk_size(chunk, len(labels), part.size, labels.device)
+    if chunk is None and not part.is_whole:
+        chunk = max(1, part.size)
+    with torch.autocast(labels.device.type, enabled=False):
         # Chunks are a loop with a backward of its own: a compiled graph ends before them and goes on behind.
         losses = torch.compiler.disable(_losses) if chunk is not None and torch.compiler.is_compiling() else _losses
-        loss = losses(features, weight, labels, ignored, scores, compare, scale, bias, annealing, chunk)
+        loss = losses(everyone, weight, ignored, scores, compare, scale, bias, annealing, chunk, part)
+        if reduction == "none" and part.processes is not None:
+            return part.processes.own(loss.masked_fill(ignored, 0))
         return _reduce(loss, ignored, reduction)
 
 
@@ -105,20 +153,25 @@ def class_logits(
     scale: Scale = 30.0,
     bias: Float[Tensor, "..."] | None = None,
     sub_centers: int = 1,
+    part: Portion | None = None,
 ) -> Float[Tensor, "n c"]:
     r"""scale·g(θ_j) + b_j of every class, without a margin: what a trained head predicts with.
+
+    ``part`` says which classes the rows are; by default all.
 
     >>> class_logits(torch.tensor([[3.0, 0.0]]), torch.tensor([[2.0, 0.0], [0.0, 5.0]]), scale="feature_norm")
     tensor([[3., 0.]])
     """
     g = Cosine() if angular is None else as_angular(angular)
-    check(features, weight, bias, scale, sub_centers)
+    check(features, weight, bias, scale, sub_centers, part=part)
     with torch.autocast(features.device.type, enabled=False):
         dtype = accumulation_dtype(features, weight)
         weight_norm = isinstance(scale, str) and scale == "norms"
-        scores = Scores(NoMargin(), g, len(weight) // sub_centers, sub_centers, weight_norm)
-        bias = None if bias is None else bias.to(dtype).expand(scores.num_classes)
-        return all_scores(scores, weight.to(dtype), bias, features_of(features.to(dtype), scale), None)
+        size = len(weight) // sub_centers
+        scores = Scores(NoMargin(), g, size if part is None else part.num_classes, sub_centers, weight_norm)
+        bias = None if bias is None else bias.to(dtype).expand(size)
+        classes = slice(None) if part is None else slice(part.first, part.first + size)
+        return all_scores(scores, weight.to(dtype), bias, features_of(features.to(dtype), scale), None, classes)
 
 
 def compared_by(comparison: Comparison | None, label_smoothing: float) -> Comparison:
@@ -134,9 +187,8 @@ def compared_by(comparison: Comparison | None, label_smoothing: float) -> Compar
 
 
 def _losses(
-    features: Tensor,
+    everyone: Everyone,
     weight: Tensor,
-    labels: Tensor,
     ignored: Tensor,
     scores: Scores,
     comparison: Comparison,
@@ -144,25 +196,52 @@ def _losses(
     bias: Tensor | None,
     annealing: float | Tensor,
     chunk: int | None,
+    part: Portion,
 ) -> Tensor:
-    dtype = accumulation_dtype(features, weight)
-    x = features_of(features.to(dtype), scale, labels, ignored)
-    rows, weight = rows_of(weight, labels, scores.sub_centers, chunk)
+    labels = everyone.labels
+    dtype = accumulation_dtype(everyone.whole, weight)
+    x = features_of(everyone.whole.to(dtype), scale, labels, ignored)
+    mine = x
+    if part.processes is not None:
+        shared = entered(scale, part) if isinstance(scale, Tensor) else scale
+        mine = features_of(everyone.share.to(dtype), shared, labels, ignored)
+    places, here = places_of(part, labels)
+    rows, weight = rows_of(weight, places, scores.sub_centers, chunk)
+    met = _everywhere(met_by(scores, mine, rows.to(dtype)), here, part)
     g = angular_of(scores, labels)
-    target = target_of(scores, x, rows.to(dtype), g)
+    target = target_of(x, met, g)
     logit = target_logit(scores, x, target, g, annealing)
     if bias is not None:
-        bias = bias.to(dtype).expand(scores.num_classes)
-        logit = logit + bias[labels]
+        logit, bias = _biased(logit, bias.to(dtype), places, here, part)
     if chunk is None:
         z = all_scores(scores, weight.to(dtype), bias, x, target.cos)
         z = z.scatter(1, labels.unsqueeze(-1), -torch.inf)
         summary = comparison.finish(comparison.add(comparison.start(logit.detach()), z))
     else:
-        summary = summarize_others(scores, comparison, x, weight, bias, target.cos, chunk)
-    loss = comparison.loss(logit, summary, scores.num_classes)
+        summary = summarize_others(scores, comparison, mine, weight, bias, target.cos, chunk, part)
+    loss = comparison.loss(logit, summary, scores.num_classes if part.total is None else part.total)
     penalty = scores.margin.penalty(Context(g, x.norms, labels, ignored, target.cos))
     return loss if penalty is None else loss + penalty
+
+
+def _everywhere(met: Met, here: Tensor | None, part: Portion) -> Met:
+    """What the rows of the targets say, from whichever process holds them."""
+    if part.processes is None or here is None:
+        return met
+    known = torch.stack([term for term in (met.cos, met.product, met.length) if term is not None])
+    cos, *others = added(known.masked_fill(~here, 0), part)
+    length = None if met.length is None else others.pop()
+    return Met(None if met.product is None else others.pop(), cos, length)
+
+
+def _biased(logit: Tensor, bias: Tensor, places: Tensor, here: Tensor | None, part: Portion) -> tuple[Tensor, Tensor]:
+    """The target's logit with its bias, and one bias for every class at hand."""
+    if bias.ndim == 0 or (part.is_whole and len(bias) == 1):
+        return logit + bias, entered(bias, part).expand(part.size)
+    if here is None:
+        return logit + bias[places], bias
+    own = bias[places.clamp(0, part.size - 1)] if part.size else logit.new_zeros(len(logit))
+    return logit + added(own.masked_fill(~here, 0), part), bias
 
 
 def _reduce(loss: Tensor, ignored: Tensor, reduction: str) -> Tensor:

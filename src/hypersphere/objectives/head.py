@@ -8,7 +8,6 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ..angular import Angular, Cosine, as_angular
-from ..neurons import Classifier
 from .annealing import Annealing
 from .checks import check, scale_warning
 from .comparisons import Comparison
@@ -16,9 +15,12 @@ from .functional import class_logits, compared_by, margin_softmax
 from .large import chunk_size
 from .margins import Margin, NoMargin, Strength
 from .options import Chunk, Scale, check_arguments
+from .parallel import Best, Over
+from .placed import Placed
+from .sampling import Sample, as_sample
 
 
-class MarginSoftmax(Classifier):
+class MarginSoftmax(Placed):
     r"""−log e^{t} / (e^{t} + Σ_{j≠y} e^{z_j}), t = scale·ψ(θ_y), z_j = scale·g(θ_j): every objective of part I.
 
     Called as ``head(features, labels)`` for the loss; :meth:`logits` and :meth:`predict` have no margin.
@@ -35,6 +37,11 @@ class MarginSoftmax(Classifier):
         comparison: How the target's logit is set against the others, an object of
             :mod:`hypersphere.objectives.comparisons`; the cross-entropy by default.
         annealing: An :class:`Annealing`, advanced by :meth:`step` and saved in the state_dict.
+        sample: Train on a part of the classes in each step: a rate, a schedule of rates such as
+            ``Stages([0.1, 1.0], at=[9000])``, or a :class:`~hypersphere.objectives.Sample`; all classes by default. The
+            gradient of ``weight`` is then sparse, for :class:`~hypersphere.objectives.RowSGD` or
+            :class:`~hypersphere.objectives.RowAdam`.
+        parallel: Whether a training run on several processes divides the classes among them; see :meth:`shard`.
         sub_centers: K centres per class, the nearest of which counts. ``weight`` is (C·K, d), row c·K + k for centre k
             of class c.
         gradient: ``"exact"``, or ``"detached"``, which holds the margin's effect constant in the backward pass.
@@ -70,6 +77,8 @@ class MarginSoftmax(Classifier):
         bias: bool | Literal["shared"] = False,
         comparison: Comparison | None = None,
         annealing: Annealing | None = None,
+        sample: float | Strength | Sample | None = None,
+        parallel: bool = False,
         sub_centers: int = 1,
         gradient: Literal["exact", "detached"] = "exact",
         reduction: Literal["mean", "sum", "none"] = "mean",
@@ -105,6 +114,12 @@ class MarginSoftmax(Classifier):
             self.scale = scale
         self.comparison = compared_by(comparison, label_smoothing)
         self.annealing = annealing
+        self.sample, self.parallel = as_sample(sample), parallel
+        if self.sample is not None and self.sample.unbiased and not self.comparison.sums:
+            raise ValueError(
+                f"an unbiased sample needs a loss of sums over classes, which {type(self.comparison).__name__} is not; "
+                "use Sample(rate) without it"
+            )
         self.gradient, self.reduction, self.ignore_index = gradient, reduction, ignore_index
         self.chunk, self.matmul_dtype = chunk, matmul_dtype
         for unusual in (self.margin.warning(), scale_warning(scale)):
@@ -114,45 +129,96 @@ class MarginSoftmax(Classifier):
 
     def reset_parameters(self) -> None:
         """Draw the weights anew; the biases become 0."""
-        nn.init.normal_(self.weight, std=self.in_features**-0.5)
+        self.draw_weight(self.in_features**-0.5)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
     def forward(self, features: Float[Tensor, "n d"], labels: Int[Tensor, "n"]) -> Float[Tensor, "..."]:
         """The loss of a batch, with the margin."""
-        return margin_softmax(
-            features,
-            self.weight,
-            labels,
-            margin=self.margin,
-            angular=self.angular,
-            scale=self.scale,
-            bias=self.bias,
-            comparison=self.comparison,
-            annealing=0.0 if self.annealing is None else self.annealing.value,
-            sub_centers=self.sub_centers,
-            gradient=self.gradient,
-            reduction=self.reduction,
-            ignore_index=self.ignore_index,
-            chunk=self.chunk,
-            matmul_dtype=self.matmul_dtype,
-        )
+        return self.loss_with(features, labels)
+
+    def loss_with(
+        self, features: Float[Tensor, "n d"], labels: Int[Tensor, "n"], **changed: Any
+    ) -> Float[Tensor, "..."]:
+        """The loss of a batch, with other options of ``margin_softmax`` than the head's own where they are given."""
+        options = {
+            "margin": self.margin,
+            "angular": self.angular,
+            "scale": self.scale,
+            "bias": self.bias,
+            "comparison": self.comparison,
+            "annealing": 0.0 if self.annealing is None else self.annealing.value,
+            "sub_centers": self.sub_centers,
+            "gradient": self.gradient,
+            "reduction": self.reduction,
+            "ignore_index": self.ignore_index,
+            "chunk": self.chunk,
+            "matmul_dtype": self.matmul_dtype,
+            **changed,
+        }
+        if self.is_part:
+            return self.part_loss(features, labels, options)
+        return margin_softmax(features, self.weight, labels, **options)
 
     def logits(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n c"]:
-        """scale·g(θ_j) + b_j, without a margin."""
-        return class_logits(
-            features, self.weight, angular=self.angular, scale=self.scale, bias=self.bias, sub_centers=self.sub_centers
-        )
+        """scale·g(θ_j) + b_j of all classes, without a margin."""
+        return self.logits_of(features) if self.shards is None else self.logits_over(features)
 
     def predict(self, features: Float[Tensor, "n d"]) -> Int[Tensor, "n"]:
         """The class with the largest logit."""
-        return self.logits(features).argmax(-1)
+        return self.logits(features).argmax(-1) if self.shards is None else self.topk(features, 1).classes[:, 0]
+
+    def topk(self, features: Float[Tensor, "n d"], k: int) -> Best:
+        """The ``k`` classes with the largest logits, the largest first.
+
+        >>> hs.ArcFace(8, 10).topk(torch.randn(4, 8), 3).classes.shape
+        torch.Size([4, 3])
+        """
+        if not 1 <= k <= self.num_classes:
+            raise ValueError(f"k must be an integer in [1, {self.num_classes}], got {k!r}")
+        return self.best_of(features, k)
+
+    def logits_of(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n c"]:
+        """The logits of the classes that this process holds."""
+        return class_logits(
+            features,
+            self.rows(),
+            angular=self.angular,
+            scale=self.scale,
+            bias=self.biases(),
+            sub_centers=self.sub_centers,
+            part=self.part(),
+        )
+
+    def shard(self, over: Over = None, *, average: bool = True) -> "MarginSoftmax":
+        """Divide the classes among processes, in place; the head is then called as before. Returns the head.
+
+        Every process must hold the same head when it calls this, and from then on all of them call the head together,
+        each with its own samples. The loss is that of one whole head on the samples of all processes: the mean is over
+        all that are not ignored, whichever process has them. ``weight``, and ``bias`` where there is one per class, are
+        DTensors: ``torch.distributed.checkpoint`` saves each as one tensor that any number of processes reads. With
+        ``sub_centers=K`` the weight is (C, K, d), so that no class is torn apart. Make the optimizer after this call.
+
+        A head made with ``device="meta"`` gets its weight here, only that of its own classes.
+
+        Args:
+            over: A :class:`torch.distributed.device_mesh.DeviceMesh` of one dimension, a process group, or None for all
+                processes.
+            average: Whether the gradients of the backbone are averaged over the processes, as
+                ``DistributedDataParallel`` and FSDP2 do. The features' gradients are then multiplied by the number of
+                processes, so that the average is what one process with all samples has. False leaves them as they are.
+
+        Raises:
+            ValueError: If torch.distributed does not run, or the head is already divided.
+        """
+        self.place(over, average)
+        return self
 
     def step(self) -> None:
-        """One training step has been made: the annealing and the margin's schedules move on. Nothing else moves them."""
-        if self.annealing is not None:
-            self.annealing.step()
-        self.margin.step()
+        """One training step has been made: the annealing, the sample and the margin's schedules move on, and only here."""
+        for moves in (self.annealing, self.sample, self.margin):
+            if moves is not None:
+                moves.step()
 
     def extra_repr(self) -> str:
         """Sizes, scale, and the options that are not the default."""

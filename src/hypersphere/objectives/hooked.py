@@ -10,6 +10,7 @@ from torch.func import functional_call
 from ..geometry import norm
 from .chunked import Block, Gradients, Inputs
 from .cosines import PlainLogits
+from .part import WHOLE, Portion, classes_of, entered
 from .scores import Features, Scores, scores_of_cosines
 
 
@@ -25,18 +26,21 @@ class HookedLogits:
         x: The batch.
         target: cos θ of each sample's own class.
         hardest: What the margin asked to know of the other classes, or None.
+        part: Which classes the rows are; by default all.
     """
 
-    def __init__(self, scores: Scores, x: Features, target: Tensor, hardest: Tensor | None = None):
+    def __init__(
+        self, scores: Scores, x: Features, target: Tensor, hardest: Tensor | None = None, part: Portion = WHOLE
+    ):
         self.cosines = PlainLogits(scores.sub_centers, True, scores.matmul_dtype, bounded=not scores.weight_norm)
         self.sub_centers, self.weight_norm = scores.sub_centers, scores.weight_norm
-        self.hooks = _Hooks(scores)
+        self.hooks, self.part = _Hooks(scores), part
         named = dict(self.hooks.named_parameters())
         self.names = list(named)
         self.buffers = {name: buffer.clone() for name, buffer in self.hooks.named_buffers()}
         self.labels, self.ignored = x.labels, x.ignored
         self.hardest = None if hardest is None else hardest.detach()
-        self.batch = (x.directions, x.norms, x.scale, target, *named.values())
+        self.batch = (x.directions, x.norms, x.scale, *[entered(t, part) for t in (target, *named.values())])
 
     def block(self, part: slice, inputs: Inputs, inverse: Tensor | None = None) -> Block:
         """The cosines of the classes in ``part``."""
@@ -97,7 +101,9 @@ class HookedLogits:
         directions, norms, scale, target, *own = batch
         x = Features(directions, norms, scale, directions, self.labels, self.ignored)
         state = {**self.buffers, **dict(zip(self.names, own, strict=True))}
-        return functional_call(self.hooks, state, (part, cos, lengths, bias, x, target, self.hardest))
+        return functional_call(
+            self.hooks, state, (classes_of(self.part, part), cos, lengths, bias, x, target, self.hardest)
+        )
 
 
 class _Hooks(nn.Module):
@@ -109,7 +115,7 @@ class _Hooks(nn.Module):
 
     def forward(
         self,
-        part: slice,
+        classes: slice | Tensor,
         cos: Tensor,
         lengths: Tensor | None,
         bias: Tensor | None,
@@ -117,4 +123,4 @@ class _Hooks(nn.Module):
         target: Tensor,
         hardest: Tensor | None,
     ) -> Tensor:
-        return scores_of_cosines(self.scores, part, cos, lengths, bias, x, target, hardest)
+        return scores_of_cosines(self.scores, classes, cos, lengths, bias, x, target, hardest)

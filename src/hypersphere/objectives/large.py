@@ -6,8 +6,8 @@ N×chunk. The target's own logit, with its margin, is plain autograd on N number
 needs and hands the weight on, so that their gradients are added to the rows of the one large gradient instead of filling
 another.
 
-The rows may be a part of a larger weight whose other rows are on other processes. Then ``first`` is the number of the
-first class here, and ``reduce`` combines what the processes have found: the margin's ``hardest`` and the comparison's
+The rows may be a :class:`~hypersphere.objectives.part.Portion` of all classes, whose other rows are on other processes or
+left out of this step. What the processes have found is then combined: the margin's ``hardest`` and the comparison's
 state, tensors of the batch's length. Labels, the target's cosine and the features are those of the whole batch, the same
 on every process. The summary, and so the loss, is then the same on every process; the gradients of the weight and the
 bias belong to the rows here, and those of everything else are this process's share, to be added up over all of them.
@@ -21,9 +21,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from .chunked import Block, ChunkedLogits, Gradients, Inputs
-from .comparisons.base import Comparison, Reduce, Summary
+from .comparisons.base import Comparison, Summary
 from .cosines import PlainLogits
 from .hooked import HookedLogits
+from .part import Portion, places_of
 from .scores import Features, Scores, is_plain
 
 DENSE = 2**16
@@ -46,12 +47,14 @@ def chunk_size(chunk: int | str | None, n: int, num_classes: int, device: torch.
 
 
 def rows_of(
-    weight: Float[Tensor, "ck d"], labels: Int[Tensor, "n"], sub_centers: int, chunk: int | None
+    weight: Float[Tensor, "ck d"], places: Int[Tensor, "n"], sub_centers: int, chunk: int | None
 ) -> tuple[Tensor, Tensor]:
     """The rows of the target classes, (n, K, d), and the weight to use for the other classes."""
     if chunk is None:
-        return weight.unflatten(0, (-1, sub_centers))[labels], weight
-    rows, rest = _Rows.apply(weight, labels, sub_centers)
+        return weight.unflatten(0, (-1, sub_centers))[places], weight
+    if not len(weight):
+        return weight.new_zeros(len(places), sub_centers, weight.shape[1]), weight
+    rows, rest = _Rows.apply(weight, places.clamp(0, len(weight) // sub_centers - 1), sub_centers)
     return rows, rest
 
 
@@ -63,27 +66,25 @@ def summarize_others(
     bias: Float[Tensor, "c"] | None,
     target: Float[Tensor, "n"],
     chunk: int,
-    *,
-    first: int = 0,
-    reduce: Reduce | None = None,
+    part: Portion,
 ) -> Summary:
     """The comparison's summary of all classes but each sample's own, exact, in chunks of ``chunk`` classes.
 
-    Plain cosines have a closed form; hooks are differentiated from the cosines on. ``first`` and ``reduce`` are for a
-    weight whose rows are split over processes, see the head of this file; None is one process.
+    Plain cosines have a closed form; hooks are differentiated from the cosines on.
     """
     assert x.labels is not None
-    own = x.labels - first
-    keep = len(own) * (len(weight) // scores.sub_centers) <= KEEP
+    places, here = places_of(part, x.labels)
+    places = places if here is None else places.masked_fill(~here, -1)
+    keep = len(places) * part.size <= KEEP
     logits: ChunkedLogits
     batch: tuple[Tensor, ...]
     if is_plain(scores):
         logits, batch = PlainLogits(scores.sub_centers, not scores.weight_norm, scores.matmul_dtype), (x.scaled,)
     else:
-        hardest = _hardest(scores, x, weight, own, chunk, reduce) if scores.margin.hardest else None
-        hooked = HookedLogits(scores, x, target, hardest)
+        hardest = _hardest(scores, x, weight, places, chunk, part) if scores.margin.hardest else None
+        hooked = HookedLogits(scores, x, target, hardest, part)
         logits, batch = hooked, hooked.batch
-    summary: Summary = _Others.apply(logits, comparison, own, chunk, keep, reduce, weight, bias, *batch)
+    summary: Summary = _Others.apply(logits, comparison, places, chunk, keep, part, weight, bias, *batch)
     return summary
 
 
@@ -115,7 +116,7 @@ class _Others(torch.autograd.Function):
         labels: Tensor,
         chunk: int,
         keep: bool,
-        reduce: Reduce | None,
+        whole: Portion,
         weight: Tensor,
         bias: Tensor | None,
         *batch: Tensor,
@@ -125,13 +126,16 @@ class _Others(torch.autograd.Function):
         for part in _parts(len(weight) // logits.sub_centers, chunk):
             block = logits.block(part, inputs)
             z = logits.logits(part, block, inputs)
-            state = comparison.add(state, _fill(z, labels, part, -torch.inf))
+            counts = None if whole.counts is None else whole.counts[part]
+            state = comparison.add(state, _fill(z, labels, part, -torch.inf), counts)
             # The products may be z itself; a slope of 0 times −∞ would be NaN.
             _fill(z, labels, part, 0.0)
             blocks.append(block if keep else Block(block.inverse))
-        summary = comparison.finish(state if reduce is None else comparison.reduce(state, reduce))
+        others = whole.processes
+        summary = comparison.finish(state if others is None else comparison.reduce(state, others))
         ctx.save_for_backward(labels, weight, bias, *batch, *summary)
         ctx.logits, ctx.comparison, ctx.chunk, ctx.blocks, ctx.of_batch = logits, comparison, chunk, blocks, len(batch)
+        ctx.counts = whole.counts
         return summary
 
     @staticmethod
@@ -146,21 +150,22 @@ class _Others(torch.autograd.Function):
         found = Gradients.of(inputs, ctx.needs_input_grad[6:])
         for part, block in zip(_parts(len(weight) // logits.sub_centers, ctx.chunk), ctx.blocks, strict=True):
             whole = logits.block(part, inputs, block.inverse) if block.products is None else block
-            slope = _slope(ctx.comparison, summary, gradients, labels, part)
+            slope = _slope(ctx.comparison, summary, gradients, labels, part, ctx.counts)
             logits.pull(part, whole, inputs, slope, found)
         return (None, None, None, None, None, None, found.weight, found.bias, *found.batch)
 
 
 def _slope(
-    comparison: Comparison, summary: Summary, gradients: Summary, labels: Tensor, part: slice
+    comparison: Comparison, summary: Summary, gradients: Summary, labels: Tensor, part: slice, counts: Tensor | None
 ) -> Callable[[Tensor], Tensor]:
     """∂L/∂z of a block, 0 at the targets, whose logit is not among the others."""
-    return lambda z: _fill(comparison.slope(z, summary, gradients), labels, part, 0.0)
+    mine = None if counts is None else counts[part]
+    return lambda z: _fill(comparison.slope(z, summary, gradients, mine), labels, part, 0.0)
 
 
 @torch.no_grad()
 def _hardest(
-    scores: Scores, x: Features, weight: Tensor, labels: Tensor, chunk: int, reduce: Reduce | None
+    scores: Scores, x: Features, weight: Tensor, labels: Tensor, chunk: int, whole: Portion
 ) -> Float[Tensor, "n"]:
     """The k-th largest cosine among the other classes, by one pass over the blocks."""
     k = scores.margin.hardest
@@ -170,7 +175,7 @@ def _hardest(
         cos = cosines.block(part, Inputs(weight, None, (x.directions,))).products
         assert cos is not None
         top = torch.cat([top, _fill(cos, labels, part, -torch.inf)], -1).topk(k, -1).values
-    return (top if reduce is None else reduce(top.contiguous(), "top"))[:, -1]
+    return (top if whole.processes is None else whole.processes(top.contiguous(), "top"))[:, -1]
 
 
 def _parts(classes: int, chunk: int) -> Iterator[slice]:

@@ -9,6 +9,8 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from .annealing import Annealing
+from .margins.base import Strength
+from .sampling.sample import Sample
 
 Scale = float | Float[Tensor, "..."] | Literal["feature_norm", "norms"]
 Chunk = int | Literal["auto"] | None
@@ -18,6 +20,8 @@ class HeadOptions(TypedDict, total=False):
     """What any head takes besides its own arguments; :class:`~hypersphere.objectives.MarginSoftmax` explains each."""
 
     annealing: Annealing | None
+    sample: float | Strength | Sample | None
+    parallel: bool
     sub_centers: int
     gradient: Literal["exact", "detached"]
     reduction: Literal["mean", "sum", "none"]

@@ -77,19 +77,34 @@ def features_of(
     return Features(directions, norms, per_sample, per_sample.unsqueeze(-1) * directions, labels, ignored)
 
 
-def target_of(scores: Scores, x: Features, rows: Float[Tensor, "n k d"], g: Score) -> Target:
-    """The target classes' side of the loss, from their rows alone; g is that of the targets' classes."""
+class Met(NamedTuple):
+    """What a sample's own rows of the weight say, each (n,): the inner product, cos θ and ‖w‖, those that are needed."""
+
+    product: Float[Tensor, "n"] | None
+    cos: Float[Tensor, "n"]
+    length: Float[Tensor, "n"] | None
+
+
+def met_by(scores: Scores, x: Features, rows: Float[Tensor, "n k d"]) -> Met:
+    """The target classes' rows against the samples; nothing else of the loss looks at these rows."""
     direction = normalize(rows, min_norm=0.0 if scores.weight_norm else MIN_NORM)
     cos = (x.directions.unsqueeze(1) * direction).sum(-1)
     nearest = cos.argmax(-1, keepdim=True)
     cos = cos.gather(-1, nearest).squeeze(-1).clamp(-1, 1)
     length = norm(rows).squeeze(-1) if scores.weight_norm else None
     if not isinstance(scores.angular, Cosine):
-        plain = x.scale * g(cos)
-        return Target(plain if length is None else plain * length, cos, length)
+        return Met(None, cos, length)
     # The inner product has the gradient of the plain softmax also at x = 0 and w = 0, where an angle has none.
     products = (x.scaled.unsqueeze(1) * (rows if scores.weight_norm else direction)).sum(-1)
-    return Target(products.gather(-1, nearest).squeeze(-1), cos, length)
+    return Met(products.gather(-1, nearest).squeeze(-1), cos, length)
+
+
+def target_of(x: Features, met: Met, g: Score) -> Target:
+    """The target classes' side of the loss; g is that of the targets' classes."""
+    if met.product is not None:
+        return Target(met.product, met.cos, met.length)
+    plain = x.scale * g(met.cos)
+    return Target(plain if met.length is None else plain * met.length, met.cos, met.length)
 
 
 def target_logit(
@@ -113,8 +128,9 @@ def all_scores(
     bias: Float[Tensor, "c"] | None,
     x: Features,
     target: Float[Tensor, "n"] | None,
+    classes: slice = slice(None),
 ) -> Float[Tensor, "n c"]:
-    """The scores of all classes at once; the entries of the targets themselves mean nothing if there is a hook."""
+    """The scores of ``classes``, whose rows these are, at once; the entries of the targets themselves mean nothing if there is a hook."""
     direction = normalize(weight, min_norm=0.0 if scores.weight_norm else MIN_NORM)
     if is_plain(scores):
         z = _nearest(scores, x.scaled, weight if scores.weight_norm else direction)
@@ -125,12 +141,12 @@ def all_scores(
     if scores.margin.hardest and x.labels is not None:
         others = cos.detach().scatter(1, x.labels.unsqueeze(-1), -torch.inf)
         hardest = others.topk(min(scores.margin.hardest, scores.num_classes), -1).values[:, -1]
-    return scores_of_cosines(scores, slice(None), cos, lengths, bias, x, target, hardest)
+    return scores_of_cosines(scores, classes, cos, lengths, bias, x, target, hardest)
 
 
 def scores_of_cosines(
     scores: Scores,
-    part: slice,
+    classes: slice | Int[Tensor, "c"],
     cos: Float[Tensor, "n c"],
     lengths: Float[Tensor, "c"] | None,
     bias: Float[Tensor, "c"] | None,
@@ -138,9 +154,9 @@ def scores_of_cosines(
     target: Float[Tensor, "n"] | None,
     hardest: Float[Tensor, "n"] | None = None,
 ) -> Float[Tensor, "n c"]:
-    """The scores of the classes in ``part``, whose cosines, lengths and biases these are, through the hooks."""
+    """The scores of ``classes``, whose cosines, lengths and biases these are, through the hooks."""
     columns = (None if t is None else t.unsqueeze(-1) for t in (x.norms, x.labels, x.ignored, target, hardest))
-    context = Context(angular_of(scores, part), *columns)
+    context = Context(angular_of(scores, classes), *columns)
     # The k-th largest cosine is compared with the cosines as they were found, before rounding is cut off.
     inside = cos if scores.margin.hardest else cos.clamp(-1, 1)
     z = scores.margin.others(inside, context)
@@ -152,7 +168,7 @@ def scores_of_cosines(
     return z if bias is None else z + bias
 
 
-def angular_of(scores: Scores, classes: slice | Int[Tensor, "n"]) -> Score:
+def angular_of(scores: Scores, classes: slice | Int[Tensor, "..."]) -> Score:
     """g with the parameters of these classes, where it has one per class."""
     own = {
         name: p[classes]

@@ -61,7 +61,7 @@ def plot_features(
     reach = float(points.norm(dim=1).max()) if len(points) else 1.0
     classes = labels.unique().tolist()
     if dim == 3:
-        elevation, azimuth = view or _best_view(points, labels.cpu())
+        elevation, azimuth = view or best_view(points, labels.cpu())
         ax.view_init(elevation, azimuth)
     for index, label in enumerate(classes):
         mine = points[(labels == label).cpu()]
@@ -112,23 +112,31 @@ def _near(ax: Any, points: Float[Tensor, "n d"]) -> Bool[Tensor, "n"]:
     """Which points are on the viewer's side of the sphere; all of them in the plane."""
     if points.shape[1] == 2:
         return torch.ones(len(points), dtype=torch.bool)
-    return points @ _eye(ax.elev, ax.azim) >= 0
+    return points @ eye_direction(ax.elev, ax.azim) >= 0
 
 
-def _eye(elevation: float, azimuth: float) -> Float[Tensor, "3"]:
-    """The direction from which the sphere is seen, angles in degrees."""
+def eye_direction(elevation: float, azimuth: float) -> Float[Tensor, "3"]:
+    """Return the direction from which the sphere is seen, of an elevation and an azimuth in degrees.
+
+    >>> eye_direction(90, 0).round().tolist()
+    [0.0, 0.0, 1.0]
+    """
     up, about = math.radians(elevation), math.radians(azimuth)
     return torch.tensor([math.cos(up) * math.cos(about), math.cos(up) * math.sin(about), math.sin(up)])
 
 
-def _best_view(points: Float[Tensor, "n 3"], labels: Int[Tensor, " n"]) -> tuple[float, float]:
-    """The elevation and azimuth with the most class means well in sight, then most points, then the nearest."""
+def best_view(points: Float[Tensor, "n 3"], labels: Int[Tensor, " n"]) -> tuple[float, float]:
+    """Return the elevation and azimuth, in degrees, with most class means well in sight, then most points, then the nearest.
+
+    >>> best_view(torch.tensor([[0.0, 0.0, 1.0]]), torch.tensor([0]))
+    (60.0, -60.0)
+    """
     names, owner = labels.unique(return_inverse=True)
     means = normalize(points.new_zeros(len(names), 3).index_add_(0, owner, points))
     views = [(float(up), float(about)) for up in (30, 0, 60) for about in range(-60, 300, 15)]
 
     def seen(view: tuple[float, float]) -> tuple[int, int, float]:
-        depth, eye = points @ _eye(*view), _eye(*view)
+        depth, eye = points @ eye_direction(*view), eye_direction(*view)
         return int((means @ eye > 0.2).sum()), int((depth >= 0).sum()), round(float(depth.sum()), 4)
 
     return max(views, key=seen)

@@ -58,7 +58,7 @@ class Embedder(nn.Module):
     def fingerprint(self) -> str:
         """SHA-256 of the tensors, the constructor call and the preprocessing: what galleries are pinned to."""
         if self._fingerprint is None:
-            self._fingerprint = checksum(self._description(), self.network.state_dict())
+            self._fingerprint = checksum(self.description(), self.network.state_dict())
         return self._fingerprint
 
     @property
@@ -84,12 +84,14 @@ class Embedder(nn.Module):
             if not several:
                 raise ValueError("images must be at least one image, got none")
             groups = [several[i : i + batch] for i in range(0, len(several), batch)]
-            return torch.cat([self._features(torch.stack([self._input(image) for image in group])) for group in groups])
+            return torch.cat([self._of_images(group) for group in groups])
 
-    def _input(self, image: Any) -> Tensor:
-        if isinstance(image, Tensor) and image.is_floating_point():
-            return image.to(self.device)
-        return self.preprocessing.pixels(image).to(self.device)
+    def _of_images(self, images: list[Any]) -> Tensor:
+        """Of single images. Tensors of floating point stay so; beside them the others are scaled before they are joined."""
+        if not any(isinstance(image, Tensor) and image.is_floating_point() for image in images):
+            pixels = [self.preprocessing.pixels(image).to(self.device) for image in images]
+            return self._features(torch.stack(pixels))
+        return self._of_inputs(torch.stack([self.preprocessing(image).to(self.device) for image in images]))
 
     def _features(self, pixels: Tensor) -> Tensor:
         """Of a batch of pixels on the device; pixels already at size are only normalized."""
@@ -98,6 +100,9 @@ class Embedder(nn.Module):
             x = self.preprocessing.normalize(pixels)
         else:
             x = self.preprocessing(pixels)
+        return self._of_inputs(x)
+
+    def _of_inputs(self, x: Tensor) -> Tensor:
         network = _Features(self.network)
         features = mirrored(network, x) if self.preprocessing.mirror else network(x)
         return features.float()
@@ -121,7 +126,7 @@ class Embedder(nn.Module):
         }
         if not finite(tensors):
             raise ValueError("weights must be finite, got NaN or infinity")
-        content = self._description()
+        content = self.description()
         trusted = Embedder(empty_network(_decoded(content["network"], trust=True), tensors), self.preprocessing)
         size = (4, self.preprocessing.channels, *self.preprocessing.size)
         pixels = torch.randint(0, 256, size, generator=torch.Generator().manual_seed(0)).to(torch.uint8)
@@ -159,7 +164,8 @@ class Embedder(nn.Module):
         result._fingerprint = str(header["sha256"])
         return result if device is None else result.to(device)
 
-    def _description(self) -> dict[str, Any]:
+    def description(self) -> dict[str, Any]:
+        """Return the constructor call and the preprocessing as plain values, which the fingerprint covers."""
         network = None if self.call is None else encode(self.call)
         return {"network": network, "preprocessing": self.preprocessing.to_dict()}
 

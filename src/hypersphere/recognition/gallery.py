@@ -1,24 +1,26 @@
-"""Known identities in one SQLite file: enrol, verify, identify with rejection of strangers, remove, list."""
+"""Known identities: enrol, verify, identify with rejection of strangers, calibrate, remove, list, check, back up."""
 
-import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import warnings
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from ..evaluation.roc import threshold_at_far
 from ..files import checksum
 from ..geometry import cosine
-from ._store import connect, decode, encode
-from .search import search
+from .calibrating import Calibration, threshold_at_fpir
+from .stores import Recall, normal_name, open_store
+
+Scoring = Callable[[Float[Tensor, "p d"], Float[Tensor, "t d"]], Float[Tensor, "p t"]]
+"""Scores of probes with templates, higher for the same identity, such as a normalised or a quality-aware cosine."""
 
 
 class Match(NamedTuple):
-    """An identity and the cosine of its best template; ``accepted`` says whether that reaches the threshold."""
+    """An identity and the score of its best template; ``accepted`` says whether that reaches the threshold."""
 
     identity: str
     score: float
@@ -26,12 +28,24 @@ class Match(NamedTuple):
 
 
 class Gallery:
-    """Identities with one or more templates each, kept in ``path``.
+    """Identities with one or more templates each, kept in a file or on a server.
 
     Every change is one transaction: when a method returns, the change is on disk, and a process killed before that
-    leaves nothing of it. Any number of processes may read while one writes. ``model``, a module or its
-    :func:`fingerprint`, is remembered when the gallery is made; another model's features are refused. Without it a
-    gallery of a fingerprinted model can only be listed and have identities removed.
+    leaves nothing of it. Any number of processes may read while one writes. Names are compared in Unicode's composed
+    form (NFC). What is stored carries checksums that are compared when it is read.
+
+    Args:
+        path: A file, made if there is none (its features lie in a second file beside it); ``":memory:"`` for one that
+            is gone when closed; or ``postgresql://user@host/database#name`` for one on a server with pgvector.
+        model: The module that makes the features, or its fingerprint. It is remembered when the gallery is made, and
+            another model's features are refused. Without it, a gallery of a fingerprinted model can only be listed,
+            checked, copied and have identities removed.
+        create: Whether a gallery that is missing is made.
+        readonly: Refuses every change. A file that cannot be written to, as on read-only media, is opened so anyway.
+
+    Raises:
+        ValueError: When there is no such gallery, or it is another model's.
+        OSError: When the file or the server cannot be used.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder, Gallery(f"{folder}/people.db") as gallery:
@@ -41,118 +55,171 @@ class Gallery:
     ('ada', {'ada': 2, 'bob': 1})
     """
 
-    def __init__(self, path: str | Path, model: nn.Module | str | None = None, *, create: bool = True):
+    def __init__(
+        self,
+        path: str | Path,
+        model: nn.Module | str | None = None,
+        *,
+        create: bool = True,
+        readonly: bool = False,
+    ):
         given = _fingerprint(model) if isinstance(model, nn.Module) else model
-        self._db, self._cache = (
-            connect(Path(path), create, given),
-            _Templates(-1, [], torch.empty(0, 0), torch.empty(0, dtype=torch.long)),
-        )
+        self._store = open_store(path, given, create=create, readonly=readonly)
+        self.path = self._store.location
         try:
-            with self._reading():
-                kept = self._get("fingerprint")
+            kept = self._store.get("fingerprint")
             if given is not None and given != kept:
                 raise ValueError(
-                    f"the gallery {path} holds features of model {_short(kept)}, got features of model {_short(given)}"
+                    f"the gallery {self.path} holds features of model {_short(kept)}, "
+                    f"got features of model {_short(given)}"
                 )
         except BaseException:
             self.close()
             raise
-        self.path, self.fingerprint, self._anonymous = Path(path), kept, given is None and kept is not None
+        self.fingerprint, self._anonymous = kept, given is None and kept is not None
 
     def enrol(
-        self, identity: str, features: Float[Tensor, "*n d"], sources: Sequence[str] | None = None
+        self,
+        identity: str | Sequence[str],
+        features: Float[Tensor, "*n d"],
+        sources: Sequence[str] | None = None,
     ) -> Sequence[int]:
-        """Add templates ``(d,)`` or ``(n, d)`` of an identity, new or known; their numbers. On disk when this returns."""
+        """Add templates in one transaction and return their numbers. On disk when this returns.
+
+        Args:
+            identity: Whose templates they are, new or known: one name for all, or one for each row. Many rows at once
+                are much quicker than many calls, each of which waits for the disk.
+            features: One template ``(d,)``, or several ``(n, d)``.
+            sources: The file that each comes from. A source that the identity has already is not doubled: the new
+                template takes the place of the old one.
+        """
         rows = self._check(features)
-        if not identity:
-            raise ValueError("identity must be a name, got an empty string")
-        sources = [""] * len(rows) if sources is None else sources
+        if not isinstance(identity, str) and len(identity) != len(rows):
+            raise ValueError(
+                f"identity must be one name, or a name for each of {len(rows)} features, got {len(identity)}"
+            )
+        given = [identity] * len(rows) if isinstance(identity, str) else identity
+        normal = {name: normal_name(name) for name in dict.fromkeys(given)}
+        sources = [""] * len(rows) if sources is None else list(sources)
         if len(sources) != len(rows):
             raise ValueError(f"sources must name each of {len(rows)} features, got {len(sources)}")
         if not (rows != 0).any(1).all():
             raise ValueError("features must have a direction, got a row of zeros")
-        with self._writing():
-            if self._get("dim") is None:
-                self._set("dim", rows.shape[1])
+        if self._store.get("dim") is not None:
             self._check_dim(rows)
-            self._db.execute("INSERT INTO identities(name) VALUES (?) ON CONFLICT DO NOTHING", (identity,))
-            (owner,) = self._db.execute("SELECT id FROM identities WHERE name = ?", (identity,)).fetchone()
-            statement = "INSERT INTO templates(identity, source, feature) VALUES (?, ?, ?)"
-            return [
-                int(self._db.execute(statement, (owner, source, encode(row))).lastrowid or 0)
-                for source, row in zip(sources, rows, strict=True)
-            ]
+        return self._store.enrol([normal[name] for name in given], rows, sources)
 
     def remove(self, identity: str) -> int:
-        """Forget an identity; how many templates it had. An unknown one is a ``ValueError``."""
-        with self._writing():
-            count = self._db.execute(
-                "DELETE FROM templates WHERE identity = (SELECT id FROM identities WHERE name = ?)", (identity,)
-            ).rowcount
-            if not self._db.execute("DELETE FROM identities WHERE name = ?", (identity,)).rowcount:
-                raise ValueError(f"identity {identity!r} is not in the gallery")
+        """Forget an identity and return how many templates it had. An unknown one is a ``ValueError``."""
+        count = self._store.remove(normal_name(identity))
+        if count is None:
+            raise ValueError(f"identity {identity!r} is not in the gallery")
         return count
 
     def list(self) -> dict[str, int]:
-        """Identities in alphabetical order, with the number of their templates."""
-        query = (
-            "SELECT name, COUNT(templates.id) FROM identities LEFT JOIN templates "
-            "ON identity = identities.id GROUP BY name ORDER BY name"
-        )
-        with self._reading():
-            return dict(self._db.execute(query).fetchall())
+        """Return the identities in alphabetical order, with the number of their templates."""
+        return self._store.counts()
 
     def calibrate(self, scores: Shaped[Tensor, "..."], same: Shaped[Tensor, "..."], far: float) -> float:
-        """Set the threshold to accept at most ``far`` of the different pairs among calibration pairs, and keep it in the file."""
-        threshold = threshold_at_far(scores, same, far)
-        with self._writing():
-            self._set("threshold", threshold)
-            self._set("far", far)
-        return threshold
+        """Set the threshold to accept at most ``far`` of the different pairs among calibration pairs, and keep it.
+
+        This is the rate of one comparison, which is what :meth:`verify` makes. :meth:`identify` compares with everyone:
+        of N identities a stranger meets about 1 − (1 − far)^N that accept him, so calibrate it by
+        :meth:`calibrate_fpir`. The people of the pairs must be none that the model was trained on: it knows those, and
+        their scores promise too much.
+        """
+        return self._keep(Calibration(threshold_at_far(scores, same, far), "far", far, self._store.size()))
+
+    def calibrate_fpir(self, strangers: Float[Tensor, "n d"], fpir: float) -> float:
+        """Set the threshold to accept at most ``fpir`` of strangers against this gallery as it is, and keep it.
+
+        Args:
+            strangers: Features of people who are neither enrolled nor were trained on; at least 1/fpir of them.
+            fpir: The false positive identification rate: the share of strangers who are taken for somebody.
+        """
+        return self._keep(Calibration(threshold_at_fpir(self._best(strangers), fpir), "fpir", fpir, self._store.size()))
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """What was calibrated last, None before."""
+        return Calibration.from_text(self._store.get("calibration"))
 
     @property
     def threshold(self) -> float | None:
-        """The threshold of :meth:`calibrate`, None before."""
-        value = self._get("threshold")
-        return None if value is None else float(value)
+        """The threshold of the last calibration, None before."""
+        found = self.calibration
+        return None if found is None else found.threshold
 
-    def verify(self, identity: str, features: Float[Tensor, "*n d"], threshold: float | None = None) -> Sequence[Match]:
-        """Is each feature of this identity? The score is the cosine of its best template."""
-        rows, threshold = self._check(features), self._threshold(threshold)
-        templates = self._templates()
-        if identity not in templates.names:
+    def verify(
+        self,
+        identity: str,
+        features: Float[Tensor, "*n d"],
+        threshold: float | None = None,
+        *,
+        score: Scoring | None = None,
+    ) -> Sequence[Match]:
+        """Return for each feature whether it is of this identity. The score is that of its best template."""
+        rows, threshold = self._check(features), self._threshold(threshold, score)
+        own = self._store.features_of(normal_name(identity))
+        if own is None:
             raise ValueError(f"identity {identity!r} is not in the gallery")
         self._check_dim(rows)
-        own = templates.features[templates.owner == templates.names.index(identity)]
-        best = cosine(rows, own, pairwise=True).amax(1).tolist()
-        return [Match(identity, score, score >= threshold) for score in best]
+        found = cosine(rows, own, pairwise=True) if score is None else score(rows, own)
+        return [Match(identity, best, best >= threshold) for best in found.amax(1).tolist()]
 
     def identify(
-        self, features: Float[Tensor, "*n d"], k: int = 1, threshold: float | None = None
+        self,
+        features: Float[Tensor, "*n d"],
+        k: int = 1,
+        threshold: float | None = None,
+        *,
+        score: Scoring | None = None,
+        among: int = 100,
+        approximate: bool = False,
     ) -> Sequence[Sequence[Match]]:
-        """The ``k`` likeliest identities of each feature, best first; nobody is ``accepted`` below the threshold.
+        """Return the ``k`` likeliest identities of each feature, best first; nobody is accepted below the threshold.
 
         Of equal scores the identity enrolled first comes first. Fewer than ``k`` when fewer are enrolled.
+
+        Args:
+            features: Probes ``(d,)`` or ``(n, d)``.
+            k: How many identities to return.
+            threshold: The least score to accept; by default the calibrated one.
+            score: Another score than the cosine, which needs a threshold of its own.
+            among: The identities nearest by cosine that ``score`` is computed for.
+            approximate: Search by the index of :meth:`build_index`, which may miss neighbours.
         """
-        rows, threshold = self._check(features), self._threshold(threshold)
-        templates = self._templates()
-        if not templates.names:
-            raise ValueError(f"the gallery {self.path} is empty: enrol someone first")
-        self._check_dim(rows)
-        # The best k identities are among the best k·(most templates of one) templates.
-        deep = min(len(templates.owner), k * int(templates.owner.bincount().max()))
-        scores, found = search(rows, templates.features, deep)
-        results = []
-        for row_scores, row in zip(scores.tolist(), templates.owner[found].tolist(), strict=True):
-            first: dict[int, float] = {}
-            for owner, score in zip(row, row_scores, strict=True):
-                first.setdefault(owner, score)
-            results.append([Match(templates.names[o], s, s >= threshold) for o, s in list(first.items())[:k]])
-        return results
+        if threshold is None and score is None:
+            found = self.calibration
+            warning = None if found is None else found.warning(self._store.size())
+            if warning is not None:
+                warnings.warn(warning, stacklevel=2)
+        rows, threshold = self._check(features), self._threshold(threshold, score)
+        if k < 1 or among < 1:
+            raise ValueError(f"k and among must be integers ≥ 1, got {k!r} and {among!r}")
+        nearest = self._nearest(rows, k if score is None else max(k, among), approximate)
+        if score is not None:
+            nearest = [self._scored(row, near, score) for row, near in zip(rows, nearest, strict=True)]
+        return [[Match(name, value, value >= threshold) for name, value in near[:k]] for near in nearest]
+
+    def build_index(self, k: int = 10, probes: int = 100) -> Recall:
+        """Build an approximate index (HNSW) of a gallery on a server, and return its measured recall.
+
+        Templates enrolled later enter it by themselves. A gallery in a file is always searched exactly.
+        """
+        return self._store.build_index(k, probes)
+
+    def check(self) -> Sequence[str]:
+        """Read everything, compare it with its checksums, and return what is wrong; nothing if all is well."""
+        return self._store.check()
+
+    def backup(self, target: str | Path) -> None:
+        """Write a consistent copy to the new file ``target`` while others go on reading; of a server too, as a file."""
+        self._store.backup(Path(target))
 
     def close(self) -> None:
-        """Close the file; the gallery cannot be used afterwards."""
-        self._db.close()
+        """Close the gallery, which cannot be used afterwards."""
+        self._store.close()
 
     def __enter__(self) -> "Gallery":
         return self
@@ -161,23 +228,36 @@ class Gallery:
         self.close()
 
     def __len__(self) -> int:
-        return int(self._db.execute("SELECT COUNT(*) FROM identities").fetchone()[0])
+        return self._store.size()
 
     def __contains__(self, identity: str) -> bool:
-        return self._db.execute("SELECT 1 FROM identities WHERE name = ?", (identity,)).fetchone() is not None
+        return self._store.features_of(normal_name(identity)) is not None
 
-    def _templates(self) -> "_Templates":
-        """All templates, read again only when the file has changed, whoever changed it."""
-        with self._reading():
-            revision = int(self._get("revision") or 0)
-            if revision != self._cache.revision:
-                names = self._db.execute("SELECT id, name FROM identities ORDER BY id").fetchall()
-                rows = self._db.execute("SELECT identity, feature FROM templates ORDER BY id").fetchall()
-                position = {identity: i for i, (identity, _) in enumerate(names)}
-                owner = torch.tensor([position[identity] for identity, _ in rows], dtype=torch.long)
-                features = decode([blob for _, blob in rows], int(self._get("dim") or 0))
-                self._cache = _Templates(revision, [name for _, name in names], features, owner)
-        return self._cache
+    def _keep(self, found: Calibration) -> float:
+        self._store.put({"calibration": found.to_text()})
+        warning = found.warning(found.size)
+        if warning is not None:
+            warnings.warn(warning, stacklevel=3)
+        return found.threshold
+
+    def _best(self, features: Tensor) -> Float[Tensor, "n"]:
+        nearest = self._nearest(self._check(features), 1)
+        return torch.tensor([near[0][1] for near in nearest], dtype=torch.double)
+
+    def _nearest(self, rows: Tensor, k: int, approximate: bool = False) -> Sequence[Sequence[tuple[str, float]]]:
+        if not self._store.size():
+            raise ValueError(f"the gallery {self.path} is empty: enrol someone first")
+        self._check_dim(rows)
+        return self._store.nearest(rows, k, approximate)
+
+    def _scored(self, row: Tensor, near: Sequence[tuple[str, float]], score: Scoring) -> Sequence[tuple[str, float]]:
+        """The same identities by another score, best first."""
+        found = {}
+        for name, _ in near:
+            own = self._store.features_of(name)
+            if own is not None:  # removed meanwhile
+                found[name] = score(row[None], own).max().item()
+        return sorted(found.items(), key=lambda one: -one[1])
 
     def _check(self, features: Tensor) -> Float[Tensor, "n d"]:
         if self._anonymous:
@@ -193,58 +273,17 @@ class Gallery:
         return rows
 
     def _check_dim(self, rows: Tensor) -> None:
-        dim = int(self._get("dim") or 0)
+        dim = int(self._store.get("dim") or 0)
         if rows.shape[1] != dim:
             raise ValueError(f"features must have dimension {dim}, that of the gallery, got {rows.shape[1]}")
 
-    def _threshold(self, given: float | None) -> float:
+    def _threshold(self, given: float | None, score: Scoring | None) -> float:
+        if given is None and score is not None:
+            raise ValueError("threshold must be given with a score of one's own: the calibrated one is a cosine")
         threshold = self.threshold if given is None else given
         if threshold is None:
             raise ValueError("threshold must be given, or the gallery calibrated with pairs and a false accept rate")
         return threshold
-
-    def _get(self, key: str) -> str | None:
-        row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
-        return None if row is None else row[0]
-
-    def _set(self, key: str, value: object) -> None:
-        self._db.execute(
-            "INSERT OR REPLACE INTO meta(key, value) VALUES (?, ?)", (key, None if value is None else str(value))
-        )
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        """One transaction, all or nothing; it takes the write lock at once, so that two writers queue instead of failing."""
-        with _transaction(self._db, "BEGIN IMMEDIATE"):
-            yield
-            self._set("revision", int(self._get("revision") or 0) + 1)
-
-    @contextmanager
-    def _reading(self) -> Iterator[None]:
-        """One snapshot for several statements."""
-        with _transaction(self._db, "BEGIN"):
-            yield
-
-
-class _Templates(NamedTuple):
-    revision: int
-    names: Sequence[str]
-    features: Float[Tensor, "t d"]
-    owner: Int[Tensor, "t"]
-
-
-@contextmanager
-def _transaction(db: sqlite3.Connection, begin: str) -> Iterator[None]:
-    try:
-        db.execute(begin)
-        try:
-            yield
-        except BaseException:
-            db.execute("ROLLBACK")
-            raise
-        db.execute("COMMIT")
-    except sqlite3.Error as error:
-        raise OSError(f"the gallery cannot be used: {error}") from error
 
 
 def _short(fingerprint: str | None) -> str:

@@ -172,4 +172,5 @@ def _second_look(probes: Tensor, unit: Tensor, gallery: Rows, least: Tensor, k: 
 
 
 def _cosines(probes: Float[Tensor, "p d"], rows: Float[Tensor, "p c d"]) -> Float[Tensor, "p c"]:
-    return cosine(probes[:, None].double(), rows.double()).round(decimals=12)
+    # Pairwise, because what checks other shapes loads half of torch at the first call.
+    return cosine(probes[:, None].double(), rows.double(), pairwise=True).squeeze(1).round(decimals=12)

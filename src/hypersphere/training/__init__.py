@@ -7,6 +7,7 @@ from .callbacks import Callback
 from .config import Config, Images, Term, from_json, replace, to_json
 from .datasets import Listed, MeanImage, Scaling
 from .experiment import Experiment
+from .fitting import Choice, FitSettings, Run, fit
 from .log import read_log
 from .schedules import ConstantRate, CosineRate, PlateauRate, Schedule, StepRate
 from .selection import Selection
@@ -20,6 +21,7 @@ __all__ = [
     "Adversarial",
     "Call",
     "Callback",
+    "Choice",
     "Classification",
     "Config",
     "ConstantRate",
@@ -27,6 +29,7 @@ __all__ = [
     "Experiment",
     "Faces",
     "FewShotRecognition",
+    "FitSettings",
     "Graph",
     "Images",
     "Listed",
@@ -35,6 +38,7 @@ __all__ = [
     "NonFiniteLossError",
     "OpenSet",
     "PlateauRate",
+    "Run",
     "Scaling",
     "Schedule",
     "Selection",
@@ -46,6 +50,7 @@ __all__ = [
     "average_states",
     "build_task",
     "call",
+    "fit",
     "from_json",
     "load_weights",
     "read_log",

@@ -8,6 +8,7 @@ import safetensors.torch
 from torch import Tensor
 
 from .. import __version__, plots
+from ..evaluation.evidence import FILE as EVIDENCE
 from ..files import finite, write_atomically, write_json, write_text
 from ..orthogonal import merge
 from ..orthogonal.parametrization import Overparameterization
@@ -34,6 +35,9 @@ def finish(task: Task, settings: Settings, folder: RunFolder, step: int, metrics
         task.pictures(pictures)
         _dynamics(pictures, settings, folder.path)
         folder.record(*(f"pictures/{path.name}" for path in pictures.iterdir()))
+        if (evidence := task.evidence()) is not None:
+            folder.record(EVIDENCE)
+            evidence.save(folder.path / EVIDENCE)
     names = sorted(path.name for path in pictures.glob("*.png"))
     write_text(folder.path / "README.md", card(task, settings, step, metrics, names, without))
 
@@ -51,7 +55,7 @@ def card(
 ) -> str:
     """A model card in Markdown: what was trained on what, how well, and what the files are."""
     parameters = sum(p.numel() for p in task.model.parameters() if p.requires_grad)
-    facts: dict[str, Any] = {"task": type(task).__name__, **task.summary(), "network": type(task.model).__name__}
+    facts: dict[str, Any] = {"task": type(task).__name__, "network": type(task.model).__name__, **task.summary()}
     facts |= {"trained parameters": parameters, "steps": step, "seed": settings.seed}
     shown = {key: value for key, value in metrics.items() if not key.startswith("energy/")}
     lines = [f"# {getattr(settings, 'name', type(task).__name__)}", ""]

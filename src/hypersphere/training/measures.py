@@ -12,9 +12,12 @@ from ..objectives import MarginSoftmax
 
 @torch.no_grad()
 def layer_energies(model: nn.Module) -> dict[str, float]:
-    """Mean energy (s = 2) of the neurons of every layer, and of the classes; layers of one neuron or one dimension have none."""
+    """Mean energy (s = 2) of the neurons of every layer, and of the classes; layers of one neuron or one dimension have none.
+
+    Nor have the classes of a head that is divided among processes, none of which has all pairs.
+    """
     rows = {name: neurons(module).detach() for name, module in neuron_layers(model).items()}
-    rows |= {name: head.weight.detach() for name, head in model.named_modules() if isinstance(head, MarginSoftmax)}
+    rows |= {name: head.weight.detach() for name, head in model.named_modules() if _is_whole(head)}
     return {
         f"energy/{name}": hyperspherical_energy(weight).item() for name, weight in rows.items() if min(weight.shape) > 1
     }
@@ -36,3 +39,7 @@ def annealing_value(model: nn.Module) -> dict[str, float]:
     """λ of the head now, where it has one."""
     heads = [module for module in model.modules() if isinstance(module, MarginSoftmax) and module.annealing is not None]
     return {"lambda": heads[0].annealing.value.item()} if heads else {}  # type: ignore[union-attr]
+
+
+def _is_whole(module: nn.Module) -> bool:
+    return isinstance(module, MarginSoftmax) and module.shards is None

@@ -6,6 +6,7 @@ import torch
 
 from .._extras import require
 from .processes import random_state, set_random_state
+from .sharding import load_average, load_optimizer, whole_states
 
 if TYPE_CHECKING:
     from .trainer import Trainer
@@ -16,13 +17,16 @@ COUNTS = ("step", "updates", "best", "waited", "stopped", "measured")
 def state_of(trainer: "Trainer") -> dict[str, Any]:
     """Everything that a trainer must keep: weights, optimizers, averages, positions and random numbers of all processes."""
     scaler = trainer.accelerator.scaler
-    return {
-        **{name: getattr(trainer, name) for name in COUNTS},
+    learned = {
         "task": trainer.task.state_dict(),
         "optimizers": [optimizer.state_dict() for optimizer in trainer.optimizers],
+        "ema": None if trainer.ema is None else trainer.ema.state_dict(),
+    }
+    return {
+        **{name: getattr(trainer, name) for name in COUNTS},
+        **whole_states(trainer.task, learned),
         "schedule": trainer.schedule.state_dict(),
         "scaler": None if scaler is None else scaler.state_dict(),
-        "ema": None if trainer.ema is None else trainer.ema.state_dict(),
         "callbacks": [callback.state_dict() for callback in trainer.callbacks],
         "loader": trainer.task.loader.state_dict(),
         "log": trainer.log.size if trainer.log is not None else 0,
@@ -42,12 +46,12 @@ def restore(trainer: "Trainer", state: dict[str, Any]) -> int:
         )
     trainer.task.load_state_dict(state["task"])
     for optimizer, stored in zip(trainer.optimizers, state["optimizers"], strict=True):
-        optimizer.load_state_dict(stored)
+        load_optimizer(optimizer, stored)
     trainer.schedule.load_state_dict(state["schedule"])
     if trainer.accelerator.scaler is not None and state["scaler"] is not None:
         trainer.accelerator.scaler.load_state_dict(state["scaler"])
     if trainer.ema is not None:
-        trainer.ema.load_state_dict(state["ema"])
+        load_average(trainer.ema, state["ema"])
     for callback, stored in zip(trainer.callbacks, state["callbacks"], strict=True):
         callback.load_state_dict(stored)
     trainer.task.loader.load_state_dict(state["loader"])

@@ -12,7 +12,9 @@ from ..config import Call, Kind, call, nested
 from ..orthogonal import OGD
 from .schedules import Schedule, StepRate
 
-OptimizerCall = Annotated[Call, Kind(Optimizer, ("torch.optim", "hypersphere.orthogonal"), given=("params",))]
+OptimizerCall = Annotated[
+    Call, Kind(Optimizer, ("torch.optim", "hypersphere.orthogonal", "hypersphere.objectives"), given=("params",))
+]
 ScheduleCall = Annotated[Call, Kind(Schedule, ("hypersphere.training",))]
 
 

@@ -22,6 +22,7 @@ from .resuming import restore, state_of
 from .run_folder import RunFolder
 from .schedules import Schedule
 from .settings import Settings
+from .sharding import shard_heads, unshard_heads
 from .tasks.base import Task, describe
 from .weights import start_from
 
@@ -84,6 +85,7 @@ class Trainer:
         self.layout = torch.channels_last if settings.channels_last else torch.preserve_format
         if settings.channels_last:
             task.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        shard_heads(task, self.accelerator.device, self.accelerator.num_processes, settings.clip)
         self.optimizers = build_optimizers(settings, task)
         schedule = settings.schedule.build() if isinstance(settings.schedule, Call) else settings.schedule
         assert isinstance(schedule, Schedule)
@@ -248,6 +250,7 @@ class Trainer:
             with torch.no_grad(), torch.random.fork_rng():
                 self.measured = {"step": self.step, **self.task.evaluate(), **self.task.measures()}
         metrics = {key: value for key, value in self.measured.items() if key != "step"}
+        unshard_heads(self.task)
         if self.main:
             with torch.random.fork_rng():
                 finish(self.task, self.settings, self.folder, self.step, metrics)

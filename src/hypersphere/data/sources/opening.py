@@ -29,6 +29,7 @@ def open_source(
     root: str | os.PathLike[str] | None = None,
     images: str | None = None,
     labels: str | None = None,
+    skip_missing: bool | None = None,
 ) -> Source:
     """The pictures of a source, with their labels, read when asked for.
 
@@ -44,6 +45,8 @@ def open_source(
         root: Of a table, the folder that its paths are relative to; by default its own.
         images: Of an ``.npz`` or a saved dataset, the array or column of images.
         labels: The array or column of labels.
+        skip_missing: Of a table, leave out rows whose file is not there and name them in ``missing`` of the source; by default
+            such a row is an error, unless ``on_error`` is "skip".
 
     Raises:
         DataError: with one sentence that says what is wrong with the source.
@@ -51,7 +54,7 @@ def open_source(
     """
     if on_error not in ("raise", "skip"):
         raise ValueError(f"on_error must be 'raise' or 'skip', got {on_error!r}")
-    options = {"depth": depth, "root": root, "images": images, "labels": labels}
+    options = {"depth": depth, "root": root, "images": images, "labels": labels, "skip_missing": skip_missing}
     kind, opener, accepted = _kind(source, on_error == "skip")
     given = {name: value for name, value in options.items() if value is not None}
     foreign = [name for name in given if name not in accepted]
@@ -93,7 +96,7 @@ def _path(path: Path, skip: bool) -> tuple[str, Opener, tuple[str, ...]]:
     if path.suffix == ".tar":
         return "tar shards", lambda: ShardSource(path), ()
     if path.suffix in (".csv", ".tsv", ".parquet"):
-        return "a table", lambda **given: TableSource(path, **given, skip_missing=skip), ("root",)
+        return "a table", lambda **given: TableSource(path, **{"skip_missing": skip, **given}), ("root", "skip_missing")
     if path.suffix == ".npz":
         return "an array set", lambda **given: read_arrays(path, **given), arrays
     if not path.exists():
@@ -102,7 +105,10 @@ def _path(path: Path, skip: bool) -> tuple[str, Opener, tuple[str, ...]]:
         raise DataError(f"{path} is not a source: a folder, .csv, .tsv, .parquet, .tar or .npz is")
     if is_saved(path):
         return "a saved dataset", lambda **given: HubSource(path, **given), arrays
-    inside = [entry for entry in path.iterdir() if not entry.name.startswith(".")]
+    try:
+        inside = [entry for entry in path.iterdir() if not entry.name.startswith(".")]
+    except OSError as error:
+        raise DataError(f"the folder {path} cannot be read: {error.strerror or error}") from error
     if not any(entry.is_dir() or entry.suffix.lower() in ENDINGS for entry in inside):
         stored = [entry for entry in inside if entry.suffix == ".npz"]
         if len(stored) == 1:

@@ -31,14 +31,19 @@ class Comparison(nn.Module, ABC):
 
     Every method works on tensors of the batch's length, or (n, c) for a block. None may depend on a learned parameter;
     what is learned belongs to the margin, the angular function, the scale or the bias, which act on the logits.
+
+    Where only a part of the classes was drawn, ``counts`` says how many classes each one of a block stands for: a
+    summary made of sums over classes counts its term so many times. ``sums`` is False for a summary that is not.
     """
+
+    sums: bool = True
 
     @abstractmethod
     def start(self, like: Float[Tensor, "n"]) -> State:
         """The state before any class, in the dtype and on the device of ``like``."""
 
     @abstractmethod
-    def add(self, state: State, z: Float[Tensor, "n c"]) -> State:
+    def add(self, state: State, z: Float[Tensor, "n c"], counts: Float[Tensor, "c"] | None = None) -> State:
         """Take in a block of logits; entries of −∞ are left out. It may overwrite ``z`` only outside of autograd."""
 
     @abstractmethod
@@ -50,9 +55,17 @@ class Comparison(nn.Module, ABC):
         """The summary of the classes that were added."""
 
     @abstractmethod
-    def slope(self, z: Float[Tensor, "n c"], summary: Summary, gradients: Summary) -> Float[Tensor, "n c"]:
+    def slope(
+        self,
+        z: Float[Tensor, "n c"],
+        summary: Summary,
+        gradients: Summary,
+        counts: Float[Tensor, "c"] | None = None,
+    ) -> Float[Tensor, "n c"]:
         """∂L/∂z of a block, a new tensor, from ∂L/∂S; the caller sets what was left out of the summary to 0."""
 
     @abstractmethod
-    def loss(self, target: Float[Tensor, "n"], summary: Summary, num_classes: int) -> Float[Tensor, "n"]:
+    def loss(
+        self, target: Float[Tensor, "n"], summary: Summary, num_classes: int | Float[Tensor, ""]
+    ) -> Float[Tensor, "n"]:
         """The loss of each sample from its own logit and the summary of the others."""

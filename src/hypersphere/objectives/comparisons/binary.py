@@ -32,9 +32,10 @@ class Binary(Comparison):
         """A sum of nothing."""
         return (torch.zeros_like(like),)
 
-    def add(self, state: State, z: Float[Tensor, "n c"]) -> State:
+    def add(self, state: State, z: Float[Tensor, "n c"], counts: Float[Tensor, "c"] | None = None) -> State:
         """Add Σ softplus(z) of this block."""
-        return (state[0] - F.logsigmoid(-z).sum(-1),)
+        terms = F.logsigmoid(-z)
+        return (state[0] - (terms if counts is None else terms * counts).sum(-1),)
 
     def reduce(self, state: State, reduce: Reduce) -> State:
         """One sum."""
@@ -44,11 +45,20 @@ class Binary(Comparison):
         """Σ softplus(z)."""
         return state
 
-    def slope(self, z: Float[Tensor, "n c"], summary: Summary, gradients: Summary) -> Float[Tensor, "n c"]:
+    def slope(
+        self,
+        z: Float[Tensor, "n c"],
+        summary: Summary,
+        gradients: Summary,
+        counts: Float[Tensor, "c"] | None = None,
+    ) -> Float[Tensor, "n c"]:
         """σ(z)·∂L/∂S."""
-        return torch.sigmoid(z).mul_(gradients[0].unsqueeze(-1))
+        d = torch.sigmoid(z).mul_(gradients[0].unsqueeze(-1))
+        return d if counts is None else d.mul_(counts)
 
-    def loss(self, target: Float[Tensor, "n"], summary: Summary, num_classes: int) -> Float[Tensor, "n"]:
+    def loss(
+        self, target: Float[Tensor, "n"], summary: Summary, num_classes: int | Float[Tensor, ""]
+    ) -> Float[Tensor, "n"]:
         """p·softplus(−t) + q·Σ softplus(z)."""
         return -self.positive * F.logsigmoid(target) + self.negative * summary[0]
 

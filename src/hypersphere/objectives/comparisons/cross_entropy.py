@@ -32,12 +32,12 @@ class CrossEntropy(Comparison):
         empty = (torch.full_like(like, torch.finfo(like.dtype).min / 2), torch.zeros_like(like))
         return (*empty, torch.zeros_like(like)) if self.label_smoothing else empty
 
-    def add(self, state: State, z: Float[Tensor, "n c"]) -> State:
+    def add(self, state: State, z: Float[Tensor, "n c"], counts: Float[Tensor, "c"] | None = None) -> State:
         """Raise the maximum, rescale the mass, add this block's."""
         peak, mass, *total = state
         new = torch.maximum(peak, z.detach().amax(-1))
-        mass = mass * (peak - new).exp() + (z - new.unsqueeze(-1)).exp().sum(-1)
-        return (new, mass, *[t + z.masked_fill(z == -torch.inf, 0).sum(-1) for t in total])
+        mass = mass * (peak - new).exp() + _sum((z - new.unsqueeze(-1)).exp(), counts)
+        return (new, mass, *[t + _sum(z.masked_fill(z == -torch.inf, 0), counts) for t in total])
 
     def reduce(self, state: State, reduce: Reduce) -> State:
         """One maximum, then one sum of the rescaled masses."""
@@ -50,12 +50,22 @@ class CrossEntropy(Comparison):
         peak, mass, *total = state
         return (peak + mass.log(), *total)
 
-    def slope(self, z: Float[Tensor, "n c"], summary: Summary, gradients: Summary) -> Float[Tensor, "n c"]:
+    def slope(
+        self,
+        z: Float[Tensor, "n c"],
+        summary: Summary,
+        gradients: Summary,
+        counts: Float[Tensor, "c"] | None = None,
+    ) -> Float[Tensor, "n c"]:
         """The softmax of the others times ∂L/∂(log Σ exp z), and ∂L/∂Σz on each."""
         d = (z - summary[0].unsqueeze(-1)).exp_().mul_(gradients[0].unsqueeze(-1))
-        return d if len(gradients) == 1 else d.add_(gradients[1].unsqueeze(-1))
+        if len(gradients) == 2:
+            d.add_(gradients[1].unsqueeze(-1))
+        return d if counts is None else d.mul_(counts)
 
-    def loss(self, target: Float[Tensor, "n"], summary: Summary, num_classes: int) -> Float[Tensor, "n"]:
+    def loss(
+        self, target: Float[Tensor, "n"], summary: Summary, num_classes: int | Float[Tensor, ""]
+    ) -> Float[Tensor, "n"]:
         """−log σ(t − log Σ exp z), smoothed."""
         loss = -F.logsigmoid(target - summary[0])
         if not self.label_smoothing:
@@ -65,3 +75,7 @@ class CrossEntropy(Comparison):
     def extra_repr(self) -> str:
         """The smoothing, if there is any."""
         return f"label_smoothing={self.label_smoothing:g}" if self.label_smoothing else ""
+
+
+def _sum(terms: Float[Tensor, "n c"], counts: Float[Tensor, "c"] | None) -> Float[Tensor, "n"]:
+    return terms.sum(-1) if counts is None else terms @ counts

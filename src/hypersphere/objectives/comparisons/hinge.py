@@ -21,6 +21,8 @@ class MultiClassHinge(Comparison):
     tensor([0.5000])
     """
 
+    sums = False
+
     def __init__(self, gap: float = 1.0):
         super().__init__()
         if not 0 < gap < math.inf:
@@ -31,7 +33,7 @@ class MultiClassHinge(Comparison):
         """No maximum yet, which no class has."""
         return torch.full_like(like, -torch.inf), torch.zeros_like(like)
 
-    def add(self, state: State, z: Float[Tensor, "n c"]) -> State:
+    def add(self, state: State, z: Float[Tensor, "n c"], counts: Float[Tensor, "c"] | None = None) -> State:
         """The larger maximum, and how many classes reach it."""
         peak, count = state
         here = z.amax(-1)
@@ -49,12 +51,20 @@ class MultiClassHinge(Comparison):
         """max z, and how many classes reach it, which only the slope uses."""
         return state
 
-    def slope(self, z: Float[Tensor, "n c"], summary: Summary, gradients: Summary) -> Float[Tensor, "n c"]:
+    def slope(
+        self,
+        z: Float[Tensor, "n c"],
+        summary: Summary,
+        gradients: Summary,
+        counts: Float[Tensor, "c"] | None = None,
+    ) -> Float[Tensor, "n c"]:
         """∂L/∂(max z), shared by the classes that reach the maximum."""
         peak, count = summary
         return (z == peak.unsqueeze(-1)).to(z.dtype) * (gradients[0] / count.clamp_min(1)).unsqueeze(-1)
 
-    def loss(self, target: Float[Tensor, "n"], summary: Summary, num_classes: int) -> Float[Tensor, "n"]:
+    def loss(
+        self, target: Float[Tensor, "n"], summary: Summary, num_classes: int | Float[Tensor, ""]
+    ) -> Float[Tensor, "n"]:
         """max(0, gap + max z − t)."""
         return (self.gap + summary[0] - target).clamp_min(0)
 

@@ -8,12 +8,11 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from ...angular import Angular
-from ...geometry import accumulation_dtype, angle
-from ..checks import checked_labels
 from ..comparisons import CrossEntropy
 from ..comparisons.base import Summary
-from ..functional import margin_softmax
 from ..head import MarginSoftmax
+from ..margins import NoMargin
+from ..margins.base import ALONE, Context
 from ..options import HeadOptions
 
 
@@ -55,32 +54,37 @@ class AdaCos(MarginSoftmax):
     @torch.no_grad()
     def adapt(self, features: Float[Tensor, "n d"], labels: Int[Tensor, "n"]) -> None:
         """Set the scale by this batch; a batch of nothing but ignored samples leaves it."""
-        others = margin_softmax(
-            features,
-            self.weight,
-            labels,
-            angular=self.angular,
-            scale=self.scale,
-            comparison=_Others(),
-            sub_centers=self.sub_centers,
-            reduction="none",
-            ignore_index=self.ignore_index,
-            chunk=self.chunk,
-            matmul_dtype=self.matmul_dtype,
-        )
-        labels, ignored = checked_labels(labels, len(features), self.num_classes, self.ignore_index)
-        rows = self.weight.unflatten(0, (-1, self.sub_centers))[labels]
-        work = accumulation_dtype(features, rows)
-        theta = angle(features.to(work).unsqueeze(1), rows.to(work)).amin(-1)
-        count = (~ignored).sum()
-        log_b = others.masked_fill(ignored, -torch.inf).logsumexp(0) - count.clamp_min(1).log()
-        median = theta.masked_fill(ignored, torch.nan).nanmedian()
-        new = (log_b / torch.cos(median.clamp_max(math.pi / 4))).clamp_min(1)
+        seen, others = _Seen(), _Others()
+        options = {"margin": seen, "comparison": others, "bias": None, "annealing": 0.0, "reduction": "none"}
+        self.loss_with(features, labels, **options)
+        counts = ~seen.ignored
+        count = counts.sum()
+        log_b = others.seen.masked_fill(~counts, -torch.inf).logsumexp(0) - count.clamp_min(1).log()
+        # cos(min(π/4, θ)) is max(cos π/4, cos θ); the median of angles is the lower of two, that of cosines the upper.
+        median = -(-seen.cos).masked_fill(~counts, torch.nan).nanmedian()
+        new = (log_b / median.clamp_min(math.cos(math.pi / 4))).clamp_min(1)
         self.scale.copy_(torch.where(count > 0, new.to(self.scale.dtype), self.scale))
 
 
-class _Others(CrossEntropy):
-    """log Σ_{j≠y} exp z_j itself, in place of a loss."""
+class _Seen(NoMargin):
+    """No margin, and a look at the cosines of all samples to their own classes."""
 
-    def loss(self, target: Float[Tensor, "n"], summary: Summary, num_classes: int) -> Float[Tensor, "n"]:
-        return summary[0]
+    cos: Tensor
+    ignored: Tensor
+
+    def target(self, cos: Float[Tensor, "n"], context: Context = ALONE) -> Float[Tensor, "n"]:
+        assert context.ignored is not None
+        self.cos, self.ignored = cos, context.ignored
+        return super().target(cos, context)
+
+
+class _Others(CrossEntropy):
+    """A look at log Σ_{j≠y} exp z_j of all samples, in place of a loss."""
+
+    seen: Tensor
+
+    def loss(
+        self, target: Float[Tensor, "n"], summary: Summary, num_classes: int | Float[Tensor, ""]
+    ) -> Float[Tensor, "n"]:
+        self.seen = summary[0]
+        return self.seen

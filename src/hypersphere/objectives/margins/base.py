@@ -114,6 +114,8 @@ class Strength(nn.Module, ABC):
     least: float
     most: float
     num_classes: int | None = None
+    draws: bool = False
+    """Whether the numbers are drawn from torch's random state: processes that share a batch must draw the same ones."""
 
     @abstractmethod
     def forward(self, context: Context) -> Float[Tensor, "..."]:

@@ -18,6 +18,8 @@ class Drawn(Strength):
     tensor(0.5000)
     """
 
+    draws = True
+
     def __init__(self, mean: float = 0.5, std: float = 0.05):
         super().__init__()
         if not (0 <= mean < math.inf and 0 <= std < math.inf):

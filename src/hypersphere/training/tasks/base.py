@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ...config import Call, encode
+from ...evaluation import Evidence
 from ..measures import annealing_value, layer_energies
 from ..settings import Settings
 
@@ -61,6 +62,10 @@ class Task(nn.Module, ABC):
 
     def pictures(self, folder: pathlib.Path) -> None:
         """Draw what there is to see into the folder."""
+
+    def evidence(self) -> Evidence | None:
+        """Measured samples with their features, for a report page; None where there is nothing to see."""
+        return None
 
     def keep(self, folder: pathlib.Path, weights: Mapping[str, Tensor]) -> str | None:
         """Write what else the final ``weights`` can be used for; returns why nothing was written, where that is so."""

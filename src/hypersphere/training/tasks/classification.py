@@ -12,6 +12,7 @@ from ... import operators, plots
 from ...config import Call
 from ...data import Augmentation, Compose, Loader
 from ...data.samplers import Sampler
+from ...evaluation import Evidence, shown_samples, thumbnails
 from ...neurons import Classifier
 from ...recognition.networks import feature_dim
 from ..datasets import Samples, as_samples, classes_of, gathered, is_stream, share
@@ -179,6 +180,16 @@ class Classification(Task):
             projection = "3d" if features.shape[1] == 3 else None
             draw(folder / "features.png", plots.plot_features, features, labels, centers=centers, projection=projection)
 
+    @torch.no_grad()
+    def evidence(self) -> Evidence | None:
+        """About two thousand measured samples, their features, and pictures where they are images."""
+        samples = self.measured_samples
+        index = shown_samples(samples.labels)
+        raw = torch.cat([samples.batch(part)[0] for part in index.split(512)])
+        features = torch.cat([self.embed_batch(part).float().cpu() for part in raw.split(512)])
+        labels = samples.labels[index].cpu()
+        return Evidence(features, labels, list(samples.classes), len(samples), thumbnails(raw))
+
     def keep(self, folder: pathlib.Path, weights: Mapping[str, Tensor]) -> str | None:
         """The network up to its features, for ``hypersphere embed`` and galleries; says why not where a file cannot hold it."""
         sample = self.measured_samples.batch(torch.arange(min(4, len(self.measured_samples))))[0]
@@ -193,6 +204,7 @@ class Classification(Task):
             "classes": self.num_classes,
             "measured samples": measured,
             "features": self.model.classifier.weight.shape[1],
+            "network": type(getattr(self.model, "body", self.model)).__name__,
             "head": type(self.model.classifier).__name__,
         }
 

@@ -1,0 +1,90 @@
+"""What does decoding cost: batches from a folder of JPEG files, tar shards and the decoded cache, against arrays in memory?
+
+CPU time of one pass over the same pictures, as a ratio to copying the batches out of an array; the throughput beside it.
+"""
+
+import functools
+import io
+import pathlib
+import tarfile
+import tempfile
+
+import numpy as np
+import torch
+from _harness import interleaved, parser, report
+from PIL import Image
+
+from hypersphere.data import Loader, Preprocessing, cached, open_source
+
+COUNT, SIDE, BATCH = 1024, 128, 128
+
+
+def pictures() -> list[bytes]:
+    """JPEG files of smooth patterns with some noise, about as large as photographs of this size."""
+    draw = np.random.default_rng(0)
+    files = []
+    for _ in range(COUNT):
+        coarse = Image.fromarray(draw.integers(0, 256, (12, 12, 3), dtype=np.uint8)).resize(
+            (SIDE, SIDE), Image.Resampling.BICUBIC
+        )
+        pixels = (np.asarray(coarse) + draw.normal(0, 6, (SIDE, SIDE, 3))).clip(0, 255).astype(np.uint8)
+        stream = io.BytesIO()
+        Image.fromarray(pixels).save(stream, "JPEG", quality=90)
+        files.append(stream.getvalue())
+    return files
+
+
+def written(root: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
+    """The same pictures as a folder of identities and as one shard."""
+    with tarfile.open(root / "all.tar", "w") as archive:
+        for i, content in enumerate(pictures()):
+            folder = root / "folder" / f"id{i % 32:02d}"
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / f"{i}.jpg").write_bytes(content)
+            for ending, inside in (("jpg", content), ("cls", b"id%02d" % (i % 32))):
+                info = tarfile.TarInfo(f"{i}.{ending}")
+                info.size = len(inside)
+                archive.addfile(info, io.BytesIO(inside))
+    return root / "folder", root / "all.tar"
+
+
+def passed(loader: Loader) -> int:
+    loader.seek(loader.epoch + 1)
+    return sum(len(labels) for _, labels in loader)
+
+
+def main() -> None:
+    args = parser(__doc__).parse_args()
+    torch.set_num_threads(args.threads)
+    rows: list[list[object]] = []
+    with tempfile.TemporaryDirectory() as name:
+        folder, shard = written(pathlib.Path(name))
+        for size in (48, 112):
+            prepare = Preprocessing(size=(size, size))
+            files = open_source(folder).dataset(prepare)
+            cache = cached(files, pathlib.Path(name) / "cache")
+            floor = "decoded arrays in memory"
+            sets = {
+                floor: files.in_memory(),
+                "decoded cache on disk, checksums compared": cache,
+                "folder of JPEG files": files,
+                "tar shard": open_source(shard).dataset(prepare),
+            }
+            work = {what: functools.partial(passed, Loader(data, BATCH)) for what, data in sets.items()}
+            found = interleaved(work, args.rounds)
+            rows += [
+                [f"{size}×{size}", what, f"{COUNT / found[what]:,.0f}", found[what] / found[floor]] for what in sets
+            ]
+    report(
+        "loading",
+        "Reading batches of pictures",
+        ["size", "from", "pictures per CPU second", "time against the arrays"],
+        rows,
+        args,
+        f"{COUNT} JPEG files of {SIDE}×{SIDE} in colour, shuffled batches of {BATCH} as 8-bit tensors, decoded in the calling "
+        "thread; files are in the system's cache.",
+    )
+
+
+if __name__ == "__main__":
+    main()

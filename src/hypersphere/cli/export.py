@@ -1,0 +1,98 @@
+"""``hypersphere export EMBEDDER --onnx F | --hub FOLDER``: an embedder for other runtimes and for the hub."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+CHECKED = 32  # images on which an exported graph is compared with torch
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """An embedder and what is made of it."""
+    parser.add_argument("embedder", help="an embedder file, a run or hub folder, a hub id, or characters")
+    kind = parser.add_mutually_exclusive_group(required=True)
+    kind.add_argument("--onnx", type=Path, metavar="FILE", help="write an ONNX graph, compared with torch")
+    kind.add_argument("--hub", type=Path, metavar="FOLDER", help="write config.json, model.safetensors and README.md")
+    parser.add_argument(
+        "--images", metavar="SOURCE", help="of --onnx: real images to compare on (scikit-learn's digits)"
+    )
+    parser.add_argument(
+        "--report", type=Path, metavar="FILE", help="of --hub: report.json of `hypersphere evaluate`, for the card"
+    )
+    parser.add_argument(
+        "--licence", "--license", dest="licence", help="of --hub: the licence of the weights, such as mit"
+    )
+    parser.add_argument("--title", help="of --hub: the title of the card")
+    parser.add_argument("--push", metavar="ID", help="of --hub: upload the folder to the hub as owner/name")
+    parser.add_argument("--public", action="store_true", help="of --push: anyone may read it; private otherwise")
+    parser.add_argument("--trust", action="store_true", help="import your own code that the embedder names")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write what was asked for and say what was checked."""
+    from ..recognition import load
+
+    foreign = {"--images": args.images} if args.hub else {"--report": args.report, "--licence": args.licence}
+    foreign |= {} if args.hub else {"--title": args.title, "--push": args.push}
+    given = [name for name, value in foreign.items() if value is not None]
+    if given:
+        raise ValueError(f"{given[0]} does not belong to {'--hub' if args.hub else '--onnx'}")
+    embedder = load(args.embedder, trust=args.trust)
+    (to_hub if args.hub else to_onnx)(args, embedder)
+    return 0
+
+
+def to_onnx(args: argparse.Namespace, embedder: Any) -> None:
+    """The graph, and how close it is to torch."""
+    from ..recognition import export_onnx
+
+    if not args.onnx.absolute().parent.is_dir():
+        raise ValueError(f"there is no folder {args.onnx.absolute().parent} to write {args.onnx.name} into")
+    pixels, where = samples(args.images, embedder)
+    written = export_onnx(embedder, args.onnx, pixels)
+    print(
+        f"{written.path}: {written.size:,} bytes; features of {written.images} images of {where} "
+        f"differ from torch by at most {written.difference:.1e} of their length"
+    )
+    print(f"{written.path}.json: how images are cropped and resized before it")
+
+
+def to_hub(args: argparse.Namespace, embedder: Any) -> None:
+    """The folder, and its upload if asked for."""
+    from ..recognition import push_hub_folder, write_hub_folder
+
+    if args.licence is None:
+        raise ValueError("--hub needs --licence, the licence of the weights as the hub spells it, such as mit or other")
+    report = None
+    if args.report is not None:
+        try:
+            report = json.loads(args.report.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{args.report} is not a report.json: {error}") from error
+    write_hub_folder(embedder, args.hub, licence=args.licence, title=args.title, report=report)
+    print(
+        f"{args.hub}: config.json, model.safetensors and README.md, read again as embedder {embedder.fingerprint[:12]}"
+    )
+    if args.push is not None:
+        print(f"pushed to {push_hub_folder(args.hub, args.push, private=not args.public)}")
+
+
+def samples(source: str | None, embedder: Any) -> tuple[Any, str]:
+    """Prepared images to compare on, and where they are from."""
+    import torch
+
+    from ..data import Digits
+    from ..data.sources import open_source
+
+    if source is None:
+        digits, _ = Digits().batch(torch.arange(CHECKED))
+        try:
+            return embedder.preprocessing.pixels(digits), "scikit-learn's digits"
+        except ValueError as error:  # a crop that pictures of 8×8 are too small for
+            raise ValueError(f"digits cannot be prepared ({error}); give --images of your own") from error
+    opened = open_source(source, identities=1)
+    index = torch.linspace(0, len(opened) - 1, min(CHECKED, len(opened))).long().unique()
+    if len(index) < 2:
+        raise ValueError(f"--images {source} must hold at least two pictures, got {len(opened)}")
+    return opened.dataset(embedder.preprocessing).batch(index)[0], source

@@ -1,0 +1,107 @@
+"""``hypersphere fit SOURCE -o RUN key=value …``: from pictures sorted by identity to a recogniser of others."""
+
+import argparse
+import contextlib
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from .._extras import require
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The pictures, where the run goes, and what to change of what is chosen."""
+    parser.add_argument(
+        "source", nargs="?", help="a folder with a sub-folder for each identity, a table, tar shards, an .npz"
+    )
+    parser.add_argument(
+        "overrides", nargs="*", metavar="KEY=VALUE", help="settings to change, e.g. size=48 head=ArcFace (see --keys)"
+    )
+    parser.add_argument("-o", "--output", metavar="RUN", help="folder of the run (runs/ and the source's name)")
+    parser.add_argument("--budget", metavar="TIME", help="plan as many steps as fit into a time, such as 10m")
+    parser.add_argument("--fresh", action="store_true", help="forget a run that the folder holds")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON and nothing else")
+    parser.add_argument("--keys", action="store_true", help="list every key with what it accepts, and stop")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Fit to the end; 130 when interrupted, after which the same line goes on."""
+    from ..training import FitSettings, fit
+    from .train import listed, main_process
+
+    if args.keys:
+        print("\n".join(listed(FitSettings())))
+        return 0
+    if args.source is None:
+        raise ValueError("which source? A folder with a sub-folder for each identity, a table, tar shards or an .npz")
+    quiet = args.json or not main_process()
+    console = require("rich.console").Console(quiet=quiet, soft_wrap=True, highlight=False, markup=False)
+    try:
+        with contextlib.ExitStack() as stack:
+            done = fit(
+                args.source,
+                args.output,
+                overrides=args.overrides,
+                budget=args.budget,
+                fresh=args.fresh,
+                progress=lambda trainer: stack.enter_context(bar(trainer, console)),
+                say=console.print,
+            )
+    except KeyboardInterrupt as stop:
+        console.print(f"\n{str(stop) or 'stopped before anything was saved'}; type the same command again to go on")
+        return 130
+    if args.json and main_process():
+        print(json.dumps(json.loads((done.folder / "report.json").read_text(encoding="utf-8")), ensure_ascii=False))
+    console.print(str(done.report))
+    console.print(f"embedder, report, pictures and choices: {done.folder}")
+    return 0
+
+
+@contextlib.contextmanager
+def bar(trainer: Any, console: Any) -> Iterator[Any]:
+    """A progress bar with images a second, the time left, the loss, and the last measures of unseen identities.
+
+    Where the output is no terminal a line is printed for each evaluation instead.
+    """
+    progress = require("rich.progress")
+    columns = (
+        progress.TextColumn("fit"),
+        progress.BarColumn(bar_width=20),
+        progress.MofNCompleteColumn(),
+        progress.TimeRemainingColumn(),
+        progress.TextColumn("{task.fields[speed]} {task.fields[loss]} {task.fields[measure]}"),
+    )
+    settings = trainer.settings
+    clock: dict[str, float] = {}
+    with progress.Progress(*columns, console=console, disable=not console.is_terminal) as bars:
+        task = bars.add_task("fit", total=settings.steps, speed="", loss="", measure="")
+
+        def update(step: int, row: dict[str, Any]) -> None:
+            now = time.monotonic()
+            shown: dict[str, str] = {}
+            if step > clock.get("step", step):
+                speed = (step - clock["step"]) * settings.batch_size / max(now - clock["time"], 1e-9)
+                shown["speed"] = f"{speed:.0f} images/s"
+            clock.update(time=now, step=step)
+            if "loss" in row:
+                shown["loss"] = f"loss {row['loss']:.3g}"
+            if "eer" in row:
+                shown["measure"] = measures(row)
+                if not console.is_terminal:
+                    console.print(f"step {step} of {settings.steps}: {shown['measure']}")
+            bars.update(task, completed=step, **shown)
+
+        yield update
+
+
+def measures(row: dict[str, Any]) -> str:
+    """EER, TAR and rank-1 of a row of the log in one line.
+
+    >>> measures({"step": 3, "eer": 4.25, "tar@0.001": 61.0, "rank1": 80.5})
+    'unseen identities: EER 4.25 %, TAR at FAR 0.001 61 %, rank-1 80.5 %'
+    """
+    names = {"eer": "EER", "rank1": "rank-1"}
+    tar = {key: f"TAR at FAR {key.partition('@')[2]}" for key in row if key.startswith("tar@")}
+    wanted = {"eer": names["eer"], **tar, "rank1": names["rank1"]}
+    return "unseen identities: " + ", ".join(f"{text} {row[key]:.3g} %" for key, text in wanted.items() if key in row)

@@ -1,0 +1,24 @@
+"""``hypersphere report RUN…``: one HTML page about a run, or about several side by side."""
+
+import argparse
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Folders of runs, and the file to write."""
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="folder of a run; several are compared")
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="file to write (report.html in the run's folder; of several, report.html here)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the page and say where it is."""
+    from ..report import write_page
+
+    output = args.output or (None if len(args.runs) == 1 else "report.html")
+    path = write_page(args.runs, output)
+    print(f"{path} ({path.stat().st_size / 1e6:.1f} MB)")
+    return 0

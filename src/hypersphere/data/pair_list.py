@@ -1,0 +1,125 @@
+"""Pairs of image files to verify, from a text file: LFW's ``pairs.txt``, or a line of two paths and 0 or 1 for each."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from .errors import CorruptDataError, MissingDataError
+from .images import ENDINGS, read_bytes
+from .sources.source import Record, Source
+
+
+class PairSource(Source):
+    """The images that a list of pairs names, each once; labels are the folders they lie in."""
+
+    def __init__(self, name: str, files: list[Path]):
+        super().__init__(name, [Record(str(file), file.parent.name) for file in files])
+
+    def fetch(self, index: int) -> bytes:
+        """The content of the file."""
+        return read_bytes(Path(self.records[index].name))
+
+    def files(self) -> list[str]:
+        """One for each record."""
+        return [record.name for record in self.records]
+
+
+@dataclass(frozen=True, eq=False)
+class PairList:
+    """Pairs ``index`` (n, 2) of the records of ``source``, whether each is of the ``same`` identity, and its ``fold``.
+
+    ``fold`` is None where the list has no folds.
+    """
+
+    source: PairSource
+    index: Int[Tensor, "n 2"]
+    same: Bool[Tensor, "n"]
+    fold: Int[Tensor, "n"] | None
+
+
+def read_pair_list(path: str | os.PathLike[str], images: str | os.PathLike[str] | None = None) -> PairList:
+    """Read pairs of image files.
+
+    Two formats are told apart by their first line. LFW's begins with the number of folds and of pairs in each (or with
+    the number of pairs alone), and then has lines ``name n m`` for the same person and ``name n other m`` for two; the
+    images are ``name/name_0001.jpg``, or of another ending. Otherwise each line is ``path path 1`` or ``path path 0``,
+    separated by tabs, commas or blanks.
+
+    Args:
+        path: The text file.
+        images: The folder that paths are relative to; by default that of the text file.
+
+    Raises:
+        DataError: with the line that is wrong, or the image that is missing.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise MissingDataError(f"there is no file {file}")
+    root = file.parent if images is None else Path(images)
+    if not root.is_dir():
+        raise MissingDataError(f"there is no folder {root}")
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise CorruptDataError(f"{file} is no text file: {error}") from error
+    lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    if not lines:
+        raise CorruptDataError(f"{file} holds no pair")
+    header = lines[0][1].split()
+    if len(header) <= 2 and all(word.isdecimal() for word in header):
+        rows, fold = _lfw(file, root, lines[1:], [int(word) for word in header])
+    else:
+        rows, fold = [_plain(file, root, number, line) for number, line in lines], None
+    number = {name: i for i, name in enumerate(dict.fromkeys(name for row in rows for name in row[:2]))}
+    for name in number:
+        if not name.is_file():
+            raise MissingDataError(f"there is no image {name}, which {file} names; images= says where they are")
+    index = torch.tensor([[number[first], number[second]] for first, second, _ in rows])
+    same = torch.tensor([row[2] for row in rows])
+    if same.all() or not same.any():
+        raise CorruptDataError(
+            f"{file} must hold pairs of one identity and of two, got {int(same.sum())} of {len(same)}"
+        )
+    return PairList(PairSource(str(file), list(number)), index, same, fold)
+
+
+Row = tuple[Path, Path, bool]
+
+
+def _plain(file: Path, root: Path, number: int, line: str) -> Row:
+    mark = next((mark for mark in ("\t", ",") if line.count(mark) >= 2), None)
+    words = [word.strip() for word in line.split(mark)]
+    if len(words) != 3 or words[2] not in ("0", "1"):
+        raise CorruptDataError(f"{file}, line {number}: two paths and 0 or 1 are needed, got {line.strip()[:80]!r}")
+    return root / words[0], root / words[1], words[2] == "1"
+
+
+def _lfw(
+    file: Path, root: Path, lines: list[tuple[int, str]], header: list[int]
+) -> tuple[list[Row], Int[Tensor, "n"] | None]:
+    folds, each = header if len(header) == 2 else (1, *header)
+    if not lines or len(lines) != 2 * folds * each:
+        wanted = f"{2 * folds * each} pairs for {folds} folds of {each} + {each}"
+        raise CorruptDataError(f"{file} must hold {wanted}, got {len(lines)}")
+    rows = []
+    for number, line in lines:
+        words = line.split("\t") if "\t" in line else line.split()
+        if len(words) not in (3, 4):
+            raise CorruptDataError(f"{file}, line {number}: a name and two numbers, or two of each, got {line[:80]!r}")
+        first, second = (words[0], words[1]), (words[-2] if len(words) == 4 else words[0], words[-1])
+        rows.append((_face(file, root, number, *first), _face(file, root, number, *second), len(words) == 3))
+    fold = torch.arange(folds).repeat_interleave(2 * each) if folds > 1 else None
+    return rows, fold
+
+
+def _face(file: Path, root: Path, number: int, name: str, image: str) -> Path:
+    """``name/name_0001`` with the ending that is there, LFW's own where none is."""
+    if not image.strip().isdecimal():
+        raise CorruptDataError(f"{file}, line {number}: the number of an image is needed, got {image!r}")
+    stem = root / name / f"{name}_{int(image):04d}"
+    found = (stem.with_name(stem.name + ending) for ending in (".jpg", *ENDINGS))
+    return next((path for path in found if path.is_file()), stem.with_name(f"{stem.name}.jpg"))

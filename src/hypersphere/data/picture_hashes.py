@@ -1,0 +1,107 @@
+"""Pictures that are the same, or nearly: a digest of the pixels, a perceptual hash, and the groups that hashes form."""
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import UInt8
+from torch import Tensor
+from torch.nn import functional as F
+
+SIDE = 16  # the perceptual hash compares neighbours in a picture of 16 rows and 17 columns: 256 bits
+WORDS = 8  # the bits in words of 32, by which near hashes are looked for
+NEAR = WORDS - 1  # hashes that differ in fewer bits than there are words agree in at least one word
+STEP = 2.0  # a neighbour counts as brighter from so many of 255 levels on, so that noise in flat places says nothing
+# The bits of a word come from all over the picture: a word of neighbouring bits would be empty wherever pictures are.
+_ORDER = np.random.Generator(np.random.Philox(0)).permutation(SIDE * SIDE)
+
+
+def pixel_digest(pixels: UInt8[Tensor, "c h w"]) -> bytes:
+    """Return 16 bytes that two pictures share when all their pixels are equal.
+
+    >>> pixel_digest(torch.zeros(1, 2, 3, dtype=torch.uint8)) == pixel_digest(torch.zeros(1, 3, 2, dtype=torch.uint8))
+    False
+    """
+    found = hashlib.blake2b(repr(tuple(pixels.shape)).encode(), digest_size=16)
+    found.update(pixels.contiguous().numpy().data)
+    return found.digest()
+
+
+def difference_hash(pixels: UInt8[Tensor, "c h w"]) -> bytes:
+    """Return 256 bits, one for each place of a 16×16 grid: whether the picture becomes brighter to the right there.
+
+    Saving a picture again as JPEG, or at another size, changes few of them. It is the usual "difference hash" with four
+    times as many bits and a dead zone of two levels.
+
+    >>> ramp = torch.arange(0, 255, 5, dtype=torch.uint8).expand(1, 40, 51)
+    >>> difference_hash(ramp) == bytes([255] * 32), difference_hash(ramp.flip(2)) == bytes(32)
+    (True, True)
+    """
+    grey = pixels.float().mean(0, keepdim=True)[None]
+    small = F.interpolate(grey, (SIDE, SIDE + 1), mode="bilinear", antialias=True, align_corners=False)[0, 0]
+    brighter = (small.diff(dim=1) >= STEP).flatten().numpy()
+    return np.packbits(brighter[_ORDER]).tobytes()
+
+
+def same_groups(digests: Sequence[bytes]) -> list[list[int]]:
+    """Return the positions of equal digests, of each digest that occurs more than once, in ascending order.
+
+    >>> same_groups([b"a", b"b", b"a", b"c", b"b"])
+    [[0, 2], [1, 4]]
+    """
+    members: dict[bytes, list[int]] = {}
+    for i, digest in enumerate(digests):
+        members.setdefault(digest, []).append(i)
+    return [group for group in members.values() if len(group) > 1]
+
+
+def near_groups(hashes: Sequence[bytes]) -> list[list[int]]:
+    """Return the positions of hashes that are linked by differences of at most 7 of their 256 bits, in ascending order.
+
+    The differences must also be at most a twelfth of the set bits of both, since nearly empty pictures differ in few bits
+    whatever they show; pictures without any edge belong to no group. Of 8 words of 32 bits, 7 differences leave one untouched, so
+    only pictures that share a word are compared, and nothing within the limit is missed.
+
+    >>> one, other = bytes([255] * 32), bytes([255] * 31 + [254])
+    >>> near_groups([one, bytes(32), other, bytes([15] * 32)])
+    [[0, 2]]
+    """
+    unique = sorted({digest for digest in hashes if any(digest)})
+    words = np.frombuffer(b"".join(unique), dtype=np.uint32).reshape(-1, WORDS)
+    bits = np.bitwise_count(words).sum(1)
+    parent = list(range(len(unique)))
+    for w in range(WORDS):
+        order = np.argsort(words[:, w], kind="stable")
+        starts = np.flatnonzero(np.diff(words[order, w])) + 1
+        for bucket in np.split(order, starts) if len(order) else []:
+            for i, j in _close(words, bits, bucket):
+                _join(parent, i, j)
+    root = {digest: _root(parent, i) for i, digest in enumerate(unique)}
+    members: dict[int, list[int]] = {}
+    for position, digest in enumerate(hashes):
+        if digest in root:
+            members.setdefault(root[digest], []).append(position)
+    return sorted(group for group in members.values() if len(group) > 1)
+
+
+def _close(words: np.ndarray, bits: np.ndarray, bucket: np.ndarray) -> list[tuple[int, int]]:
+    """The pairs of a bucket within the limit; one row against the rest at a time, so memory is that of a row."""
+    found = []
+    for k, i in enumerate(bucket[:-1]):
+        rest = bucket[k + 1 :]
+        apart = np.bitwise_count(words[rest] ^ words[i]).sum(1)
+        near = (apart <= NEAR) & (12 * apart <= bits[rest].astype(np.int64) + bits[i])
+        found += [(int(i), int(j)) for j in rest[near]]
+    return found
+
+
+def _root(parent: list[int], i: int) -> int:
+    while parent[i] != i:
+        parent[i] = parent[parent[i]]
+        i = parent[i]
+    return i
+
+
+def _join(parent: list[int], i: int, j: int) -> None:
+    a, b = _root(parent, i), _root(parent, j)
+    parent[max(a, b)] = min(a, b)

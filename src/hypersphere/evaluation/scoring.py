@@ -1,0 +1,183 @@
+"""How two features are compared: the cosine, and rules that also use their lengths or a cohort of strangers."""
+
+from abc import ABC, abstractmethod
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from ..geometry import norm, normalize
+from .concentration import log_normalizer
+
+
+class Score(ABC):
+    """A comparison of features, higher for the same identity.
+
+    Each feature is turned once into a row of numbers that holds all a comparison needs of it; rows are then compared
+    as often as wanted. :func:`open_set_report`, :func:`retrieval` and galleries take any of them.
+    """
+
+    unit: str = "score"
+    """What thresholds are measured in; ``"cosine"`` if scores are cosines."""
+
+    @abstractmethod
+    def rows(self, features: Float[Tensor, "n d"], name: str = "features") -> Float[Tensor, "n k"]:
+        """Return what is kept of each feature, in float64; NaN and infinity are refused by ``name``."""
+
+    @abstractmethod
+    def matrix(self, first: Float[Tensor, "n k"], second: Float[Tensor, "m k"]) -> Float[Tensor, "n m"]:
+        """Return the score of every one of the first rows with every one of the second."""
+
+    def paired(self, first: Float[Tensor, "n k"], second: Float[Tensor, "n k"], chunk: int = 256) -> Float[Tensor, "n"]:
+        """Return the scores of row i with row i."""
+        parts = zip(first.split(chunk), second.split(chunk), strict=True)
+        return torch.cat([first.new_empty(0), *(self.matrix(a, b).diagonal() for a, b in parts)])
+
+    def __call__(self, first: Float[Tensor, "n d"], second: Float[Tensor, "m d"]) -> Float[Tensor, "n m"]:
+        """Return the score of every one of the first features with every one of the second, in float64."""
+        return self.matrix(self.rows(first, "first"), self.rows(second, "second"))
+
+
+class CosineScore(Score):
+    """cos θ.
+
+    >>> CosineScore()(torch.eye(2), torch.tensor([[1.0, 0.0]])).tolist()
+    [[1.0], [0.0]]
+    """
+
+    unit = "cosine"
+
+    def rows(self, features: Float[Tensor, "n d"], name: str = "features") -> Float[Tensor, "n d"]:
+        """Return the directions."""
+        return normalize(_finite(features, name))
+
+    def matrix(self, first: Float[Tensor, "n d"], second: Float[Tensor, "m d"]) -> Float[Tensor, "n m"]:
+        """Return inner products of directions."""
+        return first @ second.T
+
+    def paired(
+        self, first: Float[Tensor, "n d"], second: Float[Tensor, "n d"], chunk: int = 65536
+    ) -> Float[Tensor, "n"]:
+        """Return inner products of directions, row by row."""
+        parts = zip(first.split(chunk), second.split(chunk), strict=True)
+        return torch.cat([first.new_empty(0), *((a * b).sum(1) for a, b in parts)])
+
+
+class QMagFace(Score):
+    """cos θ + min(0, β·cos θ − α)·min(‖x₁‖, ‖x₂‖): the length of a feature is the quality of its image.
+
+    The score of a pair falls the more, the better the worse of its two images is, unless the cosine is high: a low
+    cosine between two good images says more than one between a good and a bad image. The defaults are those published
+    for MagFace features, whose lengths lie in 10 … 110; α and β are properties of a network and should be fitted to it.
+
+    Args:
+        alpha: α > 0.
+        beta: β > 0.
+
+    >>> score = QMagFace()
+    >>> x = torch.tensor([[10.0, 0.0], [0.0, 20.0]])
+    >>> score(x, x).round(decimals=3).tolist()
+    [[1.0, -0.774], [-0.774, 1.0]]
+    """
+
+    def __init__(self, alpha: float = 0.0774, beta: float = 0.1259):
+        if not (alpha > 0 and beta > 0):
+            raise ValueError(f"alpha and beta must be numbers > 0, got {alpha!r} and {beta!r}")
+        self.alpha, self.beta = alpha, beta
+
+    def rows(self, features: Float[Tensor, "n d"], name: str = "features") -> Float[Tensor, "n k"]:
+        """Return directions and lengths."""
+        x = _finite(features, name)
+        return torch.cat([normalize(x), norm(x, keepdim=True)], 1)
+
+    def matrix(self, first: Float[Tensor, "n k"], second: Float[Tensor, "m k"]) -> Float[Tensor, "n m"]:
+        """Return the scores of every two."""
+        cos = first[:, :-1] @ second[:, :-1].T
+        return cos + (self.beta * cos - self.alpha).clamp_max(0) * torch.minimum(first[:, -1:], second[:, -1])
+
+
+class ASNorm(Score):
+    """½·((s − μ₁)/σ₁ + (s − μ₂)/σ₂): adaptive symmetric normalization of a score against a cohort of strangers.
+
+    μ and σ of a feature are the mean and the deviation (n − 1) of its ``top`` highest scores in the cohort, so that a
+    feature which resembles everyone must resemble its mate the more. The cohort's people must be neither trained on nor
+    evaluated.
+
+    Args:
+        cohort: Features ``(c, d)`` of strangers, at least two.
+        top: How many of the highest scores count; all of a smaller cohort.
+        score: What is normalized, the cosine by default.
+
+    >>> score = ASNorm(torch.eye(3), top=2)
+    >>> score(torch.tensor([[1.0, 0.2, 0.1]]), torch.tensor([[1.0, 0.1, 0.2]])).round(decimals=2).tolist()
+    [[0.73]]
+    """
+
+    def __init__(self, cohort: Float[Tensor, "c d"], top: int = 300, score: Score | None = None):
+        if top < 2 or len(cohort) < 2:
+            raise ValueError(f"top and the cohort's size must be integers ≥ 2, got {top!r} and {len(cohort)}")
+        self.top, self.score = min(top, len(cohort)), CosineScore() if score is None else score
+        self.cohort = self.score.rows(cohort, "cohort")
+
+    def rows(self, features: Float[Tensor, "n d"], name: str = "features", chunk: int = 1024) -> Float[Tensor, "n k"]:
+        """Return the rows of the score, and μ and σ of each feature."""
+        rows = self.score.rows(features, name)
+        cohort = self.cohort.to(rows.device)
+        highest = torch.cat([self.score.matrix(part, cohort).topk(self.top, 1).values for part in rows.split(chunk)])
+        deviation = highest.std(1, keepdim=True)
+        if not (deviation > 0).all():
+            raise ValueError(f"{name} must not score the same with all of the cohort, whose deviation would be 0")
+        return torch.cat([rows, highest.mean(1, keepdim=True), deviation], 1)
+
+    def matrix(self, first: Float[Tensor, "n k"], second: Float[Tensor, "m k"]) -> Float[Tensor, "n m"]:
+        """Return the scores of every two."""
+        s = self.score.matrix(first[:, :-2], second[:, :-2])
+        return ((s - first[:, -2:-1]) / first[:, -1:] + (s - second[:, -2]) / second[:, -1]) / 2
+
+
+class MutualLikelihood(Score):
+    """log ∫ vMF(z; x̂₁, κ₁)·vMF(z; x̂₂, κ₂) dz with κ = ``scale``·‖x‖: each feature is a belief about a direction.
+
+    A von Mises–Fisher distribution around x̂ is the more concentrated, the larger κ is. With C_d its normalizer the
+    integral is C_d(κ₁)·C_d(κ₂)/C_d(‖κ₁x̂₁ + κ₂x̂₂‖), so an uncertain image moves no score far from 0 evidence.
+    The score is relative to the uniform distribution: 0 where one of both says nothing (κ = 0).
+
+    >>> score = MutualLikelihood()
+    >>> sure, unsure = torch.tensor([[20.0, 0.0, 0.0]]), torch.tensor([[0.0, 0.1, 0.0]])
+    >>> float(score(sure, sure)) > 1 > abs(float(score(sure, unsure)))
+    True
+    """
+
+    unit = "nats"
+
+    def __init__(self, scale: float = 1.0):
+        if not scale > 0:
+            raise ValueError(f"scale must be a number > 0, got {scale!r}")
+        self.scale = scale
+
+    def rows(self, features: Float[Tensor, "n d"], name: str = "features") -> Float[Tensor, "n k"]:
+        """Return κ·x̂, κ and log C_d(κ) − log C_d(0)."""
+        x = self.scale * _finite(features, name)
+        kappa, zero = norm(x, keepdim=True), x.new_zeros(1)
+        return torch.cat([x, kappa, log_normalizer(kappa, x.shape[1]) - log_normalizer(zero, x.shape[1])], 1)
+
+    def matrix(self, first: Float[Tensor, "n k"], second: Float[Tensor, "m k"]) -> Float[Tensor, "n m"]:
+        """Return the scores of every two."""
+        dim = first.shape[1] - 2
+        squares = first[:, dim : dim + 1].square() + second[:, dim].square() + 2 * first[:, :dim] @ second[:, :dim].T
+        both = log_normalizer(squares.clamp_min(0).sqrt(), dim) - log_normalizer(first.new_zeros(1), dim)
+        return first[:, -1:] + second[:, -1] - both
+
+
+def score_pairs(
+    score: Score, rows: Float[Tensor, "n k"], index: Int[Tensor, "pairs 2"], chunk: int = 65536
+) -> Float[Tensor, "pairs"]:
+    """Return the scores of pairs of ``rows``, which :meth:`Score.rows` made, ``chunk`` pairs gathered at a time."""
+    parts = (part.to(rows.device) for part in index.split(chunk))
+    return torch.cat([rows.new_empty(0), *(score.paired(rows[part[:, 0]], rows[part[:, 1]]) for part in parts)])
+
+
+def _finite(features: Float[Tensor, "n d"], name: str) -> Float[Tensor, "n d"]:
+    if not features.isfinite().all():
+        raise ValueError(f"{name} must be finite, got NaN or infinity")
+    return features.detach().double()

@@ -1,0 +1,43 @@
+"""Heads whose classes are divided among processes: rows of the weight here, the others' found by a few short vectors."""
+
+from .best_classes import Best, best_of, best_over, logits_over
+from .shards import Bounds, Shards
+from .storage import (
+    Over,
+    divided,
+    first_row,
+    fit_state,
+    fitted,
+    ignore_shards,
+    in_shards,
+    is_sharded,
+    local_of,
+    local_rows,
+    sharded_parameters,
+    shards_of,
+    whole,
+    whole_state_dict,
+)
+
+__all__ = [
+    "Best",
+    "Bounds",
+    "Over",
+    "Shards",
+    "best_of",
+    "best_over",
+    "divided",
+    "first_row",
+    "fit_state",
+    "fitted",
+    "ignore_shards",
+    "in_shards",
+    "is_sharded",
+    "local_of",
+    "local_rows",
+    "logits_over",
+    "sharded_parameters",
+    "shards_of",
+    "whole",
+    "whole_state_dict",
+]

@@ -1,0 +1,191 @@
+"""The classes of a head divided among processes: which of them are here, and what travels between the processes."""
+
+from typing import Any, Literal, NamedTuple
+
+import torch
+import torch.distributed as dist
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+
+from ..part import Everyone
+
+DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+LABELS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+
+class Bounds(NamedTuple):
+    """The classes of one process: ``first`` and as many as ``size``."""
+
+    first: int
+    size: int
+
+
+class Shards:
+    """The processes of a mesh, each with an equal run of the classes; the last ones may have fewer, or none.
+
+    It is the :class:`~hypersphere.objectives.part.Processes` of a head. Classes are divided as DTensor's ``Shard(0)``
+    divides rows: ⌈C/P⌉ for each process as long as there are any.
+
+    Args:
+        mesh: The processes, in one dimension.
+        num_classes: C.
+        average: Whether gradients of what made the features are averaged over the processes afterwards, as
+            ``DistributedDataParallel`` and FSDP2 do. The gradients of the features are then P times those of the loss,
+            so that the average is that of one process with all samples.
+    """
+
+    def __init__(self, mesh: DeviceMesh, num_classes: int, average: bool = True):
+        self.mesh, self.num_classes, self.average = mesh, num_classes, average
+        self.group = mesh.get_group()
+        self.rank, self.processes = dist.get_rank(self.group), dist.get_world_size(self.group)
+        self.counts: list[int] = []
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Shards":
+        """A copy of a head is on the same processes."""
+        return self
+
+    def bounds(self, rank: int | None = None) -> Bounds:
+        """The classes of this process, or of another one."""
+        each = -(-self.num_classes // self.processes)
+        first = min(each * (self.rank if rank is None else rank), self.num_classes)
+        return Bounds(first, min(each, self.num_classes - first))
+
+    def gather(self, features: Float[Tensor, "_n d"], labels: Shaped[Tensor, "_m"]) -> Everyone:
+        """The samples of all processes; what is wrong with one process's is raised on every one."""
+        self.counts = self._agreed(features, labels)
+        whole, share = _Gather.apply(features, self)
+        return Everyone(whole, share, self.rows(labels.contiguous()))
+
+    def __call__(self, tensor: Tensor, how: Literal["max", "sum", "top"]) -> Tensor:
+        """Combines what each process holds of a tensor; the result is the same on all of them."""
+        if how == "top":
+            return torch.cat(self._parts(tensor), -1).topk(tensor.shape[-1], -1).values
+        total = tensor.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(total, dist.ReduceOp.MAX if how == "max" else dist.ReduceOp.SUM, group=self.group)
+        return total
+
+    def add(self, share: Tensor) -> Tensor:
+        """Σ over the processes; the gradient, the same on all of them, comes back as it is."""
+        return _Add.apply(share, self)
+
+    def enter(self, replicated: Tensor) -> Tensor:
+        """The same tensor; the gradients of the processes are added up."""
+        return _Enter.apply(replicated, self)
+
+    def own(self, losses: Float[Tensor, "n"]) -> Float[Tensor, "_n"]:
+        """This process's samples; backward, every process hears of the gradients of all samples."""
+        return _Own.apply(losses, self)
+
+    def mine(self, rows: Shaped[Tensor, "n *d"]) -> Shaped[Tensor, "_n *d"]:
+        """The rows of this process's samples, of those of all processes."""
+        start = sum(self.counts[: self.rank])
+        return rows[start : start + self.counts[self.rank]]
+
+    def rows(self, x: Shaped[Tensor, "_n *d"]) -> Shaped[Tensor, "n *d"]:
+        """The rows of all processes, as many as each has: collectives want equal shapes, so they are filled up and cut."""
+        longest = max(self.counts)
+        if len(x) < longest:
+            x = torch.cat([x, x.new_zeros(longest - len(x), *x.shape[1:])])
+        return torch.cat([part[:n] for part, n in zip(self._parts(x), self.counts, strict=True)])
+
+    def scatter_sum(self, x: Float[Tensor, "n *d"]) -> Float[Tensor, "_n *d"]:
+        """This process's rows of Σ over the processes."""
+        longest = max(self.counts)
+        parts = [
+            torch.cat([p, p.new_zeros(longest - len(p), *p.shape[1:])]) if len(p) < longest else p.contiguous()
+            for p in x.split(self.counts)
+        ]
+        total = torch.empty_like(parts[0])
+        dist.reduce_scatter(total, parts, group=self.group)
+        return total[: self.counts[self.rank]]
+
+    def _parts(self, x: Tensor) -> list[Tensor]:
+        parts = [torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(self.processes)]
+        dist.all_gather(parts, x.contiguous(), group=self.group)
+        return parts
+
+    def _agreed(self, features: Tensor, labels: Tensor) -> list[int]:
+        """How many samples each process has, once all have heard that what each brings fits together."""
+        kinds = [-1] * 4
+        if _is_batch(features, labels):
+            kinds = [len(features), features.shape[1], DTYPES.index(features.dtype), LABELS.index(labels.dtype)]
+        header = torch.tensor(kinds, device=self.mesh.device_type)
+        found: Int[Tensor, "p 4"] = torch.stack(self._parts(header))
+        found = found.cpu()
+        for rank in range(self.processes):
+            if found[rank, 0] < 0:
+                mine = f": {_shown(features)} and {_shown(labels)}"
+                raise ValueError(
+                    f"features must be floating-point (n, d) and labels n integers, one per feature, which they are not "
+                    f"on process {rank}{mine if rank == self.rank else ''}"
+                )
+        if not bool((found[:, 1:] == found[0, 1:]).all()):
+            raise ValueError(
+                "features and labels must agree in d and dtype over the processes, "
+                f"got d = {found[:, 1].tolist()} and {[str(DTYPES[i]) for i in found[:, 2].tolist()]}"
+            )
+        return [int(n) for n in found[:, 0]]
+
+
+def _is_batch(features: object, labels: object) -> bool:
+    if not isinstance(features, Tensor) or not isinstance(labels, Tensor):
+        return False
+    shaped = features.ndim == 2 and labels.shape == features.shape[:1]
+    return shaped and features.dtype in DTYPES and labels.dtype in LABELS
+
+
+def _shown(given: object) -> str:
+    return f"{given.dtype} {tuple(given.shape)}" if isinstance(given, Tensor) else type(given).__name__
+
+
+class _Gather(torch.autograd.Function):
+    """All rows, twice: for what is replicated and for shares; see :class:`~hypersphere.objectives.part.Everyone`."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, shards: Shards) -> tuple[Tensor, Tensor]:
+        ctx.shards, ctx.counts = shards, shards.counts
+        rows = shards.rows(x.contiguous())
+        return rows, rows.view_as(rows)
+
+    @staticmethod
+    def backward(ctx: Any, whole: Tensor, share: Tensor) -> tuple[Tensor, None]:
+        shards = ctx.shards
+        shards.counts = ctx.counts
+        gradient = shards.mine(whole) + shards.scatter_sum(share)
+        return gradient * shards.processes if shards.average else gradient, None
+
+
+class _Add(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, share: Tensor, shards: Shards) -> Tensor:
+        return shards(share, "sum")
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient, None
+
+
+class _Enter(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, replicated: Tensor, shards: Shards) -> Tensor:
+        ctx.shards = shards
+        return replicated.view_as(replicated)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return ctx.shards(gradient, "sum"), None
+
+
+class _Own(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, losses: Tensor, shards: Shards) -> Tensor:
+        ctx.shards, ctx.counts = shards, shards.counts
+        return shards.mine(losses).clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        shards = ctx.shards
+        shards.counts = ctx.counts
+        everyone = shards.rows(gradient.contiguous())
+        return everyone / shards.processes if shards.average else everyone, None

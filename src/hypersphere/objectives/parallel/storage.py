@@ -1,0 +1,190 @@
+"""A head's class weights as DTensors: one logical tensor for checkpoints, a run of its classes on each process."""
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
+
+import torch
+import torch.distributed as dist
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.optim import Optimizer
+
+from .shards import Shards
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
+
+Over = DeviceMesh | dist.ProcessGroup | None
+"""Processes: a mesh of one dimension, a group, or None for all of them."""
+
+
+def shards_of(over: Over, num_classes: int, device: torch.device, average: bool) -> Shards:
+    """The shards of a head on these processes; ``ValueError`` where there are none."""
+    if not (dist.is_available() and dist.is_initialized()):
+        raise ValueError(
+            "a head is divided among the processes of torch.distributed, which does not run: start the script with "
+            "torchrun and call torch.distributed.init_process_group() first"
+        )
+    kind = device.type if device.type != "meta" else torch.get_default_device().type
+    group = dist.group.WORLD if over is None else over
+    assert group is not None
+    mesh = group if isinstance(group, DeviceMesh) else DeviceMesh.from_group(group, kind)
+    if mesh.ndim != 1:
+        raise ValueError(
+            f"the mesh of a head must have one dimension, got {mesh.ndim}; take one of them, "
+            f'as in mesh["{(mesh.mesh_dim_names or ("name",))[0]}"]'
+        )
+    if mesh.device_type != kind:
+        raise ValueError(f"the head is on {kind} and the mesh on {mesh.device_type}: move the head first")
+    return Shards(mesh, num_classes, average)
+
+
+def is_sharded(tensor: object) -> TypeGuard[Any]:
+    """Whether a tensor is a DTensor; they are a second's worth of imports, so nobody imports them who has none."""
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(tensor, module.DTensor)
+
+
+@torch.no_grad()
+def divided(whole: Float[Tensor, "rows ..."], shards: Shards) -> "DTensor":
+    """A tensor with an equal number of rows per class, which all processes hold alike, as (classes, …) in shards.
+
+    Row c·K + k of a weight with K sub-centres becomes entry (c, k) of a tensor of three dimensions: a class is never
+    torn apart. Nothing travels.
+    """
+    per_class = len(whole) // shards.num_classes
+    by_class = whole.unflatten(0, (shards.num_classes, per_class)) if per_class > 1 else whole
+    first, size = shards.bounds()
+    local = by_class[first : first + size]
+    local = torch.empty_like(local, device=shards.mesh.device_type) if whole.is_meta else local.clone()
+    return in_shards(local, by_class.shape, shards.mesh)
+
+
+def in_shards(local: Tensor, shape: torch.Size, mesh: DeviceMesh) -> "DTensor":
+    """A tensor of this shape, of which this process holds ``local``, its run of the first dimension."""
+    from torch.distributed.tensor import DTensor, Shard
+
+    stride = torch.empty(shape, device="meta").stride()
+    return DTensor.from_local(local, mesh, [Shard(0)], run_check=False, shape=shape, stride=stride)
+
+
+def local_rows(weight: Tensor) -> Float[Tensor, "rows d"]:
+    """The rows that this process holds, with their gradient; a plain weight is its own."""
+    if not is_sharded(weight):
+        return weight
+    local = weight.to_local()
+    return local.flatten(0, 1) if local.ndim == 3 else local
+
+
+def local_of(tensor: Tensor) -> Tensor:
+    """What this process holds of a tensor, without a gradient: the memory itself."""
+    return (tensor._local_tensor if is_sharded(tensor) else tensor).detach()
+
+
+def first_row(tensor: Tensor) -> int:
+    """The number of the first row that this process holds."""
+    if not is_sharded(tensor):
+        return 0
+    each = -(-len(tensor) // tensor.device_mesh.size())
+    return min(each * tensor.device_mesh.get_local_rank(), len(tensor))
+
+
+@torch.no_grad()
+def fitted(given: Tensor, own: Tensor) -> Tensor:
+    """A stored tensor in the form of ``own``, whatever number of processes stored it: whole or in shards."""
+    if is_sharded(given):
+        if is_sharded(own) and given.shape == own.shape and given.device_mesh == own.device_mesh:
+            return given
+        given = given.full_tensor()
+    if given.numel() != own.numel():
+        return given
+    given = given.reshape(own.shape)
+    if not is_sharded(own):
+        return given
+    local = local_of(own)
+    first = first_row(own)
+    part = given[first : first + len(local)].to(local.device, local.dtype).clone()
+    return in_shards(part, own.shape, own.device_mesh)
+
+
+def fit_state(optimizer: Optimizer) -> None:
+    """After ``load_state_dict``: the optimizer's tensors take the form of their parameters, in shards or whole.
+
+    So a state that was stored on another number of processes, or by :func:`whole`, goes on here.
+    """
+    per_row = getattr(optimizer, "per_row", ())
+    for parameter, state in optimizer.state.items():
+        for name, value in state.items():
+            if name in per_row and parameter.ndim > 1:
+                state[name] = _rows_fitted(value, parameter)
+            elif isinstance(value, Tensor) and _is_shaped_as(value, parameter):
+                state[name] = fitted(value, parameter)
+
+
+def whole(tree: Any) -> Any:
+    """Nested dicts, lists and tuples with every DTensor in them gathered; every process must call it, and gets all.
+
+    >>> whole({"w": torch.ones(2), "steps": [3]})
+    {'w': tensor([1., 1.]), 'steps': [3]}
+    """
+    if is_sharded(tree):
+        return tree.full_tensor()
+    if isinstance(tree, Mapping):
+        return {key: whole(value) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return type(tree)(whole(value) for value in tree)
+    return tree
+
+
+def whole_state_dict(module: nn.Module) -> dict[str, Tensor]:
+    """The state_dict of a module as if its heads were whole, for safetensors; every process must call it, and gets all."""
+    state = cast("dict[str, Tensor]", whole(module.state_dict()))
+    for name, head in module.named_modules():
+        if getattr(head, "shards", None) is not None:
+            key = f"{name}.weight" if name else "weight"
+            state[key] = state[key].flatten(0, -2).contiguous()
+    return state
+
+
+def sharded_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters of a module that are in shards, by name: those that no wrapper may average."""
+    names = [name for name, p in module.named_parameters() if is_sharded(p) and _of_head(module, name)]
+    return {name: module.get_parameter(name) for name in names}
+
+
+def ignore_shards(module: nn.Module) -> nn.Module:
+    """Tell ``DistributedDataParallel`` to leave the shards in a module alone; call it before wrapping. Returns the module."""
+    # The wrapper joins names with a dot also where the module is the wrapped one itself.
+    names = [form for name in sharded_parameters(module) for form in (name, f".{name}")]
+    torch.nn.parallel.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(module, names)
+    return module
+
+
+def _of_head(module: nn.Module, name: str) -> bool:
+    return getattr(module.get_submodule(name.rpartition(".")[0]), "shards", None) is not None
+
+
+def _is_shaped_as(value: Tensor, parameter: Tensor) -> bool:
+    """Whether a state has one number for each of the parameter, by rows or by classes."""
+    if value.ndim == 0 or value.numel() != parameter.numel():
+        return False
+    return value.shape == parameter.shape or (
+        min(value.ndim, parameter.ndim) > 1 and value.shape[-1] == parameter.shape[-1]
+    )
+
+
+@torch.no_grad()
+def _rows_fitted(value: Tensor, parameter: Tensor) -> Tensor:
+    """One number per row, or per class where the parameter is (C, K, d): the K rows of a class have the same."""
+    value = value.full_tensor() if is_sharded(value) else value
+    rows = len(parameter)
+    if rows % len(value) and len(value) % rows:
+        return value
+    value = value.repeat_interleave(rows // len(value)) if len(value) < rows else value[:: len(value) // rows]
+    if not is_sharded(parameter):
+        return value.contiguous()
+    first, size = first_row(parameter), len(local_of(parameter))
+    part = value[first : first + size].to(local_of(parameter).device).clone()
+    return in_shards(part, value.shape, parameter.device_mesh)

@@ -1,0 +1,9 @@
+"""Heads that see a part of their classes in each step, and optimizers that touch the rows of that part only."""
+
+from .lazy import RowOptimizer
+from .row_adam import RowAdam
+from .row_sgd import RowSGD
+from .rows import drawn_rows
+from .sample import Sample, as_sample, hashed
+
+__all__ = ["RowAdam", "RowOptimizer", "RowSGD", "Sample", "as_sample", "drawn_rows", "hashed"]

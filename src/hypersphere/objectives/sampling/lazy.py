@@ -1,0 +1,122 @@
+"""What optimizers of rows share: which rows a gradient has, and what a row has missed since it was last touched."""
+
+import copy
+import math
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.optim import Optimizer
+
+from ..parallel.storage import first_row, in_shards, is_sharded, local_of
+
+
+class Touched(NamedTuple):
+    """The rows that have a gradient: their places in what this process holds, or None for all of them."""
+
+    places: Int[Tensor, "m"] | None
+    gradient: Float[Tensor, "..."]
+
+
+def touched(parameter: Tensor) -> Touched:
+    """The rows of a parameter's gradient, sparse or dense."""
+    gradient = parameter.grad
+    assert gradient is not None
+    if gradient.layout != torch.sparse_coo:
+        return Touched(None, local_of(gradient))
+    gradient = gradient.coalesce()
+    return Touched(gradient.indices()[0] - first_row(parameter), gradient.values())
+
+
+class RowOptimizer(Optimizer):
+    """An optimizer that touches the rows that have a gradient, and lets each catch up with what it has missed.
+
+    A row that is not touched keeps its weight and its momenta. When it is touched after k steps, its momenta are first
+    faded as k − 1 steps without a gradient would have done, and weight decay acts for all k: by Π (1 − lr·decay) over
+    the rates of those steps. Momentum does not move a row while it is away. A parameter with a dense gradient is one
+    whose rows are all touched, and a row that is touched in each step gets what torch's optimizer of the same name does.
+
+    ``state`` holds for each parameter the momenta, and ``touched``, the step at which each row was last touched. Each
+    group holds ``shrunk``, the sum of log(1 − lr·decay) so far, for which ``shrinkage`` keeps the value of each row.
+    """
+
+    momenta: tuple[str, ...] = ()
+    per_row: tuple[str, ...] = ("touched", "shrinkage")
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        """One step; ``closure``, if given, computes the loss again and returns it."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            rate = float(group["lr"]) * float(group["weight_decay"])
+            if rate >= 1:
+                raise ValueError(f"lr·weight_decay must be below 1, got {rate:g}")
+            group["steps"] = group.get("steps", 0) + 1
+            before = group.get("shrunk", 0.0)
+            group["shrunk"] = before + math.log1p(-rate)
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._step(parameter, group, before)
+        return loss
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a saved state; it is copied, and counts of steps keep their precision whatever the weights have."""
+        super().load_state_dict(copy.deepcopy(state_dict))
+        saved = [number for group in state_dict["param_groups"] for number in group["params"]]
+        own = [parameter for group in self.param_groups for parameter in group["params"]]
+        for number, parameter in zip(saved, own, strict=True):
+            for name in self.per_row:
+                value = state_dict["state"].get(number, {}).get(name)
+                if value is not None:
+                    self.state[parameter][name] = value.to(local_of(parameter).device).clone()
+
+    def update(
+        self, weight: Tensor, gradient: Tensor, momenta: list[Tensor], group: dict[str, Any], steps: int
+    ) -> None:
+        """Change the weight and its momenta in place by one step; ``steps`` have been made, with this one."""
+        raise TypeError(f"{type(self).__name__} must define update(…)")
+
+    def faded(self, group: dict[str, Any]) -> tuple[float, ...]:
+        """By how much a step without a gradient makes each momentum smaller."""
+        raise TypeError(f"{type(self).__name__} must define faded(group)")
+
+    def _step(self, parameter: Tensor, group: dict[str, Any], before: float) -> None:
+        state = self.state[parameter]
+        if not state:
+            for name in self.momenta:
+                state[name] = torch.zeros_like(parameter)
+            state["touched"] = _per_row(parameter, group["steps"] - 1, torch.int64)
+            state["shrinkage"] = _per_row(parameter, before, torch.float64)
+        places, gradient = touched(parameter)
+        weight, momenta = local_of(parameter), [local_of(state[name]) for name in self.momenta]
+        last, shrinkage = local_of(state["touched"]), local_of(state["shrinkage"])
+        rows: Any = ... if places is None else places
+        missed, owed = group["steps"] - 1 - last[rows], before - shrinkage[rows]
+        part, fading = weight[rows], [momentum[rows] for momentum in momenta]
+        late = places is not None or bool((missed > 0).any())
+        if late and part.numel():
+            part.mul_(_column(owed.exp(), part))
+            for momentum, factor in zip(fading, self.faded(group), strict=True):
+                momentum.mul_(_column(torch.as_tensor(factor, dtype=torch.float64) ** missed, momentum))
+        self.update(part, gradient.to(part.dtype), fading, group, group["steps"])
+        if places is not None:
+            weight[places] = part
+            for whole, momentum in zip(momenta, fading, strict=True):
+                whole[places] = momentum
+        last[rows], shrinkage[rows] = group["steps"], group["shrunk"]
+
+
+def _per_row(parameter: Tensor, value: float, dtype: torch.dtype) -> Tensor:
+    """One number for each row, in shards where the parameter is; one for a parameter without rows."""
+    if not is_sharded(parameter):
+        return torch.full(parameter.shape[:1], value, dtype=dtype, device=parameter.device)
+    local = torch.full((len(local_of(parameter)),), value, dtype=dtype, device=local_of(parameter).device)
+    return in_shards(local, parameter.shape[:1], parameter.device_mesh)
+
+
+def _column(factors: Tensor, like: Tensor) -> Tensor:
+    return factors.to(like).reshape(-1, *[1] * (like.ndim - 1)) if like.ndim else factors.to(like).reshape(())

@@ -1,0 +1,107 @@
+"""Which classes take part in a step: all that the batch has, and a part of the others, drawn anew each time."""
+
+import math
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor, nn
+
+from ..margins.base import Context, Strength, value
+
+BLOCK = 2**20
+"""Classes that are drawn at a time, so that the draws of many need no memory to speak of."""
+
+
+class Sample(nn.Module):
+    r"""All classes of the batch, and each other class with the probability ``rate``.
+
+    Whether a class is drawn follows from (``seed``, step, class) alone: neither the number of processes that hold the
+    classes nor torch's random state has a part in it. The step is a buffer, saved with the head and moved by
+    ``head.step()``, so a resumed run draws what an uninterrupted one would. In evaluation all classes are used.
+
+    Args:
+        rate: A number in (0, 1], or a schedule such as ``Stages([0.1, 1.0], at=[9000])``: few classes first, all at the
+            end.
+        unbiased: Count each class that was drawn 1/rate times, so that sums over classes, such as the Σ exp of the
+            softmax, are right in the mean. The usual way, without it, is the loss of a head that has the drawn classes
+            only.
+        seed: Of the draws.
+
+    >>> drawn = Sample(0.25).drawn(0, 10_000, torch.tensor([17]))
+    >>> bool(drawn[17]), 0.23 < drawn.float().mean().item() < 0.27
+    (True, True)
+    """
+
+    steps: Tensor
+
+    def __init__(self, rate: float | Strength = 0.1, unbiased: bool = False, seed: int = 0):
+        super().__init__()
+        low, high = (rate.least, rate.most) if isinstance(rate, Strength) else (rate, rate)
+        if isinstance(rate, bool) or not (math.isfinite(low) and 0 < low <= high <= 1):
+            raise ValueError(f"rate must be a number in (0, 1], or a schedule of such numbers, got {rate!r}")
+        if not 0 <= seed < 2**31:
+            raise ValueError(f"seed must be an integer in [0, 2³¹), got {seed!r}")
+        self.schedule, self.unbiased, self.seed = rate, unbiased, seed
+        self.register_buffer("steps", torch.tensor(0, dtype=torch.int64))
+
+    @property
+    def rate(self) -> float:
+        """The probability now."""
+        return float(value(self.schedule, Context()))
+
+    def drawn(self, first: int, size: int, positives: Int[Tensor, "n"]) -> Bool[Tensor, "c"]:
+        """Which of the classes from ``first`` on take part in this step; ``positives`` are the batch's, of all classes."""
+        step, limit = int(self.steps), int(self.rate * 2**53)
+        starts = range(first, first + size, BLOCK)
+        ends = [min(start + BLOCK, first + size) for start in starts]
+        device = positives.device
+        blocks = [
+            hashed(self.seed, step, torch.arange(a, b, device=device)) < limit
+            for a, b in zip(starts, ends, strict=True)
+        ]
+        chosen = torch.cat(blocks) if blocks else torch.zeros(0, dtype=torch.bool, device=device)
+        here = positives[(positives >= first) & (positives < first + size)] - first
+        chosen[here] = True
+        return chosen
+
+    def step(self) -> None:
+        """One training step has been made: the next one draws other classes."""
+        self.steps += 1
+        if isinstance(self.schedule, Strength):
+            self.schedule.step()
+
+    def extra_repr(self) -> str:
+        """The rate, and what is not the default."""
+        rate = "" if isinstance(self.schedule, Strength) else f"rate={self.schedule:g}, "
+        return f"{rate}unbiased={self.unbiased}, seed={self.seed}"
+
+
+def as_sample(sample: "float | Strength | Sample | None") -> Sample | None:
+    """The sample that a head's argument means."""
+    return sample if sample is None or isinstance(sample, Sample) else Sample(sample)
+
+
+def hashed(seed: int, step: int, classes: Int[Tensor, "c"]) -> Int[Tensor, "c"]:
+    """53 random bits of each class by its number: splitmix64 (Steele et al., 2014), twice, in integers that wrap.
+
+    >>> hashed(0, 0, torch.arange(2)).tolist() == hashed(0, 0, torch.arange(1, -1, -1)).flip(0).tolist()
+    True
+    """
+    state = _mixed(_mixed(torch.tensor(seed, device=classes.device)) + step)
+    return _shifted(_mixed(state + classes), 11)
+
+
+def _mixed(x: Tensor) -> Tensor:
+    x = x + _signed(0x9E3779B97F4A7C15)
+    x = (x ^ _shifted(x, 30)) * _signed(0xBF58476D1CE4E5B9)
+    x = (x ^ _shifted(x, 27)) * _signed(0x94D049BB133111EB)
+    return x ^ _shifted(x, 31)
+
+
+def _shifted(x: Tensor, bits: int) -> Tensor:
+    """x / 2^bits of the 64 bits taken as unsigned."""
+    return (x >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _signed(x: int) -> int:
+    return x - 2**64 if x >= 2**63 else x

@@ -1,0 +1,98 @@
+"""The report of an embedder on a list of pairs of image files."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor
+
+from ..data.pair_list import PairList, read_pair_list
+from ..data.sources import Source, open_source
+from ..evaluation import ASNorm, CosineScore, DifferenceReport, Score, paired_difference
+from ..evaluation.report import rate_name
+from ..evaluation.scoring import score_pairs
+from .embedder import Embedder
+from .evaluation_result import Evaluation
+from .pair_report import pair_report
+from .source_features import source_features
+
+FARS = (1e-2, 1e-3, 1e-4)
+
+
+def evaluate_pairs(
+    embedder: Embedder,
+    pairs: str | os.PathLike[str],
+    images: str | os.PathLike[str] | None = None,
+    *,
+    against: Embedder | None = None,
+    cohort: Any = None,
+    top: int = 300,
+    score: Score | None = None,
+    fars: Sequence[float] = FARS,
+    worst: int = 20,
+    resamples: int = 1000,
+    seed: int = 0,
+    batch: int = 64,
+    workers: int = 2,
+) -> Evaluation:
+    """Verify listed pairs: LFW's ``pairs.txt``, or lines of two paths and 0 or 1.
+
+    ``pairs`` and ``images`` are those of :func:`hypersphere.data.pair_list.read_pair_list`; the other arguments are those
+    of :func:`evaluate`.
+    """
+    listed = read_pair_list(pairs, images)
+    strange = None if cohort is None else open_source(cohort, identities=1)
+    every = [embedder] if against is None else [embedder, against]
+    compared = [_scores(e, listed, strange, score, top, batch, workers) for e in every]
+    features, scores, unit = compared[0]
+    report = pair_report(
+        scores, listed.same, listed.index, fold=listed.fold, fars=fars, unit=unit, worst=worst, seed=seed
+    )
+    differences: tuple[DifferenceReport, ...] = ()
+    if against is not None:
+        options: dict[str, Any] = {"resamples": resamples, "seed": seed}
+        differences = (paired_difference(scores, compared[1][1], listed.same, **options),)
+    facts = {
+        "embedder": embedder.fingerprint,
+        "against": None if against is None else against.fingerprint,
+        "pairs": str(pairs),
+        "images": len(listed.source),
+        "score": type(CosineScore() if score is None else score).__name__,
+        "cohort": None if strange is None else {"source": strange.name, "images": len(strange), "top": top},
+        "seed": seed,
+    }
+    negatives = report.verification.roc.negatives
+    resolved = report.verification.roc.resolved(fars)
+    notes = tuple(
+        f"FAR {rate_name(far)} is not resolved by {negatives} different pairs" for far in fars if far not in resolved
+    )
+    names = tuple(record.name for record in listed.source.records)
+    dataset, source = listed.source.dataset(embedder.preprocessing), listed.source
+    return Evaluation(
+        report,
+        differences,
+        facts,
+        notes,
+        names,
+        source.classes,
+        features,
+        source.labels,
+        lambda rows: dataset.batch(rows)[0],
+    )
+
+
+def _scores(
+    embedder: Embedder,
+    listed: PairList,
+    strange: Source | None,
+    score: Score | None,
+    top: int,
+    batch: int,
+    workers: int,
+) -> tuple[Float[Tensor, "images d"], Float[Tensor, "pairs"], str]:
+    compared = CosineScore() if score is None else score
+    if strange is not None:
+        compared = ASNorm(source_features(embedder, strange, batch, workers=workers), top, compared)
+    features = source_features(embedder, listed.source, batch, workers=workers)
+    return features, score_pairs(compared, compared.rows(features), listed.index), compared.unit

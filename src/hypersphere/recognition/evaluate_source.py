@@ -1,0 +1,243 @@
+"""The open-set report of any embedder on any source, alone or against another embedder."""
+
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from ..data.sources import Record, Source, open_source
+from ..evaluation import (
+    ASNorm,
+    CosineScore,
+    DifferenceReport,
+    Score,
+    compare_embedders,
+    open_set_report,
+    templates,
+)
+from ..evaluation.report import rate_name
+from ..geometry import norm
+from .embedder import Embedder
+from .evaluation_result import Evaluation
+from .source_features import source_features
+
+FARS, FPIRS = (1e-2, 1e-3, 1e-4), (1e-1, 1e-2)
+Pool = Literal["mean", "max", "quality"]
+
+
+def evaluate(
+    embedder: Embedder,
+    source: Any,
+    *,
+    against: Embedder | None = None,
+    cohort: Any = None,
+    top: int = 300,
+    score: Score | None = None,
+    per_template: int = 1,
+    pool: Pool = "mean",
+    fars: Sequence[float] = FARS,
+    fpirs: Sequence[float] = FPIRS,
+    split: str | None = None,
+    on_error: Literal["raise", "skip"] = "raise",
+    quality: bool = False,
+    worst: int = 20,
+    resamples: int = 1000,
+    seed: int = 0,
+    batch: int = 64,
+    workers: int = 2,
+) -> Evaluation:
+    """Measure an embedder on pictures of identities that it was not trained on.
+
+    Verification, identification, retrieval, strangers before a gallery, and the thresholds that give each rate: see
+    :func:`hypersphere.evaluation.open_set_report`. A table's ``is_query`` and ``is_gallery`` say what is searched with
+    and in, and its ``category`` gives error rates of each category side by side.
+
+    Args:
+        embedder: What is measured; :func:`load` gives one.
+        source: Anything that :func:`hypersphere.data.open_source` takes.
+        against: Another embedder, compared on the same pairs with an interval of the difference.
+        cohort: Another source, of strangers, against whose pictures scores are normalized (AS-norm).
+        top: How many of a feature's highest scores in the cohort count.
+        score: What is compared, the cosine by default.
+        per_template: This many images of an identity, in the order of the source, are combined into one template; a
+            rest of fewer is a template of its own. 1 compares images.
+        pool: How images become a template: by the mean, the maximum or the mean weighted by length.
+        fars: False accept rates to report and to recommend thresholds for.
+        fpirs: False positive identification rates, likewise.
+        split: Only the records of this split.
+        on_error: ``"skip"`` leaves out pictures that cannot be read, with a warning.
+        quality: Take the length of a feature as the quality of its image, and measure false rejects as the worst are
+            turned away.
+        worst: How many of the most confident errors of each kind are listed.
+        resamples: Of the paired interval.
+        seed: Of everything drawn at random.
+        batch: Images embedded at a time.
+        workers: Threads that decode ahead.
+
+    Raises:
+        ValueError: With one sentence about what is wrong with the source or an option.
+    """
+    if per_template < 1:
+        raise ValueError(f"per_template must be an integer ≥ 1, got {per_template!r}")
+    if per_template > 1 and (quality or not isinstance(score, CosineScore | None)):
+        raise ValueError("templates have length 1, so quality and scores that use lengths need per_template=1")
+    pictures = open_source(source, split=split, on_error=on_error)
+    strange = None if cohort is None else open_source(cohort, on_error=on_error, identities=1)
+    pictures = _searched(pictures)
+    every = [embedder] if against is None else [embedder, against]
+    sides = [_side(e, pictures, strange, score, top, per_template, pool, batch, workers) for e in every]
+    first = sides[0]
+    records, labels = first.records, first.labels
+    queries, gallery = _flags(records)
+    report = open_set_report(
+        first.features,
+        labels,
+        fars=fars,
+        fpirs=fpirs,
+        categories=_categories(records),
+        quality=norm(first.features) if quality else None,
+        queries=queries,
+        gallery=gallery,
+        score=first.score,
+        worst=worst,
+        seed=seed,
+    )
+    comparisons = () if against is None else _compared(sides[0], sides[1], fars, resamples, seed)
+    facts = {
+        "embedder": embedder.fingerprint,
+        "against": None if against is None else against.fingerprint,
+        "source": pictures.name,
+        "split": split,
+        "score": type(first.score).__name__,
+        "cohort": None if strange is None else {"source": strange.name, "images": len(strange), "top": top},
+        "images": len(pictures),
+        "images per template": per_template,
+        "pool": pool if per_template > 1 else None,
+        "queries": None if queries is None else int(queries.sum()),
+        "gallery": None if gallery is None else int(gallery.sum()),
+        "seed": seed,
+    }
+    notes = tuple(_unresolved(report, fars, fpirs))
+    dataset = pictures.dataset(embedder.preprocessing)
+    return Evaluation(
+        report,
+        comparisons,
+        facts,
+        notes,
+        tuple(record.name for record in records),
+        pictures.classes,
+        first.features,
+        labels,
+        lambda rows: dataset.batch(first.place[rows])[0],
+    )
+
+
+class _Side(NamedTuple):
+    features: Float[Tensor, "n d"]
+    labels: Int[Tensor, "n"]
+    place: Int[Tensor, "n"]
+    records: tuple[Record, ...]
+    score: Score
+
+
+def _side(
+    embedder: Embedder,
+    pictures: Source,
+    strange: Source | None,
+    score: Score | None,
+    top: int,
+    per_template: int,
+    pool: Pool,
+    batch: int,
+    workers: int,
+) -> _Side:
+    """One embedder's features of the images or templates, and how they are compared."""
+    features = source_features(embedder, pictures, batch, workers=workers)
+    compared = CosineScore() if score is None else score
+    if strange is not None:
+        compared = ASNorm(source_features(embedder, strange, batch, workers=workers), top, compared)
+    if per_template == 1:
+        return _Side(features, pictures.labels, torch.arange(len(pictures)), pictures.records, compared)
+    owner, kept = _groups(pictures, per_template)
+    return _Side(
+        templates(features, owner, pool).features,
+        pictures.labels[kept],
+        kept,
+        tuple(pictures.records[i] for i in kept.tolist()),
+        compared,
+    )
+
+
+def _groups(pictures: Source, size: int) -> tuple[Int[Tensor, "n"], Int[Tensor, "t"]]:
+    """The template of each image and the first image of each: of one label, category and role, in the source's order."""
+    seen: dict[tuple[Any, ...], int] = {}
+    number: dict[tuple[Any, ...], int] = {}
+    owner, kept = [], []
+    for i, record in enumerate(pictures.records):
+        key = (record.label, record.category, record.is_query, record.is_gallery)
+        count = seen.get(key, 0)
+        seen[key] = count + 1
+        group = (*key, count // size)
+        if group not in number:
+            number[group] = len(number)
+            kept.append(i)
+        owner.append(number[group])
+    return torch.tensor(owner), torch.tensor(kept)
+
+
+def _searched(pictures: Source) -> Source:
+    """The records that are a query or in the gallery, where the source says which are."""
+    roles = [record.is_query is not None or record.is_gallery is not None for record in pictures.records]
+    if not any(roles):
+        return pictures
+    kept = [i for i, record in enumerate(pictures.records) if record.is_query or record.is_gallery]
+    for name, column in (("query", "is_query"), ("gallery image", "is_gallery")):
+        if not any(getattr(pictures.records[i], column) for i in kept):
+            raise ValueError(
+                f"{pictures.name} says who is searched but names no {name}: {column} must be true somewhere"
+            )
+    return pictures.part(torch.tensor(kept))
+
+
+def _flags(records: Sequence[Record]) -> tuple[Bool[Tensor, "n"] | None, Bool[Tensor, "n"] | None]:
+    if not any(record.is_query is not None or record.is_gallery is not None for record in records):
+        return None, None
+    return torch.tensor([bool(r.is_query) for r in records]), torch.tensor([bool(r.is_gallery) for r in records])
+
+
+def _categories(records: Sequence[Record]) -> list[str] | None:
+    if all(record.category is None for record in records):
+        return None
+    return ["no category" if record.category is None else record.category for record in records]
+
+
+def _compared(
+    first: _Side, second: _Side, fars: Sequence[float], resamples: int, seed: int
+) -> tuple[DifferenceReport, ...]:
+    """EER, and TAR at the lowest rate that the drawn pairs resolve."""
+    features, scores = (first.features, second.features), (first.score, second.score)
+    options: dict[str, Any] = {"resamples": resamples, "seed": seed, "scores": scores}
+    reports = [compare_embedders(*features, first.labels, **options)]
+    sizes = first.labels.unique(return_counts=True)[1]
+    different = (len(first.labels) ** 2 - int(sizes.square().sum())) // 2
+    resolved = [far for far in fars if far * min(different, 100_000) >= 10]
+    if resolved:
+        reports.append(compare_embedders(*features, first.labels, measure="tar", far=min(resolved), **options))
+    return tuple(reports)
+
+
+def _unresolved(report: Any, fars: Sequence[float], fpirs: Sequence[float]) -> list[str]:
+    """What was asked for and cannot be said."""
+    negatives = report.pairs.roc.negatives
+    notes = [
+        f"FAR {rate_name(far)} is not resolved by {negatives} different pairs"
+        for far in fars
+        if far not in report.pairs.roc.resolved([far])
+    ]
+    if report.detection is None:
+        return [*notes, "no rate of strangers: too few identities have several images"]
+    strangers = int((~report.detection.ranking.mated).sum())
+    unresolved = [fpir for fpir in fpirs if fpir * strangers < 1 - 1e-9]
+    return [*notes, *(f"FPIR {rate_name(fpir)} is not resolved by {strangers} strangers" for fpir in unresolved)]

@@ -1,0 +1,153 @@
+"""What an evaluation of an embedder leaves: figures, recommended thresholds, comparisons and the worst errors by name."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jaxtyping import Float, Int, UInt8
+from torch import Tensor
+
+from ..evaluation import (
+    CategoryRates,
+    DifferenceReport,
+    LogisticCalibration,
+    Measurement,
+    OpenSetReport,
+    ScoreCalibration,
+)
+from ..evaluation.report import Figure, Report, rate_name, table
+from .pair_report import PairReport
+
+
+@dataclass(frozen=True, repr=False)
+class Evaluation(Report):
+    """The report of an embedder on a source or on a list of pairs.
+
+    Attributes:
+        report: All measures.
+        comparisons: With another embedder on the same pairs; empty without one.
+        facts: Which embedder, source and options; plain values.
+        notes: What was asked for and the data cannot say.
+        names: The image behind each row of the report, or the first image of each template.
+        classes: The identities by number.
+        features: Of each row of the report.
+        labels: The identity of each row, an index into ``classes``.
+        pixels: Gives the prepared 8-bit images of rows.
+    """
+
+    report: OpenSetReport | PairReport
+    comparisons: tuple[DifferenceReport, ...]
+    facts: dict[str, Any]
+    notes: tuple[str, ...]
+    names: tuple[str, ...]
+    classes: tuple[str, ...]
+    features: Float[Tensor, "n d"]
+    labels: Int[Tensor, "n"]
+    pixels: Callable[[Int[Tensor, "k"]], UInt8[Tensor, "k c h w"]]
+
+    @property
+    def title(self) -> str:  # type: ignore[override]
+        """That of the measures, and of how many images a template is where it is not one."""
+        size = self.facts.get("images per template", 1)
+        return self.report.title if size == 1 else f"{self.report.title}, templates of {size} images"
+
+    def figures(self) -> list[Figure]:
+        """Return the figures of the measures, then those of each comparison."""
+        figures = self.report.figures()
+        for comparison in self.comparisons:
+            for figure in comparison.figures():
+                named = figure.name if comparison.measure in figure.name else f"{comparison.measure}: {figure.name}"
+                figures.append(Figure(named, figure.value, figure.unit, figure.low, figure.high, figure.count))
+        return figures
+
+    def plot(self, ax: Any = None) -> tuple[Any, Any]:
+        """Draw what the measures draw."""
+        return self.report.plot(ax)
+
+    def recommended(self) -> dict[str, float]:
+        """Return the threshold of every rate that was asked for and is resolved, by ``FAR=1e-3`` or ``FPIR=1e-2``."""
+        prefix = "threshold@"
+        return {
+            figure.name.removeprefix(prefix): float(figure.value)
+            for figure in self.report.figures()
+            if figure.name.startswith(prefix)
+        }
+
+    def content(self) -> dict[str, Any]:
+        """Return everything as plain values: figures with unit, interval and count, thresholds, facts, worst errors."""
+        figures = {figure.name: figure.entry() for figure in self.figures()}
+        return {
+            "report": self.title,
+            "facts": self.facts,
+            "figures": figures,
+            "recommended thresholds": {"unit": self.report.unit, **self.recommended()},
+            "calibration": _calibration(self.report.calibration),
+            "notes": list(self.notes),
+            **self._errors(),
+        }
+
+    def json(self) -> str:
+        """Return :meth:`content` as JSON that every parser reads."""
+        return json.dumps(self.content(), indent=1, ensure_ascii=False, allow_nan=False)
+
+    def __str__(self) -> str:
+        grouped = isinstance(self.report, OpenSetReport) and self.report.categories
+        figures = [figure for figure in self.report.figures() if not (grouped and ": " in figure.name)]
+        lines = [table(self.title, figures)]
+        lines += side_by_side(self.report.categories) if isinstance(self.report, OpenSetReport) and grouped else []
+        lines += [str(comparison) for comparison in self.comparisons]
+        thresholds = [f"  at {rate}: {value:.4f} {self.report.unit}" for rate, value in self.recommended().items()]
+        lines += ["recommended thresholds", *thresholds] if thresholds else []
+        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+
+    __repr__ = __str__
+
+    def _errors(self) -> dict[str, Any]:
+        accepts, rejects = self.report.worst_pairs()
+        worst = {
+            kind: [
+                {"first": self.names[a], "second": self.names[b], "score": round(score, 6)}
+                for a, b, score in zip(*(column.tolist() for column in errors), strict=True)
+            ]
+            for kind, errors in (("false accepts", accepts), ("false rejects", rejects))
+        }
+        confused = self.report.confused() if isinstance(self.report, OpenSetReport) else []
+        return {
+            "worst pairs": worst,
+            "confused": [
+                {"identity": self.classes[a], "taken for": self.classes[b], "times": n} for a, b, n in confused
+            ],
+        }
+
+
+def _calibration(fitted: ScoreCalibration | None) -> dict[str, Any] | None:
+    """How a score becomes a probability, for programs that do not run this library."""
+    if not isinstance(fitted, LogisticCalibration):
+        return None
+    return {"log-odds": "slope·score + offset", "slope": fitted.slope, "offset": fitted.offset, "prior": 0.5}
+
+
+def side_by_side(categories: Sequence[CategoryRates]) -> list[str]:
+    """Return a table with a line for each category and its error rates at the common thresholds in columns.
+
+    >>> from hypersphere.evaluation import wilson
+    >>> rates = {1e-2: wilson(1, 100)}
+    >>> side_by_side([CategoryRates("a", 30, 50, 100, rates, rates, None, 0)])[-1].split("  ")[-1].strip()
+    '–'
+    """
+    rates = list(dict.fromkeys(rate for category in categories for rate in category.far))
+    header = ["category", "images"]
+    for rate in rates:
+        header += [f"FAR at {rate_name(rate)}", f"FRR at {rate_name(rate)}"]
+    rows = [[*header, "rank-1"]]
+    for category in categories:
+        cells = [_percent(found.get(rate)) for rate in rates for found in (category.far, category.frr)]
+        rows.append([category.name, str(category.images), *cells, _percent(category.rank_1)])
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    return ["categories, at the thresholds that all share", *(f"  {line}".rstrip() for line in lines)]
+
+
+def _percent(value: Measurement | None) -> str:
+    return "–" if value is None else f"{100 * value:.3g} [{100 * value.low:.3g}, {100 * value.high:.3g}] %"

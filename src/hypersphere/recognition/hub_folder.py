@@ -1,0 +1,127 @@
+"""A folder in the layout of the Hugging Face hub: weights, config and a model card with measured figures."""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .. import __version__
+from .._extras import require
+from ..files import write_json, write_text
+from .embedder import Embedder
+from .loading import load
+
+TAGS = ("hypersphere", "feature-extraction", "metric-learning", "open-set-recognition")
+
+
+def write_hub_folder(
+    embedder: Embedder,
+    folder: str | os.PathLike[str],
+    *,
+    licence: str,
+    title: str | None = None,
+    report: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write ``model.safetensors``, ``config.json`` and ``README.md``, which :func:`load` and the hub read.
+
+    The folder is read again before this returns, so that what was written is known to load.
+
+    Args:
+        embedder: What is written; it must know the call that builds its network.
+        folder: Where; made if it is not there. Other files in it are left alone.
+        licence: The licence of the weights as the hub spells it, such as ``"mit"`` or ``"other"``. Nobody but their owner
+            can say it, so there is no default.
+        title: Of the card; by default the folder's name.
+        report: The content of a ``report.json``; its figures go into the card.
+
+    Raises:
+        ValueError: If the embedder cannot be saved, or the licence is empty.
+    """
+    if not licence or not licence.strip() or "\n" in licence:
+        raise ValueError(f"licence must be the hub's name of a licence, such as mit or other, got {licence!r}")
+    path = Path(folder)
+    if path.exists() and not path.is_dir():
+        raise ValueError(f"{path} is a file; a folder is needed")
+    path.mkdir(parents=True, exist_ok=True)
+    embedder.save(path / "model.safetensors")
+    header = {"library_name": "hypersphere", "library_version": __version__, "fingerprint": embedder.fingerprint}
+    write_json(path / "config.json", {**header, **embedder.description()})
+    write_text(path / "README.md", model_card(embedder, title or path.absolute().name, licence.strip(), report))
+    assert load(path, trust=True).fingerprint == embedder.fingerprint
+    return path
+
+
+def model_card(embedder: Embedder, title: str, licence: str, report: Mapping[str, Any] | None = None) -> str:
+    """Return the card in Markdown: the hub's header, how to use it, how images are prepared, and measured figures."""
+    header = [
+        "---",
+        "library_name: hypersphere",
+        f"license: {json.dumps(licence)}",
+        "pipeline_tag: image-feature-extraction",
+    ]
+    header += ["tags:", *(f"- {tag}" for tag in TAGS), "---"]
+    size = embedder.preprocessing.size
+    channels = {1: "grey", 3: "colour"}.get(
+        embedder.preprocessing.channels, f"{embedder.preprocessing.channels}-channel"
+    )
+    call = embedder.call
+    network = type(embedder.network).__name__ if call is None else call.name
+    count = sum(p.numel() for p in embedder.network.parameters())
+    lines = [*header, "", f"# {title}", "", "An embedder: images in, features out, compared by cosine.", ""]
+    lines += ["```python", "import hypersphere as hs", "", 'embedder = hs.load("this folder or its hub id")']
+    lines += ['features = embedder(["one.png", "two.png"])', "```", ""]
+    lines += ["| | |", "|---|---|", f"| network | {network}, {count:,} parameters |"]
+    lines += [f"| input | {channels} images, {size[0]}×{size[1]} |", f"| fingerprint | `{embedder.fingerprint}` |"]
+    lines += [f"| {_cell(key)} | {_cell(value)} |" for key, value in embedder.card.items() if key != "report"]
+    return "\n".join([*lines, "", *_measured(report), ""])
+
+
+def push_hub_folder(folder: str | os.PathLike[str], name: str, *, private: bool = True) -> str:
+    """Upload a written folder to the hub as ``name`` = ``owner/name``, and return its address.
+
+    The repository is made if there is none, private unless said otherwise. Credentials are those of ``huggingface_hub``.
+    """
+    if name.count("/") != 1 or not all(name.split("/")):
+        raise ValueError(f"a hub id has the form owner/name, got {name!r}")
+    hub = require("huggingface_hub", "hub")
+    try:
+        api = hub.HfApi()
+        api.create_repo(name, private=private, exist_ok=True)
+        patterns = ["model.safetensors", "config.json", "README.md"]
+        return str(api.upload_folder(repo_id=name, folder_path=str(folder), allow_patterns=patterns))
+    except Exception as error:  # the hub's errors have many roots: no login, no network, no right to write
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ValueError(f"{folder} was written but could not be pushed to {name}: {reason}") from error
+
+
+def _measured(report: Mapping[str, Any] | None) -> list[str]:
+    """The figures of a report as a table, or that there are none."""
+    if report is None:
+        return ["No report was given when this card was written; `hypersphere evaluate` makes one."]
+    figures = report.get("figures")
+    if not isinstance(figures, Mapping) or not all(isinstance(entry, Mapping) for entry in figures.values()):
+        raise ValueError("report must be the content of a report.json with figures")
+    facts = report.get("facts")
+    source = facts.get("source", facts.get("pairs")) if isinstance(facts, Mapping) else None
+    where = f" on `{Path(str(source)).name}`" if source else ""
+    lines = [f"Measured{where} ({report.get('report', 'report')}), with 95 % intervals:", ""]
+    lines += ["| measure | value | interval | count |", "|---|---|---|---|"]
+    for name, entry in figures.items():
+        percent = entry.get("unit") == "fraction"
+        unit = "%" if percent else str(entry.get("unit", ""))
+        interval = entry.get("interval")
+        bounds = "" if not interval else " … ".join(_number(end, percent) for end in interval)
+        count = entry.get("count")
+        lines.append(f"| {_cell(name)} | {_number(entry.get('value'), percent)} {unit} | {bounds} | {count or ''} |")
+    return lines
+
+
+def _number(value: Any, percent: bool) -> str:
+    if isinstance(value, float):
+        return f"{100 * value if percent else value:.4g}"
+    return "" if value is None else _cell(value)
+
+
+def _cell(value: Any) -> str:
+    return str(value).replace("|", "\\|").replace("\n", " ")

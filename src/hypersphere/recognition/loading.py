@@ -1,0 +1,100 @@
+"""One door to every embedder: a file, a folder, a hub id, or one that ships with the package."""
+
+import json
+import os
+import re
+from pathlib import Path
+
+import torch
+
+from .._extras import require
+from .embedder import FORMAT, Embedder, read_file
+
+PRETRAINED = Path(__file__).parent / "pretrained"
+FILES = ("embedder.safetensors", "model.safetensors")
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+
+
+def load(
+    name: str | os.PathLike[str],
+    *,
+    device: torch.device | str | None = None,
+    trust: bool = False,
+    revision: str | None = None,
+) -> Embedder:
+    """Load an embedder, which turns paths, PIL images, arrays and tensors into features.
+
+    Args:
+        name: An embedder file; a folder that holds one, such as a run or a folder that ``hypersphere export --hub`` wrote;
+            an id ``owner/name`` of the Hugging Face hub; or the name of an embedder that ships with the package:
+            ``"characters"`` recognises handwritten characters. A folder of that name in the working directory is ``./characters``.
+        device: Where the network shall run; the CPU by default.
+        trust: Import code outside this library that the embedder names. Nothing else in a file or folder runs.
+        revision: Of a hub id, the branch, tag or commit.
+
+    Raises:
+        ValueError: If nothing of that name is found, or what is found is no embedder, with one sentence.
+
+    >>> import numpy as np
+    >>> embedder = load("characters")
+    >>> embedder(np.full((105, 105), 255, dtype=np.uint8)).shape
+    torch.Size([1, 128])
+    """
+    if isinstance(name, str) and name in shipped():
+        return Embedder.load(PRETRAINED / f"{name}.safetensors", trust=trust, device=device)
+    path = Path(name)
+    if path.is_dir():
+        return _from_folder(path, trust, device)
+    if path.is_file():
+        return Embedder.load(path, trust=trust, device=device)
+    text = str(name)
+    if not _HUB_ID.fullmatch(text) or path.suffix == ".safetensors":
+        raise ValueError(
+            f"there is no embedder {text}: neither a file nor a folder, no id owner/name of a hub, "
+            f"and none that ships with the package ({', '.join(shipped())})"
+        )
+    return _from_folder(_downloaded(text, revision), trust, device)
+
+
+def shipped() -> tuple[str, ...]:
+    """Return the names of the embedders that ship with the package.
+
+    >>> shipped()
+    ('characters',)
+    """
+    return tuple(sorted(path.stem for path in PRETRAINED.glob("*.safetensors")))
+
+
+def _from_folder(folder: Path, trust: bool, device: torch.device | str | None) -> Embedder:
+    file = next((folder / name for name in FILES if (folder / name).is_file()), None)
+    if file is None:
+        raise ValueError(f"the folder {folder} holds no embedder: neither {' nor '.join(FILES)}")
+    config = folder / "config.json"
+    if file.name == "model.safetensors" and config.is_file():
+        _check_config(config, file)
+    return Embedder.load(file, trust=trust, device=device)
+
+
+def _check_config(config: Path, file: Path) -> None:
+    """The network is built from the weights' own header; a config beside it that says otherwise would be ignored."""
+    header, _ = read_file(file, FORMAT)
+    try:
+        said = json.loads(config.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise ValueError(f"{config} is not readable JSON: {error}") from error
+    content = header.get("content")
+    if not isinstance(said, dict) or not isinstance(content, dict):
+        raise ValueError(f"{config} does not describe an embedder")
+    differing = [key for key in content if said.get(key) != content[key]]
+    if differing:
+        raise ValueError(f"{config} and {file.name} differ in {', '.join(differing)}; export the folder again")
+
+
+def _downloaded(name: str, revision: str | None) -> Path:
+    hub = require("huggingface_hub", "hub")
+    try:
+        patterns = [*FILES, "config.json"]
+        return Path(hub.snapshot_download(name, revision=revision, allow_patterns=patterns))
+    except Exception as error:  # the hub's errors have many roots: no such id, no access, no network, a full disk
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ValueError(f"{name} is no file or folder here and cannot be had from the hub: {reason}") from error

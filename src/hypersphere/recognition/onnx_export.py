@@ -1,0 +1,174 @@
+"""Embedders for other runtimes: an ONNX graph that is compared with torch before it takes its place."""
+
+import json
+import logging
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, UInt8
+from torch import Tensor, nn
+
+from .._extras import require
+from ..evaluation.features import mirrored
+from ..evaluation.modes import evaluating
+from ..files import write_atomically, write_json
+from .embedder import Embedder
+from .networks import embedding
+
+CLOSE = 1e-4  # relative difference of features allowed between torch and onnxruntime
+
+
+class OnnxReport(NamedTuple):
+    """What was written and how close it is to torch.
+
+    ``difference`` is the largest ‖f − f'‖/‖f‖ over ``images`` images; ``size`` is in bytes.
+    """
+
+    path: Path
+    images: int
+    difference: float
+    size: int
+
+
+def export_onnx(
+    embedder: Embedder, path: str | os.PathLike[str], images: UInt8[Tensor, "n c h w"], *, opset: int = 18
+) -> OnnxReport:
+    """Write ``pixels`` uint8 (batch, c, h, w) → ``features`` float32 (batch, d) for any batch size.
+
+    The scaling of pixels, mean and deviation, and the mirror image where the embedder has one are part of the graph;
+    cropping and resizing come before it and are described by ``path`` + ``.json`` and in the graph's metadata. The file
+    is run by onnxruntime on ``images``, one at a time and together, and compared with torch; it takes its place only if
+    the features agree to 10⁻⁴ of their length.
+
+    Args:
+        embedder: What is written; it stays as it is.
+        path: The file to write.
+        images: At least two real images as the embedder's preprocessing gives them: ``embedder.preprocessing.pixels``.
+        opset: ONNX operator set.
+
+    Raises:
+        ValueError: If the network cannot be written as a graph, or the features differ; no file is left then.
+    """
+    wanted = (embedder.preprocessing.channels, *embedder.preprocessing.size)
+    if images.ndim != 4 or len(images) < 2 or tuple(images.shape[1:]) != wanted or images.dtype != torch.uint8:
+        raise ValueError(
+            f"images must be at least two of shape {wanted} in uint8, got {images.dtype} {tuple(images.shape)}"
+        )
+    runtime = require("onnxruntime", "export")
+    target, graph = Path(path), _Graph(embedder).eval()
+    found: list[float] = []
+
+    def write(temporary: str) -> None:
+        with evaluating(embedder.network), _quiet():
+            _write(graph, images.to(embedder.device), temporary, opset, _metadata(embedder))
+        found.append(_difference(runtime, temporary, embedder, images))
+
+    write_atomically(target, write)
+    write_json(target.with_name(f"{target.name}.json"), _metadata(embedder))
+    return OnnxReport(target, len(images), found[0], target.stat().st_size)
+
+
+class _Graph(nn.Module):
+    """From 8-bit pixels at size to features."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, embedder: Embedder):
+        super().__init__()
+        self.network, self.mirror = embedder.network, embedder.preprocessing.mirror
+        for name in ("mean", "std"):
+            value = torch.tensor(getattr(embedder.preprocessing, name), dtype=torch.float32).reshape(-1, 1, 1)
+            self.register_buffer(name, value.to(embedder.device), persistent=False)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        x = (pixels.float() / 255 - self.mean) / self.std
+        return mirrored(self._features, x) if self.mirror else self._features(x)
+
+    def _features(self, x: Tensor) -> Tensor:
+        return embedding(self.network, x).float()
+
+
+def _write(graph: nn.Module, images: Tensor, path: str, opset: int, metadata: dict[str, Any]) -> None:
+    require("onnxscript", "export")
+    batch = torch.export.Dim("batch")
+    try:
+        program = torch.onnx.export(
+            graph,
+            (images[:2],),
+            dynamo=True,
+            dynamic_shapes=({0: batch},),
+            input_names=["pixels"],
+            output_names=["features"],
+            opset_version=opset,
+            verbose=False,
+        )
+    except Exception as error:  # the exporter fails in many ways; the reason goes into the message
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ValueError(f"the network cannot be written as an ONNX graph of any batch size: {reason}") from error
+    assert program is not None
+    for key, value in metadata.items():
+        program.model.metadata_props[f"hypersphere.{key}"] = value if isinstance(value, str) else json.dumps(value)
+    program.save(path)
+
+
+def _difference(runtime: Any, path: str, embedder: Embedder, images: UInt8[Tensor, "n c h w"]) -> float:
+    """The largest relative difference over images given together and the first one alone."""
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    session = runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    largest = 0.0
+    for part in (images, images[:1]):
+        wanted = embedder(part).double().cpu()
+        try:
+            found = session.run(None, {"pixels": part.cpu().numpy()})[0]
+        except Exception as error:  # onnxruntime's own errors share no root
+            reason = " ".join(str(error).split())
+            raise ValueError(f"the ONNX graph does not run on a batch of {len(part)}: {reason}") from error
+        got = torch.from_numpy(np.asarray(found)).double()
+        if got.shape != wanted.shape:
+            raise ValueError(
+                f"the ONNX graph gives features {tuple(got.shape)} where torch gives {tuple(wanted.shape)}"
+            )
+        largest = max(largest, _relative(wanted, got))
+    if not largest <= CLOSE:
+        raise ValueError(
+            f"features of the ONNX graph differ from torch by {largest:.2g} of their length, "
+            f"more than {CLOSE:g}; the file was not kept"
+        )
+    return largest
+
+
+def _relative(wanted: Float[Tensor, "n d"], got: Float[Tensor, "n d"]) -> float:
+    length = wanted.norm(dim=1).clamp_min(1e-12)
+    return float(((wanted - got).norm(dim=1) / length).max())
+
+
+def _metadata(embedder: Embedder) -> dict[str, Any]:
+    return {
+        "format": "hypersphere-onnx/1",
+        "fingerprint": embedder.fingerprint,
+        "preprocessing": embedder.preprocessing.to_dict(),
+        "input": "pixels: uint8 (batch, channels, height, width), cropped and resized; scaling is in the graph",
+        "output": "features: float32 (batch, dim); compare by cosine",
+    }
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """The exporter warns of its own optional parts, which says nothing about the graph."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        logger.setLevel(logging.ERROR)
+        try:
+            yield
+        finally:
+            logger.setLevel(level)

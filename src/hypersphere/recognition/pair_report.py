@@ -1,0 +1,80 @@
+"""Verification of a list of pairs by an embedder."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from ..evaluation import (
+    PairErrors,
+    ScoreCalibration,
+    ScoreReport,
+    VerificationReport,
+    calibrate_scores,
+    verification,
+)
+from ..evaluation.report import Figure, Report
+from ..evaluation.verification import deal, rates
+
+
+def pair_report(
+    scores: Float[Tensor, "n"],
+    same: Bool[Tensor, "n"],
+    index: Int[Tensor, "n 2"],
+    *,
+    fold: Int[Tensor, "n"] | None = None,
+    fars: Sequence[float] = (1e-2, 1e-3, 1e-4),
+    unit: str = "cosine",
+    worst: int = 20,
+    seed: int = 0,
+) -> "PairReport":
+    """Measure scores of listed pairs: accuracy over folds, EER, TAR at ``fars`` with thresholds, and calibration.
+
+    Probabilities are fitted on one half of the pairs (of the folds, where there are any) and measured on the other. The
+    halves may share people, since a list does not say who they are.
+
+    >>> scores, same = torch.linspace(0.9, 0.1, 40), torch.arange(40) < 20
+    >>> float(pair_report(scores, same, torch.arange(80).view(40, 2)).verification.eer)
+    0.0
+    """
+    found = verification(scores, same, fold=fold, seed=seed)
+    halves = (fold if fold is not None else deal(same, 2, seed)) % 2 == 0
+    fitted = measured = None
+    if all(same[half].any() and not same[half].all() for half in (halves, ~halves)):
+        fitted = calibrate_scores(scores[halves], same[halves])
+        measured = fitted.evaluate(scores[~halves], same[~halves])
+    order = scores.argsort(descending=True, stable=True)
+    accepts, rejects = order[~same[order]][:worst], order.flip(0)[same[order.flip(0)]][:worst]
+    errors = [PairErrors(index[rows, 0], index[rows, 1], scores[rows]) for rows in (accepts, rejects)]
+    return PairReport(found, fitted, measured, errors[0], errors[1], tuple(fars), unit)
+
+
+@dataclass(frozen=True, repr=False)
+class PairReport(Report):
+    """The result of :func:`pair_report`; without enough pairs there is no calibration."""
+
+    verification: VerificationReport
+    calibration: ScoreCalibration | None
+    calibrated: ScoreReport | None
+    false_accepts: PairErrors
+    false_rejects: PairErrors
+    fars: tuple[float, ...]
+    unit: str
+    title = "verification of listed pairs"
+
+    def figures(self) -> list[Figure]:
+        """Return accuracy over folds, EER, AUC, TAR with thresholds at every rate, and calibration."""
+        shown = ("same pairs", "different pairs", "accuracy", "accuracy spread", "folds")
+        figures = [figure for figure in self.verification.figures() if figure.name in shown]
+        figures += rates(self.verification.roc, self.fars, self.unit)
+        return figures + ([] if self.calibrated is None else self.calibrated.figures())
+
+    def worst_pairs(self) -> tuple[PairErrors, PairErrors]:
+        """Return the most confident errors, as :class:`OpenSetReport` does."""
+        return self.false_accepts, self.false_rejects
+
+    def plot(self, ax: Any = None) -> tuple[Any, Any]:
+        """Draw the ROC curve."""
+        return self.verification.plot(ax)

@@ -1,0 +1,143 @@
+"""The database of an SQLite gallery: how it is made, opened, locked, and how its rows carry checksums."""
+
+import os
+import sqlite3
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from .store import DamagedGalleryError
+from .template_file import sync_folder
+
+VERSION = 2  # PRAGMA user_version; raised when the tables change
+START = {"revision": 0, "generation": 0, "rows": 0, "next": 1, "people": 0}  # settings of an empty gallery
+APPLICATION = 0x68797073  # PRAGMA application_id, "hyps"
+
+SCHEMA = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT, checksum INTEGER NOT NULL);
+CREATE TABLE identities (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  name TEXT NOT NULL UNIQUE,
+  templates INTEGER NOT NULL,
+  checksum INTEGER NOT NULL
+);
+CREATE TABLE templates (
+  identity INTEGER NOT NULL,
+  source TEXT NOT NULL,
+  number INTEGER NOT NULL,
+  checksum INTEGER NOT NULL,
+  PRIMARY KEY (identity, source, number)
+) WITHOUT ROWID;
+CREATE TABLE removed (number INTEGER PRIMARY KEY, wiped INTEGER NOT NULL);
+CREATE INDEX removed_and_not_wiped ON removed(number) WHERE NOT wiped
+"""
+
+
+def connect(path: Path, *, create: bool, readonly: bool) -> sqlite3.Connection:
+    """Open a gallery's database or make one that only its owner reads.
+
+    Another database, and one of another version, are refused untouched. With ``readonly``, nothing is written, not even
+    beside the file, if its folder cannot be written to.
+    """
+    if not path.exists() and not create:
+        raise ValueError(f"there is no gallery at {path}")
+    try:
+        if create and not path.exists():
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        db = sqlite3.connect(_uri(path, readonly), timeout=30, isolation_level=None, uri=True, check_same_thread=False)
+        try:
+            _prepare(db, path, create, readonly)
+        except BaseException:
+            db.close()
+            raise
+    except (sqlite3.Error, OSError) as error:
+        raise ValueError(f"{path} cannot be opened as a gallery: {error}") from error
+    return db
+
+
+def writable(path: Path) -> bool:
+    """Whether a gallery can be changed: the file and its folder, which SQLite's log goes to, can be written to."""
+    return os.access(path, os.W_OK) and os.access(path.absolute().parent, os.W_OK)
+
+
+def seal(*values: object) -> int:
+    """Return the checksum of a row."""
+    return zlib.crc32("\0".join(map(str, values)).encode("utf-8", "surrogatepass"))
+
+
+def read_meta(db: sqlite3.Connection) -> dict[str, str | None]:
+    """Return all settings, after comparing them with their checksums."""
+    rows = db.execute("SELECT key, value, checksum FROM meta").fetchall()
+    for key, value, checksum in rows:
+        if checksum != seal(key, value):
+            raise DamagedGalleryError(f"the gallery is damaged: its setting {key!r} does not fit its checksum")
+    missing = START.keys() - {row[0] for row in rows}
+    if missing:
+        raise DamagedGalleryError(f"the gallery is damaged: its settings {sorted(missing)} are missing")
+    return {key: value for key, value, _ in rows}
+
+
+def write_meta(db: sqlite3.Connection, key: str, value: object) -> None:
+    """Keep a setting as text, with its checksum."""
+    text = None if value is None else str(value)
+    db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?, ?)", (key, text, seal(key, text)))
+
+
+@contextmanager
+def transaction(db: sqlite3.Connection, begin: str) -> Iterator[None]:
+    """All or nothing; an error of SQLite becomes an ``OSError`` that says what it was."""
+    try:
+        db.execute(begin)
+        try:
+            yield
+        except BaseException:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            raise
+        db.execute("COMMIT")
+    except sqlite3.Error as error:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise OSError(f"the gallery cannot be used: {error}") from error
+
+
+def _uri(path: Path, readonly: bool) -> str:
+    base = f"file:{quote(str(path.absolute()))}"
+    if not readonly:
+        return f"{base}?mode=rw"
+    log = path.with_name(path.name + "-wal")
+    sealed = not os.access(path.absolute().parent, os.W_OK) and not (log.exists() and log.stat().st_size)
+    return f"{base}?mode=ro" + ("&immutable=1" if sealed else "")
+
+
+def _prepare(db: sqlite3.Connection, path: Path, create: bool, readonly: bool) -> None:
+    (application,), (version,) = (
+        db.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")
+    )
+    (tables,) = db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
+    if application != APPLICATION and tables:
+        raise ValueError(f"{path} is a database, but not a gallery")
+    if not tables and not create:
+        raise ValueError(f"there is no gallery at {path}: the file is empty")
+    if version > VERSION:
+        raise ValueError(f"{path} is a gallery of version {version}; this release reads up to version {VERSION}")
+    if tables and version < VERSION:
+        raise ValueError(f"{path} is a gallery of version {version}; this release reads version {VERSION}: enrol anew")
+    if readonly:
+        return
+    db.execute("PRAGMA journal_mode = WAL")  # readers go on while one writes
+    db.execute("PRAGMA synchronous = FULL")  # what is acknowledged is on disk, also after a power cut
+    db.execute("PRAGMA secure_delete = ON")  # removed names are overwritten
+    if not tables:
+        # One transaction: a half-made file is never taken for a gallery, and of two that make it the second finds it made.
+        with transaction(db, "BEGIN IMMEDIATE"):
+            if not db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]:
+                for statement in SCHEMA.split(";"):
+                    db.execute(statement)
+                for key, value in START.items():
+                    write_meta(db, key, value)
+                db.execute(f"PRAGMA application_id = {APPLICATION}")
+                db.execute(f"PRAGMA user_version = {VERSION}")
+        sync_folder(path.absolute().parent)

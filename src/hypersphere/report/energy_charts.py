@@ -1,0 +1,153 @@
+"""Energy of every layer over time, between that of random neurons and the least there is; what operators have learned."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..energy import Riesz, least_energy
+from ..energy.checkpoints import LayerReport
+from ..energy.random_layers import random_energy
+from .page_parts import Block, Chart, Grid, Note, Section, arranged, key_of, plain
+from .runs import RunRecord
+from .training_charts import line, thinned
+
+MOST = 24  # layers that are drawn
+LEARNED = {"log_k": ("k", "Learned k of the sigmoid angle"), "log_rho": ("ρ", "Learned radius ρ of the magnitudes")}
+ABOUT = (
+    "The energy is the mean of 1/‖ŵᵢ − ŵⱼ‖² over pairs of neurons (s = 2). Dashed is what random directions have, dotted "
+    "a bound that no neurons of this number and dimension can be below."
+)
+
+
+def energy_section(runs: Sequence[RunRecord]) -> Section | None:
+    """Return one chart a layer with all runs in it; None where no energy was logged."""
+    layers = [name for run in runs for row in run.log for name in row if name.startswith("energy/")]
+    names = list(dict.fromkeys(layers))
+    if not names:
+        return None
+    blocks: list[Block] = [Note(ABOUT)]
+    blocks += arranged([_layer(runs, name) for name in names[:MOST]])
+    if len(names) > MOST:
+        blocks.append(Note(f"{len(names) - MOST} more layers are in log.jsonl."))
+    return Section("energy", "Energy of the layers", blocks)
+
+
+def learned_section(runs: Sequence[RunRecord]) -> Section | None:
+    """Return what operators have learned, a box a layer; None where they learn nothing."""
+    blocks: list[Block] = []
+    for place, run in enumerate(runs):
+        for ending, (letter, caption) in LEARNED.items():
+            found = run.weights(f".{ending}", f"{ending}")
+            if found:
+                blocks.append(_boxes(key_of(ending, place), letter, f"{caption}, {run.name}", found, ending))
+    return Section("learned", "Learned k and ρ", blocks) if blocks else None
+
+
+def checkpoint_section(layers: Sequence[LayerReport], name: str, bounded: bool = True) -> Section:
+    """Return the energies of a checkpoint's layers against random layers, with its dead and double neurons.
+
+    ``bounded`` adds the bound below, which is known for s = 2 in the full space.
+    """
+    ratios = [layer.energy / layer.random_mean if layer.random_mean else float("nan") for layer in layers]
+    floors = [_floor(layer.neurons, layer.dim) / layer.random_mean for layer in layers]
+    rows = [plain(layer.name) for layer in layers]
+    spread = [3 * layer.random_std / layer.random_mean for layer in layers]
+    traces: list[dict[str, Any]] = [
+        {"type": "scatter", "mode": "markers", "name": "random, ± 3 deviations", "x": [1.0] * len(rows), "y": rows,
+         "error_x": {"type": "data", "array": spread}, "tint": 7, "marker": {"symbol": "line-ns-open", "size": 10}},
+        {"type": "scatter", "mode": "markers", "name": "bound below", "x": floors, "y": rows, "tint": 2,
+         "marker": {"symbol": "triangle-right", "size": 9}},
+        {"type": "scatter", "mode": "markers", "name": plain(name), "x": ratios, "y": rows, "tint": 0,
+         "marker": {"size": 10}},
+    ]  # fmt: skip
+    layout = {
+        "xaxis": {"title": {"text": "energy over that of random neurons"}, "type": _scale(ratios)},
+        "yaxis": {"autorange": "reversed", "type": "category"},
+        "height": max(240, 90 + 30 * len(rows)),
+    }
+    worst = max(zip(ratios, rows, strict=True), default=(0.0, "none"))
+    summary = (
+        f"Energy of {len(rows)} layers; the largest, {worst[0]:.3g} times that of random neurons, is in {worst[1]}."
+    )
+    table = [_row(layer, bounded) for layer in layers]
+    columns = ["layer", "neurons × dim", "energy", "random", "smallest angle", "dead", "duplicates"]
+    if bounded:
+        columns.insert(4, "bound below")
+    else:
+        del traces[1]
+    return Section(
+        "energy",
+        "Energy of the layers",
+        [
+            Chart("checkpoint", "Energy of every layer beside random layers", summary, traces, layout, size="full"),
+            Grid("Layers", columns, table, numeric=True),
+        ],
+    )
+
+
+def _layer(runs: Sequence[RunRecord], name: str) -> Chart:
+    layer = name.removeprefix("energy/")
+    traces, parts = [], []
+    for tint, run in enumerate(runs):
+        steps, values = run.series(name)
+        if values:
+            traces.append(line(run.name, *thinned(steps, values), tint))
+            parts.append(f"{run.name} ends at {values[-1]:.4g}")
+    shape = next((run.shape(layer) for run in runs if run.shape(layer)), None)
+    caption = layer
+    if shape is not None:
+        caption = f"{layer}: {shape[0]} neurons in {shape[1]} dimensions"
+        ends = [min(t["x"][0] for t in traces), max(t["x"][-1] for t in traces)]
+        # In two and three dimensions the mean of random neurons is infinite, so there is no line to draw.
+        random = [("random", random_energy(*shape, Riesz(2)).mean, "dash")] if shape[1] > 3 else []
+        for label, height, dash in (*random, ("least", least_energy(*shape), "dot")):
+            traces.append({"type": "scatter", "mode": "lines", "name": label, "x": ends, "y": [height] * 2, "tint": 7,
+                           "line": {"dash": dash, "width": 1.5}})  # fmt: skip
+            parts.append(f"{label} {height:.4g}")
+    values = [v for trace in traces for v in trace["y"]]
+    axis: dict[str, Any] = {"title": {"text": "energy"}}
+    if min(values) > 0 and max(values) > 20 * min(values):
+        axis |= {"type": "log", "dtick": 1}
+    layout = {"xaxis": {"title": {"text": "step"}}, "yaxis": axis}
+    return Chart(key_of("energy", layer), caption, f"Energy of {layer}: {'; '.join(parts)}.", traces, layout)
+
+
+def _boxes(key: str, letter: str, caption: str, found: Mapping[str, Tensor], ending: str) -> Chart:
+    traces: list[dict[str, Any]] = []
+    every = []
+    for name, logarithm in found.items():
+        values = logarithm.double().exp().flatten()
+        every.append(values)
+        layer = name.removesuffix(ending).rstrip(".") or "all layers"
+        kept = values[torch.linspace(0, len(values) - 1, min(len(values), 500)).long()]
+        traces.append({"type": "box", "name": plain(layer), "y": kept.tolist(), "tint": 0, "boxpoints": "outliers",
+                       "showlegend": False})  # fmt: skip
+    total = torch.cat(every)
+    layout = {"yaxis": {"title": {"text": letter}}, "xaxis": {"tickangle": -30}}
+    summary = f"{caption}: {len(total):,} values between {float(total.min()):.3g} and {float(total.max()):.3g}."
+    return Chart(key, caption, summary, traces, layout, size="full")
+
+
+def _row(layer: LayerReport, bounded: bool) -> list[str]:
+    floor = [f"{_floor(layer.neurons, layer.dim):.5g}"] if bounded else []
+    return [
+        layer.name,
+        f"{layer.neurons} × {layer.dim}",
+        f"{layer.energy:.5g}",
+        f"{layer.random_mean:.5g} ± {layer.random_std:.1g}",
+        *floor,
+        f"{layer.separation * 180 / torch.pi:.2f}°",
+        str(len(layer.dead)),
+        str(len(layer.duplicates)),
+    ]
+
+
+def _floor(neurons: int, dim: int) -> float:
+    return least_energy(neurons, dim) if min(neurons, dim) > 1 else float("nan")
+
+
+def _scale(ratios: Sequence[float]) -> str:
+    finite = [ratio for ratio in ratios if ratio == ratio]
+    return "log" if finite and max(finite) > 10 else "linear"

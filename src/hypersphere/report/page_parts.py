@@ -1,0 +1,151 @@
+"""What a page is made of: sections with texts, facts, tables, charts, pictures and commands, all of them plain data."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias
+
+Kind = Literal["plain", "sphere", "threshold"]
+Size = Literal["third", "half", "full"]
+
+
+@dataclass(frozen=True)
+class Note:
+    """A paragraph."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A few numbers large: ``(name, value, what to know about it)`` each."""
+
+    items: Sequence[tuple[str, str, str]]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table; ``numeric`` aligns all columns but the first to the right, ``folded`` hides it behind its caption."""
+
+    caption: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    numeric: bool = False
+    folded: bool = False
+
+
+@dataclass(frozen=True)
+class Commands:
+    """Lines for a terminal, with a button that copies them."""
+
+    caption: str
+    lines: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart of plotly.
+
+    Attributes:
+        key: Its name in the page, letters, digits and hyphens.
+        caption: What it shows.
+        summary: The same for someone who cannot see it, with the main figure.
+        traces: Plotly's traces. ``"tint": i`` gives a trace the i-th colour of the page, ``"band": True`` makes it the
+            area of an interval; texts must have gone through :func:`plain`.
+        layout: What differs from the page's layout.
+        kind: What the page adds: a movable threshold, or a sphere with its classes.
+        extra: Data that the kind needs.
+        size: The part of the page's width that it takes where there is room.
+    """
+
+    key: str
+    caption: str
+    summary: str
+    traces: Sequence[Mapping[str, Any]]
+    layout: Mapping[str, Any] = field(default_factory=dict)
+    kind: Kind = "plain"
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    size: Size = "half"
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One picture of a sheet: where it is, and what it is called."""
+
+    sheet: str
+    index: int
+    label: str
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Groups of pictures, each with a line of text below it."""
+
+    caption: str
+    groups: Sequence[tuple[Sequence[Tile], str]]
+
+
+Block: TypeAlias = Note | Facts | Grid | Commands | Chart | Pictures
+
+
+@dataclass(frozen=True)
+class Section:
+    """Blocks under a heading; ``key`` is its anchor."""
+
+    key: str
+    title: str
+    blocks: Sequence[Block]
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """Many small pictures in one file: a data address, the number of columns and rows, and the size of each in pixels."""
+
+    address: str
+    columns: int
+    rows: int
+    width: int
+    height: int
+
+
+@dataclass(frozen=True)
+class Page:
+    """A title, a line below it, sections, and the sheets of pictures that they use by name."""
+
+    title: str
+    subtitle: str
+    sections: Sequence[Section]
+    sheets: Mapping[str, Sheet] = field(default_factory=dict)
+
+
+def arranged(charts: Sequence[Chart]) -> list[Chart]:
+    """Return charts in sizes that fill rows of two or three without a gap.
+
+    >>> chart = Chart("x", "", "", [])
+    >>> [c.size for c in arranged([chart] * 5)]
+    ['third', 'third', 'third', 'half', 'half']
+    """
+    count = len(charts)
+    if count == 1:
+        return [replace(charts[0], size="full")]
+    thirds = count if count % 3 == 0 and count <= 6 else 3 if count % 2 else 0
+    return [replace(chart, size="third" if i < thirds else "half") for i, chart in enumerate(charts)]
+
+
+def plain(text: str) -> str:
+    """Return text for a chart: plotly reads tags in its labels, so what looks like one is written as characters.
+
+    >>> plain("<b>A & B</b>")
+    '&lt;b&gt;A &amp; B&lt;/b&gt;'
+    """
+    kept = "".join(c if c.isprintable() else " " for c in text)
+    return kept.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def key_of(*parts: object) -> str:
+    """Return a name that is safe as an anchor, made of any texts and numbers.
+
+    >>> key_of("Sphere", 2), key_of('"><x')
+    ('sphere-2', 'x')
+    """
+    joined = "-".join(str(part) for part in parts).lower()
+    return "-".join("".join(c if c.isascii() and c.isalnum() else " " for c in joined).split())

@@ -1,0 +1,160 @@
+"""One function a page: of runs, of an evaluation, of a checkpoint's energy, of a claim."""
+
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..energy.checkpoints import LayerReport
+from ..evaluation import Evidence, Report
+from ..training import Callback
+from .energy_charts import checkpoint_section, energy_section, learned_section
+from .hard_samples import hard_section
+from .overview import choices_section, data_section, repeat_section, result_section
+from .page_parts import Block, Commands, Facts, Grid, Page, Section, Sheet
+from .pictures_sheet import sheet_of
+from .render import save
+from .runs import RunRecord, read_runs
+from .score_charts import Pairs, score_section
+from .several import differing_section, measures_section
+from .sphere import sphere_section
+from .training_charts import training_section
+from .wording import text
+
+PICTURES = 1_500_000  # bytes of all sheets of a page together
+FILE = "report.html"
+Paths = Sequence[str | os.PathLike[str]]
+
+
+def write_page(runs: str | os.PathLike[str] | Paths, path: str | os.PathLike[str] | None = None) -> pathlib.Path:
+    """Write a page about one run or several and return its path.
+
+    The page is one file with everything in it: it opens from the disk without a network, in light and dark. Of several
+    runs it shows first what differs, then their curves overlaid and their figures side by side.
+
+    Args:
+        runs: A folder of a run, or several.
+        path: The file to write; None is ``report.html`` in the first folder.
+
+    Raises:
+        ValueError: If a folder holds no run, or the page would be larger than five megabytes.
+    """
+    folders = [runs] if isinstance(runs, str | os.PathLike) else list(runs)
+    read = read_runs(folders)
+    target = read[0].folder / FILE if path is None else path
+    return save(run_page(read, [os.fspath(folder) for folder in folders]), target)
+
+
+def run_page(runs: Sequence[RunRecord], paths: Sequence[str]) -> Page:
+    """Return the page of runs that have been read."""
+    pairs = {
+        run.name: Pairs.of(run.evidence) for run in runs if run.evidence is not None and len(run.evidence.labels) > 1
+    }
+    sheets: dict[str, Sheet] = {}
+    for place, run in enumerate(runs):
+        if run.evidence is not None and run.evidence.images is not None:
+            sheet = sheet_of(run.evidence.images, PICTURES // len(runs))
+            sheets |= {f"run{place}": sheet} if sheet is not None else {}
+    several = len(runs) > 1
+    sections = [
+        *([differing_section(runs), measures_section(runs)] if several else [result_section(runs[0])]),
+        training_section(runs),
+        sphere_section(runs, sheets),
+        score_section(runs, pairs),
+        hard_section(runs, pairs, sheets),
+        energy_section(runs),
+        learned_section(runs),
+        data_section(runs),
+        choices_section(runs),
+        repeat_section(runs, paths),
+    ]
+    title = " · ".join(run.name for run in runs) if len(runs) <= 3 else f"{len(runs)} runs"
+    subtitle = f"{len(runs)} runs side by side." if several else _described(runs[0])
+    return Page(title, subtitle, [section for section in sections if section is not None], sheets)
+
+
+def write_evaluation(
+    reports: Sequence[Report],
+    path: str | os.PathLike[str],
+    *,
+    title: str = "Evaluation",
+    evidence: Evidence | None = None,
+    facts: Mapping[str, Any] | None = None,
+    command: str = "",
+) -> pathlib.Path:
+    """Write a page about an evaluation: its reports as tables, and all that can be seen of its features.
+
+    Args:
+        reports: Any reports of :mod:`hypersphere.evaluation`.
+        path: The file to write.
+        title: What was evaluated.
+        evidence: Features with their labels and pictures; with it the page has the sphere, histograms, curves and the
+            hardest samples.
+        facts: What else is to be said, by name: the embedder's file, the data.
+        command: The command line that repeats it.
+    """
+    run = RunRecord(title, pathlib.Path(), {}, [], {}, {}, 0.0, [], {}, command, evidence)
+    page = run_page([run], [])
+    kept = [section for section in page.sections if section.key in ("sphere", "scores", "hard", "data")]
+    large = [figure for report in reports for figure in report.figures() if figure.low is not None][:4]
+    blocks: list[Block] = []
+    if large:
+        blocks.append(Facts([(figure.name, figure.cells()[1], figure.cells()[2]) for figure in large]))
+    if facts:
+        blocks.append(Grid("What was evaluated", ["", ""], [[name, text(item)] for name, item in facts.items()]))
+    for report in reports:
+        rows = [list(figure.cells()) for figure in report.figures()]
+        blocks.append(Grid(report.title, ["measure", "value", "95 % interval", "count"], rows, numeric=True))
+    sections = [Section("result", "Result", blocks), *kept]
+    if command:
+        sections.append(Section("repeat", "Repeat it", [Commands("The evaluation", [command])]))
+    return save(Page(title, "An evaluation of features by angle.", sections, page.sheets), path)
+
+
+def write_energy(
+    layers: Sequence[LayerReport],
+    path: str | os.PathLike[str],
+    *,
+    title: str = "Energy",
+    bounded: bool = True,
+    command: str = "",
+) -> pathlib.Path:
+    """Write a page about the energy of a checkpoint's layers.
+
+    Args:
+        layers: What :func:`hypersphere.energy.checkpoints.energy_report` found.
+        path: The file to write.
+        title: The checkpoint's name.
+        bounded: Whether the energies are those of s = 2 in the full space, for which a bound below is known and drawn.
+        command: The command line that repeats it.
+    """
+    sections = [checkpoint_section(layers, title, bounded)]
+    if command:
+        sections.append(Section("repeat", "Repeat it", [Commands("The measurement", [command])]))
+    return save(Page(title, f"Hyperspherical energy of {len(layers)} layers beside random ones.", sections), path)
+
+
+class ReportPage(Callback):
+    """Writes the page of a run when it has ended: ``Trainer(task, folder, callbacks=[ReportPage()])``.
+
+    Args:
+        path: The file to write; None is ``report.html`` in the run's folder.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None = None):
+        self.path = path
+
+    def on_end(self, trainer: Any, metrics: dict[str, float]) -> None:
+        """Write the page; of several processes the first does."""
+        if trainer.main:
+            if self.path is None:
+                trainer.folder.record(FILE)
+            write_page(trainer.folder.path, self.path)
+
+
+def _described(run: RunRecord) -> str:
+    document, task = run.document, run.task
+    if task:
+        return f"{task.get('class', 'A task')}: {text(task.get('training samples'))} samples of {text(task.get('classes'))} classes."
+    names = [run.settings.get(key) for key in ("model", "head", "data", "data.name")]
+    return " · ".join(dict.fromkeys(str(name) for name in names if name)) or f"{len(document)} settings."

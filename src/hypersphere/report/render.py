@@ -1,0 +1,109 @@
+"""From blocks to one HTML file that needs nothing else: template, style, scripts and the plotting library are inside it."""
+
+import base64
+import functools
+import gzip
+import json
+import math
+import os
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+from .. import __version__
+from .._extras import require
+from ..files import write_text
+from .page_parts import Chart, Page
+
+LARGEST = 5_000_000  # bytes of a page, so that it can be sent by mail and opened on a telephone
+ASSETS = pathlib.Path(__file__).parent / "assets"
+SCRIPTS = ("theme.js", "charts.js", "sphere.js", "threshold.js", "page.js")
+
+
+def save(page: Page, path: str | os.PathLike[str]) -> pathlib.Path:
+    """Write the page atomically and return its path.
+
+    Raises:
+        ValueError: If the folder does not exist, or the page is larger than five megabytes.
+    """
+    target = pathlib.Path(path)
+    if not target.absolute().parent.is_dir():
+        raise ValueError(f"there is no folder {target.absolute().parent} to write {target.name} into")
+    text = render(page)
+    if len(text.encode()) > LARGEST:
+        raise ValueError(f"the page has {len(text.encode()):,} bytes, more than {LARGEST:,}: show fewer runs in it")
+    write_text(target, text)
+    return target
+
+
+def render(page: Page) -> str:
+    """Return the page as HTML.
+
+    Every text is escaped by the template engine; data are JSON in which no character can end a script.
+    """
+    jinja = require("jinja2")
+    environment = jinja.Environment(
+        loader=jinja.FileSystemLoader(ASSETS), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.tests["kind"] = lambda block, name: type(block).__name__ == name
+    template = environment.get_template("page.html.jinja")
+    charts = {chart.key: _payload(chart) for chart in _charts(page)}
+    inside = any(True for _ in _charts(page))
+    markup = require("markupsafe").Markup
+    return str(
+        template.render(
+            page=page,
+            version=__version__,
+            style=markup(_asset("page.css")),
+            script=markup("\n".join(_asset(name) for name in SCRIPTS)),
+            data=markup(script_json(charts)),
+            library=markup(plotting_library() if inside else ""),
+        )
+    )
+
+
+def script_json(value: Any) -> str:
+    """Return JSON that is safe inside a script element, with None for numbers that are not finite.
+
+    >>> script_json({"name": "</script>", "x": float("nan")})
+    '{"name":"\\\\u003c/script\\\\u003e","x":null}'
+    """
+    text = json.dumps(finite_json(value), separators=(",", ":"), allow_nan=False)  # ASCII, so U+2028 is written \\u2028
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def finite_json(value: Any) -> Any:
+    """Return plain values with numbers of six digits; tensors become lists.
+
+    >>> finite_json({"a": (1 / 3, float("inf"), 7)})
+    {'a': [0.333333, None, 7]}
+    """
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, float):
+        return float(f"{value:.6g}") if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): finite_json(item) for key, item in value.items()}
+    return [finite_json(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+@functools.lru_cache(maxsize=1)
+def plotting_library() -> str:
+    """Return plotly's script, compressed and in base64: 2 MB instead of 5; the browser inflates it."""
+    script = require("plotly.offline").get_plotlyjs()
+    return base64.b64encode(gzip.compress(script.encode(), 9, mtime=0)).decode()
+
+
+def _payload(chart: Chart) -> dict[str, Any]:
+    return {"kind": chart.kind, "traces": list(chart.traces), "layout": dict(chart.layout), "extra": dict(chart.extra)}
+
+
+def _charts(page: Page) -> Iterator[Chart]:
+    for section in page.sections:
+        yield from (block for block in section.blocks if isinstance(block, Chart))
+
+
+def _asset(name: str) -> str:
+    return (ASSETS / name).read_text(encoding="utf-8")

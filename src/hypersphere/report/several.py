@@ -1,0 +1,95 @@
+"""Several runs side by side: first the settings in which they differ, then measures, then differences on the same pairs."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..evaluation import DifferenceReport, Evidence, compare_embedders
+from .page_parts import Block, Grid, Note, Section
+from .runs import RunRecord
+from .wording import duration, text, title, value
+
+RESAMPLES, NEGATIVES = 300, 20_000
+MEASURE = "eer"
+
+
+def differing_section(runs: Sequence[RunRecord]) -> Section:
+    """Return the settings that are not the same in all runs."""
+    rows = differing(runs)
+    columns = ["setting", *(run.name for run in runs)]
+    block: Block = Grid("Settings that differ", columns, rows) if rows else Note("All settings are the same.")
+    return Section("differences", "What differs", [block])
+
+
+def differing(runs: Sequence[RunRecord]) -> list[list[str]]:
+    """Return rows of a setting and its value in each run, where not all are equal."""
+    every = [{**{f"task: {key}": item for key, item in run.task.items()}, **run.settings} for run in runs]
+    keys = list(dict.fromkeys(key for settings in every for key in settings))
+    absent = object()
+    found = [key for key in keys if any(s.get(key, absent) != every[0].get(key, absent) for s in every[1:])]
+    return [[key, *(text(settings[key]) if key in settings else "–" for settings in every)] for key in found]
+
+
+def measures_section(runs: Sequence[RunRecord]) -> Section:
+    """Return the measures of all runs, and how sure the difference of each from the first is."""
+    keys = [key for run in runs for key in run.metrics if not key.startswith("energy/")]
+    rows = [
+        [title(key), *(value(key, run.metrics.get(key)) for run in runs)]
+        for key in dict.fromkeys(keys)
+        if key != "steps"
+    ]
+    rows.append(["steps", *(text(run.metrics.get("steps")) for run in runs)])
+    rows.append(["wall time", *(duration(run.seconds) if run.seconds else "–" for run in runs)])
+    blocks: list[Block] = [Grid("Measures at the end", ["measure", *(run.name for run in runs)], rows, numeric=True)]
+    blocks += _paired(runs)
+    return Section("measures", "Measures", blocks)
+
+
+def comparable(first: Evidence | None, other: Evidence | None) -> bool:
+    """Return whether two runs kept features of the same samples in the same order."""
+    if first is None or other is None or not torch.equal(first.labels, other.labels):
+        return False
+    if first.total != other.total or list(first.classes) != list(other.classes) or first.names != other.names:
+        return False
+    if first.images is None or other.images is None:
+        return first.images is other.images
+    return torch.equal(first.images, other.images)
+
+
+def _paired(runs: Sequence[RunRecord]) -> list[Block]:
+    base = runs[0]
+    rows: list[list[str]] = []
+    without: list[str] = []
+    for run in runs[1:]:
+        report = _difference(base.evidence, run.evidence) if comparable(base.evidence, run.evidence) else None
+        if report is None:
+            without.append(run.name)
+            continue
+        low, high = (100 * end for end in report.difference.interval)
+        rows.append(
+            [
+                run.name,
+                f"{100 * report.first:.3g} %",
+                f"{100 * report.second:.3g} %",
+                f"{100 * report.difference:+.3g} [{low:+.3g}, {high:+.3g}]",
+                f"{100 * report.wins:.0f} %",
+            ]
+        )
+    blocks: list[Block] = []
+    if rows:
+        caption = f"Equal error rate beside {base.name}, on the same pairs of the same samples"
+        columns = ["run", "its own", base.name, "difference in percentage points", "resamples in which it is better"]
+        blocks.append(Grid(caption, columns, rows, numeric=True))
+        blocks.append(Note(f"Intervals of 95 % by a paired bootstrap of identities, {RESAMPLES} resamples."))
+    if without:
+        blocks.append(Note(f"Not measured on the same samples as {base.name}, so not paired: {', '.join(without)}."))
+    return blocks
+
+
+def _difference(base: Any, other: Any) -> DifferenceReport | None:
+    options: dict[str, Any] = {"measure": MEASURE, "negatives": NEGATIVES, "resamples": RESAMPLES}
+    try:
+        return compare_embedders(other.features, base.features, base.labels, **options)
+    except ValueError:  # too few identities for a bootstrap
+        return None

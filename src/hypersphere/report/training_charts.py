@@ -1,0 +1,92 @@
+"""What happened in training: loss, measures, rate and λ over steps, one line a run."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from .page_parts import Block, Chart, Note, Section, arranged, key_of, plain
+from .runs import RunRecord
+from .wording import scaled, suffix, title
+
+MOST = 600  # points of a line; more cannot be told apart on a screen
+MEASURES = ("eer", "tar", "rank1", "one_shot", "accuracy", "balanced_accuracy", "auc")
+SHORT = {"intra_angle": "within a class", "inter_angle": "between classes", "nearest_angle": "to the nearest"}
+ANGLES = ("intra_angle", "inter_angle", "nearest_angle")
+
+
+def training_section(runs: Sequence[RunRecord]) -> Section | None:
+    """Return the curves of all runs, overlaid; None where nothing was logged."""
+    logged = {name for run in runs for row in run.log for name in row}
+    charts: list[Chart] = []
+    if "loss" in logged:
+        charts.append(_overlaid(runs, "loss", log=_spans_decades(runs, "loss")))
+    charts += [_overlaid(runs, name) for name in MEASURES if name in logged]
+    if len(runs) == 1 and logged.issuperset(ANGLES):
+        charts.append(_angles(runs[0]))
+    elif len(runs) > 1:
+        charts += [_overlaid(runs, name) for name in ANGLES[:2] if name in logged]
+    charts += [_overlaid(runs, name) for name in ("lr", "lambda") if name in logged]
+    blocks: list[Block] = [*arranged(charts)]
+    few = [run.name for run in runs if 0 < len({row["step"] for row in run.log}) < 3]
+    if few:
+        blocks.insert(0, Note(f"Too few points for a curve were logged by {', '.join(few)}; they are drawn as points."))
+    return Section("training", "Training", blocks) if blocks else None
+
+
+def line(name: str, x: Sequence[float], y: Sequence[float], tint: int, **options: Any) -> dict[str, Any]:
+    """Return a trace: a line, with points where there are few of them, and points alone where there are one or two."""
+    mode = "markers" if len(x) < 3 else "lines+markers" if len(x) <= 25 else "lines"
+    return {"type": "scatter", "mode": mode, "name": plain(name), "x": x, "y": y, "tint": tint, **options}
+
+
+def thinned(x: Sequence[float], y: Sequence[float], most: int = MOST) -> tuple[list[float], list[float]]:
+    """Return at most about ``most`` points: of each stretch its least and its largest, so that no peak is lost.
+
+    >>> thinned(range(9), [0, 1, 0, 0, 9, 0, 0, 0, 0], most=6)
+    ([0, 1, 3, 4, 6, 8], [0, 1, 0, 9, 0, 0])
+    """
+    if len(x) <= most:
+        return list(x), list(y)
+    width = -(-len(x) // (most // 2))
+    kept: list[int] = []
+    for start in range(0, len(x), width):
+        stretch = range(start, min(start + width, len(x)))
+        low, high = min(stretch, key=lambda i: y[i]), max(stretch, key=lambda i: y[i])
+        kept += sorted({low, high})
+    if kept[-1] != len(x) - 1:
+        kept.append(len(x) - 1)
+    return [x[i] for i in kept], [y[i] for i in kept]
+
+
+def _overlaid(runs: Sequence[RunRecord], measure: str, log: bool = False) -> Chart:
+    traces, last = [], []
+    for tint, run in enumerate(runs):
+        steps, values = run.series(measure)
+        shown = [scaled(measure, value) for value in values]
+        if shown:
+            traces.append(line(run.name, *thinned(steps, shown), tint))
+            last.append(f"{run.name} ends at {shown[-1]:.4g}{suffix(measure)}")
+    layout: dict[str, Any] = {"xaxis": {"title": {"text": "step"}}, "showlegend": len(runs) > 1}
+    layout["yaxis"] = {"ticksuffix": suffix(measure)}
+    if measure in ("lr", "lambda") and traces:
+        layout["yaxis"]["range"] = [0, 1.1 * max(max(trace["y"]) for trace in traces) or 1]
+    if log:
+        layout["yaxis"] |= {"type": "log", "dtick": 1}
+    caption = title(measure).capitalize() if measure != "lambda" else title(measure)
+    summary = f"{caption} over training steps; {'; '.join(last)}."
+    return Chart(key_of("training", measure), caption, summary, traces, layout)
+
+
+def _angles(run: RunRecord) -> Chart:
+    traces, last = [], []
+    for tint, name in enumerate(ANGLES):
+        steps, values = run.series(name)
+        degrees = [scaled(name, value) for value in values]
+        traces.append(line(SHORT[name], *thinned(steps, degrees), tint))
+        last.append(f"{title(name)} ends at {degrees[-1]:.3g}°")
+    layout = {"xaxis": {"title": {"text": "step"}}, "yaxis": {"ticksuffix": "°", "rangemode": "tozero"}}
+    return Chart("training-angles", "Angles of the classes", f"{'; '.join(last)}.", traces, layout)
+
+
+def _spans_decades(runs: Sequence[RunRecord], measure: str) -> bool:
+    values = [value for run in runs for value in run.series(measure)[1]]
+    return bool(values) and min(values) > 0 and max(values) > 50 * min(values)

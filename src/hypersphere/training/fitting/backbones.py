@@ -1,0 +1,127 @@
+"""What ``backbone=`` may name: a network of this library, one's own callable, a model of transformers, one of timm."""
+
+import dataclasses
+import json
+import pathlib
+from typing import Any, Literal
+
+from torch import nn
+
+from ..._extras import require
+from ...config import Call, builders, imported, nearest
+from ...data import Preprocessing
+from ...models import TransformersNetwork, timm_network
+
+MODELS = ("hypersphere.models",)
+_RESAMPLE: dict[int, Literal["nearest", "bilinear", "bicubic"]] = {0: "nearest", 2: "bilinear", 3: "bicubic"}
+
+
+def backbone_call(text: str) -> Call:
+    """Return the constructor call that a name stands for.
+
+    Args:
+        text: The name of a network of ``hypersphere.models``; ``package.module:callable``; a folder that holds a vision
+            model of ``transformers``, or its ``config.json``; or, where timm is installed, the name of one of its models.
+
+    Raises:
+        ValueError: if it is none of these, with the nearest name that there is.
+
+    >>> backbone_call("resnet20").name
+    'resnet20'
+    """
+    known = builders(nn.Module, MODELS)
+    if text in known:
+        return Call(known[text])
+    path = pathlib.Path(text)
+    config = path / "config.json" if path.is_dir() else path
+    if config.suffix == ".json" or path.is_dir():
+        return Call(TransformersNetwork, {"config": json.dumps(_model_config(config))})
+    if ":" in text:
+        return Call(imported(text, "backbone"))
+    names = [name for name in known if "." not in name]
+    try:
+        timm = require("timm")
+    except ImportError:
+        timm = None
+    if timm is not None and timm.is_model(text):
+        return Call(timm_network, {"name": text})
+    beside = "" if timm is not None else " (timm, whose names are taken too, is not installed)"
+    raise ValueError(
+        f"backbone must be one of {', '.join(names)}, package.module:callable, or the folder of a model of transformers, "
+        f"got {text!r}{nearest(text, names)}{beside}"
+    )
+
+
+def processor_of(folder: str) -> Preprocessing | None:
+    """Return how a folder's own processor prepares images, or None where it does not say.
+
+    The fields of ``preprocessor_config.json`` that are read are size, crop_size, do_resize, do_center_crop, resample,
+    image_mean, image_std, do_normalize and do_rescale.
+    """
+    path = pathlib.Path(folder)
+    file = (path if path.is_dir() else path.parent) / "preprocessor_config.json"
+    if not file.is_file():
+        return None
+    try:
+        given = json.loads(file.read_text(encoding="utf-8"))
+        size = _size(given.get("crop_size")) if given.get("do_center_crop") else None
+        size = size or _size(given.get("size"))
+        if size is None:
+            return None
+        wanted: dict[str, Any] = {"size": size, "channels": 3}
+        wanted["resize"] = (
+            "cover" if "shortest_edge" in (given.get("size") or {}) or given.get("do_center_crop") else "stretch"
+        )
+        wanted["interpolation"] = _RESAMPLE.get(given.get("resample", 2), "bilinear")
+        if given.get("do_normalize", True):
+            wanted |= {"mean": tuple(given["image_mean"]), "std": tuple(given["image_std"])}
+        else:
+            wanted |= {"mean": 0.0, "std": 1.0}
+        return Preprocessing(**wanted)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{file} does not say how images are prepared: {error}") from error
+
+
+def weights_of(folder: str) -> str | None:
+    """Return the file of weights beside a model of ``transformers``, or None where there is none."""
+    path = pathlib.Path(folder)
+    for name in ("model.safetensors", "pytorch_model.bin"):
+        if path.is_dir() and (path / name).is_file():
+            return str(path / name)
+    return None
+
+
+def with_dim(backbone: Call, dim: int) -> Call:
+    """The call with the dimension of its features, where it has such an argument and does not set it."""
+    from ...config import parameters
+
+    if "feature_dim" in parameters(backbone.target) and "feature_dim" not in backbone.arguments:
+        return backbone.replace(feature_dim=dim)
+    return backbone
+
+
+def _model_config(file: pathlib.Path) -> dict[str, Any]:
+    if not file.is_file():
+        raise ValueError(f"backbone: there is no file {file}")
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, UnicodeDecodeError) as error:
+        raise ValueError(f"backbone: {file} is not JSON: {error}") from error
+    if not isinstance(values, dict) or "model_type" not in values:
+        raise ValueError(f"backbone: {file} is not the configuration of a model of transformers: it has no model_type")
+    return values
+
+
+def _size(given: Any) -> tuple[int, int] | None:
+    if isinstance(given, int):
+        return given, given
+    if not isinstance(given, dict):
+        return None
+    if "shortest_edge" in given:
+        return int(given["shortest_edge"]), int(given["shortest_edge"])
+    return int(given["height"]), int(given["width"])
+
+
+def replaced(preprocessing: Preprocessing, **changes: Any) -> Preprocessing:
+    """A copy of a preprocessing with other fields."""
+    return dataclasses.replace(preprocessing, **changes)

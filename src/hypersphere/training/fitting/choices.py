@@ -1,0 +1,211 @@
+"""Defaults that need no decision: each is taken from the data, with the reason in words."""
+
+import math
+import os
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import UInt8
+from torch import Tensor
+
+from ...config import Call, call
+from ...data import Affine, ClassBalancedSampler, Flip
+from ...objectives import ArcFace, CosFace
+from ..schedules import CosineRate
+from .fit_settings import FitSettings
+from .sampling import ROOM
+
+SYMMETRIC = 0.9  # correlation of the mean picture with its mirror image from which on mirroring keeps who is on it
+ELONGATED = 1.8  # longer over shorter side from which on pictures are taken for spectra and the like
+ASKED = "you asked for it"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One setting that a fit chose: its key, its value as text, and why."""
+
+    key: str
+    value: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.key}={self.value}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What choices are made from.
+
+    Attributes:
+        images: Pictures to train on.
+        identities: Identities to train on.
+        per_identity: The median number of pictures of an identity.
+        most: The largest number.
+        all_images: Pictures on both sides.
+        size: The median height and width.
+        channels: 1 where all pictures are grey, else 3.
+        accelerated: Whether there is a GPU.
+    """
+
+    images: int
+    identities: int
+    per_identity: float
+    most: int
+    all_images: int
+    size: tuple[int, int]
+    channels: int
+    accelerated: bool
+
+
+class Chosen:
+    """Settings as they are chosen one after the other; a key that the user gave is left as given, with that as reason."""
+
+    def __init__(self, given: Collection[str], tree: Call):
+        self.given, self.tree = given, tree
+        self.choices: list[Choice] = []
+
+    def take(self, key: str, value: Callable[[], Any] | Any, reason: str) -> Any:
+        """Set a key unless the user did; returns its value."""
+        if key in self.given:
+            value, reason = self.tree.get(key), ASKED
+        else:
+            self.tree = Call(self.tree.target, {**self.tree.arguments, key: value})
+        self.choices.append(Choice(key, shown(value), reason))
+        return value
+
+
+def picture_choices(chosen: Chosen, facts: Facts) -> None:
+    """Size and channels of the network's input."""
+    height, width = facts.size
+    room = (64 if facts.channels == 1 else 48) if not facts.accelerated else 112
+    if height * width <= 64 * 64 or (facts.accelerated and max(height, width) <= room):
+        size, why = (height, width), "the pictures' own size at the median"
+    else:
+        scale = (
+            math.sqrt((32 if facts.channels == 1 else 48) ** 2 / (height * width))
+            if not facts.accelerated
+            else (room / max(height, width))
+        )
+        size = (_even(height * scale), _even(width * scale))
+        where = "a GPU" if facts.accelerated else "a processor without a GPU"
+        why = f"{height}×{width} at the median, reduced to what trains in minutes on {where}"
+    chosen.take("size", size, why)
+    chosen.take("channels", facts.channels, "all pictures are grey" if facts.channels == 1 else "there are colours")
+
+
+def training_choices(chosen: Chosen, facts: Facts, pictures: UInt8[Tensor, "k c h w"]) -> None:
+    """Everything that is left: augmentation, head, batches, steps, schedule, precision, memory."""
+    symmetry = mirror_symmetry(pictures)
+    flips = symmetry >= SYMMETRIC and facts.channels == 3
+    looks = f"the mean picture correlates {symmetry:.2f} with its mirror image"
+    height, width = pictures.shape[2:]
+    if max(height, width) >= ELONGATED * min(height, width):
+        flips = False
+        chosen.take("augment", (), "such long pictures are rarely photographs: moving them changes what they show")
+    else:
+        why = looks + (", so pictures are mirrored" if flips else "")
+        chosen.take("augment", _augment(pictures, flips), why)
+    chosen.take("mirror", flips, "features of both are used" if flips else "pictures are not mirrored")
+    _head(chosen, facts)
+    batch = chosen.take("batch_size", min(128, max(16, facts.images // 4)), "128, or a quarter of a small set")
+    seen = min(max(40 * facts.images, 60_000), 500_000)
+    steps = chosen.take(
+        "steps", max(seen // batch, 50), f"each of {facts.images} pictures is seen {seen / facts.images:.0f} times"
+    )
+    chosen.take("schedule", call(CosineRate, warmup=min(100, steps // 10)), "half a cosine after a short warm-up")
+    chosen.take("ema", 0.99, "the mean of the last weights is steadier than the last ones")
+    chosen.take("evaluate_every", max(steps // 10, 1), "ten times")
+    chosen.take("checkpoint_every", max(min(steps // 10, 200), 1), "so that little is lost when the run is stopped")
+    chosen.take("log_every", max(min(steps // 100, 50), 1), "")
+    uneven = facts.most > 10 * facts.per_identity and facts.identities >= 16
+    balanced = call(ClassBalancedSampler, classes=16, each=max(batch // 16, 1)) if uneven else None
+    chosen.take(
+        "sampler",
+        balanced,
+        "some identities have far more pictures than others" if uneven else "all identities count alike",
+    )
+    _machine(chosen, facts)
+
+
+def mirror_symmetry(pictures: UInt8[Tensor, "k c h w"]) -> float:
+    """Return the correlation of the mean picture with its mirror image; 1 where it has no structure at all.
+
+    >>> mirror_symmetry(torch.tensor([[[[0, 9, 0]]]], dtype=torch.uint8))
+    1.0
+    """
+    mean = pictures.double().mean((0, 1))
+    mean = mean - mean.mean()
+    power = (mean * mean).sum()
+    return float((mean * mean.flip(1)).sum() / power) if power > 0 else 1.0
+
+
+def border_level(pictures: UInt8[Tensor, "k c h w"]) -> float:
+    """Return the median pixel of the pictures' borders, with which places from outside are filled."""
+    edges = torch.cat([pictures[..., 0, :].flatten(), pictures[..., -1, :].flatten(), pictures[..., 0].flatten()])
+    return float(edges.median())
+
+
+def shown(value: Any) -> str:
+    """A value as a person writes it: calls by their name and arguments."""
+    if isinstance(value, Call):
+        inner = ", ".join(f"{name}={shown(argument)}" for name, argument in value.arguments.items())
+        return f"{value.name}({inner})"
+    if isinstance(value, tuple):
+        return ",".join(map(shown, value)) or "none"
+    return (
+        "none"
+        if value is None
+        else str(value).lower()
+        if isinstance(value, bool)
+        else (f"{value:.4g}" if isinstance(value, float) else str(value))
+    )
+
+
+def _augment(pictures: Tensor, flips: bool) -> tuple[Call, ...]:
+    height, width = pictures.shape[2:]
+    fill = border_level(pictures)
+    affine = call(Affine, rotation=0.2, scale=0.15, shear=0.15, shift=round(0.07 * min(height, width), 1), fill=fill)
+    return (affine, call(Flip)) if flips else (affine,)
+
+
+def _head(chosen: Chosen, facts: Facts) -> None:
+    scale = float(min(max(round(2 * math.sqrt(2) * math.log(max(facts.identities - 1, 2))), 12), 32))
+    if facts.identities >= 2000 and facts.per_identity >= 20:
+        head = call(ArcFace, m=0.3, scale=scale, sub_centers=3)
+        why = "thousands of identities with many pictures have some wrong labels, which sub-centres take up"
+    else:
+        head = call(CosFace, m=0.2, scale=scale)
+        why = f"{facts.identities} identities with {facts.per_identity:g} pictures at the median"
+    chosen.take("head", head, why + "; the scale is twice that of AdaCos for so many")
+
+
+def _machine(chosen: Chosen, facts: Facts) -> None:
+    half = facts.accelerated and torch.cuda.is_available() and torch.cuda.is_bf16_supported()
+    chosen.take(
+        "precision",
+        "bf16" if half else "no",
+        "the GPU computes in it" if half else "float32: half precision does not pay here",
+    )
+    settings: FitSettings = chosen.tree.build()
+    long = facts.accelerated and settings.steps >= 5000
+    chosen.take(
+        "compile", long, "it pays back in a long run on a GPU" if long else "compiling would take longer than it saves"
+    )
+    chosen.take("channels_last", True, "convolutions are faster so")
+    assert settings.size is not None
+    assert settings.channels is not None
+    height, width = settings.size[0], settings.size[-1]
+    needed = facts.all_images * settings.channels * height * width
+    fits = needed <= ROOM
+    where = f"{needed / 1e6:.0f} MB of decoded pictures"
+    chosen.take(
+        "memory", fits and settings.cache is None, where + (" fit" if fits else " are read when they are needed")
+    )
+    workers = 0 if chosen.tree.get("memory") else min(os.cpu_count() or 1, 8)
+    chosen.take("workers", workers, "pictures are in memory" if not workers else "decoding ahead of the step")
+
+
+def _even(side: float) -> int:
+    return max(4 * round(side / 4), 8)

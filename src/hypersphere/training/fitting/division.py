@@ -1,0 +1,91 @@
+"""Which identities are trained on and which are only measured: no identity on both sides."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from ...data import DataError, Source, identity_split
+
+TRAINED = ("train", "training")
+MEASURED = ("test", "testing", "val", "valid", "validation")
+
+
+class Division(NamedTuple):
+    """Positions of pictures to train on and to measure, and why these."""
+
+    train: Int[Tensor, "n"]
+    measured: Int[Tensor, "m"]
+    reason: str
+
+
+def divide(source: Source, validation: float, least_images: int = 2) -> Division:
+    """Divide a source by identities.
+
+    Where the source has splits, their training part is trained on and the identities of the first of test and
+    validation that are in no training picture are measured. Otherwise a random part of the identities is measured, the
+    same one every time. Identities with fewer than ``least_images`` pictures are left out on both sides.
+
+    Args:
+        source: Labelled pictures.
+        validation: The part of the identities that is measured; 0 trains on all and measures them.
+        least_images: The least number of pictures of an identity.
+
+    Raises:
+        DataError: if fewer than two identities are left on a side.
+
+    >>> from hypersphere.data import ArraySource
+    >>> source = ArraySource(torch.zeros(40, 4, 4, dtype=torch.uint8), torch.arange(40) // 4)
+    >>> train, measured, _ = divide(source, 0.2)
+    >>> len(train), len(measured)
+    (32, 8)
+    """
+    splits = {name.lower(): name for name in source.splits}
+    trained = next((splits[name] for name in TRAINED if name in splits), None)
+    measured = next((splits[name] for name in MEASURED if name in splits), None)
+    if trained is not None and measured is not None and validation > 0:
+        found = _by_split(source, trained, measured, least_images)
+        if found is not None:
+            return found
+    kept = _several(source.labels, torch.arange(len(source)), least_images)
+    identities = len(source.labels[kept].unique())
+    if validation == 0:
+        _check(source, kept, kept, least_images)
+        return Division(kept, kept, "validation=0: the measured identities are those that are trained on")
+    held = min(max(round(validation * identities), 2), max(identities - 2, 0))
+    first, second = identity_split(source.labels[kept], [1 - held / max(identities, 1), held / max(identities, 1)])
+    _check(source, kept[first], kept[second], least_images)
+    return Division(
+        kept[first], kept[second], f"{held} of {identities} identities are never trained on, the same every time"
+    )
+
+
+def _by_split(source: Source, trained: str, measured: str, least: int) -> Division | None:
+    places = torch.arange(len(source))
+    inside = torch.tensor([record.split == trained for record in source.records])
+    outside = torch.tensor([record.split == measured for record in source.records])
+    train = _several(source.labels, places[inside], least)
+    unseen = outside & ~torch.isin(source.labels, source.labels[inside])
+    held = _several(source.labels, places[unseen], least)
+    if len(source.labels[held].unique()) < 2 or len(source.labels[train].unique()) < 2:
+        return None  # the splits share their identities: they divide the pictures, not who is on them
+    shared = len(source.labels[outside].unique()) - len(source.labels[unseen].unique())
+    without = f", without {shared} identities that are in {trained} too" if shared else ""
+    return Division(train, held, f"the source's own splits: {trained} is trained on, {measured} measured{without}")
+
+
+def _several(labels: Int[Tensor, "n"], index: Int[Tensor, "k"], least: int) -> Int[Tensor, "m"]:
+    """Those of ``index`` whose identity has at least ``least`` pictures among them."""
+    counts = torch.bincount(labels[index], minlength=int(labels.max()) + 1)
+    return index[counts[labels[index]] >= least]
+
+
+def _check(source: Source, train: Tensor, measured: Tensor, least: int) -> None:
+    sides = [len(source.labels[side].unique()) for side in (train, measured)]
+    if min(sides) < 2:
+        several = len(source.labels[_several(source.labels, torch.arange(len(source)), max(least, 2))].unique())
+        raise DataError(
+            f"{source.name} holds {several} identities with at least {max(least, 2)} pictures; 4 are needed, 2 to train on "
+            "and 2 that are never trained on to measure"
+        )

@@ -1,0 +1,68 @@
+"""What a fit leaves: a folder, and everything in it as objects."""
+
+import functools
+import json
+import os
+import pathlib
+from typing import Any
+
+from ...evaluation import OpenSetReport
+from ...recognition import Embedder
+from .choices import Choice
+from .unseen_report import read_report
+
+EMBEDDER, HELD_OUT, REPORT, CHOICES, CHECK = (
+    *("embedder.safetensors", "held_out.safetensors", "report.json", "choices.json", "check.json"),
+)
+
+
+class Run:
+    """A finished fit, read from its folder when asked for.
+
+    Attributes:
+        folder: Where everything lies.
+
+    Raises:
+        ValueError: if the folder holds no finished fit.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]):
+        self.folder = pathlib.Path(folder)
+        absent = [name for name in (REPORT, CHOICES, HELD_OUT) if not (self.folder / name).is_file()]
+        if absent:
+            raise ValueError(f"{self.folder} holds no finished fit: there is no {absent[0]} in it")
+
+    @functools.cached_property
+    def embedder(self) -> Embedder:
+        """The trained network with its preprocessing: pictures in, features out."""
+        return self.embedder_in(self.folder)
+
+    @staticmethod
+    def embedder_in(folder: str | os.PathLike[str]) -> Embedder:
+        """Return the embedder of a run that may not be finished yet; code of one's own that it names is imported."""
+        return Embedder.load(pathlib.Path(folder) / EMBEDDER, trust=True)
+
+    @functools.cached_property
+    def report(self) -> OpenSetReport:
+        """The report on identities never trained on, computed from the features that were kept of them."""
+        return read_report(self.folder / HELD_OUT)
+
+    @functools.cached_property
+    def metrics(self) -> dict[str, Any]:
+        """The report's figures by name, without units and intervals; rates are fractions of 1."""
+        figures = json.loads((self.folder / REPORT).read_text(encoding="utf-8"))["figures"]
+        return {name: figure["value"] for name, figure in figures.items()}
+
+    @functools.cached_property
+    def choices(self) -> list[Choice]:
+        """What was chosen, and why."""
+        content = json.loads((self.folder / CHOICES).read_text(encoding="utf-8"))
+        return [Choice(**choice) for choice in content["choices"]]
+
+    @functools.cached_property
+    def check(self) -> dict[str, Any]:
+        """What the check of the source found."""
+        return dict(json.loads((self.folder / CHECK).read_text(encoding="utf-8")))
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.folder)!r})"

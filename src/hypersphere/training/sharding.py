@@ -1,0 +1,49 @@
+"""Heads of a task that are divided among the processes of its run, and their checkpoints."""
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from ..objectives import MarginSoftmax
+from ..objectives.parallel import fit_state, fitted, ignore_shards, sharded_parameters, whole
+from .averaging import MovingAverage
+
+
+def shard_heads(task: nn.Module, device: torch.device, processes: int, clip: float | None) -> None:
+    """Divide every head that was made with ``parallel=True``; on one process there is nothing to divide."""
+    heads = [m for m in task.modules() if isinstance(m, MarginSoftmax) and m.parallel and m.shards is None]
+    if not heads or processes == 1:
+        return
+    if clip is not None:
+        raise ValueError(
+            f"clip must be none for a head that is divided among processes, whose gradient no process has whole, got {clip!r}"
+        )
+    for head in heads:
+        head.to(device).shard()
+    ignore_shards(task)
+
+
+def unshard_heads(task: nn.Module) -> None:
+    """Make divided heads whole on every process, for what a finished run leaves; every process must call it."""
+    for module in task.modules():
+        if isinstance(module, MarginSoftmax):
+            module.unshard()
+
+
+def whole_states(task: nn.Module, states: dict[str, Any]) -> dict[str, Any]:
+    """A checkpoint's states with what is in shards gathered, so that any number of processes reads them."""
+    return {name: whole(state) for name, state in states.items()} if sharded_parameters(task) else states
+
+
+def load_optimizer(optimizer: Optimizer, state: dict[str, Any]) -> None:
+    """Go on from a state that any number of processes has left."""
+    optimizer.load_state_dict(state)
+    fit_state(optimizer)
+
+
+def load_average(average: MovingAverage, state: dict[str, Any]) -> None:
+    """Go on from an average that any number of processes has left."""
+    shadow = {name: fitted(tensor, average.shadow[name]) for name, tensor in state["shadow"].items()}
+    average.load_state_dict({**state, "shadow": shadow})

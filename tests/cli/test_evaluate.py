@@ -1,0 +1,100 @@
+import json
+import subprocess
+import sys
+
+import pytest
+
+from hypersphere.cli.main import main
+from tests.recognition.drawn import draw_folder, small_embedder
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("files")
+    small_embedder().save(folder / "one.safetensors")
+    small_embedder(1).save(folder / "two.safetensors")
+    draw_folder(folder / "people", 6, 5)
+    draw_folder(folder / "strangers", 3, 4)
+    lines = [f"people/person{p}/person{p}_0001.png people/person{p}/person{p}_0002.png 1" for p in range(6)]
+    lines += [
+        f"people/person{p}/person{p}_0001.png people/person{(p + 1) % 6}/person{(p + 1) % 6}_0002.png 0"
+        for p in range(6)
+    ]
+    (folder / "pairs.txt").write_text("\n".join(lines))
+    return folder
+
+
+def run(capsys, *words):
+    code = main(["evaluate", *map(str, words)])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_prints_the_report_and_leaves_it_in_a_folder(files, tmp_path, capsys):
+    code, out, err = run(
+        capsys, files / "one.safetensors", files / "people", "-o", tmp_path / "new" / "out", "--far", "0.1", "0.05"
+    )
+    assert code == 0
+    assert "recommended thresholds" in out
+    content = json.loads((tmp_path / "new" / "out" / "report.json").read_text())
+    assert content["figures"]["TAR@FAR=5e-2"]["count"] == 60
+    left = sorted(path.name for path in (tmp_path / "new" / "out").iterdir())
+    page = "report.html was not written" not in err  # where pages cannot be drawn, that is said
+    assert left == (["report.html", "report.json"] if page else ["report.json"])
+
+
+def test_json_for_machines_with_everything(files, capsys):
+    code, out, _ = run(
+        capsys,
+        *(files / "one.safetensors", files / "people", "--against", files / "two.safetensors"),
+        *("--cohort", files / "strangers", "--top", "6", "--per-template", "2", "--json", "--far", "0.1"),
+    )
+    assert code == 0
+    content = json.loads(out)
+    assert content["facts"]["images per template"] == 2
+    assert content["facts"]["cohort"]["top"] == 6
+    assert "EER: first minus second" in content["figures"]
+
+
+def test_a_list_of_pairs(files, capsys):
+    code, out, _ = run(capsys, files / "one.safetensors", files / "pairs.txt", "--far", "0.5", "--score", "QMagFace")
+    assert code == 0
+    assert out.startswith("verification of listed pairs")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nothing", "people"], "there is no embedder nothing"),
+        (["one.safetensors", "absent"], "there is no file or folder"),
+        (["one.safetensors", "pairs.txt", "--fpir", "0.1"], "--fpir does not belong to a list of pairs"),
+        (["one.safetensors", "people", "--images", "people"], "--images belongs to a list of pairs"),
+        (["one.safetensors", "people", "-o", "pairs.txt"], "is a file; a folder is needed"),
+        (["one.safetensors", "people/person1"], "holds images but no sub-folder"),
+        (["one.safetensors", "people", "--split", "test"], "split must be one of none"),
+        (["pairs.txt", "people"], "is not a readable safetensors file"),
+    ],
+)
+def test_a_bad_input_is_one_sentence(files, monkeypatch, capsys, words, message):
+    monkeypatch.chdir(files)
+    code, out, err = run(capsys, *words)
+    assert (code, out) == (1, "")
+    assert message in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_as_a_user_types_it(files):
+    words = [
+        sys.executable,
+        "-m",
+        "hypersphere.cli.main",
+        "evaluate",
+        "one.safetensors",
+        "people",
+        "--far",
+        "0.1",
+        "--json",
+    ]
+    done = subprocess.run(words, cwd=files, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["recommended thresholds"]["unit"] == "cosine"

@@ -1,0 +1,98 @@
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from hypersphere.data import DataError, check, open_source
+from hypersphere.data.checking import FORMAT
+from tests.data.test_picture_hashes import saved_again, smooth
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Three people in two splits, with everything that can be wrong."""
+    seeds = {"train/ann": (0, 1, 2), "train/bob": (3, 4, 5), "test/cat": (6, 7), "test/dan": (8,)}
+    for who, numbers in seeds.items():
+        (tmp_path / who).mkdir(parents=True)
+        for seed in numbers:
+            _save(tmp_path / who / f"{seed}.png", smooth(seed))
+    _save(tmp_path / "train/ann/again.png", smooth(0))
+    _save(tmp_path / "test/cat/bob.png", saved_again(smooth(3), size=48))
+    (tmp_path / "train/bob/text.jpg").write_text("not a picture")
+    return tmp_path
+
+
+def _save(path, pixels):
+    Image.fromarray(pixels.permute(1, 2, 0).numpy()).save(path)
+
+
+def test_it_finds_everything(folder):
+    report = check(folder)
+    assert (report.images, report.identities) == (11, 4)
+    assert report.per_identity == (1, 3.0, 4)
+    assert report.singles == ("dan",)
+    assert list(report.unreadable) == [str(folder / "train/bob/text.jpg")]
+    assert report.sizes == (((64, 64, 3), 10), ((48, 48, 3), 1))
+    assert report.median_size == (64, 64)
+    (twins,) = report.duplicates
+    assert twins.names == (str(folder / "train/ann/0.png"), str(folder / "train/ann/again.png"))
+    (near,) = report.near_duplicates
+    assert near.labels == ("bob", "cat")
+    assert near.splits == ("test", "train")
+    assert report.across_identities == report.across_splits == (near,)
+    assert report.splits == {"test": (4, 2), "train": (7, 2)}
+    assert report.shared_identities == ()
+    assert len(report.readable) == 11
+
+
+def test_it_says_so_in_words_and_in_json(folder):
+    report = check(folder)
+    text = str(report)
+    assert "11 images of 4 identities: 1 to 4 images each, 3 at the median" in text
+    assert "1 images cannot be read: train/bob/text.jpg (" in text
+    assert "1 identities have one image only: dan" in text
+    assert "splits: test 4 images of 2 identities; train 7 images of 2 identities" in text
+    content = json.loads(json.dumps(report.to_json()))
+    assert content["format"] == FORMAT
+    assert content["images_per_identity"] == {"least": 1, "median": 3.0, "most": 4}
+    assert content["duplicates_across_splits"][0]["identities"] == ["bob", "cat"]
+
+
+def test_a_clean_source(tmp_path):
+    images = torch.stack([smooth(seed, 24, 1)[0] for seed in range(6)])
+    report = check((images, torch.arange(6) // 2), workers=0)
+    assert "3 identities: 2 images each" in str(report)
+    assert "every image can be read, and none is there twice" in str(report)
+
+
+def test_an_identity_in_two_splits_is_a_leak(tmp_path):
+    images = torch.stack([smooth(seed, 24, 1)[0] for seed in range(4)])
+    np.savez(
+        tmp_path / "set.npz", x=images.numpy(), y=np.array([0, 0, 1, 1]), split=["train", "test", "train", "train"]
+    )
+    assert check(tmp_path / "set.npz").shared_identities == ("0",)
+
+
+def test_a_box_counts_as_the_picture(tmp_path):
+    _save(tmp_path / "one.png", smooth(0))
+    rows = ["path,label,x_1,y_1,x_2,y_2", "one.png,a,0,0,32,32", "one.png,b,32,32,64,64", "gone.png,b,0,0,1,1"]
+    (tmp_path / "table.csv").write_text("\n".join(rows))
+    report = check(tmp_path / "table.csv")
+    assert not report.duplicates
+    assert report.sizes == (((32, 32, 3), 2),)
+    assert list(report.unreadable) == [str(tmp_path / "gone.png")]
+
+
+def test_progress_and_refusals(folder, tmp_path_factory):
+    seen = []
+    check(open_source(folder), progress=seen.append)
+    assert seen == [12]
+    empty = tmp_path_factory.mktemp("empty")
+    with pytest.raises(DataError, match="holds no image"):
+        check(empty)
+    (empty / "a").mkdir()
+    (empty / "a" / "x.jpg").write_text("no")
+    with pytest.raises(DataError, match=r"none of the 1 pictures of .* can be read"):
+        check(empty)

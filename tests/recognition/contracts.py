@@ -1,0 +1,345 @@
+"""What every gallery must do, wherever it is kept; a store's test inherits this and gives addresses."""
+
+import os
+import random
+import signal
+import time
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+from hypersphere.evaluation import threshold_at_far
+from hypersphere.recognition import Calibration, Gallery
+from tests.recognition import nursery as jobs
+
+
+def lines(path):
+    """The lines of a job's log."""
+    return path.read_text().splitlines() if path.exists() else []
+
+
+class GalleryContract:
+    """Inherit and give ``address``, where no gallery is yet, and ``half_done``, a change held open in its middle."""
+
+    @pytest.fixture
+    def address(self):
+        raise NotImplementedError
+
+    def half_done(self, gallery):
+        """A context in which the identity "bob" is made but not committed."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def gallery(self, address):
+        with Gallery(address) as opened:
+            yield opened
+
+    def test_enrol_list_remove(self, gallery):
+        numbers = [*gallery.enrol("bob", torch.eye(3)[:2], ["1.png", "2.png"])]
+        numbers += gallery.enrol("ada", torch.tensor([0.0, 0.0, 2.0]))
+        numbers += gallery.enrol("bob", torch.tensor([[1.0, 1.0, 0.0]]))
+        assert len(set(numbers)) == 4
+        assert gallery.list() == {"ada": 1, "bob": 3}
+        assert len(gallery) == 2
+        assert "bob" in gallery
+        assert gallery.remove("bob") == 3
+        assert gallery.list() == {"ada": 1}
+        assert "bob" not in gallery
+        with pytest.raises(ValueError, match="identity 'bob' is not in the gallery"):
+            gallery.remove("bob")
+
+    def test_many_identities_in_one_call(self, gallery):
+        numbers = gallery.enrol(["bob", "ada", "bob"], torch.eye(3), ["1", "", "3"])
+        assert len(set(numbers)) == 3
+        assert gallery.list() == {"ada": 1, "bob": 2}
+        assert torch.equal(gallery._store.features_of("bob"), torch.eye(3)[[0, 2]])
+        with pytest.raises(ValueError, match="identity must be one name, or a name for each of 2 features, got 1"):
+            gallery.enrol(["ada"], torch.eye(3)[:2])
+
+    def test_features_are_kept_bit_for_bit(self, gallery):
+        features = torch.randn(4, 7) * torch.tensor([1e-10, 1.0, 1e10, 1.0])[:, None]
+        gallery.enrol("ada", features)
+        assert torch.equal(gallery._store.features_of("ada"), features)
+
+    def test_verify_and_identify(self, gallery):
+        gallery.enrol("ada", torch.tensor([[1.0, 0.0, 0.0], [1.0, 1.0, 0.0]]))
+        gallery.enrol("bob", torch.tensor([[0.0, 0.0, 1.0]]))
+        probe = torch.tensor([[2.0, 1.9, 0.0], [0.0, -1.0, 0.1]])
+        yes, no = gallery.verify("ada", probe, threshold=0.9)
+        assert (yes.identity, yes.accepted, no.accepted) == ("ada", True, False)
+        right = torch.cosine_similarity(probe[0], torch.tensor([1.0, 1.0, 0.0]), dim=0).item()
+        assert yes.score == pytest.approx(right, abs=1e-6)
+        first, second = gallery.identify(probe, k=2, threshold=0.9)
+        assert [(m.identity, m.accepted) for m in first] == [("ada", True), ("bob", False)]
+        assert [(m.identity, m.accepted) for m in second] == [("bob", False), ("ada", False)]
+        assert len(gallery.identify(probe, k=5, threshold=0.9)[0]) == 2
+
+    @pytest.mark.parametrize("seed", range(4))
+    def test_identify_is_that_of_loops(self, gallery, seed):
+        draw = random.Random(seed)
+        templates = {f"p{i}": torch.randn(draw.randint(1, 12), 5) for i in range(draw.randint(1, 30))}
+        probes, k = torch.randn(6, 5), draw.randint(1, 35)
+        gallery.enrol([name for name, f in templates.items() for _ in f], torch.cat(list(templates.values())))
+        for gone in list(templates)[1::5]:
+            gallery.remove(gone)
+            del templates[gone]
+        for probe, matches in zip(probes, gallery.identify(probes, k, threshold=0.5), strict=True):
+            scores = {
+                n: torch.cosine_similarity(probe[None].double(), f.double()).max().item() for n, f in templates.items()
+            }
+            expected = sorted(scores, key=lambda n: -scores[n])[:k]
+            assert [m.identity for m in matches] == expected
+            assert [m.score for m in matches] == pytest.approx([scores[n] for n in expected], abs=1e-6)
+            assert [m.accepted for m in matches] == [scores[n] >= 0.5 for n in expected]
+
+    def test_of_equal_scores_the_first_enrolled_comes_first(self, gallery):
+        names = ["zoe", "ada", "cem", "bob"]
+        gallery.enrol(names, torch.ones(4, 3))
+        assert [m.identity for m in gallery.identify(torch.ones(3), k=4, threshold=0.5)[0]] == names
+
+    def test_another_score(self, gallery):
+        gallery.enrol(["ada", "bob"], torch.tensor([[1.0, 0.0], [2.0, 2.0]]))
+
+        def product(probes, templates):
+            return probes @ templates.T
+
+        found = gallery.identify(torch.tensor([2.0, 0.5]), k=2, threshold=3.0, score=product)[0]
+        assert [(m.identity, m.score, m.accepted) for m in found] == [("bob", 5.0, True), ("ada", 2.0, False)]
+        assert gallery.verify("bob", torch.tensor([2.0, 0.5]), threshold=3.0, score=product)[0].score == 5.0
+        with pytest.raises(ValueError, match="threshold must be given with a score of one's own"):
+            gallery.identify(torch.ones(2), score=product)
+
+    def test_the_threshold_comes_from_calibration_pairs(self, gallery, address):
+        same = torch.arange(2000) % 2 == 0
+        scores = 0.2 * torch.randn(2000) + 0.5 * same
+        assert gallery.threshold is None
+        threshold = gallery.calibrate(scores, same, far=0.01)
+        assert threshold == threshold_at_far(scores, same, 0.01)
+        assert (scores[~same] >= threshold).double().mean() <= 0.01
+        with Gallery(address) as again:
+            assert again.threshold == threshold
+        gallery.enrol("ada", torch.tensor([1.0, 0.0]))
+        cosines = torch.tensor([threshold + 0.01, threshold - 0.01])
+        probe = torch.stack([cosines, (1 - cosines**2).sqrt()], 1)
+        assert [m[0].accepted for m in gallery.identify(probe)] == [True, False]
+        with pytest.raises(ValueError, match=r"far=0.0001 needs at least 10000 different pairs"):
+            gallery.calibrate(scores, same, far=1e-4)
+        assert gallery.threshold == threshold
+
+    def test_a_threshold_for_strangers_keeps_its_rate(self, gallery):
+        gallery.enrol([f"p{i}" for i in range(50)], torch.randn(50, 8))
+        strangers = torch.randn(200, 8)
+        threshold = gallery.calibrate_fpir(strangers, fpir=0.05)
+        accepted = sum(m[0].accepted for m in gallery.identify(strangers))
+        assert accepted == 10
+        assert gallery.calibration == Calibration(threshold, "fpir", 0.05, 50)
+        with pytest.raises(ValueError, match=r"fpir=0.001 needs at least 1000 strangers to be resolved, got 200"):
+            gallery.calibrate_fpir(strangers, fpir=1e-3)
+
+    def test_a_pairwise_rate_that_lets_strangers_in_is_warned_of(self, gallery):
+        same = torch.arange(4000) % 2 == 0
+        scores = 0.1 * torch.randn(4000) + 0.5 * same
+        gallery.enrol([f"p{i}" for i in range(99)], torch.randn(99, 4))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            gallery.calibrate(scores, same, far=1e-3)
+            gallery.identify(torch.ones(4))
+        gallery.enrol("one more", torch.randn(4))
+        with pytest.warns(UserWarning, match="about 10% of strangers into a gallery of 100 identities"):
+            gallery.identify(torch.ones(4))
+        with pytest.warns(UserWarning, match="calibrate for identification"):
+            gallery.calibrate(scores, same, far=1e-3)
+
+    def test_features_of_another_model_are_refused(self, address):
+        with Gallery(address, nn.Linear(3, 2)) as gallery:
+            gallery.enrol("ada", torch.rand(2))
+            known = gallery.fingerprint
+        with pytest.raises(ValueError, match=f"holds features of model {known[:12]}, got features of model other"):
+            Gallery(address, "other")
+        with Gallery(address, known) as gallery:
+            gallery.enrol("ada", torch.rand(2))
+        with Gallery(address) as gallery:  # no model: only what needs no features
+            assert gallery.list() == {"ada": 2}
+            for use in (
+                lambda g: g.enrol("bob", torch.rand(2)),
+                lambda g: g.identify(torch.rand(2), threshold=0.5),
+                lambda g: g.verify("ada", torch.rand(2), threshold=0.5),
+            ):
+                with pytest.raises(ValueError, match="open it with that model"):
+                    use(gallery)
+            assert gallery.remove("ada") == 2
+
+    def test_a_gallery_without_a_model_refuses_one(self, address):
+        Gallery(address).close()
+        with pytest.raises(ValueError, match="holds features of model unknown"):
+            Gallery(address, nn.Linear(2, 2))
+
+    @pytest.mark.parametrize(
+        ("features", "message"),
+        [
+            (torch.tensor([1.0, torch.nan]), "finite"),
+            (torch.tensor([[1.0, 1.0], [0.0, 0.0]]), "a row of zeros"),
+            (torch.ones(1, 1, 2), r"shape \(d,\) or \(n, d\)"),
+            (torch.ones(0, 2), r"shape \(d,\) or \(n, d\)"),
+            (torch.ones(3), "dimension 2, that of the gallery, got 3"),
+        ],
+        ids=["nan", "zeros", "shape", "none", "dimension"],
+    )
+    def test_enrol_refuses_features_and_leaves_nothing(self, gallery, features, message):
+        gallery.enrol("ada", torch.rand(2))
+        with pytest.raises(ValueError, match=message):
+            gallery.enrol("eve", features)
+        assert gallery.list() == {"ada": 1}
+
+    def test_refuses(self, gallery):
+        with pytest.raises(ValueError, match="is empty: enrol someone first"):
+            gallery.identify(torch.rand(2), threshold=0.5)
+        for name in ("", "a\tb", "a\nb", "\ud800"):
+            with pytest.raises(ValueError, match="identity must be"):
+                gallery.enrol(name, torch.rand(2))
+        with pytest.raises(ValueError, match="sources must name each of 1 features, got 2"):
+            gallery.enrol("ada", torch.rand(2), ["a", "b"])
+        gallery.enrol("ada", torch.rand(2))
+        with pytest.raises(ValueError, match="threshold must be given, or the gallery calibrated"):
+            gallery.identify(torch.rand(2))
+        with pytest.raises(ValueError, match="identity 'bob' is not in the gallery"):
+            gallery.verify("bob", torch.rand(2), 0.5)
+        with pytest.raises(ValueError, match="dimension 2"):
+            gallery.identify(torch.rand(3), threshold=0.5)
+        with pytest.raises(ValueError, match="k and among must be integers ≥ 1"):
+            gallery.identify(torch.rand(2), 0, threshold=0.5)
+
+    def test_names_are_compared_in_their_composed_form(self, gallery):
+        gallery.enrol("Jose\u0301", torch.rand(2))
+        gallery.enrol("Jos\u00e9", torch.rand(2))
+        assert gallery.list() == {"Jos\u00e9": 2}
+        assert gallery.verify("Jose\u0301", torch.rand(2), -1.0)[0].accepted
+        assert "Jose\u0301" in gallery
+        assert gallery.remove("Jose\u0301") == 2
+
+    def test_the_same_file_is_not_doubled(self, gallery):
+        first, second = torch.randn(3, 4), torch.randn(3, 4)
+        numbers = gallery.enrol("ada", first, ["1.png", "2.png", "3.png"])
+        again = gallery.enrol("ada", first * (1 + 1e-7), ["1.png", "2.png", "3.png"])
+        assert list(again) == list(numbers)
+        assert gallery.list() == {"ada": 3}
+        gallery.enrol("ada", second, ["1.png", "2.png", "1.png"])  # other pictures under these names; one comes twice
+        assert gallery.list() == {"ada": 3}
+        kept = {tuple(row) for row in gallery._store.features_of("ada").tolist()}
+        assert kept >= {tuple(second[1].tolist()), tuple(second[2].tolist())}
+        best = gallery.identify(second[[1, 2]], threshold=0.999)
+        assert all(m[0].accepted for m in best)
+        gallery.enrol("bob", first, ["1.png"] * 3)
+        assert gallery.list() == {"ada": 3, "bob": 1}
+        assert gallery.check() == []
+
+    def test_a_backup_is_a_gallery_in_a_file(self, gallery, tmp_path):
+        gallery.enrol([f"p{i % 7}" for i in range(40)], torch.randn(40, 6), [f"{i}.png" for i in range(40)])
+        gallery.remove("p3")
+        same = torch.arange(200) % 2 == 0
+        gallery.calibrate(torch.rand(200) + same, same, far=0.01)
+        probes = torch.randn(5, 6)
+        gallery.backup(tmp_path / "copy.db")
+        assert (tmp_path / "copy.db").stat().st_mode & 0o777 == 0o600
+        with Gallery(tmp_path / "copy.db") as copy:
+            assert copy.list() == gallery.list()
+            assert copy.threshold == gallery.threshold
+            for a, b in zip(copy.identify(probes, 3), gallery.identify(probes, 3), strict=True):
+                assert [m.identity for m in a] == [m.identity for m in b]
+                assert [m.score for m in a] == pytest.approx([m.score for m in b], abs=1e-9)
+            assert copy.check() == []
+            copy.enrol("new", torch.ones(6))
+        assert "new" not in gallery
+        with pytest.raises(ValueError, match=r"there is a file at .*copy.db already"):
+            gallery.backup(tmp_path / "copy.db")
+
+    def test_a_reader_changes_nothing(self, gallery, address):
+        gallery.enrol("ada", torch.tensor([1.0, 0.0]))
+        with Gallery(address, readonly=True) as reader:
+            assert reader.identify(torch.tensor([1.0, 0.0]), threshold=0.9)[0][0].identity == "ada"
+            with pytest.raises(OSError, match=r"reading only|read-only"):
+                reader.enrol("bob", torch.rand(2))
+            with pytest.raises(OSError, match=r"reading only|read-only"):
+                reader.remove("ada")
+        assert gallery.list() == {"ada": 1}
+
+    def test_a_missing_gallery_is_not_made(self, address):
+        for options in ({"create": False}, {"readonly": True}):
+            for _ in range(2):
+                with pytest.raises(ValueError, match="there is no gallery at"):
+                    Gallery(address, **options)
+
+    def test_changes_of_another_are_seen(self, address):
+        with Gallery(address) as one, Gallery(address) as two:
+            one.enrol("ada", torch.tensor([1.0, 0.0]))
+            assert two.identify(torch.tensor([1.0, 0.0]), threshold=0.9)[0][0].identity == "ada"
+            one.remove("ada")
+            one.enrol("bob", torch.tensor([1.0, 0.1]))
+            assert two.identify(torch.tensor([1.0, 0.0]), threshold=0.9)[0][0].identity == "bob"
+
+    def test_readers_go_on_while_one_writes(self, address, nursery, tmp_path):
+        with Gallery(address) as gallery:
+            gallery.enrol("ada", torch.ones(3, 16))
+            with self.half_done(gallery):
+                assert nursery.wait(nursery.run(jobs.read, address, tmp_path / "log", 2)) == 0
+            assert lines(tmp_path / "log") == ["ada 3"] * 2, (
+                "a change is not seen before it is whole, and does not block"
+            )
+            readers = [nursery.run(jobs.read, address, tmp_path / f"log {i}", 15) for i in range(2)]
+            for i in range(30):
+                gallery.enrol(f"person {i:02}", torch.randn(3, 16))
+            assert [nursery.wait(pid) for pid in readers] == [0, 0]
+        for i in range(2):
+            seen = [line.split() for line in lines(tmp_path / f"log {i}")]
+            assert len(seen) == 15
+            assert all(who == "ada" and set(counts) == {"3"} for who, *counts in seen), "whole enrolments only"
+            assert [len(s) for s in seen] == sorted(len(s) for s in seen)
+
+    def test_concurrent_writers_lose_nothing(self, address, nursery, tmp_path):
+        """They also make the gallery at the same time."""
+        writers = [nursery.run(jobs.write, address, tmp_path / "log", f"w{i}") for i in range(4)]
+        assert [nursery.wait(pid) for pid in writers] == [0] * 4, lines(tmp_path / "log")
+        with Gallery(address) as gallery:
+            own = {f"w{i} {j}": 2 for i in range(4) for j in range(10)}
+            assert gallery.list() == {**own, "shared": 40, "also shared": 40}
+            assert gallery.check() == []
+
+    def test_kills_lose_nothing_acknowledged(self, address, nursery, tmp_path):
+        self.kill(address, nursery, tmp_path, moments=6)
+
+    @pytest.mark.slow
+    def test_many_kills_lose_nothing_acknowledged(self, address, nursery, tmp_path):
+        self.kill(address, nursery, tmp_path, moments=200)
+
+    def kill(self, address, nursery, tmp_path, moments):
+        """The same gallery goes on after every kill; each time what is there must be what was acknowledged."""
+        draw, there, start = random.Random(0), set(), 0
+        with Gallery(address) as gallery:
+            gallery.enrol("first", torch.ones(3, 16))
+        for moment in range(moments):
+            log = tmp_path / f"log {moment}"
+            pid = nursery.run(jobs.enrol_forever, address, log, start)
+            deadline = time.monotonic() + 60
+            while not lines(log) and moment % 2 and time.monotonic() < deadline:
+                time.sleep(0.002)
+            time.sleep(draw.uniform(0, 0.08))
+            os.kill(pid, signal.SIGKILL)
+            assert nursery.wait(pid) == -signal.SIGKILL, lines(log)
+            changes = [line.split() for line in lines(log)]
+            for sign, i in changes:
+                there = there | {int(i)} if sign == "+" else there - {int(i)}
+            last = int(changes[-1][1]) if changes else start - 1
+            with Gallery(address) as gallery:
+                counts = gallery.list()
+                kept = {int(name.split()[1]) for name in counts if name != "first"}
+                # One change may have been made and not been acknowledged: the next enrolment, or the last one's removal.
+                assert kept ^ there <= {last, last + 1}, (kept, there)
+                assert len(kept ^ there) <= 1
+                assert set(counts.values()) == {3}, "whole enrolments only"
+                assert gallery.check() == []
+                for i in sorted(kept)[-2:]:
+                    assert torch.equal(gallery._store.features_of(f"person {i}"), torch.full((3, 16), float(i + 1)))
+                there, start = kept, last + 2
+            log.unlink(missing_ok=True)

@@ -1,0 +1,75 @@
+import os
+import sqlite3
+
+import pytest
+
+from hypersphere.recognition.stores import DamagedGalleryError
+from hypersphere.recognition.stores.sqlite_database import connect, read_meta, seal, transaction, writable, write_meta
+
+
+@pytest.fixture
+def db(tmp_path):
+    db = connect(tmp_path / "a?b#c.db", create=True, readonly=False)
+    yield db
+    db.close()
+
+
+def test_a_new_database_is_private_durable_and_empty(db, tmp_path):
+    assert (tmp_path / "a?b#c.db").stat().st_mode & 0o777 == 0o600
+    assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert db.execute("PRAGMA synchronous").fetchone() == (2,)
+    assert read_meta(db) == {"revision": "0", "generation": "0", "rows": "0", "next": "1", "people": "0"}
+
+
+def test_settings_are_compared_with_their_checksums(db):
+    write_meta(db, "threshold", 0.5)
+    write_meta(db, "none", None)
+    assert read_meta(db)["threshold"] == "0.5"
+    assert read_meta(db)["none"] is None
+    db.execute("UPDATE meta SET value = '0.1' WHERE key = 'threshold'")
+    with pytest.raises(DamagedGalleryError, match="'threshold' does not fit its checksum"):
+        read_meta(db)
+    db.execute("DELETE FROM meta WHERE key IN ('threshold', 'rows')")
+    with pytest.raises(DamagedGalleryError, match="'rows'"):
+        read_meta(db)
+
+
+def test_a_transaction_is_all_or_nothing(db):
+    def interrupted():
+        with transaction(db, "BEGIN"):
+            write_meta(db, "a", 1)
+            raise KeyboardInterrupt
+
+    def wrong():
+        with transaction(db, "BEGIN"):
+            write_meta(db, "a", 1)
+            db.execute("SELECT * FROM missing")
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    with pytest.raises(OSError, match="no such table"):
+        wrong()
+    assert "a" not in read_meta(db)
+    assert not db.in_transaction
+
+
+def test_seals_tell_rows_apart():
+    assert len({seal(1, "a"), seal(1, "b"), seal(11, ""), seal("1", "", "a"), seal(2, "a")}) == 5
+
+
+def test_readers_cannot_write(db, tmp_path):
+    reader = connect(tmp_path / "a?b#c.db", create=False, readonly=True)
+    with pytest.raises(sqlite3.OperationalError, match="readonly"):
+        write_meta(reader, "a", 1)
+    reader.close()
+    assert writable(tmp_path / "a?b#c.db")
+
+
+def test_an_earlier_version_is_refused(tmp_path):
+    connect(tmp_path / "old.db", create=True, readonly=False).close()
+    db = sqlite3.connect(tmp_path / "old.db")
+    db.execute("PRAGMA user_version = 1")
+    db.close()
+    with pytest.raises(ValueError, match="version 1; this release reads version 2: enrol anew"):
+        connect(tmp_path / "old.db", create=False, readonly=False)
+    assert os.listdir(tmp_path) == ["old.db"]

@@ -1,0 +1,285 @@
+import contextlib
+import os
+import random
+import sqlite3
+import stat
+import subprocess
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hypersphere.recognition import DamagedGalleryError, Gallery
+from hypersphere.recognition.stores import sqlite_writing, template_file
+from tests.recognition.contracts import GalleryContract
+
+
+class TestSQLite(GalleryContract):
+    @pytest.fixture
+    def address(self, tmp_path):
+        (tmp_path / "galleries").mkdir()
+        return str(tmp_path / "galleries" / "people.db")
+
+    @contextlib.contextmanager
+    def half_done(self, gallery):
+        with contextlib.suppress(ZeroDivisionError), gallery._store._writing():
+            sqlite_writing.make_owners(gallery._store._db, ["bob"])
+            yield
+            raise ZeroDivisionError
+
+    def test_a_failure_inside_a_change_leaves_nothing_of_it(self, gallery, monkeypatch):
+        def pack(*_):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(template_file, "pack", pack)
+        with pytest.raises(KeyboardInterrupt):
+            gallery.enrol("ada", torch.rand(5, 2))
+        monkeypatch.undo()
+        assert gallery.list() == {}
+        gallery.enrol("ada", torch.rand(5, 2))
+        assert gallery.check() == []
+
+    def test_features_of_any_size_are_kept(self, gallery):
+        features = torch.randn(4, 7) * torch.tensor([1e-30, 1.0, 1e30, 1.0])[:, None]
+        gallery.enrol("ada", features)
+        assert torch.equal(gallery._store.features_of("ada"), features)
+        assert all(m[0].score == pytest.approx(1, abs=1e-9) for m in gallery.identify(features, threshold=0.5))
+
+    def test_files_are_their_owners_alone(self, gallery, address):
+        before = os.umask(0)
+        try:
+            gallery.enrol("ada", torch.rand(2))
+            folder = os.path.dirname(address)
+            assert {stat.S_IMODE(os.stat(os.path.join(folder, f)).st_mode) for f in os.listdir(folder)} == {0o600}
+        finally:
+            os.umask(before)
+
+    def test_an_index_is_refused(self, gallery):
+        gallery.enrol("ada", torch.rand(2))
+        for use in (gallery.build_index, lambda: gallery.identify(torch.rand(2), threshold=0.5, approximate=True)):
+            with pytest.raises(ValueError, match="a gallery in a file is searched exactly"):
+                use()
+
+    def test_removed_features_are_overwritten(self, gallery, address):
+        features = torch.randn(2, 50)
+        gallery.enrol(["ada", "bob"], features)
+        with open(f"{address}.features-0", "rb") as file:
+            assert features[0].numpy().tobytes() in file.read()
+        gallery.remove("ada")
+        with open(f"{address}.features-0", "rb") as file:
+            content = file.read()
+        assert features[0].numpy().tobytes() not in content
+        assert features[1].numpy().tobytes() in content
+
+    def test_what_a_killed_process_removed_is_overwritten_by_the_next(self, gallery, address, monkeypatch):
+        features = torch.randn(2, 50)
+        gallery.enrol(["ada", "bob"], features)
+        monkeypatch.setattr(type(gallery._store), "_clean", lambda self: None)
+        gallery.remove("ada")
+        monkeypatch.undo()
+        gallery.enrol("cem", torch.randn(50))
+        with open(f"{address}.features-0", "rb") as file:
+            assert features[0].numpy().tobytes() not in file.read()
+        assert gallery.check() == []
+
+    def test_a_file_of_mostly_removed_templates_is_rewritten(self, gallery, address, monkeypatch):
+        monkeypatch.setattr(sqlite_writing, "FEW", 10)
+        features = torch.randn(40, 6)
+        gallery.enrol([f"p{i // 10}" for i in range(40)], features)
+        with Gallery(address) as reader:
+            assert reader.identify(features[35], threshold=0.99)[0][0].accepted
+            gallery.remove("p1")
+            assert os.path.exists(f"{address}.features-0")
+            gallery.remove("p0")
+            assert sorted(os.listdir(os.path.dirname(address)))[:2] == ["people.db", "people.db-shm"]
+            assert not os.path.exists(f"{address}.features-0")
+            assert os.path.getsize(f"{address}.features-1") == 20 * (16 + 24)
+            assert reader.identify(features[35], threshold=0.99)[0][0].identity == "p3"
+            assert not reader.identify(features[5], threshold=0.99)[0][0].accepted
+        gallery.enrol("p5", torch.randn(3, 6))
+        assert gallery.check() == []
+        assert gallery.list() == {"p2": 10, "p3": 10, "p5": 3}
+
+    def test_a_locked_gallery_is_an_os_error(self, gallery, address):
+        gallery._store._db.execute("PRAGMA busy_timeout = 50")
+        with Gallery(address) as other, other._store._writing(), pytest.raises(OSError, match="locked"):
+            gallery.enrol("ada", torch.rand(2))
+        gallery.enrol("ada", torch.rand(2))
+        assert gallery.list() == {"ada": 1}
+
+    def test_a_disk_that_is_full_loses_nothing(self, gallery, monkeypatch):
+        gallery.enrol("ada", torch.rand(2))
+
+        def full(file, part):
+            file.write(b"half")
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(template_file, "_write", full)
+        with pytest.raises(OSError, match="No space left"):
+            gallery.enrol("bob", torch.rand(2))
+        monkeypatch.undo()
+        assert gallery.list() == {"ada": 1}
+        gallery.enrol("bob", torch.rand(2))
+        assert gallery.check() == []
+
+
+@settings(max_examples=25)
+@given(st.integers(1, 6), st.integers(1, 4), st.integers(1, 8), st.integers(0, 1000))
+def test_identify_is_that_of_loops(people, most, k, seed):
+    generator = torch.Generator().manual_seed(seed)
+    templates = {
+        f"p{i}": torch.randn(int(torch.randint(1, most + 1, (), generator=generator)), 3, generator=generator)
+        for i in range(people)
+    }
+    probes = torch.randn(4, 3, generator=generator)
+    with Gallery(":memory:") as gallery:
+        gallery.enrol([n for n, f in templates.items() for _ in f], torch.cat(list(templates.values())))
+        found = gallery.identify(probes, k, threshold=0.5)
+    for probe, matches in zip(probes, found, strict=True):
+        scores = {
+            n: torch.cosine_similarity(probe[None].double(), f.double()).max().item() for n, f in templates.items()
+        }
+        expected = sorted(scores, key=lambda n: -scores[n])[:k]
+        assert [m.identity for m in matches] == expected
+        assert [m.score for m in matches] == pytest.approx([scores[n] for n in expected], abs=1e-6)
+        assert [m.accepted for m in matches] == [scores[n] >= 0.5 for n in expected]
+
+
+def test_nothing_is_left_of_a_gallery_in_memory():
+    gallery = Gallery(":memory:")
+    folder = gallery._store.path.parent
+    gallery.enrol("ada", torch.rand(2))
+    gallery.close()
+    assert not folder.exists()
+    assert not os.path.exists(":memory:")
+
+
+@pytest.fixture
+def closed(tmp_path):
+    path = tmp_path / "people.db"
+    with Gallery(path) as gallery:
+        gallery.enrol([f"person {i % 10}" for i in range(60)], torch.randn(60, 20), [f"{i}.png" for i in range(60)])
+        gallery.remove("person 3")
+        same = torch.arange(200) % 2 == 0
+        gallery.calibrate(torch.rand(200) + same, same, far=0.01)
+    return path
+
+
+def answers(path):
+    """All that a gallery says of itself."""
+    probes = torch.randn(4, 20, generator=torch.Generator().manual_seed(5))
+    with Gallery(path, create=False) as gallery:
+        return gallery.list(), gallery.threshold, gallery.identify(probes, 3), gallery.verify("person 5", probes)
+
+
+def test_other_files_are_refused_untouched(tmp_path):
+    text, database = tmp_path / "notes.txt", tmp_path / "other.db"
+    text.write_text("not a database, and long enough to be taken for one" * 20)
+    with sqlite3.connect(database) as db:
+        db.execute("CREATE TABLE things (x)")
+    db.close()
+    before = text.read_bytes(), database.read_bytes()
+    with pytest.raises(ValueError, match=r"notes.txt cannot be opened as a gallery"):
+        Gallery(text)
+    with pytest.raises(ValueError, match=r"other.db is a database, but not a gallery"):
+        Gallery(database)
+    assert (text.read_bytes(), database.read_bytes()) == before
+    with pytest.raises(ValueError, match="there is no gallery at"):
+        Gallery(tmp_path / "missing.db", create=False)
+    assert not (tmp_path / "missing.db").exists()
+    with pytest.raises(ValueError, match="cannot be opened as a gallery"):
+        Gallery(tmp_path / "no folder" / "people.db")
+    (tmp_path / "empty.db").touch()
+    with pytest.raises(ValueError, match="the file is empty"):
+        Gallery(tmp_path / "empty.db", create=False)
+
+
+def test_a_later_version_is_refused(tmp_path):
+    path = tmp_path / "people.db"
+    Gallery(path).close()
+    db = sqlite3.connect(path)
+    db.execute("PRAGMA user_version = 99")
+    db.close()
+    with pytest.raises(ValueError, match="gallery of version 99; this release reads up to version 2"):
+        Gallery(path)
+
+
+def test_a_damaged_database_is_an_os_error(closed):
+    content = bytearray(closed.read_bytes())
+    content[5000:] = b"\xff" * (len(content) - 5000)
+    closed.write_bytes(content)
+    with pytest.raises((OSError, ValueError), match="gallery"), Gallery(closed) as gallery:
+        gallery.list()
+
+
+@pytest.mark.parametrize("damage", ["bit", "short", "gone"])
+def test_damaged_features_are_never_searched(closed, damage):
+    path = closed.with_name("people.db.features-0")
+    content = bytearray(path.read_bytes())
+    content[100] ^= 4
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(content if damage == "bit" else content[:-1])
+    message = {"bit": "do not fit their checksums", "short": "shorter than its gallery says", "gone": "is missing"}
+    with Gallery(closed) as gallery:
+        with pytest.raises(DamagedGalleryError, match=message[damage]):
+            gallery.identify(torch.rand(20), threshold=0.5)
+        assert any("checksum" in p or "shorter" in p or "missing" in p for p in gallery.check())
+
+
+def flip(closed, flips, seed=0):
+    """Answers after one-bit flips that are neither the right ones nor an error."""
+    right, draw = answers(closed), random.Random(seed)
+    paths = [closed, closed.with_name("people.db.features-0")]
+    contents = {path: path.read_bytes() for path in paths}
+    wrong, noticed = [], 0
+    for _ in range(flips):
+        path = draw.choice(paths)
+        damaged = bytearray(contents[path])
+        place, bit = draw.randrange(len(damaged)), draw.randrange(8)
+        damaged[place] ^= 1 << bit
+        path.write_bytes(damaged)
+        try:
+            if answers(closed) != right:
+                wrong.append((path.name, place, bit))
+        except (OSError, ValueError):
+            noticed += 1
+        path.write_bytes(contents[path])
+        for log in ("-wal", "-shm"):
+            closed.with_name(closed.name + log).unlink(missing_ok=True)
+    return wrong, noticed
+
+
+def test_flipped_bits_never_change_an_answer(closed):
+    wrong, noticed = flip(closed, 60)
+    assert wrong == []
+    assert noticed >= 10
+
+
+@pytest.mark.slow
+def test_many_flipped_bits_never_change_an_answer(closed):
+    assert flip(closed, 1000, seed=1)[0] == []
+
+
+def test_a_gallery_on_read_only_media(closed, tmp_path):
+    folder = tmp_path / "media"
+    folder.mkdir()
+    right = answers(closed)
+    if subprocess.run(["mount", "--bind", "-o", "ro", tmp_path, folder], capture_output=True).returncode:
+        pytest.skip("mounting a folder for reading only needs root")
+    try:
+        if os.access(folder, os.W_OK):
+            pytest.skip("this system mounts nothing for reading only")
+        path = folder / "people.db"
+        assert answers(path) == right
+        with Gallery(path) as gallery:
+            assert gallery.check() == []
+            gallery.backup(tmp_path / "copy.db")
+            with pytest.raises(OSError, match="lies where it cannot be changed"):
+                gallery.enrol("eve", torch.rand(20))
+        assert answers(tmp_path / "copy.db") == right
+        assert sorted(p.name for p in tmp_path.glob("people.db*")) == ["people.db", "people.db.features-0"]
+    finally:
+        subprocess.run(["umount", folder], check=True)

@@ -1,0 +1,55 @@
+import pytest
+import torch
+
+from hypersphere.recognition import Gallery
+from hypersphere.recognition.stores.sqlite_upkeep import MANY
+
+
+@pytest.fixture
+def gallery(tmp_path):
+    with Gallery(tmp_path / "people.db") as gallery:
+        gallery.enrol([f"p{i // 4}" for i in range(40)], torch.randn(40, 6), [f"{i}.png" for i in range(40)])
+        gallery.remove("p5")
+        yield gallery
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        ("UPDATE identities SET name = 'eve' WHERE id = 2", "the name 'eve' does not fit its checksum"),
+        ("DELETE FROM identities WHERE id = 2", "9 identities were enrolled, 8 are there"),
+        ("DELETE FROM templates WHERE number = 7", "36 templates were enrolled, 35 are entered"),
+        ("UPDATE templates SET source = 'x' WHERE number = 7", "template 7 of x does not fit its checksum"),
+        ("INSERT INTO removed VALUES (7, 0)", "template 7 of 6.png has no identity or no feature"),
+        ("UPDATE meta SET value = '9' WHERE key = 'next'", "its setting 'next' does not fit its checksum"),
+    ],
+)
+def test_damage_to_the_database_is_named(gallery, damage, message):
+    assert gallery.check() == []
+    gallery._store._db.execute(damage)
+    assert any(message in problem for problem in gallery.check())
+
+
+def test_damage_to_features_is_named_and_counted(gallery, tmp_path):
+    path = tmp_path / "people.db.features-0"
+    content = bytearray(path.read_bytes())
+    for row in range(30):
+        content[row * 40 + 20] ^= 1
+    path.write_bytes(content)
+    problems = gallery.check()
+    assert problems[0] == "people.db.features-0: template 1 does not fit its checksum"
+    assert len(problems) == MANY + 1
+    assert problems[-1] == "and 6 more like the last"  # 30 damaged, 4 of them removed ones
+
+
+def test_a_backup_is_two_files_of_their_owner_alone(gallery, tmp_path):
+    gallery.backup(tmp_path / "copy.db")
+    assert sorted(p.name for p in tmp_path.glob("*copy*")) == ["copy.db", "copy.db.features-0"]
+    assert {p.stat().st_mode & 0o777 for p in tmp_path.glob("copy*")} == {0o600}
+
+
+def test_a_backup_goes_on_while_others_read(gallery, tmp_path):
+    with Gallery(tmp_path / "people.db") as reader:
+        reader.identify(torch.randn(6), threshold=0.5)
+        gallery.backup(tmp_path / "copy.db")
+        assert len(reader.list()) == 9

@@ -1,0 +1,43 @@
+"""Energy against its two references, and what operators have learned."""
+
+import math
+
+import pytest
+import torch
+
+from hypersphere.energy import least_energy
+from hypersphere.energy.checkpoints import energy_report
+from hypersphere.report.energy_charts import checkpoint_section, energy_section, learned_section
+from hypersphere.report.runs import read_runs
+from tests.report.runs_for_tests import write_run
+
+
+def test_references_are_those_of_the_layer(tmp_path):
+    _, chart = energy_section(read_runs([write_run(tmp_path / "a")])).blocks
+    course, random, least = chart.traces
+    assert course["y"][0] == 0.6
+    assert random["y"] == pytest.approx([25 / 48] * 2)  # (d − 2)/(2(d − 3))
+    assert least["y"] == [least_energy(6, 27)] * 2
+    assert "6 neurons in 27 dimensions" in chart.caption
+
+
+def test_learned_values_are_not_logarithms(tmp_path):
+    weights = {"conv.angular.log_k": torch.full((4,), math.log(0.3)), "a.log_rho": torch.zeros(2)}
+    k, rho = learned_section(read_runs([write_run(tmp_path / "a", weights=weights)])).blocks
+    assert k.traces[0]["y"] == pytest.approx([0.3] * 4)
+    assert k.traces[0]["name"] == "conv.angular"
+    assert rho.traces[0]["y"] == [1.0, 1.0]
+
+
+def test_nothing_learned_is_no_section(tmp_path):
+    assert learned_section(read_runs([write_run(tmp_path / "a")])) is None
+
+
+@pytest.mark.parametrize("bounded", [True, False])
+def test_checkpoint_has_a_row_for_each_layer(bounded):
+    layers = energy_report({"fc.weight": torch.eye(4), "b.weight": torch.randn(5, 6)})
+    chart, table = checkpoint_section(layers, "net", bounded).blocks
+    assert [row[0] for row in table.rows] == ["fc.weight", "b.weight"]
+    assert len(chart.traces) == 2 + bounded
+    assert all(len(row) == len(table.columns) for row in table.rows)
+    assert chart.traces[-1]["x"][0] == pytest.approx(0.5 / layers[0].random_mean)

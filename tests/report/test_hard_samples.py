@@ -1,0 +1,42 @@
+"""The worst pairs and confusions against brute force."""
+
+import torch
+
+from hypersphere.report.hard_samples import confusions, hard_section, worst_pairs
+from hypersphere.report.page_parts import Grid
+from hypersphere.report.runs import read_runs
+from hypersphere.report.score_charts import Pairs
+from tests.report.runs_for_tests import evidence, write_run
+
+KEPT = evidence(spread=0.6)
+
+
+def test_the_worst_come_first_and_nobody_is_everywhere():
+    pairs = Pairs.of(KEPT)
+    far, near = worst_pairs(pairs, True), worst_pairs(pairs, False)
+    assert float(pairs.degrees[far[0]]) == float(pairs.degrees[pairs.same].max())
+    assert float(pairs.degrees[near[0]]) == float(pairs.degrees[~pairs.same].min())
+    assert bool(pairs.same[far].all())
+    assert not bool(pairs.same[near].any())
+    for chosen in (far, near):
+        ends = torch.cat([pairs.first[chosen], pairs.second[chosen]])
+        assert int(torch.bincount(ends).max()) <= 2
+
+
+def test_confusions_are_those_of_the_nearest_neighbour():
+    unit = KEPT.features.double() / KEPT.features.double().norm(dim=1, keepdim=True)
+    expected = set()
+    for i, row in enumerate(unit):
+        others = [(float(row @ other), j) for j, other in enumerate(unit) if j != i]
+        nearest = max(others)[1]
+        if KEPT.labels[nearest] != KEPT.labels[i]:
+            expected.add((int(KEPT.labels[i]), int(KEPT.labels[nearest]), i))
+    found = confusions(KEPT.features, KEPT.labels)
+    assert {(a, b, int(i)) for a, b, samples, _ in found for i in samples} == expected
+    assert [len(samples) for _, _, samples, _ in found] == sorted((len(s) for _, _, s, _ in found), reverse=True)
+
+
+def test_without_pictures_there_are_tables(tmp_path):
+    runs = read_runs([write_run(tmp_path / "a", kept=evidence(images=False))])
+    section = hard_section(runs, {"a": Pairs.of(runs[0].evidence)}, {})
+    assert all(isinstance(block, Grid) for block in section.blocks)

@@ -1,0 +1,61 @@
+"""What was trained, chosen, found in the data, and how to do it again."""
+
+import dataclasses
+
+import torch
+
+from hypersphere.report.overview import choices_section, data_section, repeat_section, result_section
+from hypersphere.report.page_parts import Commands
+from hypersphere.report.runs import read_runs
+from tests.report.runs_for_tests import evidence, write_run
+
+
+def rows_of(section):
+    return {row[0]: row[1] for block in section.blocks for row in getattr(block, "rows", [])}
+
+
+def test_result_has_units(tmp_path):
+    (run,) = read_runs([write_run(tmp_path / "a")])
+    facts, table = result_section(run).blocks
+    assert ("Equal error rate", "4 %", "") in facts.items
+    assert ("Wall time", "1 min 15 s", "") in facts.items
+    assert ["angle within a class", "11.46°"] in table.rows
+    assert not [row for row in table.rows if "energy" in row[0]]
+
+
+def test_choices_have_their_reasons(tmp_path):
+    choice = {"key": "margin", "value": 0.3, "reason": "few identities"}
+    first, settings = choices_section(read_runs([write_run(tmp_path / "a", choices=[choice])])).blocks
+    assert first.rows == [["margin", "0.3", "few identities"]]
+    assert ["head", "ArcFace"] in settings.rows
+
+
+def test_equal_pictures_with_different_labels_are_found(tmp_path):
+    kept = evidence()
+    kept.images[11] = kept.images[0]
+    (run,) = read_runs([write_run(tmp_path / "a", kept=kept)])
+    run = dataclasses.replace(run, check={"format": "x", "images": 40, "duplicates": ["a = b"] * 5})
+    rows = rows_of(data_section([run]))
+    assert rows["equal pictures"] == "2 samples have an equal picture; 1 such groups have different labels"
+    assert rows["duplicates"] == "5: a = b; a = b; a = b …"
+    assert rows["samples"] == "40 of 80 that were measured"
+    assert "format" not in rows
+
+
+def test_commands_repeat_it(tmp_path):
+    (run,) = read_runs([write_run(tmp_path / "a b")])
+    section = repeat_section([run], ["a b"])
+    lines = [line for block in section.blocks if isinstance(block, Commands) for line in block.lines]
+    assert "pip install 'torch-hypersphere[train]==0.1.0' torch==2.6.0" in lines
+    assert "hypersphere report 'a b'" in lines
+    (tmp_path / "a b" / "command.txt").write_text("hypersphere train x\n")
+    (again,) = read_runs([tmp_path / "a b"])
+    assert "hypersphere train x" in repeat_section([again], []).blocks[0].lines
+
+
+def test_tensors_of_no_samples(tmp_path):
+    kept = dataclasses.replace(
+        evidence(), features=torch.empty(0, 3), labels=torch.empty(0, dtype=torch.long), images=None
+    )
+    (run,) = read_runs([write_run(tmp_path / "a", kept=kept)])
+    assert data_section([run]) is None

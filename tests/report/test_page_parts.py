@@ -1,0 +1,28 @@
+"""Parts of a page are plain data; names in charts are text."""
+
+import pytest
+
+from hypersphere.report.page_parts import Chart, arranged, key_of, plain
+
+
+@pytest.mark.parametrize("count", range(1, 13))
+def test_rows_are_full(count):
+    width = {"third": 2, "half": 3, "full": 6}
+    sizes = [width[chart.size] for chart in arranged([Chart("x", "", "", [])] * count)]
+    assert sum(sizes) % 6 == 0
+    filled = 0
+    for size in sizes:  # no chart crosses the end of a row
+        assert filled % 6 + size <= 6
+        filled += size
+
+
+def test_no_chart_is_no_row():
+    assert arranged([]) == []
+
+
+def test_tags_and_control_characters_are_characters():
+    assert plain("<a href='x'>&\u2028\x00") == "&lt;a href='x'&gt;&amp;  "
+
+
+def test_keys_are_safe_anchors():
+    assert key_of("energy", 'conv.1"> <x') == "energy-conv-1-x"

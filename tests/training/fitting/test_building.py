@@ -1,0 +1,59 @@
+"""Backbones that are foreign, frozen or rested, in whole fits."""
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from hypersphere.recognition import Embedder
+from hypersphere.training import fit
+
+from .drawn import QUICK
+from .test_backbones import timm, vit  # noqa: F401  (a fixture)
+
+FEW = ("steps=4", "pictures=false", "threads=1", "batch_size=16", "feature_dim=8")
+
+
+def test_a_model_of_transformers_with_its_processor(vit, pictures, tmp_path):  # noqa: F811
+    transformers = pytest.importorskip("transformers")
+    run = fit(pictures, tmp_path / "run", overrides=[f"backbone={vit}", *FEW, "frozen=true"])
+    loaded = Embedder.load(run.folder / "embedder.safetensors")
+    assert loaded.preprocessing.std == (0.25,) * 3
+    before = transformers.AutoModel.from_pretrained(vit).state_dict()
+    after = load_file(run.folder / "embedder.safetensors")
+    same = [torch.equal(tensor, after[f"network.model.{name}"]) for name, tensor in before.items()]
+    assert all(same)
+    assert after["projection.weight"].shape == (8, 16)
+
+
+def test_a_model_of_timm(monkeypatch, pictures, tmp_path):
+    timm(monkeypatch)
+    run = fit(pictures, tmp_path / "run", overrides=["backbone=tiny", *FEW])
+    assert run.embedder.call.get("network").get("name") == "tiny"
+
+
+def test_own_callable(pictures, tmp_path):
+    run = fit(pictures, tmp_path / "run", overrides=["backbone=torch.nn:Flatten", *FEW])
+    assert run.embedder.call.get("in_features") == 256
+
+
+def test_two_stages_and_rates(pictures, tmp_path):
+    """In the first stage only what is behind the convolutions moves."""
+    few = [*(text for text in QUICK if "steps" not in text), "pictures=false", "ema=none", "layer_decay=0.7"]
+    started = fit(pictures, tmp_path / "start", overrides=[*few, "steps=1"], optimizer__lr=0.0)
+    first = load_file(started.folder / "model.safetensors")
+    rested = fit(pictures, tmp_path / "rest", overrides=[*few, "steps=4", "head_first=4"])
+    whole = fit(pictures, tmp_path / "whole", overrides=[*few, "steps=4", "head_first=2"])
+    for name, tensor in load_file(rested.folder / "model.safetensors").items():
+        if "running" not in name and "tracked" not in name:
+            assert torch.equal(tensor, first[name]) == name.startswith("body."), name
+    moved = load_file(whole.folder / "model.safetensors")
+    name = next(name for name in moved if name.startswith("body.") and name.endswith("weight"))
+    assert not torch.equal(moved[name], first[name])
+
+
+def test_weights_of_another_run(fitted, pictures, tmp_path):
+    run, _ = fitted
+    few = [*QUICK, "steps=1", "ema=none", "pictures=false", f"weights={run.folder}"]
+    again = fit(pictures, tmp_path / "run", overrides=few, optimizer__lr=0.0)
+    before, after = (load_file(r.folder / "model.safetensors") for r in (run, again))
+    assert torch.equal(before["fc.0.linear.weight"], after["fc.0.linear.weight"])

@@ -1,0 +1,106 @@
+import dataclasses
+
+import pytest
+import torch
+
+from hypersphere.config import Call, call
+from hypersphere.data import Affine
+from hypersphere.objectives import CosFace
+from hypersphere.training import FitSettings
+from hypersphere.training.fitting.choices import (
+    Chosen,
+    Facts,
+    border_level,
+    mirror_symmetry,
+    picture_choices,
+    shown,
+    training_choices,
+)
+
+FACES = Facts(6000, 1300, 3.0, 500, 9000, (128, 128), 3, False)
+DRAWN = Facts(240, 24, 10.0, 10, 300, (105, 105), 1, False)
+
+
+def chosen(facts, given=(), **arguments):
+    result = Chosen(given, Call(FitSettings, arguments))
+    picture_choices(result, facts)
+    settings = result.tree.build()
+    size = (settings.size[0], settings.size[-1])
+    training_choices(result, facts, torch.full((4, facts.channels, *size), 200, dtype=torch.uint8))
+    return result.tree.build(), {choice.key: choice for choice in result.choices}
+
+
+def test_size_from_the_data():
+    assert chosen(DRAWN)[0].size == (32, 32)
+    assert chosen(FACES)[0].size == (48, 48)
+    small = dataclasses.replace(DRAWN, size=(40, 80))
+    assert chosen(small)[0].size == (40, 80)
+    assert chosen(dataclasses.replace(FACES, size=(200, 100)))[0].size == (68, 32)
+    assert chosen(dataclasses.replace(FACES, accelerated=True))[0].size == (112, 112)
+
+
+def test_head_by_classes_and_images():
+    assert chosen(DRAWN)[0].head.target is CosFace
+    many = dataclasses.replace(FACES, identities=5000, per_identity=60.0)
+    head = chosen(many)[0].head
+    assert (head.name, head.arguments["sub_centers"], head.arguments["scale"]) == ("ArcFace", 3, 24.0)
+
+
+def test_steps_and_batches():
+    few, many = chosen(DRAWN)[0], chosen(dataclasses.replace(FACES, images=10**6))[0]
+    assert (few.batch_size, few.steps) == (60, 1000)
+    assert (many.batch_size, many.steps) == (128, 3906)
+
+
+def test_uneven_identities_are_balanced():
+    settings, choices = chosen(FACES)
+    assert settings.sampler.arguments == {"classes": 16, "each": 8}
+    assert "far more pictures" in choices["sampler"].reason
+    assert chosen(DRAWN)[0].sampler is None
+
+
+def test_memory_and_workers():
+    assert chosen(DRAWN)[0].memory
+    large, choices = chosen(dataclasses.replace(FACES, all_images=10**6))
+    assert not large.memory
+    assert large.workers > 0
+    assert choices["memory"].reason == "6912 MB of decoded pictures are read when they are needed"
+
+
+def test_what_was_asked_for_stays():
+    settings, choices = chosen(DRAWN, {"size", "steps"}, size=(20,), steps=7)
+    assert (settings.size, settings.steps) == ((20,), 7)
+    assert choices["steps"].reason == choices["size"].reason == "you asked for it"
+
+
+def test_symmetry():
+    draw = torch.randint(0, 256, (1, 1, 6, 8), dtype=torch.uint8)
+    assert mirror_symmetry(torch.cat([draw, draw.flip(3)])) == pytest.approx(1)
+    ramp = torch.arange(8, dtype=torch.uint8).expand(1, 1, 6, 8)
+    assert mirror_symmetry(ramp) == pytest.approx(-1)
+    assert mirror_symmetry(torch.zeros(1, 1, 2, 2, dtype=torch.uint8)) == 1
+
+
+def test_border():
+    picture = torch.zeros(1, 1, 8, 8, dtype=torch.uint8)
+    picture[..., 0, :] = picture[..., -1, :] = picture[..., 0] = 255
+    assert border_level(picture) == 255
+
+
+def test_values_as_text():
+    assert shown(call(Affine, rotation=0.5)) == "Affine(rotation=0.5)"
+    assert [shown(value) for value in (None, True, (3, 4), (), 0.25, "x")] == [
+        "none",
+        "true",
+        "3,4",
+        "none",
+        "0.25",
+        "x",
+    ]
+
+
+def test_long_pictures_are_not_moved():
+    settings, choices = chosen(dataclasses.replace(DRAWN, size=(40, 80)))
+    assert settings.augmentations == ()
+    assert "rarely photographs" in choices["augment"].reason
+    assert chosen(DRAWN)[0].augmentations[0].name == "Affine"

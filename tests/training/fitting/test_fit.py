@@ -1,0 +1,233 @@
+import importlib
+import json
+import os
+import pathlib
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import hypersphere as hs
+from hypersphere.data import DataError
+from hypersphere.training import fit
+
+from .drawn import QUICK, SOURCES, folder
+
+room = importlib.import_module("hypersphere.training.fitting.fit")
+
+
+def stop_at(step):
+    """As Ctrl-C would, after so many steps."""
+
+    def progress(trainer):
+        def update(now, row):
+            if now >= step:
+                raise KeyboardInterrupt
+
+        return update
+
+    return progress
+
+
+def weights(run):
+    return load_file(run.folder / "model.safetensors")
+
+
+def test_it_recognises_identities_it_never_saw(fitted):
+    run, _ = fitted
+    assert run.report.rank(1) > 0.9
+    assert run.metrics["rank-1"] == float(run.report.rank(1))
+    assert run.metrics["identities"] == 2
+    names = {path.name for path in run.folder.iterdir()}
+    assert {"embedder.safetensors", "report.json", "choices.json", "check.json", "held_out.safetensors"} <= names
+    assert {"roc.png", "worst_different.png", "worst_same.png"} <= {p.name for p in (run.folder / "pictures").iterdir()}
+
+
+def test_no_held_out_identity_was_trained_on(fitted):
+    run, _ = fitted
+    held = set(json.loads((run.folder / "report.json").read_text())["held_out"])
+    assert len(held) == 2
+    assert weights(run)["classifier.weight"].shape == (10, 16)
+
+
+def test_the_embedder_gives_the_features_of_the_report(fitted, pictures):
+    run, _ = fitted
+    kept = load_file(run.folder / "held_out.safetensors")
+    held = json.loads((run.folder / "report.json").read_text())["held_out"]
+    files = [str(path) for who in held for path in sorted((pictures / who).iterdir())]
+    torch.testing.assert_close(run.embedder(files), kept["features"])
+
+
+def test_every_choice_is_said_with_its_reason_and_kept(fitted):
+    run, lines = fitted
+    assert lines[0].startswith(str(run.check["source"]))
+    for choice in run.choices:
+        assert choice.reason
+        assert str(choice) in lines
+    assert {"size", "channels", "augment", "head", "steps", "validation"} <= {choice.key for choice in run.choices}
+    steps = next(choice for choice in run.choices if choice.key == "steps")
+    assert (steps.value, steps.reason) == ("60", "you asked for it")
+
+
+def test_typed_again_it_is_the_same_run(fitted, pictures):
+    run, _ = fitted
+    before = (run.folder / "report.json").read_bytes()
+    again = hs.fit(pictures, run.folder, overrides=[*QUICK, "steps=60"])
+    assert (again.folder / "report.json").read_bytes() == before
+    with pytest.raises(ValueError, match=r"holds a run with other settings \(.*head.m is 0.2 there, 0.3 here"):
+        fit(pictures, run.folder, overrides=[*QUICK, "steps=60", "head.m=0.3"])
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_a_stopped_run_of_any_source_goes_on_exactly(kind, tmp_path):
+    source = SOURCES[kind](tmp_path / "source")
+    blocks = ["sampler=ClassBalancedSampler", "sampler.classes=4", "sampler.each=3", "memory=false", "workers=2"]
+    overrides = [*(text for text in QUICK if "batch" not in text), "pictures=false", *blocks, "steps=12"]
+    whole = fit(source, tmp_path / "whole", overrides=overrides)
+    with pytest.raises(KeyboardInterrupt):
+        fit(source, tmp_path / "run", overrides=overrides, progress=stop_at(8))
+    run = fit(source, tmp_path / "run", overrides=overrides)
+    events = [json.loads(line)["event"] for line in (run.folder / "events.jsonl").read_text().splitlines()]
+    assert "resume" in events
+    for name, tensor in weights(whole).items():
+        assert torch.equal(tensor, weights(run)[name]), name
+    assert json.loads((run.folder / "config.json").read_text())["fit"]["batch_size"] == 12
+
+
+def test_a_cache_gives_the_same_pictures(pictures, tmp_path):
+    few = [*QUICK, "steps=4", "pictures=false"]
+    plain = fit(pictures, tmp_path / "plain", overrides=few)
+    stored = fit(pictures, tmp_path / "stored", overrides=[*few, f"cache={tmp_path / 'cache'}"])
+    assert len(list((tmp_path / "cache").glob("*.safetensors"))) == 2
+    for name, tensor in weights(plain).items():
+        assert torch.equal(tensor, weights(stored)[name]), name
+
+
+def test_a_budget_is_planned_once(pictures, tmp_path):
+    few = [*(text for text in QUICK if "steps=24" not in text), "pictures=false"]
+    with pytest.raises(KeyboardInterrupt):
+        fit(pictures, tmp_path / "run", overrides=few, budget="8s", progress=stop_at(10))
+    first = json.loads((tmp_path / "run" / "choices.json").read_text())
+    run = fit(pictures, tmp_path / "run", overrides=few, budget="8s")
+    assert json.loads((run.folder / "choices.json").read_text())["steps"] == first["steps"]
+    assert "planned for 8s" in next(c.reason for c in run.choices if c.key == "steps")
+
+
+def test_other_data_in_the_same_place_is_refused(tmp_path):
+    source = folder(tmp_path / "people", identities=6)
+    few = [*QUICK, "steps=2", "pictures=false"]
+    fit(source, tmp_path / "run", overrides=few)
+    folder(source, identities=1, first=20)
+    with pytest.raises(ValueError, match=r"other settings \(source.*digest"):
+        fit(source, tmp_path / "run", overrides=few)
+    assert fit(source, tmp_path / "run", overrides=few, fresh=True).metrics["identities"] == 2
+
+
+class TestBadInput:
+    """One sentence, and nothing is left behind."""
+
+    @pytest.fixture(autouse=True)
+    def _left(self, tmp_path):
+        yield
+        assert not (tmp_path / "run").exists()
+
+    def refused(self, source, tmp_path, message, *overrides):
+        with pytest.raises((DataError, ValueError), match=message) as error:
+            fit(source, tmp_path / "run", overrides=[*QUICK, *overrides])
+        assert "\n" not in str(error.value)
+
+    def test_no_folder(self, tmp_path):
+        self.refused(tmp_path / "none", tmp_path, "there is no file or folder")
+
+    def test_an_empty_folder(self, tmp_path):
+        (tmp_path / "empty").mkdir()
+        self.refused(tmp_path / "empty", tmp_path, "holds no image")
+
+    def test_one_identity(self, tmp_path):
+        self.refused(folder(tmp_path / "one", 1), tmp_path, r"holds one identity \(id00\); at least 2 are needed")
+
+    def test_too_few_to_hold_some_out(self, tmp_path):
+        self.refused(
+            folder(tmp_path / "three", 3), tmp_path, "holds 3 identities with at least 2 pictures; 4 are needed"
+        )
+
+    def test_one_picture_each(self, tmp_path):
+        self.refused(folder(tmp_path / "single", 8, 1), tmp_path, "holds 0 identities with at least 2 pictures")
+
+    def test_a_text_called_jpg(self, tmp_path):
+        source = folder(tmp_path / "people", 5)
+        (source / "id00" / "note.jpg").write_text("hello")
+        self.refused(source, tmp_path, r"note.jpg cannot be read: .*; remove it, or .* on_error=skip")
+
+    def test_a_table_with_a_missing_path(self, tmp_path):
+        source = SOURCES["table"](tmp_path / "t")
+        source.write_text(source.read_text() + "files/gone.png,id00\n")
+        self.refused(source, tmp_path, r"row 62: there is no file .*gone.png")
+
+    def test_a_full_disk(self, tmp_path, monkeypatch):
+        source = folder(tmp_path / "people", 5)
+        monkeypatch.setattr(room.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 5_000_000}))
+        self.refused(source, tmp_path, "the disk of .* is full: 5 MB are free")
+
+    def test_a_folder_that_cannot_be_written(self, tmp_path, monkeypatch):
+        source = folder(tmp_path / "people", 5)
+        monkeypatch.setattr(room.os, "access", lambda path, mode: False)
+        self.refused(source, tmp_path, "cannot be written: choose another folder")
+
+    @pytest.mark.parametrize("below", [False, True])
+    def test_a_folder_that_cannot_be_read(self, below, tmp_path, monkeypatch):
+        source = folder(tmp_path / "people", 5)
+        forbidden = source / "id03" if below else source
+
+        def refuse(name):
+            def read(path, *rest):
+                if pathlib.Path(path) == forbidden:
+                    raise PermissionError(13, "Permission denied", str(path))
+                return original(path, *rest)
+
+            holder = os if name == "scandir" else pathlib.Path
+            original = getattr(holder, name)
+            monkeypatch.setattr(holder, name, read)
+
+        refuse("scandir")
+        refuse("iterdir")
+        self.refused(source, tmp_path, "the folder .*people.* cannot be read: Permission denied")
+
+    @pytest.mark.parametrize(
+        ("wrong", "message"),
+        [
+            ("stepps=3", "there is no key stepps.*did you mean steps"),
+            ("head=ArcFac", "head must be one of .*did you mean ArcFace"),
+            ("validation=2", r"validation must lie in \[0, 1\)"),
+            ("size=1,2,3", "size must be one number or height and width"),
+            ("backbone=resnet2", "backbone must be one of .*did you mean resnet"),
+        ],
+    )
+    def test_wrong_settings(self, wrong, message, tmp_path, pictures):
+        self.refused(pictures, tmp_path, message, wrong)
+
+    def test_a_file_in_the_way(self, tmp_path, pictures):
+        (tmp_path / "file").write_text("")
+        with pytest.raises(ValueError, match="is a file: choose another folder"):
+            fit(pictures, tmp_path / "file")
+
+
+def test_unreadable_pictures_are_left_out_when_asked(tmp_path):
+    source = folder(tmp_path / "people", 5)
+    (source / "id00" / "note.jpg").write_text("hello")
+    run = fit(source, tmp_path / "run", overrides=[*QUICK, "steps=2", "pictures=false", "on_error=skip"])
+    assert list(run.check["unreadable"]) == [str(source / "id00" / "note.jpg")]
+    assert run.check["images"] == 30
+
+
+def test_validation_of_zero_measures_who_is_trained_on(tmp_path):
+    source = folder(tmp_path / "people", 3)
+    run = fit(source, tmp_path / "run", validation=0, overrides=[*QUICK, "steps=2", "pictures=false"])
+    assert run.metrics["identities"] == 3
+    assert "those that are trained on" in next(c.reason for c in run.choices if c.key == "validation")
+
+
+def test_the_folder_is_named_after_the_source(tmp_path, monkeypatch):
+    source = folder(tmp_path / "people", 4)
+    monkeypatch.chdir(tmp_path)
+    assert str(fit(source, overrides=[*QUICK, "steps=1", "pictures=false"]).folder) == "runs/people"

@@ -1,0 +1,60 @@
+import json
+import sys
+import types
+
+import torch
+
+from hypersphere.data import InMemory, Record
+from hypersphere.training.fitting.unseen_report import (
+    described,
+    draw_report,
+    read_report,
+    write_features,
+    write_page_of,
+)
+
+LABELS = torch.arange(6).repeat_interleave(5)
+
+
+def written(folder, category=None):
+    torch.manual_seed(0)
+    features = torch.eye(6)[LABELS] + 0.5 * torch.randn(30, 6)
+    records = [Record(f"{i}.png", f"id{label}", category=category) for i, label in enumerate(LABELS.tolist())]
+    write_features(folder / "held_out.safetensors", features, LABELS, records)
+    return read_report(folder / "held_out.safetensors"), records
+
+
+def test_the_report_is_read_from_features(tmp_path):
+    report, records = written(tmp_path)
+    content = json.loads(json.dumps(described(report, records), allow_nan=False))
+    assert content["figures"]["EER"]["value"] == float(report.eer)
+    assert content["held_out"] == [f"id{i}" for i in range(6)]
+    first = content["worst_pairs"]["different_identities"][0]
+    assert first["cosine"] == report.worst_pairs()[0].scores[0].item()
+    assert first["first"].endswith(".png")
+    assert {"identity", "taken_for", "times"} == set(content["confused"][0])
+    assert content["curves"]["roc"]["far"]
+
+
+def test_categories_of_a_table_are_measured(tmp_path):
+    report, _ = written(tmp_path, category="camera")
+    assert [category.name for category in report.categories] == ["camera"]
+
+
+def test_pictures_are_drawn(tmp_path):
+    report, records = written(tmp_path)
+    samples = InMemory(torch.randint(0, 256, (30, 1, 8, 8), dtype=torch.uint8), LABELS, [f"id{i}" for i in range(6)])
+    names = draw_report(report, samples, records, tmp_path / "pictures")
+    assert set(names) == {"roc.png", "worst_different.png", "worst_same.png", "confused.png"}
+    for name in names:
+        assert (tmp_path / "pictures" / name).read_bytes()[:4] == b"\x89PNG"
+
+
+def test_the_page_is_written_where_there_is_one(tmp_path, monkeypatch):
+    room = types.ModuleType("hypersphere.report")
+    monkeypatch.setitem(sys.modules, "hypersphere.report", room)
+    assert write_page_of(tmp_path) is None
+    called = []
+    room.write_page = lambda runs, path: called.append((runs, path))
+    assert write_page_of(tmp_path) == "report.html"
+    assert called == [([tmp_path], tmp_path / "report.html")]
