@@ -5,13 +5,17 @@ PY := $(VENV)/bin/python
 INSTALL := $(PY) -m pip install -q --disable-pip-version-check -c constraints.txt
 OUT ?= runs/demo
 
-.PHONY: demo test test-slow check bench docs format clean
+.PHONY: demo test coverage test-slow check bench docs format clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.train
 	$(PY) -m hypersphere.cli.main demo
 
 test: $(VENV)/.dev
+	$(PY) -m pytest -n 2 -m "not slow" $(ARGS)
+
+# Line tracing makes compiled code ten times slower, so it is apart from the tests.
+coverage: $(VENV)/.dev
 	$(PY) -m pytest -n 2 -m "not slow" --cov --cov-report=term:skip-covered $(ARGS)
 
 test-slow: $(VENV)/.dev

@@ -48,6 +48,7 @@ from .orthogonal import (
     overparameterize,
     param_groups,
     trainable_parameters,
+    unmerge,
     use_task,
 )
 
@@ -124,6 +125,7 @@ __all__ = [
     "restore",
     "trainable_parameters",
     "training",
+    "unmerge",
     "use_task",
     "weighted_gradients",
 ]

@@ -32,7 +32,7 @@ class TestError:
         assert orthogonality_error(layer) == pytest.approx(1.25)
 
     def test_of_a_plain_model(self):
-        with pytest.raises(ValueError, match="has no over-parameterized layer"):
+        with pytest.raises(ValueError, match="has no over-parameterized or finetuned layer"):
             orthogonality_error(nn.Linear(2, 2))
 
 

@@ -84,7 +84,7 @@ def test_other_parametrizations_survive_or_are_named():
 
 
 def test_a_plain_model_has_nothing_to_merge():
-    with pytest.raises(ValueError, match="has no over-parameterized layer"):
+    with pytest.raises(ValueError, match="has no over-parameterized or finetuned layer"):
         merge(nn.Linear(3, 3))
 
 

@@ -57,5 +57,5 @@ def test_refuses():
         add_task(model, "default")
     with pytest.raises(ValueError, match="task must be a name"):
         add_task(model, "a.b")
-    with pytest.raises(ValueError, match="has no over-parameterized layer"):
+    with pytest.raises(ValueError, match="has no over-parameterized or finetuned layer"):
         add_task(net(), "b")

@@ -4,7 +4,8 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from hypersphere.orthogonal import cayley, overparameterize
-from hypersphere.orthogonal.parametrization import find, overparameterized
+from hypersphere.orthogonal.parametrization import overparameterized
+from hypersphere.orthogonal.reparametrization import find
 from tests.distributed import run
 from tests.orthogonal.contracts import build
 
@@ -42,7 +43,7 @@ def test_a_neuron_is_r_times_v():
 
 def test_finding_layers():
     net = nn.Sequential(nn.Linear(3, 3), nn.utils.parametrizations.weight_norm(nn.Linear(3, 3)), nn.ReLU())
-    with pytest.raises(ValueError, match="has no over-parameterized layer"):
+    with pytest.raises(ValueError, match="has no over-parameterized or finetuned layer"):
         overparameterized(net)
     overparameterize(net, skip=["1"])
     assert list(overparameterized(net)) == ["0"]

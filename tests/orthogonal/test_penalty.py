@@ -41,5 +41,5 @@ def test_refuses(weight):
 
 
 def test_needs_an_over_parameterized_model():
-    with pytest.raises(ValueError, match="has no over-parameterized layer"):
+    with pytest.raises(ValueError, match="has no over-parameterized or finetuned layer"):
         OrthogonalityPenalty(nn.Linear(2, 2))

@@ -11,12 +11,22 @@ from .maps.householder import Householder, householder
 from .maps.lowdin import Lowdin, lowdin
 from .maps.newton_schulz import newton_schulz
 from .maps.structured import Banded, Hessenberg, Skew, Symmetric, SymmetricPositive, Triangular
+from .matrix_groups import MatrixGroups, matrix_groups
 from .measures import orthogonality_error, orthogonality_penalty, trainable_parameters
-from .merge import merge
+from .merge import merge, unmerge
 from .multitask import add_task, use_task
+from .muon import Muon, orthogonalize
 from .ogd import OGD, ParamGroups, param_groups
 from .overparameterize import overparameterize
 from .penalty import OrthogonalityPenalty
+from .pion import Pion
+from .tuning.adapter_files import load_adapters, save_adapters
+from .tuning.average import average_tasks
+from .tuning.finetune import finetune
+from .tuning.int8 import Int8Linear
+from .tuning.redraw import redraw, redraw_every
+from .tuning.tuning_method import TuningMethod
+from .tuning.tuning_plan import TuningPlan, tuning_plan
 
 __all__ = [
     "METHODS",
@@ -29,29 +39,45 @@ __all__ = [
     "GramSchmidt",
     "Hessenberg",
     "Householder",
+    "Int8Linear",
     "Lowdin",
     "Map",
+    "MatrixGroups",
+    "Muon",
     "OrthogonalityPenalty",
     "ParamGroups",
+    "Pion",
     "Refinement",
     "Skew",
     "Symmetric",
     "SymmetricPositive",
     "Triangular",
+    "TuningMethod",
+    "TuningPlan",
     "add_task",
+    "average_tasks",
     "cayley",
     "coverage",
     "exponential",
+    "finetune",
     "gram_schmidt",
     "householder",
+    "load_adapters",
     "lowdin",
+    "matrix_groups",
     "merge",
     "newton_schulz",
     "orthogonality_error",
     "orthogonality_penalty",
+    "orthogonalize",
     "overparameterize",
     "param_groups",
     "prepare_neurons",
+    "redraw",
+    "redraw_every",
+    "save_adapters",
     "trainable_parameters",
+    "tuning_plan",
+    "unmerge",
     "use_task",
 ]

@@ -59,7 +59,7 @@ def coverage(
     2  left out  taken for the classifier, which is trained as usual; classifier=False includes it
     """
     only, skip = None if only is None else list(only), list(skip)
-    head, why = _classifier(model, classifier)
+    head, why = find_classifier(model, classifier)
     selected = neuron_layers(model, types=(nn.Module,), only=only, skip=skip)
     found = Coverage()
     for name, module in model.named_modules():
@@ -80,7 +80,8 @@ def coverage(
     return found
 
 
-def _classifier(model: nn.Module, classifier: ClassifierLike) -> tuple[str | None, str]:
+def find_classifier(model: nn.Module, classifier: ClassifierLike) -> tuple[str | None, str]:
+    """The name of the layer that classifies, or None, and the words that say why it is left out."""
     named = "the classifier, which is trained as usual"
     if classifier is False:
         return None, named

@@ -7,7 +7,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ..geometry import orthonormality
-from .parametrization import Overparameterization, overparameterized
+from .parametrization import overparameterized
+from .reparametrization import reparametrized
 
 
 @overload
@@ -22,7 +23,7 @@ def orthogonality_error(model: nn.Module, per_layer: bool = False) -> float | di
     >>> orthogonality_error(overparameterize(torch.nn.Linear(8, 3), "gram_schmidt")) < 1e-6
     True
     """
-    errors = {name: _error(own) for name, own in overparameterized(model).items()}
+    errors = {name: site.own.error() for name, site in reparametrized(model).items()}
     return errors if per_layer else max(errors.values())
 
 
@@ -40,7 +41,7 @@ def trainable_parameters(model: nn.Module, per_layer: bool = False, *, freedom: 
     >>> trainable_parameters(overparameterize(torch.nn.Conv2d(64, 64, 3), blocks=2))
     165888
     """
-    counts = {name: _count(own, freedom) for name, own in overparameterized(model).items()}
+    counts = {name: site.own.count(freedom) for name, site in reparametrized(model).items()}
     return counts if per_layer else sum(counts.values())
 
 
@@ -59,13 +60,3 @@ def orthogonality_penalty(model: nn.Module, beta: float = 1.0) -> Float[Tensor, 
         repeats = own.blocks if r.ndim == 2 else 1  # a shared block stands on the diagonal this often
         terms.append(repeats * orthonormality(r.mT))
     return beta * torch.stack(terms).sum()
-
-
-def _error(own: Overparameterization) -> float:
-    r = own.rotation.matrix().double()
-    return float((r.mT @ r - torch.eye(r.shape[-1], dtype=r.dtype, device=r.device)).abs().max())
-
-
-def _count(own: Overparameterization, freedom: bool) -> int:
-    rotation, n = own.rotation, own.shape[-1]
-    return rotation.map.freedom(n) * (rotation.raw.numel() // n**2) if freedom else rotation.raw.numel()

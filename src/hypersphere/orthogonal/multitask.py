@@ -1,17 +1,15 @@
 """Several tasks over one set of neurons, an R for each (F.8)."""
 
-import copy
-
 import torch
 from torch import nn
 
-from .parametrization import Start, overparameterized
+from .reparametrization import Start, reparametrized
 
 
 def add_task(
     model: nn.Module, task: str, *, start: Start = "usual", generator: torch.Generator | None = None
 ) -> nn.Module:
-    """Give every over-parameterized layer an R of its own for ``task``; the task in use stays in use.
+    """Give every over-parameterized or finetuned layer an R of its own for ``task``; the task in use stays in use.
 
     The first R belongs to the task ``"default"``. A map with parameters of its own is copied from the task
     in use. The new parameters have to be given to an optimizer.
@@ -21,23 +19,28 @@ def add_task(
     >>> use_task(net, "b").parametrizations.weight[0].active
     'b'
     """
-    found = overparameterized(model)
+    found = {name: site.own for name, site in reparametrized(model).items()}
     if not task.isidentifier():  # it becomes a part of a state_dict's key
         raise ValueError(f"task must be a name of letters, digits and underscores, got {task!r}")
     for name, own in found.items():
         if task in own.tasks:
             raise ValueError(f"layer {name!r} has a task {task!r} already")
     for own in found.values():
-        own.add(task, copy.deepcopy(own.rotation.map), start, own.rotation.raw.detach(), generator)
+        own.add_like(task, start, generator)
     return model
 
 
 def use_task(model: nn.Module, task: str) -> nn.Module:
-    """Switch every over-parameterized layer to the R of ``task``; like train and eval mode, the choice is not in the state_dict."""
-    found = overparameterized(model)
+    """Switch every over-parameterized or finetuned layer to the R of ``task``.
+
+    Like train and eval mode, the choice is not in the ``state_dict``. A model merged with ``keep=True`` is refused.
+    """
+    found = {name: site.own for name, site in reparametrized(model).items()}
     for name, own in found.items():
         if task not in own.tasks:
             raise ValueError(f"layer {name!r} has no task {task!r}; its tasks are {', '.join(own.tasks)}")
+        if own.kept is not None:
+            raise ValueError("the model is merged with keep=True, so another task would not act: unmerge(model) first")
     for own in found.values():
         own.active = task
     return model

@@ -11,7 +11,8 @@ from ..neurons import Selector
 from .coverage import ClassifierLike, coverage
 from .initial_neurons import Refinement, start_neurons
 from .maps import MapLike, as_map
-from .parametrization import STARTS, Overparameterization, Start, find, register
+from .parametrization import Overparameterization
+from .reparametrization import STARTS, Start, find, register
 
 
 def overparameterize(
@@ -85,7 +86,7 @@ def overparameterize(
         own.plain = {"order": list(module._parameters), "requires_grad": weight.requires_grad}
         prepared.append((module, nn.Parameter(neurons) if train_neurons else neurons, own))
     for module, neurons, own in prepared:  # only now, so that an error above leaves the model as it was
-        register(module, neurons, own)
+        register(module, "weight", neurons, own)
     return model
 
 

@@ -11,7 +11,7 @@ from .. import __version__, plots
 from ..evaluation.evidence import FILE as EVIDENCE
 from ..files import finite, write_atomically, write_json, write_text
 from ..orthogonal import merge
-from ..orthogonal.parametrization import Overparameterization
+from ..orthogonal.reparametrization import Reparametrization
 from .log import read_log
 from .pictures import draw
 from .run_folder import RunFolder
@@ -45,7 +45,7 @@ def finish(task: Task, settings: Settings, folder: RunFolder, step: int, metrics
 def plain_weights(task: Task) -> dict[str, Tensor]:
     """The weights of the plain network: rotations are multiplied in, so keys and shapes are those it would have without."""
     model = task.model
-    if any(isinstance(module, Overparameterization) for module in model.modules()):
+    if any(isinstance(module, Reparametrization) for module in model.modules()):
         model = merge(copy.deepcopy(model))
     return {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.state_dict().items()}
 

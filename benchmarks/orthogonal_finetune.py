@@ -1,0 +1,121 @@
+"""What a step of orthogonal fine-tuning costs, in CPU time and memory, against peft's OFT, BOFT, HRA and LoRA.
+
+python benchmarks/orthogonal_finetune.py --threads 1            # some minutes on two cores
+python benchmarks/orthogonal_finetune.py --threads 1 --record   # also write the dated reports
+"""
+
+import copy
+import multiprocessing
+import warnings
+from collections.abc import Callable
+
+import peft
+import torch
+import transformers
+from _harness import interleaved, measure_peak, parser, report
+from torch import Tensor, nn
+
+from hypersphere import orthogonal
+
+TARGETS = r".*(query|key|value|dense|q_proj|k_proj|v_proj|o_proj|fc1|fc2)$"
+
+
+def main() -> None:
+    p = parser(__doc__)
+    p.add_argument("--models", nargs="+", choices=["vit", "bert"], default=["vit", "bert"])
+    p.add_argument("--layers", type=int, default=2)
+    p.add_argument("--batch", type=int, default=4)
+    args = p.parse_args()
+    torch.set_num_threads(args.threads)
+    warnings.simplefilter("ignore")  # peers' own
+    for name in args.models:
+        _table(name, args)
+
+
+def _table(name: str, args) -> None:
+    torch.manual_seed(0)
+    model, inputs, size = _model(name, args)
+    steps = {key: _step(make(copy.deepcopy(model)), inputs) for key, make in _variants().items()}
+    counts = {key: step.parameters for key, step in steps.items()}
+    times = interleaved(steps, rounds=args.rounds)
+    peaks = {key: _forked_peak(steps[key]) for key in steps}
+    floor = times["peft OFT, block 32"]
+    rows = [[key, counts[key], times[key], times[key] / floor, round(peaks[key])] for key in steps]
+    notes = (
+        f"{size}. Forward, backward and a step of AdamW; every linear layer of the encoder is tuned, everything else is frozen. "
+        "The first row is the floor: the frozen model, with gradients back to its first linear layer. "
+        "The ratio is to peft's OFT in the same run; memory is what a step adds to a process that holds the model. "
+        "Without its CUDA extension peft's BOFT has one butterfly factor, which is OFT; ours has it for comparison and the default two."
+    )
+    header = ["tuning", "parameters", "s a step", "of peft's OFT", "MiB"]
+    title = f"Fine-tuning a {'ViT-base' if name == 'vit' else 'BERT-base'} with {args.layers} of its 12 layers"
+    report(f"orthogonal_finetune_{name}", title, header, rows, args, notes)
+
+
+def _model(name: str, args) -> tuple[nn.Module, Tensor, str]:
+    if name == "vit":
+        model = transformers.ViTModel(transformers.ViTConfig(num_hidden_layers=args.layers), add_pooling_layer=False)
+        return model, torch.randn(args.batch, 3, 224, 224), f"{args.batch} images of 197 patches"
+    config = transformers.BertConfig(num_hidden_layers=args.layers)
+    model = transformers.BertModel(config, add_pooling_layer=False)
+    return model, torch.randint(1000, (args.batch, 128)), f"{args.batch} texts of 128 tokens"
+
+
+def _variants() -> dict[str, Callable[[nn.Module], nn.Module]]:
+    def ours(method: str, **options) -> Callable[[nn.Module], nn.Module]:
+        return lambda model: orthogonal.finetune(
+            model, method, only=[lambda name, m: isinstance(m, nn.Linear)], classifier=False, **options
+        )
+
+    def theirs(config: Callable[..., peft.PeftConfig], **options) -> Callable[[nn.Module], nn.Module]:
+        return lambda model: peft.get_peft_model(model, config(target_modules=TARGETS, **options))
+
+    def frozen(model: nn.Module) -> nn.Module:
+        """The floor: nothing is tuned, but gradients flow back to the first layer as they must for any tuning."""
+        model.requires_grad_(False)
+        next(m for m in model.modules() if isinstance(m, nn.Linear)).bias.requires_grad_()
+        return model
+
+    return {
+        "nothing but the first bias": frozen,
+        "peft OFT, block 32": theirs(peft.OFTConfig, r=0, oft_block_size=32),
+        "OFT, block 32": ours("oft"),
+        "OFT, block 32, 4 terms": ours("oft", terms=4),
+        "COFT, block 32": ours("coft"),
+        "peft BOFT, block 32, 1 factor": theirs(peft.BOFTConfig, boft_block_size=32),
+        "BOFT, block 32, 1 factor": ours("boft", factors=1),
+        "BOFT, block 32, 2 factors": ours("boft"),
+        "peft HRA, rank 8": theirs(peft.HRAConfig, r=8),
+        "HRA, rank 8": ours("hra"),
+        "POET, block 32": ours("poet"),
+        "peft LoRA, rank 8": theirs(peft.LoraConfig, r=8),
+    }
+
+
+class _step:  # noqa: N801
+    """One training step, to be called."""
+
+    def __init__(self, model: nn.Module, inputs: Tensor):
+        self.model, self.inputs = model.train(), inputs
+        learned = [p for p in model.parameters() if p.requires_grad]
+        self.parameters = sum(p.numel() for p in learned)
+        self.optimizer = torch.optim.AdamW(learned, lr=1e-4)
+
+    def __call__(self) -> None:
+        self.optimizer.zero_grad()
+        self.model(self.inputs).last_hidden_state.square().mean().backward()
+        self.optimizer.step()
+
+
+def _forked_peak(step: _step) -> float:
+    """The extra memory of a step in a child of this process, which has nothing left over from other steps."""
+    receive, send = multiprocessing.Pipe(duplex=False)
+    child = multiprocessing.get_context("fork").Process(target=lambda: send.send(measure_peak(step)))
+    child.start()
+    peak = receive.recv()
+    child.join()
+    return peak
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""Which weights of a model are matrices for Muon or Pion, and which belong to AdamW, in one call."""
+
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from ..neurons import Classifier, has_transposed_weight, neuron_weights
+from .coverage import ClassifierLike, find_classifier
+
+
+class MatrixGroups(NamedTuple):
+    """Parameter groups by who trains them: ``matrices`` for Muon or Pion, ``others`` for AdamW."""
+
+    matrices: list[dict[str, Any]]
+    others: list[dict[str, Any]]
+
+
+def matrix_groups(model: nn.Module, *, classifier: ClassifierLike = None, weight_decay: float = 0.01) -> MatrixGroups:
+    """The trainable parameters of a model as groups: hidden matrices and convolutions, and everything else.
+
+    Matrices are the weights of Linear and Conv layers, the Conv1D of transformers and the projections of
+    ``nn.MultiheadAttention``, unless they are tied. They come in groups by how their neurons lie, which
+    :class:`Muon` and :class:`Pion` read. Norms, biases, embeddings, the classifier, tied and unknown weights go to
+    AdamW: those with two or more dimensions with weight decay, embeddings and the rest without.
+
+    Args:
+        model: whose parameters are routed; nothing is changed.
+        classifier: the layer that classifies, by name or as a module; False if there is none. By default it is the last
+            margin head, else the last Linear layer unless that is the model.
+        weight_decay: of the classifier and other matrices that go to AdamW.
+
+    Returns:
+        The :class:`MatrixGroups`; every parameter that requires a gradient is in exactly one group.
+
+    >>> net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.Flatten(), torch.nn.Linear(8, 2))
+    >>> matrices, others = matrix_groups(net)
+    >>> [tuple(p.shape) for group in matrices for p in group["params"]]
+    [(8, 3, 3, 3)]
+    >>> from hypersphere.orthogonal import Muon
+    >>> optimizers = [Muon(matrices, lr=0.02), torch.optim.AdamW(others, lr=3e-4)]
+    """
+    head, _ = find_classifier(model, classifier)
+    heads = {id(p) for p in model.get_submodule(head).parameters()} if head is not None else set()
+    uses = _uses(model)
+    layout: dict[int, tuple[int, bool]] = {}
+    for held in neuron_weights(model)[0].values():
+        weight = held.module._parameters.get(held.parameter)
+        plain = weight is not None and not parametrize.is_parametrized(held.module, held.parameter)
+        if plain and not isinstance(held.module, Classifier) and uses[id(weight)] == 1 and id(weight) not in heads:
+            layout[id(weight)] = (held.groups, has_transposed_weight(held.module))
+    tables = {id(p) for m in model.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag) for p in m.parameters()}
+    matrices: dict[tuple[int, bool], list[Tensor]] = {}
+    decayed: list[Tensor] = []
+    free: list[Tensor] = []
+    for parameter in model.parameters():
+        if not parameter.requires_grad:
+            continue
+        if id(parameter) in layout:
+            matrices.setdefault(layout[id(parameter)], []).append(parameter)
+        else:
+            (decayed if parameter.ndim >= 2 and id(parameter) not in tables else free).append(parameter)
+    others = [{"params": decayed, "weight_decay": weight_decay}, {"params": free, "weight_decay": 0.0}]
+    return MatrixGroups(
+        [{"params": held, "parts": parts, "transposed": flipped} for (parts, flipped), held in matrices.items()],
+        [group for group in others if group["params"]],
+    )
+
+
+def _uses(model: nn.Module) -> dict[int, int]:
+    """In how many places each parameter is held."""
+    counts: dict[int, int] = {}
+    for module in model.modules():
+        for parameter in module._parameters.values():
+            if parameter is not None:
+                counts[id(parameter)] = counts.get(id(parameter), 0) + 1
+    return counts

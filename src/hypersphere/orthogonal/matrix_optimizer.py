@@ -1,0 +1,77 @@
+"""What optimizers of whole matrices share: linear layers, convolutions and fused projections seen as matrices."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.optim import Optimizer
+
+
+class MatrixOptimizer(Optimizer, ABC):
+    """An optimizer whose step depends on a weight as a matrix ``(neurons, numbers)``, with momentum.
+
+    A filter of a convolution is flattened to one neuron. A group of parameters may say ``parts=k``: then the neurons
+    are k sets that are matrices of their own, such as the groups of a convolution or the fused query, key and value of
+    an attention; and ``transposed=True``: the columns are the neurons. :func:`matrix_groups` says both.
+    """
+
+    def __init__(self, params: Iterable[Any], defaults: dict[str, Any]):
+        super().__init__(params, {**defaults, "parts": 1, "transposed": False})
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Check the parameters and options of a group and add it."""
+        group = {**self.defaults, **param_group}
+        for name in ("lr", "weight_decay"):
+            if name in group and not group[name] >= 0:
+                raise ValueError(f"{name} must be a number ≥ 0, got {group[name]!r}")
+        if not 0 <= group["momentum"] < 1:
+            raise ValueError(f"momentum must be in [0, 1), got {group['momentum']!r}")
+        super().add_param_group(param_group)
+        for p in self.param_groups[-1]["params"]:
+            neurons = p.shape[1 if group["transposed"] else 0] if p.ndim >= 2 else 0
+            if p.ndim < 2 or neurons % group["parts"]:
+                raise ValueError(
+                    f"params must be weights of two or more dimensions whose neurons divide into parts={group['parts']}, "
+                    f"got shape {tuple(p.shape)}; matrix_groups(model) gives the others to AdamW"
+                )
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """One step of every parameter that has a gradient."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    with torch.autocast(p.device.type, enabled=False):
+                        self._update(p, p.grad, group)
+        return loss
+
+    @abstractmethod
+    def _update(self, p: Tensor, gradient: Tensor, group: dict[str, Any]) -> None: ...
+
+    def _momentum(self, p: Tensor, gradient: Tensor, group: dict[str, Any]) -> Tensor:
+        """The gradient after an exponential mean, by default looking one step ahead (Nesterov)."""
+        state, momentum = self.state[p], group["momentum"]
+        if "momentum_buffer" not in state:
+            state["momentum_buffer"] = torch.zeros_like(gradient, memory_format=torch.preserve_format)
+        buffer: Tensor = state["momentum_buffer"].lerp_(gradient, 1 - momentum)
+        return gradient.lerp(buffer, momentum) if group["nesterov"] else buffer.clone()
+
+
+def as_matrices(weight: Tensor, group: dict[str, Any]) -> Float[Tensor, "parts neurons numbers"]:
+    """A weight as matrices, float32 or better."""
+    wide = weight.to(torch.promote_types(weight.dtype, torch.float32))
+    rows = wide.mT if group["transposed"] else wide.flatten(1)
+    return rows.unflatten(0, (group["parts"], -1))
+
+
+def as_weight(matrices: Tensor, like: Tensor, group: dict[str, Any]) -> Tensor:
+    """The way back from :func:`as_matrices`."""
+    rows = matrices.flatten(0, 1)
+    return (rows.mT if group["transposed"] else rows.reshape(like.shape)).to(like.dtype)

@@ -1,0 +1,86 @@
+"""Muon: momentum whose singular values are made equal (Jordan et al., 2024), for matrices and convolutions."""
+
+import math
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from .matrix_optimizer import MatrixOptimizer, as_matrices, as_weight
+
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of the authors: steep at zero, they end in [0.7, 1.2] rather than at 1
+
+
+class Muon(MatrixOptimizer):
+    r"""W ← (1 − λη)W − η·c·O, where O ≈ UVᵀ of the momentum UΣVᵀ, by a few products (Jordan et al., 2024).
+
+    It does what ``torch.optim.Muon`` does, and takes convolutions, grouped ones and fused projections as well: each
+    is a matrix, or several. Give it the weights that :func:`matrix_groups` chooses and the rest to AdamW. The state is
+    in the ``state_dict``: a resumed run goes on bit for bit.
+
+    Args:
+        params: weights of two or more dimensions, or groups of them.
+        lr: η.
+        weight_decay: λ, apart from the gradient.
+        momentum: share of the past in the mean of gradients.
+        nesterov: whether the gradient looks one step ahead.
+        steps: of the quintic iteration.
+        adjust: the factor c for a matrix with A neurons of B numbers: ``"original"`` is √max(1, A/B),
+            ``"match_rms_adamw"`` is 0.2·√max(A, B), with which rates of AdamW can be kept.
+        half: whether to iterate in bfloat16, as torch does; float32 otherwise.
+        eps: below which a norm counts as this.
+
+    >>> layer = torch.nn.Conv2d(3, 8, 3, bias=False)
+    >>> optimizer = Muon(layer.parameters(), lr=0.02)
+    >>> layer(torch.ones(1, 3, 3, 3)).sum().backward()
+    >>> optimizer.step()
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        weight_decay: float = 0.1,
+        momentum: float = 0.95,
+        *,
+        nesterov: bool = True,
+        steps: int = 5,
+        adjust: Literal["original", "match_rms_adamw"] = "original",
+        half: bool = False,
+        eps: float = 1e-7,
+    ):
+        if adjust not in ("original", "match_rms_adamw"):
+            raise ValueError(f"adjust must be original or match_rms_adamw, got {adjust!r}")
+        if steps < 1:
+            raise ValueError(f"steps must be an integer ≥ 1, got {steps!r}")
+        options = {"lr": lr, "weight_decay": weight_decay, "momentum": momentum, "nesterov": nesterov, "steps": steps}
+        super().__init__(params, {**options, "adjust": adjust, "half": half, "eps": eps})
+
+    def _update(self, p: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
+        matrices = as_matrices(self._momentum(p, gradient, group), group)
+        direction = orthogonalize(matrices, group["steps"], half=group["half"], eps=group["eps"])
+        a, b = matrices.shape[-2:]
+        factor = math.sqrt(max(1, a / b)) if group["adjust"] == "original" else 0.2 * math.sqrt(max(a, b))
+        p.mul_(1 - group["lr"] * group["weight_decay"])
+        p.add_(as_weight(direction, p, group), alpha=-group["lr"] * factor)
+
+
+def orthogonalize(
+    x: Float[Tensor, "*batch m n"], steps: int = 5, *, half: bool = False, eps: float = 1e-7
+) -> Float[Tensor, "*batch m n"]:
+    """UVᵀ of x = UΣVᵀ, roughly: X ← aX + (bG + cG²)X with G = XXᵀ, from X/‖X‖, singular values end in [0.7, 1.2].
+
+    >>> orthogonalize(torch.diag(torch.tensor([5.0, 1.0]))).diagonal().round(decimals=1)
+    tensor([0.7000, 0.8000])
+    """
+    a, b, c = COEFFICIENTS
+    wide = (x.bfloat16() if half else x).reshape(-1, *x.shape[-2:])
+    tall = x.shape[-2] > x.shape[-1]
+    wide = wide.mT if tall else wide
+    wide = wide / torch.linalg.matrix_norm(wide, keepdim=True).clamp(min=eps)
+    for _ in range(steps):  # fused products round once each, which counts in bfloat16
+        gram = wide @ wide.mT
+        wide = torch.baddbmm(wide, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), wide, beta=a)
+    return (wide.mT if tall else wide).reshape(x.shape).to(x.dtype)

@@ -1,0 +1,1 @@
+"""Orthogonal fine-tuning: frozen pretrained weights and learned rotations of several kinds."""
