@@ -1,4 +1,4 @@
-"""Fine-tune a pretrained network by turning its neurons; kilobytes to keep, and plain again after merging."""
+"""Fine-tune a pretrained network by turning its neurons: kilobytes to keep, plain again after merging."""
 
 import pathlib
 import tempfile
@@ -24,9 +24,8 @@ for images, labels in hs.data.Loader(hs.data.Digits(), batch_size=128, seed=0):
 with tempfile.TemporaryDirectory() as folder:
     path = pathlib.Path(folder, "digits.safetensors")
     save_adapters(network, path)
-    print(
-        f"loss {loss.item():.2f}; {sum(p.numel() for p in learned)} learned numbers, {path.stat().st_size} bytes on disk"
-    )
+    count = sum(parameter.numel() for parameter in learned)
+    print(f"loss {loss.item():.2f}; {count} learned numbers, {path.stat().st_size} bytes on disk")
 digits = hs.data.Digits(train=False).data.float() / 255
 outputs = network(digits)
 assert torch.allclose(hs.merge(network)(digits), outputs, atol=1e-4)
