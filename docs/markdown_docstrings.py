@@ -37,9 +37,31 @@ def markdown(text: str) -> str:
 
 
 class MarkdownDocstrings(griffe.Extension):
-    """Rewrites every docstring that griffe reads."""
+    """Rewrites every docstring that griffe reads, and finds functions behind files of the same name."""
 
     def on_object(self, *, obj: griffe.Object, **options: Any) -> None:
         """Called once for each module, class, function and attribute."""
         if obj.docstring is not None:
             obj.docstring.value = markdown(obj.docstring.value)
+
+    def on_package(self, *, pkg: griffe.Module, **options: Any) -> None:
+        """Called when the whole package has been read."""
+        modules = [pkg]
+        while modules:
+            module = modules.pop()
+            modules += [inner for inner in module.modules.values() if not inner.is_alias]
+            for name in map(str, module.exports or ()):
+                found = imported(pkg, module, name)
+                if found is not None and not found.is_module and module.members[name].is_module:
+                    module.members[f"{name}()"] = griffe.Alias(name, found, parent=module)  # the file keeps its own key
+
+
+def imported(pkg: griffe.Module, module: griffe.Module, name: str) -> griffe.Object | None:
+    """What a module means by a name, also where a file has the same one: ``from .merge import merge`` is the function."""
+    path = module.imports.get(name)
+    if path is None or path == f"{module.path}.{name}":
+        found = module.members.get(name)
+        return found if isinstance(found, griffe.Object) else None
+    owner, _, last = path.removeprefix(f"{pkg.path}.").rpartition(".")
+    parent = pkg[owner] if path.startswith(f"{pkg.path}.") and owner else None
+    return imported(pkg, parent, last) if isinstance(parent, griffe.Module) else None

@@ -103,7 +103,8 @@ def test_the_built_site_has_an_entry_for_every_public_name(tmp_path):
         text = html.read_text(encoding="utf-8")
         for entry in set(ENTRY.findall(page.read_text(encoding="utf-8"))) - {"hypersphere"}:
             for name, value in exported(entry).items():
-                if inspect.isclass(value) or inspect.isfunction(value):
+                second = getattr(value, "__name__", name) != name  # another name of what has an entry: ASoftmax
+                if (inspect.isclass(value) or inspect.isfunction(value)) and not second:
                     assert f'id="{entry}.{name}"' in text, f"{entry}.{name} is not on its page"
         assert "&gt;&gt;&gt;</p>" not in text
         assert ":func:" not in text
