@@ -23,6 +23,7 @@ COMMANDS = {
     "export": "an embedder as an ONNX graph or as a folder for the hub",
     "embed": "features of image files by a trained model",
     "gallery": "enrol, identify and verify identities in one file",
+    "serve": "recognition over HTTP with a page: embeddings, persons, search",
 }
 
 

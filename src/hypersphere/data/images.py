@@ -31,6 +31,10 @@ _FLOAT_RANGES = (1.0, 255.0, 65535.0)
 _ORIENTATION, _BITS, _SAMPLE_FORMAT = 0x0112, 258, 339  # tags of EXIF and TIFF
 
 
+class TooManyPixelsError(ValueError):
+    """An image announces more pixels than may be decoded."""
+
+
 def decode(
     content: bytes,
     where: str,
@@ -55,7 +59,7 @@ def decode(
         if shape is not None and image.size != shape[::-1]:
             raise ValueError(f"{image.height}×{image.width} pixels")
         if image.width * image.height > max_pixels:
-            raise ValueError(f"{image.height}×{image.width} pixels, more than {max_pixels}")
+            raise TooManyPixelsError(f"{image.height}×{image.width} pixels, more than {max_pixels}")
         image.load()
         image = eight_bit(upright(image))
         return image if mode is None else image.convert(mode)
