@@ -106,3 +106,33 @@ def test_every_matrix_is_found_or_has_its_reason():
     nn.utils.parametrizations.weight_norm(model[0])
     assert neuron_weights(model)[1] == others
     assert torch.equal(neuron_weights(model)[0]["0"].rows().flatten(0, 1), model[0].weight.flatten(1))
+
+
+class TestTiedWeights:
+    def test_layers_that_share_a_weight_count_once(self):
+        net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3))
+        net[1].weight = net[0].weight
+        found, others = neuron_weights(net)
+        assert list(found) == ["0", "2"]
+        assert others == {"1": "its weight is tied to that of 0"}
+
+    def test_a_table_says_which_layer_has_its_weight(self):
+        net = nn.ModuleDict({"words": nn.Embedding(9, 4), "places": nn.Embedding(5, 4), "out": nn.Linear(4, 9)})
+        net["out"].weight = net["words"].weight
+        found, others = neuron_weights(net)
+        table = "an Embedding is a table: no input meets its rows"
+        assert list(found) == ["out"]
+        assert others == {"words": f"{table}; its weight is tied to that of out", "places": table}
+
+    def test_computed_weights_are_each_their_own(self):
+        net = nn.Sequential(*(nn.utils.parametrizations.weight_norm(nn.Linear(3, 4)) for _ in range(2)))
+        assert list(neuron_weights(net)[0]) == ["0", "1"]
+
+
+def test_fused_projections_are_three_groups():
+    net = nn.ModuleDict({"qkv": nn.Linear(4, 12), "c_attn": nn.Linear(4, 8), "fc": nn.Linear(4, 12)})
+    assert {name: tuple(w.rows().shape) for name, w in neuron_weights(net)[0].items()} == {
+        "qkv": (3, 4, 4),
+        "c_attn": (1, 8, 4),
+        "fc": (1, 12, 4),
+    }

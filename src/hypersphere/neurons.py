@@ -40,6 +40,10 @@ class NeuronWeight:
     groups: int = 1
     transposed: bool = False
 
+    def stored(self) -> nn.Parameter | None:
+        """The parameter itself, by which tied layers know each other; None where the weight is computed."""
+        return self.module._parameters.get(self.parameter)
+
     def rows(self) -> Float[Tensor, "groups neurons dim"]:
         """The neurons as they are now."""
         weight: Tensor = getattr(self.module, self.parameter)
@@ -91,7 +95,9 @@ def neuron_weights(model: nn.Module) -> tuple[dict[str, NeuronWeight], dict[str,
     """Every weight of a model that holds neurons, by name, and every other matrix with the reason why it does not.
 
     Layers go by their module's name, the query, key and value projections of ``nn.MultiheadAttention`` by their
-    parameter's, as three groups of neurons. Heads (:class:`Classifier`) are included.
+    parameter's, as three groups of neurons; so are the fused projections called ``c_attn`` in GPT-2 and ``qkv``. Heads
+    (:class:`Classifier`) are included. A weight that several layers share (tied) is found once, under the first of their
+    names; the others, and a table that is tied to a layer, are named with the layer that has their weight.
 
     >>> found, others = neuron_weights(torch.nn.Sequential(torch.nn.Embedding(9, 4), torch.nn.MultiheadAttention(4, 2)))
     >>> list(found), others
@@ -102,9 +108,9 @@ def neuron_weights(model: nn.Module) -> tuple[dict[str, NeuronWeight], dict[str,
     for name, module in model.named_modules():
         dot = f"{name}." if name else ""
         if isinstance(module, NEURON_LAYERS) or isinstance(module, Classifier):  # noqa: SIM101 (a tuple of types loses the type)
-            found[name] = NeuronWeight(module, groups=getattr(module, "groups", 1))
+            found[name] = NeuronWeight(module, groups=3 if _fuses(name, module) else getattr(module, "groups", 1))
         elif has_transposed_weight(module):
-            found[name] = NeuronWeight(module, transposed=True)
+            found[name] = NeuronWeight(module, groups=3 if _fuses(name, module) else 1, transposed=True)
         elif isinstance(module, nn.MultiheadAttention):
             for parameter in ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight"):
                 if getattr(module, parameter) is not None:
@@ -116,6 +122,31 @@ def neuron_weights(model: nn.Module) -> tuple[dict[str, NeuronWeight], dict[str,
             for parameter, value in module.named_parameters(recurse=False):
                 if value.ndim >= 2:
                     others[f"{dot}{parameter}"] = f"a {type(module).__name__} is no layer of neurons that is known here"
+    return _each_once(model, found, others)
+
+
+def _fuses(name: str, module: nn.Module) -> bool:
+    """Whether a layer computes queries, keys and values in three equal parts: by its name and its shape."""
+    weight = module.weight
+    assert isinstance(weight, Tensor)
+    outputs, inputs = weight.shape[::-1] if has_transposed_weight(module) else weight.shape[:2]
+    return name.rpartition(".")[2] in ("c_attn", "qkv") and weight.ndim == 2 and outputs == 3 * inputs
+
+
+def _each_once(
+    model: nn.Module, found: dict[str, NeuronWeight], others: dict[str, str]
+) -> tuple[dict[str, NeuronWeight], dict[str, str]]:
+    """What was found with every tied weight under one name, and the other names with that one."""
+    first: dict[int, str] = {}
+    for name, layer in list(found.items()):
+        parameter = layer.stored()
+        if parameter is not None and first.setdefault(id(parameter), name) != name:
+            others[name] = f"its weight is tied to that of {first[id(parameter)]}"
+            del found[name]
+    for name, module in model.named_modules():
+        owner = first.get(id(module._parameters.get("weight")))
+        if owner is not None and isinstance(module, nn.Embedding | nn.EmbeddingBag):
+            others[name] += f"; its weight is tied to that of {owner}"
     return found, others
 
 

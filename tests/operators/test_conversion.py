@@ -149,7 +149,7 @@ def test_everything_left_out_is_named_with_its_reason():
         }
     )
     net.register_parameter("position", nn.Parameter(torch.zeros(1, 3, 4)))
-    report = convert(net)
+    report = convert(net, attention=None)
     assert list(report.converted) == ["fc"]
     assert "neurons as columns" in report.skipped["gpt"]
     own = "MultiheadAttention uses it in a forward of its own"
@@ -164,19 +164,16 @@ def test_the_model_itself():
     assert type(layer) is Linear
 
 
-def test_a_transformer_skips_the_weights_that_are_not_called():
+def test_a_transformer_is_converted_as_a_whole():
     encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.0), 2).eval()
     x = torch.randn(2, 5, 8)
     with torch.no_grad():
         before = encoder(x)
         report = convert(encoder)
-        assert sorted(report.converted) == [
-            "layers.0.linear1",
-            "layers.0.linear2",
-            "layers.1.linear1",
-            "layers.1.linear2",
-        ]
-        assert report.skipped["layers.0.self_attn.out_proj"] == "MultiheadAttention uses its weight without calling it"
+        parts = ("linear1", "linear2", "self_attn", "self_attn.out_proj")
+        assert sorted(report.converted) == [f"layers.{i}.{part}" for i in range(2) for part in parts]
+        assert report.skipped == {}
+        assert report.new_parameters == [f"layers.{i}.self_attn.log_scale" for i in range(2)]
         fast = encoder(x)
     slow = encoder(x)  # with gradients torch never takes its fused kernel
     assert not torch.allclose(slow, before, atol=1e-3)

@@ -18,8 +18,8 @@ class Regularizer(nn.Module, ABC):
     The model is looked at, not owned: its parameters and state are not part of this module's. A layer's neurons are the
     rows of its weight as it acts in the forward pass, whatever parametrizes it; the columns for the Conv1D of
     transformers. The neurons of a grouped convolution are compared within their group, which sees the same inputs, and
-    the queries, keys and values of ``nn.MultiheadAttention`` among themselves. Everything that is left out is listed
-    in ``skipped`` with the reason.
+    the queries, keys and values of attention among themselves. A weight that is tied counts once, as the output layer's
+    if it is that too. Everything that is left out is listed in ``skipped`` with the reason.
 
     Args:
         model: whose layers are regularised.
@@ -50,15 +50,19 @@ class Regularizer(nn.Module, ABC):
                 raise ValueError(f"{name} must be a number ≥ 0, got {value!r}")
         found, self.skipped = neuron_weights(model)
         self.classifier = _add_classifier(model, found, classifier)
-        self.skipped = {name: why for name, why in self.skipped.items() if name != f"{self.classifier}.weight"}
+        taken = (self.classifier, f"{self.classifier}.weight")
+        self.skipped = {name: why for name, why in self.skipped.items() if name not in taken}
         self._given = classifier not in (None, False)
         self.hidden, self.output = float(hidden), float(output)
         self._layers: dict[str, NeuronWeight] = {}
         only, skip = None if only is None else list(only), list(skip)
         names = [name for name, _ in model.named_modules()]
         check_selectors(type(model).__name__, [*names, *found], [*(only or []), *skip])
+        shared = None if self.classifier is None else found[self.classifier].stored()
         for name, weight in found.items():
             reason = self._reason(name, weight, only, skip)
+            if name != self.classifier and shared is not None and weight.stored() is shared:
+                reason = f"its weight is tied to that of {self.classifier}"
             if reason:
                 self.skipped[name] = reason
             else:

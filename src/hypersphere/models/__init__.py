@@ -1,4 +1,4 @@
-"""The architectures of Liu (2020), so built that plain, spherical and decoupled networks are one code."""
+"""The architectures of Liu (2020), so built that plain, spherical and decoupled networks are one code; and nGPT."""
 
 from .autoencoder import Autoencoder
 from .blocks import Conv, Layers, Pool, Residual, Row, he_normal, make_layers
@@ -10,6 +10,7 @@ from .gcn import GCN, gcn, normalized_adjacency
 from .lsoftmax import lsoftmax_cifar10, lsoftmax_cifar100, lsoftmax_lfw, lsoftmax_mnist, lsoftmax_mnist_2d
 from .mlp import MLP, mlp
 from .network import ConvNet, LayerOptions, Network, Options
+from .ngpt import NGPT, NGPTBlock, ngpt
 from .pointnet import PointNet, TNet, pointnet
 from .resnet import cifar_resnet, modified_resnet18, resnet18, resnet20, resnet32, resnet34, sphere_resnet18
 from .sphereface import sphereface, sphereface4, sphereface10, sphereface20, sphereface36, sphereface64
@@ -17,12 +18,14 @@ from .sphereface import sphereface, sphereface4, sphereface10, sphereface20, sph
 __all__ = [
     "GCN",
     "MLP",
+    "NGPT",
     "Autoencoder",
     "Conv",
     "ConvNet",
     "Generator",
     "LayerOptions",
     "Layers",
+    "NGPTBlock",
     "Network",
     "Options",
     "Players",
@@ -56,6 +59,7 @@ __all__ = [
     "make_layers",
     "mlp",
     "modified_resnet18",
+    "ngpt",
     "normalized_adjacency",
     "plain_cnn",
     "pointnet",

@@ -114,13 +114,15 @@ class Layers:
         *,
         activate: bool = True,
         bias: bool | None = None,
+        padding: int | None = None,
     ) -> nn.Sequential:
-        """Convolution, normalization, activation; padded so that stride 1 keeps the size of odd kernels.
+        """Convolution, normalization, activation; by default so padded that stride 1 keeps the size of odd kernels.
 
         There is a bias by default where no normalization takes its place.
         """
         bias = (self.norm is None or self.spherical_norm) if bias is None else bias
-        layer = self.conv(channels, filters, kernel, stride=stride, padding=(kernel - 1) // 2, bias=bias)
+        padding = (kernel - 1) // 2 if padding is None else padding
+        layer = self.conv(channels, filters, kernel, stride=stride, padding=padding, bias=bias)
         return self._unit("conv", layer, filters, norm=True, activate=activate)
 
     def convolutions(

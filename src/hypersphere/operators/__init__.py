@@ -1,6 +1,7 @@
 """Part II. Operators f(w, x) = h(‖w‖, ‖x‖)·g(θ): any magnitude with any angle in any layer."""
 
 from . import magnitudes
+from .attention import AttentionScale, CosineAttention, cosine_attention
 from .conv import Conv1d, Conv2d, Conv3d
 from .conversion import Conversion, convert, restore
 from .core import OperatorLayer, decoupled
@@ -16,11 +17,13 @@ __all__ = [
     "GRU",
     "LSTM",
     "RNN",
+    "AttentionScale",
     "BallConv2d",
     "Conv1d",
     "Conv2d",
     "Conv3d",
     "Conversion",
+    "CosineAttention",
     "GRUCell",
     "LSTMCell",
     "Linear",
@@ -36,6 +39,7 @@ __all__ = [
     "SphereNorm",
     "TanhConv2d",
     "convert",
+    "cosine_attention",
     "decoupled",
     "magnitudes",
     "orthogonality",

@@ -1,4 +1,4 @@
-"""Any network's Conv and Linear layers as operators, with the weights they have, and back (4.4.3)."""
+"""Any network's Conv, Linear and attention layers as operators, with the weights they have, and back (4.4.3)."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -8,6 +8,7 @@ from torch.nn.parameter import UninitializedParameter
 
 from ..angular import AngularLike, as_angular
 from ..neurons import Selector, matches, neuron_layers
+from .attention import AttentionOperator, AttentionScale
 from .core import OperatorLayer
 from .kinds import obstacle, operator_class, plain_class
 from .magnitudes import MagnitudeLike, as_magnitude
@@ -41,8 +42,9 @@ def convert(
     operator: Operator | None = None,
     layers: Iterable[Selector] | None = None,
     skip: Iterable[Selector] = (),
+    attention: AttentionScale | None = AttentionScale(),  # noqa: B008 (a frozen value)
 ) -> Conversion:
-    r"""Turn the Conv and Linear layers of any model into operators f = h·g(θ), in place.
+    r"""Turn the Conv, Linear and attention layers of any model into operators f = h·g(θ), in place.
 
     Every module stays the object it was, with its parameters, hooks and names; only its class changes, so optimizers,
     ``state_dict`` files of the plain network and references go on working. :func:`restore` is the way back.
@@ -54,6 +56,8 @@ def convert(
         operator: h, g and the layers to leave out as one value, in place of ``magnitude`` and ``angular``.
         layers: only these, by name or pattern, type, module or predicate (:func:`hypersphere.neurons.neuron_layers`).
         skip: not these.
+        attention: ``nn.MultiheadAttention`` becomes :class:`~hypersphere.operators.CosineAttention` with this scale, and
+            its projections become operators; None leaves attention as it is.
 
     Returns:
         What became an operator, what did not and why, and which parameters are new.
@@ -82,18 +86,13 @@ def convert(
         if name not in selected:
             by_skip = any(matches(name, module, s) for s in skip)
             report.skipped[name] = "named in skip" if by_skip else "not among layers"
+        elif attention is None and isinstance(module, nn.MultiheadAttention):
+            report.skipped[name] = "attention is None"
         elif reason := obstacle(model, name):
             report.skipped[name] = reason
         else:
-            kind = type(module).__name__
-            _become(module, operator)
-            assert isinstance(module, OperatorLayer)
-            names = type(module.magnitude).__name__, type(module.angular).__name__
-            report.converted[name] = "{} with magnitude {}, angle {}".format(kind, *names)
-            own = (("magnitude", module.magnitude), ("angular", module.angular))
-            report.new_parameters += [
-                ".".join(filter(None, (name, slot, p))) for slot, m in own for p, _ in m.named_parameters()
-            ]
+            report.converted[name], new = _become(module, operator, attention)
+            report.new_parameters += [".".join(filter(None, (name, parameter))) for parameter in new]
     report.skipped |= dict(_others(model))
     if not report.converted:
         raise ValueError(f"no layer of {type(model).__name__} was converted:\n{report}")
@@ -113,24 +112,31 @@ def restore(model: nn.Module, *, layers: Iterable[Selector] | None = None) -> Co
     """
     report = Conversion()
     for name, module in neuron_layers(model, types=(nn.Module,), only=layers).items():
-        if isinstance(module, OperatorLayer):
-            if (plain := plain_class(module)) is None:
-                report.skipped[name] = "its weight is parametrized: remove the parametrization first"
-                continue
-            module.__class__ = plain  # type: ignore[assignment]
-            del module.magnitude, module.angular
-            report.converted[name] = plain.__name__
+        if not isinstance(module, OperatorLayer):
+            continue
+        parts: dict[str, nn.Module] = {name: module}
+        if isinstance(module, AttentionOperator):  # plain attention would use the output's weight without calling it
+            parts[f"{name}.out_proj".lstrip(".")] = module.out_proj
+        if any(plain_class(part) is None for part in parts.values()):
+            report.skipped[name] = "its weight is parametrized: remove the parametrization first"
+            continue
+        for part, layer in parts.items():
+            if isinstance(layer, OperatorLayer):
+                layer.couple()
+                layer.__class__ = plain_class(layer)  # type: ignore[assignment]
+                report.converted[part] = type(layer).__name__
     _return_to_the_fast_path(model)
     return report
 
 
 def _holders(model: nn.Module) -> dict[str, nn.Module]:
-    """The modules with a weight of two or more axes, or one whose size is not known yet."""
+    """Attention, and the modules with a weight of two or more axes, or one whose size is not known yet."""
     found = {name: (module, getattr(module, "weight", None)) for name, module in model.named_modules()}
     return {
         name: module
         for name, (module, weight) in found.items()
-        if isinstance(weight, Tensor) and (isinstance(weight, UninitializedParameter) or weight.ndim >= 2)
+        if isinstance(module, nn.MultiheadAttention)
+        or (isinstance(weight, Tensor) and (isinstance(weight, UninitializedParameter) or weight.ndim >= 2))
     }
 
 
@@ -143,15 +149,23 @@ def _others(model: nn.Module) -> Iterator[tuple[str, str]]:
                 yield ".".join(filter(None, (name, key))), f"{type(module).__name__} uses it in a forward of its own"
 
 
-def _become(module: nn.Module, operator: Operator) -> None:
-    plain, cls = type(module), operator_class(module)
+def _become(module: nn.Module, operator: Operator, attention: AttentionScale | None) -> tuple[str, list[str]]:
+    """Make a layer an operator; what it is now, and the names of the parameters that are new."""
+    plain, cls, old = type(module), operator_class(module), {name for name, _ in module.named_parameters()}
     assert cls is not None
     module.__class__ = cls
+    assert isinstance(module, OperatorLayer)
     try:
-        cls.decouple(module, operator.magnitude, operator.angular)  # type: ignore[arg-type]
+        if isinstance(module, AttentionOperator):
+            module.decouple(operator.magnitude, operator.angular, attention)
+        else:
+            module.decouple(operator.magnitude, operator.angular)
     except ValueError:
-        module.__class__ = plain
+        module.__class__ = plain  # type: ignore[assignment]
         raise
+    kind = f"{plain.__name__} by cosines" if isinstance(module, AttentionOperator) else plain.__name__
+    text = f"{kind} with magnitude {type(module.magnitude).__name__}, angle {type(module.angular).__name__}"
+    return text, [name for name, _ in module.named_parameters() if name not in old]
 
 
 # In evaluation torch's transformer encoder hands the weights of its Linear layers to one fused kernel, without calling

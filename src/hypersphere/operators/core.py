@@ -77,6 +77,10 @@ class OperatorLayer(nn.Module, ABC):
             magnitude, Cosine() if angular is None else as_angular(angular), self.weight
         )
 
+    def couple(self) -> None:
+        """Drop what :meth:`decouple` has added, before the class becomes the plain one again."""
+        del self.magnitude, self.angular
+
     def decoupled_weights(self) -> Iterator[tuple[str, Tensor, Magnitude]]:
         """The weights whose rows are this module's neurons, by attribute name, each with the magnitude that uses it."""
         yield "weight", self.weight, self.magnitude

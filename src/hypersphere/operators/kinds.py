@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 from torch.nn.utils import parametrize
 
+from .attention import AttentionOperator, CosineAttention
 from .conv import Conv1d, Conv2d, Conv3d, ConvOperator
 from .core import OperatorLayer
 from .linear import Linear, LinearOperator
@@ -17,6 +18,7 @@ _OPERATORS: dict[type[nn.Module], tuple[type[OperatorLayer], type[OperatorLayer]
     nn.Conv1d: (Conv1d, ConvOperator),
     nn.Conv2d: (Conv2d, ConvOperator),
     nn.Conv3d: (Conv3d, ConvOperator),
+    nn.MultiheadAttention: (CosineAttention, AttentionOperator),
 }
 _MIXED: dict[tuple[type[OperatorLayer], type[nn.Module]], type[OperatorLayer]] = {}
 
@@ -28,9 +30,12 @@ def obstacle(model: nn.Module, name: str) -> str | None:
         return "already an operator"
     if parametrize.is_parametrized(module):
         return "its weight is parametrized: convert first, then parametrize"
+    if isinstance(module, nn.MultiheadAttention):
+        own = operator_class(module) is None
+        return f"{type(module).__name__} has a forward of its own" if own else None
     if isinstance(module.weight, UninitializedParameter):
         return "its weight has no size yet: run the network once first"
-    if isinstance(parent, nn.MultiheadAttention):
+    if isinstance(parent, nn.MultiheadAttention) and not isinstance(parent, OperatorLayer):
         return "MultiheadAttention uses its weight without calling it"
     if type(module).__name__ == "Conv1D" and module.weight.ndim == 2:  # type: ignore[union-attr, operator]
         return "Conv1D of transformers keeps its neurons as columns: make it an nn.Linear first"

@@ -156,5 +156,8 @@ def _described(run: RunRecord) -> str:
     document, task = run.document, run.task
     if task:
         return f"{task.get('class', 'A task')}: {text(task.get('training samples'))} samples of {text(task.get('classes'))} classes."
-    names = [run.settings.get(key) for key in ("model", "head", "data", "data.name")]
-    return " · ".join(dict.fromkeys(str(name) for name in names if name)) or f"{len(document)} settings."
+    names = [run.settings.get(key) for key in ("model", "fit.backbone", "head", "fit.head", "data", "data.name")]
+    source = document.get("source", {})
+    if isinstance(source, dict) and "images" in source:
+        names.append(f"{source['images']} images of {source.get('identities')} identities in {source.get('source')}")
+    return " · ".join(dict.fromkeys(str(name) for name in names if name)) or f"{len(run.settings)} settings."

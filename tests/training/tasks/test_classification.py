@@ -89,3 +89,12 @@ def test_a_network_built_with_its_head_keeps_it():
 def test_refuses(options, message):
     with pytest.raises(ValueError, match=message):
         Classification(Net(), call(Softmax), Squares(20), **options)
+
+
+def test_a_network_on_the_sphere_returns_to_it_after_each_step():
+    model = models.ngpt(5, depth=1, dim=8, heads=2, input_size=12)
+    task = Classification(model, Softmax(8, 5), Squares())
+    with torch.no_grad():
+        model.blocks[0].mlp.up.linear.weight.mul_(3)
+    task.advance(1)
+    torch.testing.assert_close(model.blocks[0].mlp.up.linear.weight.norm(dim=1), torch.ones(21))

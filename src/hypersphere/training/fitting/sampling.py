@@ -1,5 +1,6 @@
 """From a divided source to samples: decoded into memory, into a cache on disk, or batch by batch ahead of the step."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -40,7 +41,7 @@ def samples(
         decoded: Any = cached(dataset, cache, workers) if cache is not None else dataset
         sides.append(decoded.in_memory() if memory else decoded)
     few = first_identities(sides[1].labels, watched)
-    shown = InMemory(*_compact(*sides[1].batch(few)))
+    shown = InMemory(*_compact(*sides[1].batch(few), sides[1].classes))
     return Sides(sides[0], sides[1], shown)
 
 
@@ -72,6 +73,6 @@ def looked_at(source: Source, index: Int[Tensor, "n"], preprocessing: Preprocess
     return torch.stack([source.pixels(i, preprocessing) for i in few.tolist()])
 
 
-def _compact(data: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, list[str]]:
-    names, owner = labels.unique(return_inverse=True)
-    return data, owner, [str(int(name)) for name in names]
+def _compact(data: Tensor, labels: Tensor, classes: Sequence[str]) -> tuple[Tensor, Tensor, list[str]]:
+    present, owner = labels.unique(return_inverse=True)
+    return data, owner, [str(classes[i]) for i in present.tolist()]

@@ -127,13 +127,16 @@ class Classification(Task):
         return batch.transpose(1, 2) if batch.ndim == 3 and batch.shape[-1] == 3 else batch
 
     def advance(self, step: int) -> None:
-        """λ, margins, projection bases, and weight projection move on."""
+        """λ, margins, projection bases, and weight projection move on; a network on the sphere returns to it."""
         for module in (self.model.classifier, *self.losses, *self.regularizers):
             move = getattr(module, "step", None)
             if callable(move):
                 move()
         if self.project_every and step % self.project_every == 0:
             operators.project_weights(self.model)
+        renormalize = getattr(self.model, "renormalize_", None)
+        if callable(renormalize):
+            renormalize()
 
     def embed(self, samples: Samples, batch: int = 512) -> Float[Tensor, "n d"]:
         """Features of samples, on the CPU; several processes divide them and each returns all."""

@@ -1,0 +1,178 @@
+r"""A transformer on the sphere (nGPT; Loshchilov et al., 2024): every hidden state and every weight vector has length 1.
+
+A layer turns the state h by a learned part of the way towards what it proposes, h ← norm(h + α(norm(layer(h)) − h)). So
+there is no LayerNorm and no weight decay; :meth:`NGPT.renormalize_` puts the weights back on the sphere after each step.
+"""
+
+import math
+from collections.abc import Iterator
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from typing_extensions import Unpack
+
+from ..geometry import normalize
+from ..operators import Operator
+from .blocks import ActivationOption, HeadFactory, InitOption, LayerFactory, Layers, NormOption, make_layers
+from .network import Network, Options, pair
+from .ngpt_layers import NGPTMLP, NGPTAttention, StepSize, renormalize_weights, toward
+
+
+class NGPTBlock(nn.Module):
+    r"""One layer: attention, then the perceptron, each followed by a step on the sphere with α of its own.
+
+    Args:
+        dim: of the hidden states.
+        heads: of the attention; they divide ``dim``.
+        hidden: neurons of the gated perceptron.
+        layers: factories of the Linear layers and of the activation.
+        step: α at the start, about one over the number of layers.
+
+    >>> block = NGPTBlock(8, 2, 16)
+    >>> h = torch.nn.functional.normalize(torch.randn(3, 5, 8), dim=-1)
+    >>> torch.allclose(block(h).norm(dim=-1), torch.ones(3, 5))
+    True
+    """
+
+    def __init__(self, dim: int, heads: int, hidden: int, layers: Layers | None = None, step: float = 0.05):
+        super().__init__()
+        layers = make_layers(norm=None, activation=nn.SiLU, init="normal") if layers is None else layers
+        self.attention, self.attention_step = NGPTAttention(dim, heads, layers), StepSize(dim, step)
+        self.mlp, self.mlp_step = NGPTMLP(dim, hidden, layers), StepSize(dim, step)
+        self.renormalize_()
+
+    def forward(
+        self, h: Float[Tensor, "batch tokens dim"], mask: Float[Tensor, "*#batch tokens tokens"] | None = None
+    ) -> Float[Tensor, "batch tokens dim"]:
+        """The next states, of length 1; ``mask`` is added to the scores."""
+        h = toward(h, self.attention(h, mask), self.attention_step())
+        return toward(h, self.mlp(h), self.mlp_step())
+
+    @torch.no_grad()
+    def renormalize_(self) -> None:
+        """Give every weight vector of the embedding's dimension length 1: rows that read h, columns that write it."""
+        for layer, dim in (*self.attention.directions(), *self.mlp.directions()):
+            renormalize_weights(layer, dim)
+
+
+class NGPT(Network):
+    r"""Patches of an image as tokens on the sphere, blocks of nGPT, and the mean of the tokens as the feature.
+
+    A token starts as norm(norm(W·patch) + position). The feature is the direction of the mean token times √dim, so
+    that its entries are of order one for a plain classifier; with ``feature_dim`` a fully connected layer follows.
+    Call :meth:`renormalize_` after every step of the optimizer; classification in ``hypersphere.training`` does so.
+
+    Args:
+        num_classes: None makes it a feature extractor.
+        depth: blocks.
+        dim: of the hidden states, before ``width``.
+        heads: of the attention; they divide ``dim``.
+        hidden: neurons of the gated perceptron for each dimension; 8/3 makes it as large as a plain one with 4.
+        patch: side of a patch, which divides ``input_size``.
+        step: α at the start; None is 1/``depth``, or 0.05 if that is smaller.
+        in_channels, input_size, feature_dim, conv, last_activation: see :class:`~hypersphere.models.Options`.
+        operator, linear, activation, init, width, classifier: see :class:`~hypersphere.models.LayerOptions`; the
+            activation is that of the gate.
+        norm: of the patch embedding; the blocks have none.
+
+    >>> net = NGPT(10, depth=2, dim=16, heads=2, patch=4, input_size=8)
+    >>> net(torch.zeros(2, 3, 8, 8)).shape, net.states(torch.zeros(2, 3, 8, 8)).shape
+    (torch.Size([2, 10]), torch.Size([2, 4, 16]))
+    """
+
+    def __init__(
+        self,
+        num_classes: int | None = 10,
+        *,
+        depth: int = 6,
+        dim: int = 192,
+        heads: int = 3,
+        hidden: float = 8 / 3,
+        patch: int = 4,
+        step: float | None = None,
+        in_channels: int = 3,
+        input_size: int | tuple[int, int] = 32,
+        feature_dim: int | None = None,
+        operator: Operator | None = None,
+        conv: LayerFactory = nn.Conv2d,
+        linear: LayerFactory = nn.Linear,
+        norm: NormOption = None,
+        activation: ActivationOption = nn.SiLU,
+        last_activation: ActivationOption = None,
+        init: InitOption = "normal",
+        width: float = 1.0,
+        classifier: HeadFactory = nn.Linear,
+    ):
+        super().__init__()
+        tokens = _tokens(pair(input_size), patch)
+        if min(depth, dim, heads) < 1 or dim % heads:
+            raise ValueError(
+                f"depth, dim and heads must be integers ≥ 1, heads a divisor of dim; got {depth}, {dim}, {heads}"
+            )
+        layers = make_layers(
+            conv=conv, linear=linear, norm=norm, activation=activation, init=init, width=width, operator=operator
+        )
+        dim, neurons = heads * layers.scaled(dim // heads), layers.scaled(round(hidden * dim))
+        self.input_shape = (in_channels, *pair(input_size))
+        self.patches = layers.convolution(in_channels, dim, patch, patch, padding=0, activate=False, bias=False)
+        self.positions = nn.Parameter(torch.randn(tokens, dim))
+        step = max(1 / depth, 0.05) if step is None else step
+        self.blocks = nn.ModuleList([NGPTBlock(dim, heads, neurons, layers, step) for _ in range(depth)])
+        self.fc = nn.Identity() if feature_dim is None else layers.dense(dim, feature_dim)
+        last = make_layers(activation=last_activation)
+        self.last_activation = last.nonlinearity(dim if feature_dim is None else feature_dim)
+        self._classify(dim if feature_dim is None else feature_dim, num_classes, classifier, operator)
+        self.renormalize_()
+
+    def states(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch tokens dim"]:
+        """The tokens behind the last block, of length 1."""
+        if tuple(x.shape[1:]) != self.input_shape:
+            raise ValueError(
+                f"images must have shape {self.input_shape} (channels, height, width), got {tuple(x.shape[1:])}; "
+                "other sizes need a model built with input_size="
+            )
+        h = normalize(normalize(self.patches(x).flatten(2).mT) + self.positions)
+        for block in self.blocks:
+            h = block(h)
+        return h
+
+    def features(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch features"]:
+        """The direction of the mean token, of length √dim, through the last layer if there is one."""
+        h = normalize(self.states(x).mean(1))
+        return self.last_activation(self.fc(h * math.sqrt(h.shape[-1])))
+
+    @torch.no_grad()
+    def renormalize_(self) -> None:
+        """Put every weight of blocks, patches and positions back on the sphere; the classifier's is its own affair."""
+        renormalize_weights(self.patches, 0)
+        self.positions.copy_(normalize(self.positions))
+        for block in self._blocks():
+            block.renormalize_()
+
+    def _blocks(self) -> Iterator[NGPTBlock]:
+        for block in self.blocks:
+            assert isinstance(block, NGPTBlock)
+            yield block
+
+
+class NGPTOptions(Options, total=False):
+    """The arguments of :class:`NGPT`."""
+
+    depth: int
+    dim: int
+    heads: int
+    hidden: float
+    patch: int
+    step: float | None
+
+
+def ngpt(num_classes: int | None = 10, **options: Unpack[NGPTOptions]) -> NGPT:
+    """A transformer on the sphere for small images; see :class:`NGPT`."""
+    return NGPT(num_classes, **options)
+
+
+def _tokens(size: tuple[int, int], patch: int) -> int:
+    if patch < 1 or size[0] % patch or size[1] % patch:
+        raise ValueError(f"patch must be an integer ≥ 1 that divides the input_size {size}, got {patch!r}")
+    return (size[0] // patch) * (size[1] // patch)

@@ -1,0 +1,235 @@
+r"""Cosine attention: the score of a query and a key is the angle between them, and projections are operators."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ..angular import AngularLike, Cosine, as_angular
+from ..geometry import normalize
+from .core import OperatorLayer, bound, decoupled
+from .heads import additive_mask, batched, join_heads, split_heads
+from .linear import Linear
+from .magnitudes import Magnitude, MagnitudeLike, as_magnitude
+
+
+def cosine_attention(
+    query: Float[Tensor, "*batch queries dim"],
+    key: Float[Tensor, "*batch keys dim"],
+    value: Float[Tensor, "*batch keys out"],
+    scale: float | Float[Tensor, "*heads 1 1"],
+    mask: Float[Tensor, "*#batch #queries #keys"] | None = None,
+    dropout: float = 0.0,
+    need_weights: bool = False,
+) -> tuple[Float[Tensor, "*batch queries out"], Float[Tensor, "*batch queries keys"] | None]:
+    r"""softmax_j(s·cos θ(q_i, k_j) + mask_ij) v_j: attention by angles, with an inverse temperature s.
+
+    The scores are in [−s, s] whatever the lengths of queries and keys, so no single one can take over by its length
+    alone. A zero query or key has a right angle to everything.
+
+    Args:
+        query, key, value: by heads, tokens before dimensions.
+        scale: s, one number or one a head.
+        mask: added to the scores; −∞ leaves a pair out.
+        dropout: the share of weights that is dropped.
+        need_weights: whether to return the weights, which a fused kernel otherwise never holds.
+
+    Returns:
+        The weighted values, and the weights or None.
+
+    >>> q, k = torch.tensor([[5.0, 0.0]]), torch.tensor([[9.0, 0.0], [0.0, 1.0]])
+    >>> cosine_attention(q, k, torch.eye(2), math.log(3.0))[0]
+    tensor([[0.7500, 0.2500]])
+    """
+    q, k = normalize(query) * scale, normalize(key)
+    q, k = q.to(value.dtype), k.to(value.dtype)
+    if not need_weights:
+        return F.scaled_dot_product_attention(q, k, value, mask, dropout, scale=1.0), None
+    scores = q @ k.mT
+    weights = (scores if mask is None else scores + mask).softmax(-1)
+    weights = F.dropout(weights, dropout) if dropout else weights
+    return weights @ value, weights
+
+
+@dataclass(frozen=True)
+class AttentionScale:
+    """The inverse temperature s of cosine attention, one a head.
+
+    Args:
+        start: its value at the start; None is √(dimension of a head), about what the lengths of random queries and
+            keys give in plain attention.
+        learnable: False keeps it there, with nothing new in the ``state_dict``.
+    """
+
+    start: float | None = None
+    learnable: bool = True
+
+    def __post_init__(self) -> None:
+        if self.start is not None and not 0 < self.start < math.inf:
+            raise ValueError(f"start of an attention's scale must be a number > 0, or None, got {self.start!r}")
+
+
+class AttentionOperator(OperatorLayer):
+    """Put before ``nn.MultiheadAttention`` or a class that inherits its forward.
+
+    ``magnitude`` and ``angular`` are those of the queries' projection, ``key_value`` holds those of the other two; the
+    output's projection is a layer of its own, ``out_proj``, plain or an operator.
+    """
+
+    num_heads: int
+    head_dim: int
+    batch_first: bool
+    dropout: float
+    add_zero_attn: bool
+    out_proj: Any
+    in_proj_weight: Any
+    in_proj_bias: Any
+    bias_k: Any
+    bias_v: Any
+
+    def decouple(
+        self,
+        magnitude: MagnitudeLike | None = None,
+        angular: AngularLike | None = None,
+        scale: AttentionScale | None = None,
+    ) -> None:
+        """Take h, g and s; what they learn is of this layer's size, dtype and device."""
+        scale = AttentionScale() if scale is None else scale
+        h = self.default_magnitude() if magnitude is None else as_magnitude(magnitude)
+        g = Cosine() if angular is None else as_angular(angular)
+        pairs = [bound(h, g, weight) for weight, _ in self._projections()]
+        (self.magnitude, self.angular), rest = pairs[0], pairs[1:]
+        self.key_value = nn.ModuleList([nn.ModuleList(pair) for pair in rest])
+        self.scale = scale
+        self.start = math.sqrt(self.head_dim) if scale.start is None else scale.start
+        weight = self._projections()[0][0]
+        logs = torch.full((self.num_heads,), math.log(self.start), dtype=weight.dtype, device=weight.device)
+        self.log_scale = nn.Parameter(logs) if scale.learnable else None
+
+    def couple(self) -> None:
+        """Drop what :meth:`decouple` has added."""
+        super().couple()
+        del self.key_value, self.scale, self.start, self.log_scale
+
+    def decoupled_weights(self) -> Iterator[tuple[str, Tensor, Magnitude]]:
+        """The weights of the three projections, by attribute name, each with the magnitude that uses it."""
+        magnitudes = [self.magnitude, *(pair[0] for pair in self.key_value)]  # type: ignore[index]
+        if self.in_proj_weight is not None:
+            yield "in_proj_weight", self.in_proj_weight, self.magnitude
+        else:
+            for part, magnitude in zip("qkv", magnitudes, strict=True):
+                yield f"{part}_proj_weight", getattr(self, f"{part}_proj_weight"), magnitude
+
+    def forward(  # type: ignore[override]
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """The arguments and results of ``nn.MultiheadAttention``; ``is_causal`` is a hint that needs ``attn_mask``."""
+        if is_causal and attn_mask is None:
+            raise ValueError("is_causal is a hint about attn_mask, which must be given with it; got None")
+        inputs = [batched(x, self.batch_first) for x in (query, key, value)]
+        q, k, v = (self._project(i, x) for i, x in enumerate(inputs))
+        mask = additive_mask(attn_mask, key_padding_mask, len(q), self.num_heads, q.dtype)
+        if self.bias_k is not None:
+            k, v = (
+                torch.cat([x, b.expand(len(x), 1, -1).to(x.dtype)], 1) for x, b in ((k, self.bias_k), (v, self.bias_v))
+            )
+        if self.add_zero_attn:
+            k, v = (F.pad(x, (0, 0, 0, 1)) for x in (k, v))
+        if mask is not None:  # what was appended to the keys is never masked
+            mask = F.pad(mask, (0, k.shape[1] - mask.shape[-1]))
+        q, k, v = (split_heads(x, self.num_heads) for x in (q, k, v))
+        scale = self.start if self.log_scale is None else self.log_scale.exp()[:, None, None]
+        dropout = self.dropout if self.training else 0.0
+        out, weights = cosine_attention(q, k, v, scale, mask, dropout, need_weights)
+        out = self.out_proj(join_heads(out))
+        if weights is not None and average_attn_weights:
+            weights = weights.mean(1)
+        if query.dim() == 2:
+            return out[0], None if weights is None else weights[0]
+        return out if self.batch_first else out.transpose(0, 1), weights
+
+    def _project(self, part: int, x: Tensor) -> Tensor:
+        pairs = [(self.magnitude, self.angular), *self.key_value]
+        magnitude, angular = pairs[part]
+        weight, bias = self._projections()[part]
+        return decoupled(x, weight, bias, magnitude, angular)
+
+    def _projections(self) -> list[tuple[Tensor, Tensor | None]]:
+        """Weight and bias of queries, keys and values."""
+        if self.in_proj_weight is not None:
+            weights = self.in_proj_weight.chunk(3)
+        else:
+            weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+        biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
+        return list(zip(weights, biases, strict=True))
+
+
+class CosineAttention(AttentionOperator, nn.MultiheadAttention):
+    r"""``torch.nn.MultiheadAttention`` whose scores are s·cos θ between query and key: same arguments and results.
+
+    The projections of queries, keys, values and of the output are operators f = h(‖w‖, ‖x‖)·g(θ) + b. With the magnitude
+    ``InnerProduct()`` they are the plain ones, and only the scores change.
+
+    Args:
+        embed_dim, num_heads, dropout, bias, add_bias_kv, add_zero_attn, kdim, vdim, batch_first, device, dtype: those
+            of ``nn.MultiheadAttention``.
+        magnitude: h of the projections, Sphere by default.
+        angular: g of the projections, Cosine by default.
+        scale: s, learned by default.
+
+    >>> layer, x = CosineAttention(8, 2, batch_first=True), torch.randn(3, 5, 8)
+    >>> out, weights = layer(x, x, x)
+    >>> out.shape, weights.shape, layer.log_scale.exp()
+    (torch.Size([3, 5, 8]), torch.Size([3, 5, 5]), tensor([2., 2.], grad_fn=<ExpBackward0>))
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        batch_first: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        magnitude: MagnitudeLike | None = None,
+        angular: AngularLike | None = None,
+        scale: AttentionScale | None = None,
+    ):
+        nn.MultiheadAttention.__init__(
+            self,
+            embed_dim,
+            num_heads,
+            dropout,
+            bias,
+            add_bias_kv,
+            add_zero_attn,
+            kdim,
+            vdim,
+            batch_first,
+            device,
+            dtype,
+        )
+        self.decouple(magnitude, angular, scale)
+        place: dict[str, Any] = {"device": device, "dtype": dtype}
+        self.out_proj = Linear(embed_dim, embed_dim, bias, **place, magnitude=magnitude, angular=angular)  # type: ignore[assignment]
+        if bias:
+            nn.init.zeros_(self.out_proj.bias)  # as nn.MultiheadAttention starts
