@@ -35,7 +35,9 @@ def kill_and_finish(reference: pathlib.Path, seconds: float, folder: pathlib.Pat
     moments, kills, runs = random.Random(seed), 0, 0
     while kills < wanted:
         run = folder / str(runs)
-        for _ in range(4):  # several kills of one run are harder than one; on busy cores it would never end without a limit
+        for _ in range(
+            4
+        ):  # several kills of one run are harder than one; on busy cores it would never end without a limit
             early = moments.random() < 0.2
             code, _ = run_and_kill(RUN, run, moments.uniform(0, 0.3 if early else 0.5 * seconds), early=early)
             kills += code == -9
