@@ -17,7 +17,7 @@ COMMANDS = {
     "report": "one page about a run, or several side by side, to open in a browser",
     "recipes": "list the experiments that can be trained",
     "data": "list the datasets that are present, and get others by name",
-    "reproduce": "test a claim of the text on real data, measured beside published",
+    "reproduce": "test a claim of Liu (2020) on real data, measured beside published",
     "energy": "the hyperspherical energy of every layer of a checkpoint",
     "evaluate": "the open-set report of an embedder on your images, or on a list of pairs",
     "export": "an embedder as an ONNX graph or as a folder for the hub",

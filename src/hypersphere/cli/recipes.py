@@ -1,4 +1,4 @@
-"""``hypersphere recipes``: the experiments of the text that can be trained, and their settings."""
+"""``hypersphere recipes``: the experiments of Liu (2020) that can be trained, and their settings."""
 
 import argparse
 import inspect

@@ -1,4 +1,4 @@
-"""``hypersphere reproduce ID``: run a claim of the text, and print what was measured beside what was published."""
+"""``hypersphere reproduce ID``: run a claim of Liu (2020), and print what was measured beside what was published."""
 
 import argparse
 import functools
@@ -16,7 +16,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="write RESULTS.md and its pictures from the recorded rows, running nothing",
     )
     parser.add_argument(
-        "--size", default="laptop", help="laptop, as recorded here, or paper, the text's own setting (%(default)s)"
+        "--size", default="laptop", help="laptop, as recorded here, or paper, the setting of Liu (2020) (%(default)s)"
     )
     parser.add_argument("--seeds", type=int, default=3, help="runs of each arm (%(default)s)")
     parser.add_argument("--only", default="*", metavar="PATTERN", help="of the arms to run, e.g. 'CNN-6/*' (all)")

@@ -1,4 +1,4 @@
-"""The text alone: recipes and claims of Liu (2020), on top of training."""
+"""Recipes and claims of Liu (2020), on top of training."""
 
 from . import recipes
 

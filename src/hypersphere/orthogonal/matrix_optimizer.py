@@ -39,7 +39,7 @@ class MatrixOptimizer(Optimizer, ABC):
                 )
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
         """One step of every parameter that has a gradient."""
         loss = None
         if closure is not None:

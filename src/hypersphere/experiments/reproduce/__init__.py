@@ -1,4 +1,4 @@
-"""The text's claims, tested on real data at a size a small machine can run: ``hypersphere reproduce ID``."""
+"""The claims of Liu (2020), tested on real data at a size a small machine can run: ``hypersphere reproduce ID``."""
 
 from ...config import nearest
 from . import mhe, objectives_mnist, objectives_openset, opt, spherenet

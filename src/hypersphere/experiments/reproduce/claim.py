@@ -1,4 +1,4 @@
-"""What a claim of the text is: what was published, arms that test it, and checks from which the verdict follows."""
+"""What a claim of Liu (2020) is: what was published, arms that test it, and checks from which the verdict follows."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ ERRORS = 2.0  # standard errors between two means before a difference counts
 
 @dataclass(frozen=True)
 class Published:
-    """One table of the text, as far as the claim needs it."""
+    """One table of Liu (2020), as far as the claim needs it."""
 
     table: str
     what: str
@@ -129,7 +129,7 @@ def _product(rate: float, factor: float) -> float:
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of the text and the experiment that tests it.
+    """A claim of Liu (2020) and the experiment that tests it.
 
     ``arms(size)`` are the configs that are compared, by name; a name ``group/arm`` puts it into a table of its own. ``paper`` is the
     text's setting, ``laptop`` the one recorded here, whose ``differences`` are spelled out. ``metrics`` are the columns of the table.

@@ -101,7 +101,7 @@ CLAIM = Claim(
         "CIFAR-10 with 300 images a class, Tiny-ImageNet (50 classes, 200 images each, a stand-in for CIFAR-100), all at 16×16; measured "
         "on 5,000 and 2,500 test images",
         "600 steps of batch 64 with a cosine schedule instead of 42,500",
-        "the learning rate of each arm is chosen on a tenth of the training set; the weights of the penalties are the text's",
+        "the learning rate of each arm is chosen on a tenth of the training set; the weights of the penalties are those of Liu (2020)",
     ),
     arms=arms,
     metrics={

@@ -21,7 +21,7 @@ HEADS = {
 def base(size: Size) -> Config:
     """The setting every head shares: a narrow SphereFace-4, or SphereFace-20 with the schedule of table 5.8.
 
-    The text's faces cannot be had: at both sizes characters stand in for them.
+    The faces of Liu (2020) cannot be had: at both sizes characters stand in for them.
     """
     return replace(open_set(size, HEADS["softmax"]), checkpoint_every=500)
 

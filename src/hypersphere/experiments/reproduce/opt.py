@@ -178,9 +178,9 @@ CLAIM = Claim(
         "digits of 14×14 and 1,200 steps for the MLP instead of 28×28 and 60,000",
         "CNN-6 of table F.1 at half its width, 720 steps of batch 64 with a cosine schedule, Tiny-ImageNet at 16×16 (50 classes, 200 "
         "images each) as a stand-in for CIFAR-100",
-        "R starts as the identity for every method: a matrix drawn from N(0, 1), as the text has it for GS, HR and LS, turns by about 1/d "
-        "of a step, for which runs this short leave no time",
-        "Cora as in the text, without OGD: a run takes 78 s on one core, and its grid of rates was not run",
+        "R starts as the identity for every method: a matrix drawn from N(0, 1), as Liu (2020) has it for GS, HR and LS, turns by about "
+        "1/d of a step, for which runs this short leave no time",
+        "Cora as in Liu (2020), without OGD: a run takes 78 s on one core, and its grid of rates was not run",
         "the learning rate of each arm is chosen on a tenth of the training set (on Cora's validation nodes), the same for rotations",
     ),
     arms=arms,

@@ -18,7 +18,7 @@ PICTURES = "docs/results"
 
 HEADER = """# Results
 
-What the text claims, and what came out when the claim was tested here. This file is written by `hypersphere reproduce --report` from the
+What Liu (2020) claims, and what came out when the claim was tested here. This file is written by `hypersphere reproduce --report` from the
 rows in `results/`, one a run; `hypersphere reproduce ID` runs them again.
 
 All runs are small: narrow networks, few steps, real data. The same budget for every arm; hyperparameters are chosen on held-out
