@@ -129,6 +129,8 @@ def _fuses(name: str, module: nn.Module) -> bool:
     """Whether a layer computes queries, keys and values in three equal parts: by its name and its shape."""
     weight = module.weight
     assert isinstance(weight, Tensor)
+    if nn.parameter.is_lazy(weight):
+        return False
     outputs, inputs = weight.shape[::-1] if has_transposed_weight(module) else weight.shape[:2]
     return name.rpartition(".")[2] in ("c_attn", "qkv") and weight.ndim == 2 and outputs == 3 * inputs
 

@@ -25,6 +25,7 @@ def test_explains_itself(finished: pathlib.Path) -> None:
     assert names - boards == {
         *("config.json", "environment.json", "log.jsonl", "events.jsonl", "metrics.json", "README.md", "run.json"),
         *("last.safetensors", "last-1.safetensors", "best.safetensors", "model.safetensors", "embedder.safetensors"),
+        "evidence.safetensors",
         *(f"pictures/{name}.png" for name in ("angles", "features", "energy", "training")),
         ".lock",
     }

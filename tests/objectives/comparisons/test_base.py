@@ -15,10 +15,10 @@ def test_a_comparison_of_ones_own_fits_without_touching_the_head(chunk):
     class Squared(Binary):
         """t² + Σ z², which no head of the library has."""
 
-        def add(self, state, z):
+        def add(self, state, z, counts=None):
             return (state[0] + z.masked_fill(z == -torch.inf, 0).square().sum(-1),)
 
-        def slope(self, z, summary, gradients):
+        def slope(self, z, summary, gradients, counts=None):
             return 2 * z * gradients[0].unsqueeze(-1)
 
         def loss(self, target, summary, num_classes):

@@ -17,6 +17,7 @@ from hypersphere.orthogonal import TuningMethod
         ({"name": "hra", "terms": 4}, "terms=4 has no meaning for 'hra'"),
     ],
 )
+@pytest.mark.untyped
 def test_refuses(arguments, message):
     with pytest.raises(ValueError, match=message):
         TuningMethod(**arguments)

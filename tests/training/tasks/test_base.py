@@ -43,5 +43,5 @@ def test_a_run_of_objects_is_described_by_its_settings_and_in_words():
     assert said["settings"]["schedule"]["call"] == "StepRate"
     assert said["task"] == {
         **{"class": "Classification", "model": "Headed", "training samples": 20, "classes": 5},
-        **{"measured samples": "the training samples", "features": 6, "head": "ArcFace"},
+        **{"measured samples": "the training samples", "features": 6, "network": "Net", "head": "ArcFace"},
     }

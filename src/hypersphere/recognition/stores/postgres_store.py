@@ -40,7 +40,7 @@ class PostgresStore:
 
     Any number of machines may write and read at the same time. The server searches, exactly unless asked otherwise: it
     compares all templates in float32, and the best identities are scored again in float64 here. Needs psycopg and
-    pgvector: ``pip install 'hypersphere[postgres]'``.
+    pgvector: ``pip install 'torch-hypersphere[postgres]'``.
     """
 
     def __init__(self, location: str, fingerprint: str | None, *, create: bool = True, readonly: bool = False):
