@@ -4,7 +4,7 @@ import torch
 
 from hypersphere.energy.close import ClosePairs, closeness, wide
 from hypersphere.energy.kernels import Riesz
-from hypersphere.energy.pairs import pair_sums
+from hypersphere.energy.pair_sums import pair_sums
 
 
 @pytest.mark.parametrize("gap", [1e-1, 1e-2, 1e-3, 1e-4, 1e-5])

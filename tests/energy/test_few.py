@@ -3,7 +3,7 @@ import torch
 
 from hypersphere.energy.few import few_neurons
 from hypersphere.energy.kernels import AngularRiesz, Gaussian, Riesz
-from hypersphere.energy.pairs import dense_sums
+from hypersphere.energy.pair_sums import dense_sums
 
 
 @pytest.mark.parametrize(

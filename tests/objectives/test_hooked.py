@@ -8,7 +8,7 @@ from hypersphere import angular
 from hypersphere.objectives import MarginSoftmax
 from hypersphere.objectives.hooked import HookedLogits
 from hypersphere.objectives.margins import AdditiveCosine, Margin
-from hypersphere.objectives.margins.base import ALONE
+from hypersphere.objectives.margins.margin import ALONE
 from hypersphere.objectives.scores import Scores, features_of
 from tests.objectives.contracts import gradients
 

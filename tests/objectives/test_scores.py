@@ -4,7 +4,7 @@ import torch
 
 from hypersphere import angular
 from hypersphere.objectives.margins import Margin, NoMargin
-from hypersphere.objectives.margins.base import ALONE
+from hypersphere.objectives.margins.margin import ALONE
 from hypersphere.objectives.scores import (
     MIN_NORM,
     Scores,

@@ -14,7 +14,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Train with a progress bar a head, then print the table."""
-    from ..experiments import demo
+    from ..experiments import demonstration as demo
 
     console = require("rich.console").Console()
     with require("rich.progress").Progress(console=console) as bars:

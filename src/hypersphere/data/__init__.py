@@ -19,7 +19,6 @@ from .mnist import MNIST, FashionMNIST
 from .modelnet import ModelNet10Clouds, ModelNet10Voxels, ModelNet40
 from .omniglot import Omniglot
 from .omniglot_runs import OneShotRun, one_shot_runs
-from .pairs import Pairs, pairs
 from .preprocessing import Preprocessing
 from .random_erasing import RandomErasing
 from .resized_crop import ResizedCrop
@@ -43,6 +42,7 @@ from .streams import Stream
 from .subsets import ImbalancedMultiple, ImbalancedSingle, OfClasses, Subset
 from .synthetic import PlantedGraph, Shapes
 from .tiny_imagenet import TinyImageNet
+from .verification_pairs import Pairs, pairs
 
 __all__ = [
     "CATALOG",

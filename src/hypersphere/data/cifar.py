@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from jaxtyping import Int, UInt8
 
+from .class_names import CIFAR10_NAMES, CIFAR100_COARSE, CIFAR100_FINE
 from .in_memory import InMemory
-from .names import CIFAR10_NAMES, CIFAR100_COARSE, CIFAR100_FINE
 from .roots import Folder, Root, find
 
 _PIXELS = 3 * 32 * 32

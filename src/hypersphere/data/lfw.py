@@ -12,8 +12,8 @@ from .catalog import LFW_LISTS
 from .errors import CorruptDataError, MissingDataError
 from .images import fit, to_array
 from .in_memory import InMemory
-from .pairs import Pairs
 from .roots import Root, find
+from .verification_pairs import Pairs
 
 _IMAGE = re.compile(r"(?:^|/)([^/]+)/\1_(\d{4})\.jpg$")
 

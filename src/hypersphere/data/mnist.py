@@ -10,8 +10,8 @@ import torch
 from jaxtyping import UInt8
 
 from .archive import LIMIT
+from .class_names import FASHION_NAMES
 from .in_memory import InMemory
-from .names import FASHION_NAMES
 from .roots import Folder, Root, find
 
 _UBYTE = 0x08  # the format's code for unsigned bytes, the only type these datasets use

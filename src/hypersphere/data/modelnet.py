@@ -8,8 +8,8 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from .arrays import read_h5, read_npy, read_npz
+from .class_names import MODELNET10_NAMES, MODELNET40_NAMES
 from .in_memory import InMemory
-from .names import MODELNET10_NAMES, MODELNET40_NAMES
 from .roots import Folder, Root, find
 from .streams import POINTS, Stream
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..geometry import angle
 from .hyperspherical import as_neurons
-from .pairs import ENTRIES
+from .pair_sums import ENTRIES
 
 
 def kernel_discrepancy(weight: Float[Tensor, "neurons *dim"]) -> Float[Tensor, ""]:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from ..geometry.directions import directions, gram_cosines, through_direction
-from .blocks import Pass, without_self
+from .gram_blocks import Pass, without_self
 from .kernels import Kernel
 
 ENTRIES = 1 << 17  # of the Gram matrices that are done together

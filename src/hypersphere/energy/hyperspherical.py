@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from .kernels import AngularRiesz, Distance, Kernel, riesz_kernel
-from .pairs import pair_sums
+from .pair_sums import pair_sums
 
 
 def hyperspherical_energy(

@@ -7,7 +7,7 @@ from torch import Tensor
 from ..geometry import angle, normalize
 from .close import wide
 from .hyperspherical import as_neurons
-from .pairs import ENTRIES
+from .pair_sums import ENTRIES
 
 
 def separation(weight: Float[Tensor, "neurons *dim"]) -> Float[Tensor, ""]:

@@ -10,7 +10,7 @@ from ..geometry import normalize, uniform
 from .hyperspherical import as_neurons
 from .kernels import Distance, Kernel, Riesz, riesz_kernel
 from .lbfgs import Objective, lbfgs
-from .pairs import value_and_gradient
+from .pair_sums import value_and_gradient
 from .tammes import spread
 
 

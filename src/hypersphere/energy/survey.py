@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ..geometry import angle, normalize
 from ..geometry.directions import directions
-from .blocks import Pass
 from .close import wide
+from .gram_blocks import Pass
 from .hyperspherical import as_neurons
 from .kernels import Kernel
 

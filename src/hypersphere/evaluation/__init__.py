@@ -19,6 +19,7 @@ from .episodes import Episodes, sample_episodes
 from .evidence import Evidence, shown_samples, thumbnails
 from .features import ensemble, fold_scores, mirrored, pair_scores
 from .few_shot import FewShotReport, few_shot
+from .figures import Figure, Report
 from .frechet import frechet_distance
 from .gathering import gather_features
 from .hardness import angular_visual_hardness, model_confidence
@@ -26,7 +27,6 @@ from .identification import IdentificationReport, identification
 from .intervals import Measurement, mean_interval, wilson
 from .modes import evaluating
 from .open_set_report import OpenSetReport, open_set_report
-from .report import Figure, Report
 from .retrieval import RetrievalReport, retrieval
 from .retrieval_measures import (
     map_at_r,

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from .. import plots
-from .report import Figure, Report
+from .figures import Figure, Report
 
 
 def calibration(

@@ -9,10 +9,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from .all_pairs import all_pairs
+from .figures import Figure, rate_name
 from .intervals import Measurement, wilson
 from .query_gallery import QueryGallery, pair_counts, query_gallery
 from .ranking import Ranking
-from .report import Figure, rate_name
 from .scoring import Score
 
 

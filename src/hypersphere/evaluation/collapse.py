@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .. import plots
 from ..geometry import cosine, norm
-from .report import Figure, Report
+from .figures import Figure, Report
 
 
 def neural_collapse(

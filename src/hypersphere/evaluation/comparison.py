@@ -9,11 +9,11 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from .. import plots
-from ..data.pairs import pairs
 from ..data.streams import RESAMPLE, Stream
+from ..data.verification_pairs import pairs
+from .figures import Figure, Report, rate_name
 from .intervals import Measurement
 from .ranking import check_ids
-from .report import Figure, Report, rate_name
 from .roc import check_pairs
 from .scoring import CosineScore, Score, score_pairs
 

@@ -8,9 +8,9 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from .. import plots
+from .figures import Figure, Report, rate_name
 from .intervals import Measurement, wilson
 from .ranking import Ranking, ranking
-from .report import Figure, Report, rate_name
 from .roc import Roc, roc_curve
 
 FPIRS = (1e-1, 1e-2, 1e-3, 1e-4)

@@ -13,8 +13,8 @@ from .. import plots
 from ..data.streams import CLASSIFIER, Stream
 from ..geometry import normalize
 from .episodes import Episodes, sample_episodes
+from .figures import Figure, Report
 from .intervals import Measurement, mean_interval
-from .report import Figure, Report
 
 
 def few_shot(

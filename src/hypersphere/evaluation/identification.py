@@ -8,9 +8,9 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from .. import plots
+from .figures import Figure, Report
 from .intervals import Measurement, wilson
 from .ranking import ranking
-from .report import Figure, Report
 
 Level = Literal["identity", "image"]
 

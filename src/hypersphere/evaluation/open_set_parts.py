@@ -4,9 +4,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..data.pairs import pairs
 from ..data.splits import identity_split
 from ..data.streams import TEMPLATE, Stream
+from ..data.verification_pairs import pairs
 from .detection import DetectionReport
 from .identification import IdentificationReport
 from .query_gallery import QueryGallery

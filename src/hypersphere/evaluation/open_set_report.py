@@ -12,12 +12,12 @@ from .. import plots
 from .all_pairs import BINS, AllPairs, PairErrors, all_pairs
 from .categories import CategoryRates, category_rates, check_categories
 from .detection import DetectionReport
+from .figures import Figure, Report, rate_name
 from .identification import IdentificationReport
 from .intervals import Measurement, wilson
 from .open_set_parts import calibrated_halves, found_images, found_ranks, ranked_images, strangers
 from .query_gallery import query_gallery
 from .ranking import Ranking, check_ids
-from .report import Figure, Report, rate_name
 from .retrieval import RetrievalReport
 from .score_calibration import ScoreCalibration, ScoreReport
 from .scoring import CosineScore, Score

@@ -9,9 +9,9 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from .. import plots
+from .figures import Figure, Report
 from .intervals import Measurement, mean_interval, wilson
 from .ranking import check_ids
-from .report import Figure, Report
 from .scoring import CosineScore, Score
 
 RECALLS = (1, 5, 10)

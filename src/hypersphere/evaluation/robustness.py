@@ -23,9 +23,9 @@ from .attacks import (
     random_noise,
 )
 from .deepfool import deepfool, strength
+from .figures import Figure, Report
 from .intervals import Measurement, wilson
 from .modes import evaluating
-from .report import Figure, Report
 
 TOLERANCE = 0.02  # differences of accuracy below this are noise
 

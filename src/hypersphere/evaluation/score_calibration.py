@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from .. import plots
-from .report import Figure, Report
+from .figures import Figure, Report
 from .roc import check_pairs
 
 SURE = 1e-6  # an isotonic fit says 0 or 1 beyond its last pair; no finite number of pairs warrants that

@@ -7,13 +7,13 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from ..data.pairs import pairs
 from ..data.streams import TEMPLATE, Stream
+from ..data.verification_pairs import pairs
 from .features import pair_scores
 from .few_shot import FewShotReport, few_shot
+from .figures import Figure, Report
 from .identification import IdentificationReport
 from .ranking import check_ids, ranking
-from .report import Figure, Report
 from .verification import VerificationReport, verification
 
 

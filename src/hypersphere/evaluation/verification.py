@@ -12,8 +12,8 @@ from torch import Tensor
 
 from .. import plots
 from ..data.streams import FOLD, Stream
+from .figures import Figure, Report, rate_name
 from .intervals import Measurement, mean_interval, wilson
-from .report import Figure, Report, rate_name
 from .roc import Roc, check_pairs, sort_pairs, sorted_roc
 
 FARS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)

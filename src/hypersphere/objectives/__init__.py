@@ -4,6 +4,19 @@ from . import comparisons, functional, heads, margins, pairs, parallel, sampling
 from .annealing import Annealing
 from .center import CenterLoss
 from .head import MarginSoftmax
+from .head_presets import (
+    AMSoftmax,
+    ArcFace,
+    ASoftmax,
+    CosFace,
+    GASoftmax,
+    Hinge,
+    LSoftmax,
+    Softmax,
+    SphereFace,
+    SSoftmax,
+    WSoftmax,
+)
 from .heads import (
     AdaCos,
     AdaFace,
@@ -31,19 +44,6 @@ from .pairs import (
     SupCon,
     Triplet,
     Uniformity,
-)
-from .presets import (
-    AMSoftmax,
-    ArcFace,
-    ASoftmax,
-    CosFace,
-    GASoftmax,
-    Hinge,
-    LSoftmax,
-    Softmax,
-    SphereFace,
-    SSoftmax,
-    WSoftmax,
 )
 from .sampling import RowAdam, RowSGD, Sample
 from .strengths import ByClass, ByCount, Drawn, Ramp, Stages

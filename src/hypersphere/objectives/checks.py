@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from .options import Scale
+from .head_options import Scale
 from .part import Portion
 
 

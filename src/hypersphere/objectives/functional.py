@@ -10,10 +10,10 @@ from ..angular import AngularLike, Cosine, as_angular
 from ..geometry import accumulation_dtype
 from .checks import check, checked_labels
 from .comparisons import Comparison, CrossEntropy
+from .head_options import Chunk, Scale
 from .large import chunk_size, rows_of, summarize_others
 from .margins import Margin, NoMargin
-from .margins.base import Context
-from .options import Chunk, Scale
+from .margins.margin import Context
 from .part import Everyone, Portion, added, entered, places_of
 from .scores import Met, Scores, all_scores, angular_of, features_of, met_by, target_logit, target_of
 

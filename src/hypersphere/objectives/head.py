@@ -12,9 +12,9 @@ from .annealing import Annealing
 from .checks import check, scale_warning
 from .comparisons import Comparison
 from .functional import class_logits, compared_by, margin_softmax
+from .head_options import Chunk, Scale, check_arguments
 from .large import chunk_size
 from .margins import Margin, NoMargin, Strength
-from .options import Chunk, Scale, check_arguments
 from .parallel import Best, Over
 from .placed import Placed
 from .sampling import Sample, as_sample

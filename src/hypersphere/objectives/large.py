@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from .chunked import Block, ChunkedLogits, Gradients, Inputs
-from .comparisons.base import Comparison, Summary
+from .comparisons.comparison_loss import Comparison, Summary
 from .cosines import PlainLogits
 from .hooked import HookedLogits
 from .part import Portion, places_of

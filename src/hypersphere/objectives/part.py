@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from .comparisons.base import Reduce
+from .comparisons.comparison_loss import Reduce
 
 
 class Everyone(NamedTuple):

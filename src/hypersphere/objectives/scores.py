@@ -10,7 +10,7 @@ from torch.func import functional_call
 from ..angular import Angular, Cosine
 from ..geometry import norm, normalize
 from .margins import Margin
-from .margins.base import Context, Score
+from .margins.margin import Context, Score
 
 MIN_NORM = 1e-4
 """The gradient of x/‖x‖ grows as 1/‖x‖. Features and class weights shorter than this get the gradient of one of this

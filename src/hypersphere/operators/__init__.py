@@ -5,12 +5,21 @@ from .attention import AttentionScale, CosineAttention, cosine_attention
 from .conv import Conv1d, Conv2d, Conv3d
 from .conversion import Conversion, convert, restore
 from .core import OperatorLayer, decoupled
+from .layer_presets import (
+    BallConv2d,
+    LinearConv2d,
+    LogConv2d,
+    MixConv2d,
+    SegConv2d,
+    SphereConv2d,
+    SphereLinear,
+    TanhConv2d,
+)
 from .linear import Linear
 from .norm import SphereNorm
 from .operator import Operator
 from .optimisation import project_weights, project_weights_every, weighted_gradients
 from .penalties import orthogonality, orthonormality
-from .presets import BallConv2d, LinearConv2d, LogConv2d, MixConv2d, SegConv2d, SphereConv2d, SphereLinear, TanhConv2d
 from .recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 
 __all__ = [

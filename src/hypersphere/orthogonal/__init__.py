@@ -3,20 +3,20 @@
 from .coverage import Coverage, coverage
 from .initial_neurons import Refinement, prepare_neurons
 from .maps import METHODS, Map
-from .maps.base import Free
 from .maps.cayley import Cayley, cayley
 from .maps.exponential import Exponential, exponential
 from .maps.gram_schmidt import GramSchmidt, gram_schmidt
 from .maps.householder import Householder, householder
 from .maps.lowdin import Lowdin, lowdin
 from .maps.newton_schulz import newton_schulz
+from .maps.orthogonal_map import Free
 from .maps.structured import Banded, Hessenberg, Skew, Symmetric, SymmetricPositive, Triangular
 from .matrix_groups import MatrixGroups, matrix_groups
-from .measures import orthogonality_error, orthogonality_penalty, trainable_parameters
 from .merge import merge, unmerge
 from .multitask import add_task, use_task
 from .muon import Muon, orthogonalize
 from .ogd import OGD, ParamGroups, param_groups
+from .orthogonality import orthogonality_error, orthogonality_penalty, trainable_parameters
 from .overparameterize import overparameterize
 from .penalty import OrthogonalityPenalty
 from .pion import Pion

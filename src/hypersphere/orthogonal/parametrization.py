@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from .maps import Map
-from .maps.precision import accumulable
+from .maps.map_precision import accumulable
 from .reparametrization import Reparametrization, Start, reparametrized
 
 

@@ -3,7 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from .measures import orthogonality_penalty
+from .orthogonality import orthogonality_penalty
 from .parametrization import overparameterized
 
 

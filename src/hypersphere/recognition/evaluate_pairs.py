@@ -10,7 +10,7 @@ from torch import Tensor
 from ..data.pair_list import PairList, read_pair_list
 from ..data.sources import Source, open_source
 from ..evaluation import ASNorm, CosineScore, DifferenceReport, Score, paired_difference
-from ..evaluation.report import rate_name
+from ..evaluation.figures import rate_name
 from ..evaluation.scoring import score_pairs
 from .embedder import Embedder
 from .evaluation_result import Evaluation

@@ -17,7 +17,7 @@ from ..evaluation import (
     open_set_report,
     templates,
 )
-from ..evaluation.report import rate_name
+from ..evaluation.figures import rate_name
 from ..geometry import norm
 from .embedder import Embedder
 from .evaluation_result import Evaluation

@@ -16,7 +16,7 @@ from ..evaluation import (
     OpenSetReport,
     ScoreCalibration,
 )
-from ..evaluation.report import Figure, Report, rate_name, table
+from ..evaluation.figures import Figure, Report, rate_name, table
 from .pair_report import PairReport
 
 

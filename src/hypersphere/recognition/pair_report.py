@@ -15,7 +15,7 @@ from ..evaluation import (
     calibrate_scores,
     verification,
 )
-from ..evaluation.report import Figure, Report
+from ..evaluation.figures import Figure, Report
 from ..evaluation.verification import deal, rates
 
 

@@ -17,7 +17,7 @@ from .render import save
 from .runs import RunRecord, read_runs
 from .score_charts import Pairs, score_section
 from .several import differing_section, measures_section
-from .sphere import sphere_section
+from .sphere_chart import sphere_section
 from .training_charts import training_section
 from .wording import text
 

@@ -13,10 +13,10 @@ from ..files import finite, write_atomically, write_json, write_text
 from ..orthogonal import merge
 from ..orthogonal.reparametrization import Reparametrization
 from .log import read_log
-from .pictures import draw
 from .run_folder import RunFolder
+from .run_pictures import draw
 from .settings import Settings
-from .tasks.base import Task
+from .tasks.task import Task
 
 
 def finish(task: Task, settings: Settings, folder: RunFolder, step: int, metrics: dict[str, float]) -> None:

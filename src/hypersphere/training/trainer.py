@@ -24,7 +24,7 @@ from .run_folder import RunFolder
 from .schedules import Schedule
 from .settings import Settings
 from .sharding import shard_heads, unshard_heads
-from .tasks.base import Task, describe
+from .tasks.task import Task, describe
 from .weights import start_from
 
 

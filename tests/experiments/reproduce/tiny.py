@@ -2,9 +2,9 @@
 
 from hypersphere import models
 from hypersphere.config import call
-from hypersphere.experiments.recipes.base import sgd
+from hypersphere.experiments.recipes.recipe import sgd
 from hypersphere.experiments.reproduce import Check, Claim, Published, Tuning, rates
-from hypersphere.experiments.reproduce.pictures import curves
+from hypersphere.experiments.reproduce.claim_pictures import curves
 from hypersphere.objectives import LSoftmax
 from hypersphere.training import Config, Images, replace
 

@@ -5,7 +5,7 @@ import torch
 
 from hypersphere.orthogonal import METHODS, Cayley, GramSchmidt, SymmetricPositive, cayley, gram_schmidt
 from hypersphere.orthogonal.maps import as_map
-from hypersphere.orthogonal.maps.base import Method
+from hypersphere.orthogonal.maps.orthogonal_map import Method
 
 
 def test_a_name_a_function_a_map_and_a_class_mean_the_same():

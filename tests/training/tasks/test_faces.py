@@ -4,7 +4,7 @@ import torch
 from hypersphere import models
 from hypersphere.config import call
 from hypersphere.data import CropFlip, InMemory
-from hypersphere.data.pairs import Pairs
+from hypersphere.data.verification_pairs import Pairs
 from hypersphere.evaluation import mirrored, pair_scores, verification
 from hypersphere.objectives import ASoftmax
 from hypersphere.training import Config, Faces, Images, build_task, replace

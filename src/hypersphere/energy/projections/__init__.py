@@ -1,12 +1,12 @@
 """Projections of neurons for CoMHE: one file each; a new one says what it draws and what it makes of the neurons."""
 
-from .adversarial import AdversarialProjection
+from .adversarial_projection import AdversarialProjection
 from .angle_preserving import AnglePreservingProjection
-from .base import Projection
 from .bilateral import BilateralProjection
 from .count_sketch import CountSketch
 from .groups import ChannelGroups
 from .hadamard import HadamardProjection
+from .projection import Projection
 from .random import RandomProjection
 
 __all__ = [

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ...geometry import arccos, normalize
-from .base import Energy
+from .projection import Energy
 from .random import RandomProjection, project
 
 

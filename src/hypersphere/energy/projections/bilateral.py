@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .base import Projection
+from .projection import Projection
 from .random import project
 
 

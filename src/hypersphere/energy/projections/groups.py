@@ -5,7 +5,7 @@ from jaxtyping import Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from .base import Projection
+from .projection import Projection
 
 
 class ChannelGroups(Projection):

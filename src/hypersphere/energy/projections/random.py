@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .base import Projection
+from .projection import Projection
 
 
 class RandomProjection(Projection):

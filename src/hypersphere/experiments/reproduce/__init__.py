@@ -1,7 +1,8 @@
 """The claims of Liu (2020), tested on real data at a size a small machine can run: ``hypersphere reproduce ID``."""
 
 from ...config import nearest
-from . import mhe, objectives_mnist, objectives_openset, opt, spherenet
+from . import mhe_claim as mhe
+from . import objectives_mnist, objectives_openset, opt, spherenet
 from .claim import SIZES, Check, Claim, Estimate, Published, Size, Tuning, rates, verdict
 from .runner import reproduce
 

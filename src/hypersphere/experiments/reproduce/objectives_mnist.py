@@ -5,10 +5,10 @@ from ...data import MNIST
 from ...models import lsoftmax_mnist_2d
 from ...objectives import Annealing, LSoftmax
 from ...training import Config, CosineRate, Images, replace
-from ..recipes.base import sgd
 from ..recipes.chapter2 import MNIST_LAMBDA, lsoftmax_mnist
+from ..recipes.recipe import sgd
 from .claim import Check, Claim, Published, Size, Tuning, rates
-from .pictures import planar_features
+from .claim_pictures import planar_features
 
 MARGINS = (1, 2, 3, 4)
 

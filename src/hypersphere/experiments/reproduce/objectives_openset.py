@@ -6,7 +6,7 @@ from ...training import Config, replace
 from ..recipes.chapter2 import SPHEREFACE_LAMBDA, open_set
 from ..recipes.chapter5 import SPHEREFACE_PLUS
 from .claim import Check, Claim, Published, Size
-from .pictures import bars
+from .claim_pictures import bars
 
 MARGINS = (1, 2, 3, 4)
 HEADS = {

@@ -6,10 +6,10 @@ from ...energy import MHE
 from ...models import cnn6, gcn, mlp
 from ...orthogonal import OGD, OrthogonalityPenalty, overparameterize, prepare_neurons
 from ...training import Config, CosineRate, Graph, Images, Selection, replace
-from ..recipes.base import MIRROR, adam, falls, make, sgd
 from ..recipes.chapter7 import opt_cnn_cifar100, opt_mlp_mnist
+from ..recipes.recipe import MIRROR, adam, falls, make, sgd
 from .claim import Check, Claim, Published, Size, Tuning, rates
-from .pictures import curves
+from .claim_pictures import curves
 
 
 def _opt(method: str, **options: object) -> Call:

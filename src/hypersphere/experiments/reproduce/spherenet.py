@@ -7,10 +7,10 @@ from ...models import cnn9
 from ...objectives import Softmax
 from ...operators import Operator, magnitudes
 from ...training import Config, CosineRate, Images, Selection, replace
-from ..recipes.base import adam
 from ..recipes.chapter3 import spherenet_cifar10
+from ..recipes.recipe import adam
 from .claim import Check, Claim, Published, Size, Tuning, rates
-from .pictures import curves
+from .claim_pictures import curves
 
 SPHERE = call(magnitudes.Sphere)
 OPERATORS = {

@@ -1,7 +1,7 @@
 """Comparisons: how a sample's own logit is set against those of the other classes."""
 
-from .base import Comparison, Reduce
 from .binary import Binary
+from .comparison_loss import Comparison, Reduce
 from .cross_entropy import CrossEntropy
 from .hinge import MultiClassHinge
 

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from .base import Comparison, Reduce, State, Summary
+from .comparison_loss import Comparison, Reduce, State, Summary
 
 
 class Binary(Comparison):

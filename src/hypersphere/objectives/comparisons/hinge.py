@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .base import Comparison, Reduce, State, Summary
+from .comparison_loss import Comparison, Reduce, State, Summary
 
 
 class MultiClassHinge(Comparison):

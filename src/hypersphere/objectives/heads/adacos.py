@@ -9,11 +9,11 @@ from typing_extensions import Unpack
 
 from ...angular import Angular
 from ..comparisons import CrossEntropy
-from ..comparisons.base import Summary
+from ..comparisons.comparison_loss import Summary
 from ..head import MarginSoftmax
+from ..head_options import HeadOptions
 from ..margins import NoMargin
-from ..margins.base import ALONE, Context
-from ..options import HeadOptions
+from ..margins.margin import ALONE, Context
 
 
 class AdaCos(MarginSoftmax):

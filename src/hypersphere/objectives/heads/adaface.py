@@ -7,8 +7,8 @@ from typing_extensions import Unpack
 from ...angular import Angular
 from ...geometry import norm
 from ..head import MarginSoftmax
+from ..head_options import HeadOptions, Scale
 from ..margins import QualityAdaptive
-from ..options import HeadOptions, Scale
 
 
 class AdaFace(MarginSoftmax):

@@ -4,8 +4,8 @@ from typing_extensions import Unpack
 
 from ...angular import Angular
 from ..head import MarginSoftmax
+from ..head_options import HeadOptions, Scale
 from ..margins import AdditiveAngle, Curricular, Strength
-from ..options import HeadOptions, Scale
 
 
 class CurricularFace(MarginSoftmax):

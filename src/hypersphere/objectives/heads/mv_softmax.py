@@ -6,8 +6,8 @@ from typing_extensions import Unpack
 
 from ...angular import Angular
 from ..head import MarginSoftmax
+from ..head_options import HeadOptions, Scale
 from ..margins import AdditiveAngle, AdditiveCosine, Margin, Misclassified, Strength
-from ..options import HeadOptions, Scale
 
 
 class MVSoftmax(MarginSoftmax):

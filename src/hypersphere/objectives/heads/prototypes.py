@@ -9,8 +9,8 @@ from typing_extensions import Unpack
 
 from ...angular import Angular
 from ..head import MarginSoftmax
+from ..head_options import HeadOptions, Scale
 from ..margins import Margin
-from ..options import HeadOptions, Scale
 
 
 def simplex_prototypes(num_classes: int, dim: int, *, generator: torch.Generator | None = None) -> Float[Tensor, "c d"]:

@@ -8,8 +8,8 @@ from typing_extensions import Unpack
 from ...angular import Power
 from ..comparisons import Binary
 from ..head import MarginSoftmax
+from ..head_options import HeadOptions
 from ..margins import Strength, TwoSided
-from ..options import HeadOptions
 
 
 class SphereFace2(MarginSoftmax):

@@ -6,8 +6,8 @@ from typing_extensions import Unpack
 
 from ...angular import Angular
 from ..head import MarginSoftmax
+from ..head_options import HeadOptions, Scale
 from ..margins import Clipped, Margin, Multiplicative, Shrunk, Strength
-from ..options import HeadOptions, Scale
 
 VERSIONS: dict[str, type[Multiplicative] | type[Clipped] | type[Shrunk]] = {
     "v0": Multiplicative,

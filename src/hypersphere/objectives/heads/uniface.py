@@ -8,8 +8,8 @@ from typing_extensions import Unpack
 from ...angular import Angular
 from ..comparisons import Binary
 from ..head import MarginSoftmax
+from ..head_options import HeadOptions, Scale
 from ..margins import AdditiveCosine, Strength
-from ..options import HeadOptions, Scale
 
 
 class UniFace(MarginSoftmax):

@@ -1,10 +1,10 @@
 """Margins: what a head does to the angle between a feature and its own class, and to those of the other classes."""
 
 from .additive import AdditiveAngle, AdditiveCosine
-from .base import Context, Margin, NoMargin, Strength
 from .characteristic import Clipped, Shrunk
 from .combined import Combined
 from .hard import Curricular, InterTopK, Misclassified
+from .margin import Context, Margin, NoMargin, Strength
 from .multiplicative import Multiplicative
 from .quality import MagnitudeAware, QualityAdaptive
 from .two_sided import TwoSided

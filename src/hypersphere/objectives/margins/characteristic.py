@@ -6,7 +6,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ...geometry import arccos
-from .base import ALONE, Context, Margin, Strength, number, shown, value
+from .margin import ALONE, Context, Margin, Strength, number, shown, value
 
 
 class Clipped(Margin):

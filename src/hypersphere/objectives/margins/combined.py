@@ -5,7 +5,7 @@ import math
 from jaxtyping import Float
 from torch import Tensor
 
-from .base import ALONE, Context, Margin, Strength, extended, number, shown, value
+from .margin import ALONE, Context, Margin, Strength, extended, number, shown, value
 
 
 class Combined(Margin):

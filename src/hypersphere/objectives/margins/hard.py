@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ...geometry import arccos
 from .additive import AdditiveAngle, AdditiveCosine
-from .base import ALONE, Context, Margin
+from .margin import ALONE, Context, Margin
 from .statistics import mean_of
 
 

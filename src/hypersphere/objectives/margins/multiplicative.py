@@ -3,7 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from .base import ALONE, Context, Margin, Strength, extended, number, shown, value
+from .margin import ALONE, Context, Margin, Strength, extended, number, shown, value
 
 
 class Multiplicative(Margin):

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .base import ALONE, Context, Margin, extended
+from .margin import ALONE, Context, Margin, extended
 from .statistics import deviation_of, mean_of
 
 

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .base import Context
+from .margin import Context
 
 
 @torch.no_grad()

@@ -3,7 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from .base import ALONE, Context, Margin, Strength, number, shown, value
+from .margin import ALONE, Context, Margin, Strength, number, shown, value
 
 
 class TwoSided(Margin):

@@ -1,12 +1,12 @@
 """Losses over pairs of samples, and between samples and class proxies."""
 
 from .alignment import Alignment
-from .base import PairLoss, SummedPairLoss
 from .circle import Circle
 from .contrastive import Contrastive
 from .hug import HUG
 from .koleo import KoLeo
 from .ntxent import NTXent
+from .pair_loss import PairLoss, SummedPairLoss
 from .proxies import Proxies
 from .proxy import ProxyLoss
 from .proxy_anchor import ProxyAnchor

@@ -5,8 +5,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from typing_extensions import Unpack
 
-from .base import PairOptions, SummedPairLoss, check_number
-from .blocks import distance
+from .pair_blocks import distance
+from .pair_loss import PairOptions, SummedPairLoss, check_number
 
 
 class Alignment(SummedPairLoss):
@@ -16,7 +16,7 @@ class Alignment(SummedPairLoss):
 
     Args:
         alpha: α; 2 in Wang and Isola.
-        **options: as in :class:`~hypersphere.objectives.pairs.base.PairLoss`.
+        **options: as in :class:`~hypersphere.objectives.pairs.pair_loss.PairLoss`.
 
     >>> Alignment()(torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]]), torch.tensor([0, 0, 1]))
     tensor(2.)

@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from typing_extensions import Unpack
 
-from .base import PairOptions, SummedPairLoss, check_number
-from .blocks import log_sum_exp
+from .pair_blocks import log_sum_exp
+from .pair_loss import PairOptions, SummedPairLoss, check_number
 
 
 class Circle(SummedPairLoss):
@@ -24,7 +24,7 @@ class Circle(SummedPairLoss):
         gamma: γ, the scale; 80 for retrieval, 256 for faces and for the class form.
         gradient: ``"exact"`` is the derivative of the loss. ``"detached"`` holds the weights α constant in the
             backward pass, as Sun et al. do; the loss has the same value.
-        **options: as in :class:`~hypersphere.objectives.pairs.base.PairLoss`.
+        **options: as in :class:`~hypersphere.objectives.pairs.pair_loss.PairLoss`.
 
     >>> loss = Circle(m=0.5, gamma=1.0)
     >>> loss(torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0, 1]))  # log(1 + e^{−1/4 − 1/4})

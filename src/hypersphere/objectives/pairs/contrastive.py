@@ -7,8 +7,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from typing_extensions import Unpack
 
-from .base import PairOptions, SummedPairLoss, check_number
-from .blocks import distance
+from .pair_blocks import distance
+from .pair_loss import PairOptions, SummedPairLoss, check_number
 
 
 class Contrastive(SummedPairLoss):
@@ -22,7 +22,7 @@ class Contrastive(SummedPairLoss):
         negative_margin: m₋, the distance beyond which a negative pair is far enough; 1 is an angle of 60°.
         power: p; 2 is that of Hadsell et al. (who halve both terms), 1 that of pytorch-metric-learning.
         average: over the pairs that are not yet good enough (``"nonzero"``), or over all pairs.
-        **options: as in :class:`~hypersphere.objectives.pairs.base.PairLoss`.
+        **options: as in :class:`~hypersphere.objectives.pairs.pair_loss.PairLoss`.
 
     >>> x, labels = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]]), torch.tensor([0, 0, 1])
     >>> Contrastive()(x, labels)  # 2 + ((1 − √.8)² + (1 − √.4)²)/2

@@ -8,9 +8,9 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from ...geometry import norm, normalize
-from .base import check_number
-from .blocks import MIN_NORM, pair_sums
 from .gather import is_spread, own_share, sum_over_processes
+from .pair_blocks import MIN_NORM, pair_sums
+from .pair_loss import check_number
 from .proxy import ProxyLoss, ProxyOptions
 
 FLOOR = 1e-3  # distances below this count as this far: coinciding proxies have a finite energy

@@ -6,9 +6,9 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from ...geometry import norm, normalize
-from .base import PairLoss, PairOptions, check_number
-from .blocks import MIN_NORM, nothing, rows_at_a_time
 from .gather import is_spread, sum_over_processes
+from .pair_blocks import MIN_NORM, nothing, rows_at_a_time
+from .pair_loss import PairLoss, PairOptions, check_number
 
 
 class KoLeo(PairLoss):
@@ -21,7 +21,7 @@ class KoLeo(PairLoss):
     Args:
         eps: ε, which keeps duplicates finite (they have no direction to part in, and get no gradient); 1e-8 in Oquab
             et al.
-        **options: as in :class:`~hypersphere.objectives.pairs.base.PairLoss`.
+        **options: as in :class:`~hypersphere.objectives.pairs.pair_loss.PairLoss`.
 
     >>> KoLeo()(torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]]))  # −log √2
     tensor(-0.3466)

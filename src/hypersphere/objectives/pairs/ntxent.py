@@ -6,8 +6,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from typing_extensions import Unpack
 
-from .base import PairOptions, SummedPairLoss, check_number
-from .blocks import log_sum_exp
+from .pair_blocks import log_sum_exp
+from .pair_loss import PairOptions, SummedPairLoss, check_number
 
 
 class NTXent(SummedPairLoss):
@@ -19,7 +19,7 @@ class NTXent(SummedPairLoss):
 
     Args:
         temperature: τ; 0.07 is usual.
-        **options: as in :class:`~hypersphere.objectives.pairs.base.PairLoss`.
+        **options: as in :class:`~hypersphere.objectives.pairs.pair_loss.PairLoss`.
 
     >>> NTXent(1.0)(torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0, 1]))  # −log e/(e + 1)
     tensor(0.3133)

@@ -4,8 +4,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from .base import PairLoss
 from .ntxent import NTXent
+from .pair_loss import PairLoss
 from .proxy import ProxyLoss
 
 

@@ -10,9 +10,9 @@ from typing_extensions import Unpack
 from ...geometry import normalize
 from ...neurons import Classifier
 from ..checks import checked_labels
-from .base import PairOptions
-from .blocks import MIN_NORM, check_chunk
 from .gather import gather_rows, is_spread
+from .pair_blocks import MIN_NORM, check_chunk
+from .pair_loss import PairOptions
 
 
 class ProxyOptions(PairOptions, total=False):
@@ -32,7 +32,7 @@ class ProxyLoss(Classifier, ABC):
         in_features: d.
         num_classes: C, at least 2.
         sub_centers: K proxies per class; row c·K + k is the k-th of class c.
-        chunk: rows of the matrix of cosines at a time, as in :class:`~hypersphere.objectives.pairs.base.PairLoss`.
+        chunk: rows of the matrix of cosines at a time, as in :class:`~hypersphere.objectives.pairs.pair_loss.PairLoss`.
         gather: whether the batches of all processes are one batch, as there.
         ignore_index: samples with this label do not take part.
 

@@ -6,9 +6,9 @@ from torch import Tensor
 from torch.nn import functional as F
 from typing_extensions import Unpack
 
-from .base import check_number
-from .blocks import log_sum_exp, nothing, pair_sums
 from .gather import is_spread, own_share, sum_over_processes
+from .pair_blocks import log_sum_exp, nothing, pair_sums
+from .pair_loss import check_number
 from .proxy import ProxyLoss, ProxyOptions
 
 

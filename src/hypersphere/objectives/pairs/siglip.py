@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from typing_extensions import Unpack
 
-from .base import PairOptions, SummedPairLoss, check_number
+from .pair_loss import PairOptions, SummedPairLoss, check_number
 
 
 class SigLIP(SummedPairLoss):
@@ -21,7 +21,7 @@ class SigLIP(SummedPairLoss):
     Args:
         scale: t at the start; 10 in Zhai et al.
         bias: b at the start; −10 in Zhai et al., as nearly all pairs are negative.
-        **options: as in :class:`~hypersphere.objectives.pairs.base.PairLoss`.
+        **options: as in :class:`~hypersphere.objectives.pairs.pair_loss.PairLoss`.
 
     >>> loss = SigLIP(scale=1.0, bias=0.0)
     >>> loss(torch.eye(2), torch.arange(2), torch.eye(2), torch.arange(2))  # log(1 + 1/e) + log 2

@@ -6,9 +6,9 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from ...geometry import normalize
-from .base import check_number
-from .blocks import MIN_NORM, distance, pair_sums
 from .gather import is_spread, sum_over_processes
+from .pair_blocks import MIN_NORM, distance, pair_sums
+from .pair_loss import check_number
 from .proxy import ProxyLoss, ProxyOptions
 
 

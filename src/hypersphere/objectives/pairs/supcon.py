@@ -5,8 +5,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from typing_extensions import Unpack
 
-from .base import PairOptions, SummedPairLoss, check_number
-from .blocks import log_sum_exp
+from .pair_blocks import log_sum_exp
+from .pair_loss import PairOptions, SummedPairLoss, check_number
 
 
 class SupCon(SummedPairLoss):
@@ -17,7 +17,7 @@ class SupCon(SummedPairLoss):
 
     Args:
         temperature: τ; 0.1 in Khosla et al.
-        **options: as in :class:`~hypersphere.objectives.pairs.base.PairLoss`.
+        **options: as in :class:`~hypersphere.objectives.pairs.pair_loss.PairLoss`.
 
     >>> SupCon(1.0)(torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0, 1]))  # −log e/(e + 1)
     tensor(0.3133)

@@ -7,9 +7,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from typing_extensions import Unpack
 
-from .base import PairOptions, SummedPairLoss, check_number
-from .blocks import distance
 from .contrastive import check_average
+from .pair_blocks import distance
+from .pair_loss import PairOptions, SummedPairLoss, check_number
 
 
 class Triplet(SummedPairLoss):
@@ -24,7 +24,7 @@ class Triplet(SummedPairLoss):
             negative is farther than the positive, but by less than the margin (Schroff et al.).
         squared: whether d is the squared distance 2 − 2cos θ, as in Schroff et al.
         average: over the triplets that are not yet good enough (``"nonzero"``), or over all that the mining takes.
-        **options: as in :class:`~hypersphere.objectives.pairs.base.PairLoss`.
+        **options: as in :class:`~hypersphere.objectives.pairs.pair_loss.PairLoss`.
 
     All triplets of an anchor are summed from its sorted distances: with d_1 ≤ d_2 ≤ … those of the negatives, a
     positive at d has k = #{d_n < d + m} active triplets, which sum to k·(d + m) − (d_1 + … + d_k). Memory is that of

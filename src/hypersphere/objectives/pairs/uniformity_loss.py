@@ -5,7 +5,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from typing_extensions import Unpack
 
-from .base import PairOptions, SummedPairLoss, check_number
+from .pair_loss import PairOptions, SummedPairLoss, check_number
 
 
 class Uniformity(SummedPairLoss):
@@ -16,7 +16,7 @@ class Uniformity(SummedPairLoss):
 
     Args:
         t: the sharpness; 2 in Wang and Isola.
-        **options: as in :class:`~hypersphere.objectives.pairs.base.PairLoss`.
+        **options: as in :class:`~hypersphere.objectives.pairs.pair_loss.PairLoss`.
 
     >>> Uniformity()(torch.eye(3))
     tensor(-4.0000)

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
-from ..margins.base import Context, Strength, value
+from ..margins.margin import Context, Strength, value
 
 BLOCK = 2**20
 """Classes that are drawn at a time, so that the draws of many need no memory to speak of."""

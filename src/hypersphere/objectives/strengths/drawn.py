@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..margins.base import Context, Strength
+from ..margins.margin import Context, Strength
 
 
 class Drawn(Strength):

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .base import Weighting, positive
+from .magnitude import Weighting, positive
 from .radius import WithRadius
 
 

@@ -4,8 +4,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .base import Magnitude, Weighting, not_negative, positive
-from .log import log_slope
+from .log_magnitude import log_slope
+from .magnitude import Magnitude, Weighting, not_negative, positive
 
 
 class Mix(Magnitude):

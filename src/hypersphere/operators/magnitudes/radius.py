@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ...geometry.units import MIN_NORM, per_neuron
-from .base import Magnitude, Weighting, positive
+from .magnitude import Magnitude, Weighting, positive
 
 Own = TypeVar("Own", bound="WithRadius")
 

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .base import Weighting, not_negative, positive
+from .magnitude import Weighting, not_negative, positive
 from .radius import WithRadius
 
 

@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ...geometry.units import inverse
-from .base import Magnitude, Weighting, positive
+from .magnitude import Magnitude, Weighting, positive
 
 
 class Sphere(Magnitude):

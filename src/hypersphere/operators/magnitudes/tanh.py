@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ...geometry.units import MIN_NORM, per_neuron, unit
-from .base import Weighting, positive
+from .magnitude import Weighting, positive
 from .radius import WithRadius
 
 

@@ -1,6 +1,6 @@
 """Ways to a matrix R: one per file, each a pure function on ``(…, n, n)`` and the method that trains it."""
 
-from .base import Map, MapLike
 from .methods import METHODS, as_map
+from .orthogonal_map import Map, MapLike
 
 __all__ = ["METHODS", "Map", "MapLike", "as_map"]

@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .base import Map
-from .precision import full_precision, refuse_second_order, skew
+from .map_precision import full_precision, refuse_second_order, skew
+from .orthogonal_map import Map
 
 
 @full_precision

@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .base import Map
+from .map_precision import full_precision, refuse_second_order, skew
 from .newton_schulz import polish
-from .precision import full_precision, refuse_second_order, skew
+from .orthogonal_map import Map
 
 # numerator of the [5/5] Padé approximant, whose error is about 10⁻¹⁰‖A‖¹¹; it needs A² and A⁴ only
 _PADE = (1.0, 1 / 2, 1 / 9, 1 / 72, 1 / 1008, 1 / 30240)

@@ -4,8 +4,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .base import Unrolled
-from .precision import full_precision, missing
+from .map_precision import full_precision, missing
+from .orthogonal_map import Unrolled
 from .qr import SignedQ
 
 

@@ -3,8 +3,8 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from .base import Unrolled
-from .precision import full_precision
+from .map_precision import full_precision
+from .orthogonal_map import Unrolled
 from .qr import SignedQ
 
 

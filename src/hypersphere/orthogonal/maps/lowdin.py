@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .base import Unrolled
-from .precision import full_precision, missing, refuse_second_order
+from .map_precision import full_precision, missing, refuse_second_order
+from .orthogonal_map import Unrolled
 
 
 @full_precision

@@ -4,12 +4,12 @@ import copy
 import functools
 from collections.abc import Callable
 
-from .base import Custom, Free, Map, MapLike
 from .cayley import Cayley
 from .exponential import Exponential
 from .gram_schmidt import GramSchmidt
 from .householder import Householder
 from .lowdin import Lowdin
+from .orthogonal_map import Custom, Free, Map, MapLike
 
 METHODS: dict[str, Callable[[], Map]] = {
     "cayley": Cayley,

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .precision import full_precision
+from .map_precision import full_precision
 
 
 @full_precision

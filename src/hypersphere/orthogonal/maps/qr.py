@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .precision import missing, refuse_second_order
+from .map_precision import missing, refuse_second_order
 
 
 class SignedQ(torch.autograd.Function):

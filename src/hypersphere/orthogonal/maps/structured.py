@@ -4,8 +4,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .base import Map
-from .precision import skew
+from .map_precision import skew
+from .orthogonal_map import Map
 
 
 class SymmetricPositive(Map):

@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ...neurons import has_transposed_weight
-from ..maps.precision import accumulable
+from ..maps.map_precision import accumulable
 from ..reparametrization import Reparametrization, Start
 from .block_turn import BlockTurn
 from .permuted_turn import PermutedTurn

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ..maps.cayley import cayley
-from ..maps.precision import accumulable, refuse_second_order
+from ..maps.map_precision import accumulable, refuse_second_order
 from .turns import Turn
 
 

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ..maps.precision import accumulable
+from ..maps.map_precision import accumulable
 from .block_turn import skew_cayley, turn_blocks
 from .turns import Turn
 

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ...geometry import normalize
-from ..maps.precision import accumulable
+from ..maps.map_precision import accumulable
 from .turns import Turn
 
 

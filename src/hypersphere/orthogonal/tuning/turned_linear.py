@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import linear
 
-from ..maps.precision import refuse_second_order
+from ..maps.map_precision import refuse_second_order
 from .block_turn import block_products, turn_blocks
 
 

@@ -14,8 +14,8 @@ from ...recognition.networks import feature_dim
 from ..tasks.headed import with_head
 from .backbones import with_dim
 from .fit_settings import FitSettings
+from .fit_sides import Sides
 from .recognising import Recognising
-from .sampling import Sides
 
 
 def build(

@@ -15,7 +15,7 @@ from ...data import Affine, ClassBalancedSampler, Flip
 from ...objectives import ArcFace, CosFace
 from ..schedules import CosineRate
 from .fit_settings import FitSettings
-from .sampling import ROOM
+from .fit_sides import ROOM
 
 SYMMETRIC = 0.9  # correlation of the mean picture with its mirror image from which on mirroring keeps who is on it
 ELONGATED = 1.8  # longer over shorter side from which on pictures are taken for spectra and the like

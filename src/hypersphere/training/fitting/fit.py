@@ -22,9 +22,9 @@ from .building import build
 from .division import Division, divide
 from .finished_run import CHECK, CHOICES, EMBEDDER, HELD_OUT, REPORT, Run
 from .fit_settings import FitSettings
+from .fit_sides import Sides, samples
 from .planning import seconds
 from .plans import Plan, make_plan, planned_steps, with_steps
-from .sampling import Sides, samples
 from .unseen_report import draw_report, embed_samples, read_report, write_features, write_page_of, write_report
 from .wishes import wanted, wishes
 

@@ -14,8 +14,8 @@ from .choices import Choice, Chosen, Facts, picture_choices, shown, training_cho
 from .division import Division
 from .finished_run import CHOICES
 from .fit_settings import FitSettings
+from .fit_sides import looked_at
 from .planning import steps_within
-from .sampling import looked_at
 from .wishes import Wishes
 
 

@@ -14,9 +14,9 @@ from ...data import Preprocessing
 from ...evaluation import all_pairs, mirrored
 from ...evaluation.ranking import ranking
 from ..datasets import Scaling
-from ..embedder import save_embedder
+from ..kept_embedder import save_embedder
 from ..tasks import Classification
-from ..tasks.options import TaskOptions
+from ..tasks.task_options import TaskOptions
 
 FARS = (1e-3, 1e-2)  # the strictest one that the watched pairs resolve is shown
 

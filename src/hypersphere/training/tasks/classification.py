@@ -16,11 +16,11 @@ from ...evaluation import Evidence, shown_samples, thumbnails
 from ...neurons import Classifier
 from ...recognition.networks import feature_dim
 from ..datasets import Samples, as_samples, classes_of, gathered, is_stream, share
-from ..embedder import save_embedder
-from ..measures import feature_measures
-from ..pictures import draw
-from .base import Task
+from ..feature_measures import feature_measures
+from ..kept_embedder import save_embedder
+from ..run_pictures import draw
 from .headed import with_head
+from .task import Task
 
 
 class Classification(Task):

@@ -7,10 +7,10 @@ from torch import Tensor, nn
 from typing_extensions import Unpack
 
 from ...config import Call
-from ...data.pairs import Pairs
+from ...data.verification_pairs import Pairs
 from ...evaluation import mirrored, pair_scores, verification
 from .classification import Classification
-from .options import TaskOptions
+from .task_options import TaskOptions
 
 FOLDS = 10
 

@@ -12,9 +12,9 @@ from ...config import Call
 from ...data import InMemory
 from ...data.graphs import Nodes
 from ...models import normalized_adjacency
-from .base import Batch
 from .classification import Classification
-from .options import TaskOptions
+from .task import Batch
+from .task_options import TaskOptions
 
 
 class Graph(Classification):

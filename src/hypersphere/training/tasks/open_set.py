@@ -11,9 +11,9 @@ from ...data import one_shot_runs
 from ...data.omniglot_runs import OneShotRun
 from ...evaluation import unseen_classes
 from ...geometry import normalize
-from ..measures import feature_measures
+from ..feature_measures import feature_measures
 from .classification import Classification
-from .options import TaskOptions
+from .task_options import TaskOptions
 
 
 class OpenSet(Classification):

@@ -1,0 +1,48 @@
+"""Adversarial projection (6.3.5)."""
+
+import torch
+from torch import Tensor
+
+from ...geometry import norm, normalize
+from .projection import Energy
+from .random import RandomProjection
+
+
+class AdversarialProjection(RandomProjection):
+    r"""min_W max_P of the projected energy  (eq. 6.8): P climbs the energy that the neurons descend.
+
+    At each :meth:`step` every basis moves by ``lr`` of its own length along its gradient, because the energy does not
+    depend on the length of P and its gradient shrinks as P grows. Liu (2020) leaves the step open and calls the game
+    unstable.
+
+    >>> AdversarialProjection(dim=20)
+    AdversarialProjection(dim=20, count=1, every=1000, lr=0.01)
+    """
+
+    def __init__(self, dim: int = 30, count: int = 1, every: int | None = 1000, *, lr: float = 0.01, seed: int = 0):
+        super().__init__(dim, count, every, seed=seed)
+        if not lr > 0:
+            raise ValueError(f"lr must be a number > 0, got {lr!r}")
+        self.lr = lr
+
+    def step(self, weights: dict[str, Tensor], energy: Energy) -> None:
+        """One step of ascent for every basis, then the schedule."""
+        bases = [buffer for name, buffer in self.named_buffers() if name in self._sizes]
+        if not bases:  # no hidden layer was fit to be regularised
+            return super().step(weights, energy)
+        moving = {name: w.detach() for name, w in weights.items()}
+        for basis in bases:
+            basis.requires_grad_()
+        with torch.enable_grad():
+            values = self.energies(moving, energy).values()
+            total = torch.stack([value.to(bases[0].device) for value in values]).sum()
+            gradients = torch.autograd.grad(total, bases)
+        for basis, gradient in zip(bases, gradients, strict=True):
+            basis.requires_grad_(False)
+            length = norm(basis.flatten(1))[:, None, None]
+            basis.add_(self.lr * length * normalize(gradient.flatten(1)).view_as(gradient))
+        super().step(weights, energy)
+
+    def extra_repr(self) -> str:
+        """The constructor's arguments."""
+        return f"dim={self.dim}, count={self.count}, every={self.every}, lr={self.lr:g}"

@@ -1,0 +1,152 @@
+"""What every loss over pairs is: a module called with features and labels, in one process or many."""
+
+from abc import ABC, abstractmethod
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from typing_extensions import TypedDict, Unpack
+
+from .gather import gather_rows, is_spread, sum_over_processes
+from .pair_blocks import Chunk, check_chunk, nothing, pair_sums
+
+
+class PairOptions(TypedDict, total=False):
+    """Options of every loss over pairs, with their defaults in :class:`PairLoss`."""
+
+    chunk: Chunk
+    gather: bool
+    ignore_index: int
+
+
+class PairLoss(nn.Module, ABC):
+    """A loss over the cosines of pairs: samples with the same label are positives, all others negatives.
+
+    ``loss(features, labels)`` compares the samples of a batch with each other, never with themselves.
+    ``loss(features, labels, references, reference_labels)`` compares them with other samples: the second modality, a
+    memory of earlier batches, or class proxies. Only directions count. Half precision is computed in float32, also
+    under autocast.
+
+    Args:
+        chunk: rows of the matrix of cosines at a time. ``"auto"`` holds up to 2²² cosines and works in blocks above,
+            each computed again in the backward pass; ``None`` holds all of them.
+        gather: whether the batches of all processes are one batch when torch.distributed is running. The loss is then
+            the same in every process, and gradients averaged over the processes, as DistributedDataParallel does, are
+            those of one process.
+        ignore_index: samples with this label do not take part.
+    """
+
+    needs_labels: bool = True
+
+    def __init__(self, **options: Unpack[PairOptions]):
+        super().__init__()
+        self.chunk = check_chunk(options.get("chunk", "auto"))
+        self.gather, self.ignore_index = options.get("gather", True), options.get("ignore_index", -100)
+
+    def forward(
+        self,
+        features: Float[Tensor, "n d"],
+        labels: Int[Tensor, "n"] | None = None,
+        references: Float[Tensor, "m d"] | None = None,
+        reference_labels: Int[Tensor, "m"] | None = None,
+    ) -> Float[Tensor, ""]:
+        """The loss of a batch, in float32 or better; 0 with zero gradients where it has no pairs."""
+        with torch.autocast(features.device.type, enabled=False):
+            x, y = self.samples(features, labels, "features", "labels")
+            if references is None:
+                if reference_labels is not None:
+                    raise ValueError("reference_labels were given without references")
+                everyone, their_labels, start = self.everyone(x, y)
+                own = torch.arange(start, start + len(x), device=x.device)
+                return self.compare(x, y, everyone, their_labels, own)
+            others, other_labels = self.samples(references, reference_labels, "references", "reference_labels")
+            if x.shape[1] != others.shape[1]:
+                raise ValueError(
+                    f"features and references must agree in dimension, got {x.shape[1]} and {others.shape[1]}"
+                )
+            dtype = torch.promote_types(x.dtype, others.dtype)
+            everyone, their_labels, _ = self.everyone(others.to(dtype), other_labels)
+            return self.compare(x.to(dtype), y, everyone, their_labels, None)
+
+    @abstractmethod
+    def compare(
+        self,
+        x: Float[Tensor, "n d"],
+        labels: Int[Tensor, "n"],
+        references: Float[Tensor, "m d"],
+        reference_labels: Int[Tensor, "m"],
+        own: Int[Tensor, "n"] | None,
+    ) -> Float[Tensor, ""]:
+        """The loss of the samples, with ``gather`` those of all processes, against references that all have alike.
+
+        ``own`` is the index of each sample's own copy among the references, None if they are others.
+        """
+
+    def samples(
+        self, features: Tensor, labels: Tensor | None, name: str, labels_name: str
+    ) -> tuple[Float[Tensor, "n d"], Int[Tensor, "n"]]:
+        """Checked features in float32 or better and their labels, without those that are ignored."""
+        if features.ndim != 2 or not features.is_floating_point():
+            raise ValueError(
+                f"{name} must be floating-point of shape (n, d), got {features.dtype} of shape {tuple(features.shape)}"
+            )
+        features = features.to(torch.promote_types(features.dtype, torch.float32))
+        if labels is None and not self.needs_labels:
+            return features, torch.zeros(len(features), dtype=torch.long, device=features.device)
+        if labels is None or labels.shape != features.shape[:1] or labels.is_floating_point():
+            given = "None" if labels is None else f"{labels.dtype} of shape {tuple(labels.shape)}"
+            raise ValueError(f"{labels_name} must be {len(features)} integers, one for each of {name}, got {given}")
+        labels = labels.long()
+        kept = labels != self.ignore_index
+        return (features, labels) if bool(kept.all()) else (features[kept], labels[kept])
+
+    def everyone(self, x: Tensor, labels: Tensor) -> tuple[Float[Tensor, "m d"], Int[Tensor, "m"], int]:
+        """The samples of all processes, or of this one alone, and the place of this one's first among them."""
+        if not (self.gather and is_spread()):
+            return x, labels, 0
+        rows, start = gather_rows(x)
+        return rows, gather_rows(labels).rows, start
+
+    def extra_repr(self) -> str:
+        """The numbers that define the loss."""
+        hidden = {"chunk", "gather", "ignore_index", "training"}
+        return ", ".join(f"{k}={v!r}" for k, v in vars(self).items() if not k.startswith("_") and k not in hidden)
+
+
+class SummedPairLoss(PairLoss):
+    """A loss over pairs that is a function of a few sums over rows of the matrix of cosines, as nearly all are.
+
+    A new loss gives :meth:`terms`, its sums over some of the rows, and if need be :meth:`combine`, the loss from the
+    sums over all.
+    """
+
+    @abstractmethod
+    def terms(
+        self, cos: Float[Tensor, "r m"], positive: Bool[Tensor, "r m"], negative: Bool[Tensor, "r m"]
+    ) -> Float[Tensor, "terms"]:
+        """Sums over the given rows, and the counts they are divided by; a row's own entry is in neither mask."""
+
+    def combine(self, totals: Float[Tensor, "terms"]) -> Float[Tensor, ""]:
+        """The loss from the sums over all rows: by default the first over the second, 0 of nothing."""
+        return totals[0] / totals[1].clamp_min(1)
+
+    def compare(
+        self,
+        x: Float[Tensor, "n d"],
+        labels: Int[Tensor, "n"],
+        references: Float[Tensor, "m d"],
+        reference_labels: Int[Tensor, "m"],
+        own: Int[Tensor, "n"] | None,
+    ) -> Float[Tensor, ""]:
+        """The loss by blocks of rows; 0 if there is nothing to compare with."""
+        if not len(references):
+            return nothing(x, references, *self.parameters())
+        totals = pair_sums(self.terms, x, labels, references, reference_labels, own, self.chunk)
+        return self.combine(sum_over_processes(totals) if self.gather and is_spread() else totals)
+
+
+def check_number(name: str, value: float, *, low: float, inclusive: bool = False) -> float:
+    """A finite number above ``low`` (or equal to it), or a ValueError that names the argument."""
+    if (value >= low if inclusive else value > low) and value < float("inf"):
+        return value
+    raise ValueError(f"{name} must be a finite number {'≥' if inclusive else '>'} {low:g}, got {value!r}")

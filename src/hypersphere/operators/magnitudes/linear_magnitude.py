@@ -1,0 +1,45 @@
+"""LinearConv's magnitude, and the plain layer's."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from .magnitude import Magnitude, Weighting, positive
+
+
+class Linear(Magnitude):
+    r"""h = α‖x‖ (eq. 4.7): only the weights are normalized. Weighted linearly with α = 1 it is :class:`InnerProduct`.
+
+    >>> Linear(alpha=0.5).radial(torch.tensor([0.0, 1.0, 50.0]))
+    tensor([ 0.0000,  0.5000, 25.0000])
+    """
+
+    homogeneous = True
+
+    def __init__(self, alpha: float = 1.0, *, weighted: Weighting = None):  # α = 1 in C.2
+        super().__init__(weighted)
+        self.alpha = positive("alpha", alpha)
+
+    def radial(self, x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
+        """α‖x‖."""
+        return self.alpha * x_norm
+
+    def gain(self, x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
+        """α."""
+        return torch.full_like(x_norm, self.alpha)
+
+    def kernel(self, weight: Float[Tensor, "neurons *rest"]) -> Float[Tensor, "neurons *rest"]:
+        """αŵ, or αw when weighted: the output is this kernel's inner product with the input."""
+        kernel = super().kernel(weight)
+        return kernel if self.alpha == 1 else self.alpha * kernel
+
+
+class InnerProduct(Linear):
+    r"""h = ‖w‖‖x‖ (eq. 4.2): with the cosine this is torch.nn's own layer, to the last bit.
+
+    >>> InnerProduct()(torch.tensor(2.0), torch.tensor([0.0, 1.0, 50.0]))
+    tensor([  0.,   2., 100.])
+    """
+
+    def __init__(self) -> None:
+        super().__init__(weighted="linear")

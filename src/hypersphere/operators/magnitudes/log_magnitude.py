@@ -1,0 +1,34 @@
+"""LogConv's magnitude."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ...geometry.units import MIN_NORM
+from .magnitude import Magnitude, Weighting, positive
+
+
+class Log(Magnitude):
+    r"""h = α·log(1 + ‖x‖) (eq. 4.9): unbounded, but slowly so.
+
+    >>> Log().radial(torch.tensor([0.0, 1.0, torch.e - 1]))
+    tensor([0.0000, 0.6931, 1.0000])
+    """
+
+    def __init__(self, alpha: float = 1.0, *, weighted: Weighting = None):  # α = 1 in C.2
+        super().__init__(weighted)
+        self.alpha = positive("alpha", alpha)
+
+    def radial(self, x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
+        """α·log(1 + ‖x‖)."""
+        return self.alpha * torch.log1p(x_norm)
+
+    def gain(self, x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
+        """α·log(1 + ‖x‖)/‖x‖, which is α at 0."""
+        return self.alpha * log_slope(x_norm)
+
+
+def log_slope(x_norm: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """log(1 + ‖x‖)/‖x‖."""
+    x_norm = x_norm.clamp_min(MIN_NORM)
+    return torch.log1p(x_norm) / x_norm

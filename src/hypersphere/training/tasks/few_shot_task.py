@@ -1,0 +1,67 @@
+"""Few-shot recognition: a network pretrained on some classes, episodes of others (7.5.3 and F.3 of Liu, 2020)."""
+
+from typing import Any
+
+from torch import nn
+from typing_extensions import Unpack
+
+from ...config import Call
+from ...evaluation import few_shot, sample_episodes
+from ..feature_measures import feature_measures
+from .classification import Classification
+from .task_options import TaskOptions
+
+METHODS = {"accuracy": "centroid", "baseline": "baseline", "baseline++": "baseline++"}
+
+
+class FewShotRecognition(Classification):
+    """Classification of the training classes; measured by N-way K-shot episodes of classes it has not seen.
+
+    ``accuracy`` is that of the nearest centroid; ``baseline`` and ``baseline++`` train a linear and a cosine classifier on
+    each episode. All are percent, with half of the 95 % interval of ``accuracy`` beside it.
+
+    Args:
+        ways, shots, queries: classes of an episode, samples of each to learn from, and others to test on.
+        episodes: how many are drawn.
+        epochs: of the classifiers trained on an episode's support (F.3).
+        train_classes, validation_classes, test_classes: how the classes of a dataset without a division of its own are
+            divided, in their order (Mini-ImageNet: 64, 16, 20).
+    """
+
+    unseen = True
+
+    def __init__(
+        self,
+        model: nn.Module | Call,
+        head: nn.Module | Call,
+        train: Any,
+        measured: Any = None,
+        *,
+        ways: int = 5,
+        shots: int = 5,
+        queries: int = 15,
+        episodes: int = 600,
+        epochs: int = 100,
+        train_classes: int = 64,
+        validation_classes: int = 16,
+        test_classes: int = 20,
+        **options: Unpack[TaskOptions],
+    ):
+        super().__init__(model, head, train, measured, **options)
+        if min(ways, shots, queries, episodes, epochs) < 1:
+            raise ValueError("ways, shots, queries, episodes and epochs must be integers ≥ 1")
+        self.ways, self.shots, self.queries, self.episodes, self.epochs = ways, shots, queries, episodes, epochs
+        self.division = (train_classes, validation_classes, test_classes)
+
+    def evaluate(self) -> dict[str, float]:
+        """Mean accuracy of each method over the same episodes, and the geometry of the unseen classes."""
+        features, labels = self.embed(self.measured_samples), self.measured_samples.labels
+        episodes = sample_episodes(labels, self.ways, self.shots, self.queries, self.episodes)
+        reports = {
+            name: few_shot(features, labels, method=method, episodes=episodes, epochs=self.epochs)
+            for name, method in METHODS.items()
+        }
+        values = {name: 100 * float(report.accuracy) for name, report in reports.items()}
+        estimate = reports["accuracy"].accuracy
+        half = 100 * (estimate.high - float(estimate))
+        return {**values, "accuracy_interval": half, **feature_measures(features, labels)}

@@ -1,0 +1,99 @@
+"""What a task is to the trainer: a module whose forward is a loss, the batches it wants, and how it is measured."""
+
+import dataclasses
+import pathlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from ...config import Call, encode
+from ...evaluation import Evidence
+from ..feature_measures import annealing_value, layer_energies
+from ..settings import Settings
+
+Batch = tuple[Tensor, ...]
+
+
+class Batches(Protocol):
+    """A stream of batches with a position."""
+
+    def __iter__(self) -> Iterator[Batch]: ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the position."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Moves to a saved position."""
+
+
+class Task(nn.Module, ABC):
+    """Everything that is learned, in one module, so that one wrapper trains it on many processes and one state holds it.
+
+    ``forward(step, *batch)`` gives the loss and its named parts. The trainer calls :meth:`advance` after every step,
+    :meth:`evaluate` now and then, and :meth:`pictures` at the end. ``loader`` gives batches; ``model`` is what is kept.
+    """
+
+    model: nn.Module
+    loader: Batches
+    partial = False
+    """whether a step may leave parameters without a gradient (two players taking turns)"""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.started: dict[str, list[str]] = {}
+
+    @abstractmethod
+    def forward(self, step: int, *batch: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss of a batch, and its parts for the log."""
+
+    @abstractmethod
+    def evaluate(self) -> dict[str, float]:
+        """The measures; called without gradients, in evaluation mode, on every process."""
+
+    def advance(self, step: int) -> None:
+        """``step`` steps have been made."""
+
+    def measures(self) -> dict[str, float]:
+        """What is logged with every evaluation beside its results."""
+        return {**layer_energies(self.model), **annealing_value(self.model)}
+
+    def pictures(self, folder: pathlib.Path) -> None:
+        """Draw what there is to see into the folder."""
+
+    def evidence(self) -> Evidence | None:
+        """Measured samples with their features, for a report page; None where there is nothing to see."""
+        return None
+
+    def keep(self, folder: pathlib.Path, weights: Mapping[str, Tensor]) -> str | None:
+        """Write what else the final ``weights`` can be used for; returns why nothing was written, where that is so."""
+        return "this task has no features to embed by"
+
+    def summary(self) -> dict[str, Any]:
+        """What the model card says of the data."""
+        return {}
+
+    def compile_model(self) -> None:
+        """Compile what is slow."""
+        self.model.compile()
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return next(self.parameters()).device
+
+
+def describe(task: Task, settings: Settings) -> dict[str, Any]:
+    """What ``config.json`` says of a run made from objects: its settings, and what it trains in words."""
+    kept = {field.name: _plain(getattr(settings, field.name)) for field in dataclasses.fields(settings)}
+    names = {"class": type(task).__qualname__, "model": type(task.model).__qualname__}
+    return {"settings": kept, "task": {**names, **{str(k): _plain(v) for k, v in task.summary().items()}}}
+
+
+def _plain(value: Any) -> Any:
+    try:
+        return encode(value, defaults=isinstance(value, Call))
+    except ValueError:
+        return getattr(value, "__qualname__", type(value).__qualname__)

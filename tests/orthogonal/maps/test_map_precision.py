@@ -1,0 +1,20 @@
+import torch
+
+from hypersphere.orthogonal.maps.map_precision import accumulable, missing, skew
+
+
+def test_accumulable():
+    assert accumulable(torch.float16) == accumulable(torch.bfloat16, torch.float16) == torch.float32
+    assert accumulable(torch.float32, torch.float64) == torch.float64
+
+
+def test_skew_is_a_projection():
+    x = torch.randn(2, 4, 4)
+    assert torch.equal(skew(x), -skew(x).mT)
+    assert torch.equal(skew(skew(x)), skew(x))
+
+
+def test_missing_lengths_and_what_stands_for_them():
+    absent, instead = missing(torch.tensor([[3.0, 1e-3, 1e-8, 0.0], [0.0, 0.0, 0.0, 0.0], [1e-30, 1e-30, 0.0, 0.0]]))
+    assert absent.tolist() == [[False, False, True, True], [True] * 4, [True] * 4]
+    assert instead.tolist() == [[3.0], [1.0], [1.0]]
