@@ -19,7 +19,7 @@ def run(folder: pathlib.Path, **changes: object) -> Experiment:
 def test_the_card_says_what_was_trained_and_how_well(tmp_path: pathlib.Path) -> None:
     run(tmp_path)
     card = (tmp_path / "README.md").read_text()
-    for text in ("| task | Classification |", "| head | ASoftmax |", "| classes | 10 |", "| accuracy | "):
+    for text in ("| task | Classification |", "| head | SphereFace |", "| classes | 10 |", "| accuracy | "):
         assert text in card
     assert "![features](pictures/features.png)" in card
     assert "`embedder.safetensors` makes features of image files." in card

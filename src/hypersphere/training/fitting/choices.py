@@ -199,7 +199,7 @@ def _machine(chosen: Chosen, facts: Facts) -> None:
     height, width = settings.size[0], settings.size[-1]
     needed = facts.all_images * settings.channels * height * width
     fits = needed <= ROOM
-    where = f"{needed / 1e6:.3g} MB of decoded pictures"
+    where = f"{needed / 1e6:.{0 if needed > 1e7 else 1}f} MB of decoded pictures"
     chosen.take(
         "memory", fits and settings.cache is None, where + (" fit" if fits else " are read when they are needed")
     )
