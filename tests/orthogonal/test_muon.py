@@ -48,6 +48,7 @@ def test_singular_vectors_stay_and_values_come_near_one(shape):
     assert (diagonal < 1.3).all()
 
 
+@pytest.mark.untyped
 def test_options_are_checked():
     with pytest.raises(ValueError, match="adjust must be original or match_rms_adamw, got 'none'"):
         Muon([nn.Parameter(torch.zeros(2, 2))], adjust="none")
