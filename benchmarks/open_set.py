@@ -13,12 +13,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from _harness import parser, report
 
-from hypersphere.experiments import Config, replace
+from hypersphere.config import Call
+from hypersphere.experiments.recipes.chapter2 import SPHEREFACE_LAMBDA, sphereface_lfw
 from hypersphere.experiments.reproduce.objectives_openset import base
 from hypersphere.experiments.reproduce.runner import append_row, read_rows, run_one
-from hypersphere.training.config import Data, Head, Model, Optimizer
+from hypersphere.objectives import ArcFace, CosFace, Softmax, SphereFace
+from hypersphere.training import Config, CosineRate, call, replace
 
 REPORTS = pathlib.Path(__file__).parent / "reports"
 
@@ -28,7 +31,7 @@ class Study:
     """What is trained for each head and repetition (a seed, or a fold), and what is shown of it."""
 
     title: str
-    heads: dict[str, Head]
+    heads: dict[str, Call]
     setting: Callable[[int], Config]
     repetitions: int
     figures: dict[str, str]
@@ -38,34 +41,25 @@ class Study:
 def characters(seed: int) -> Config:
     """The claim's setting, wider and longer, with turned characters as further classes."""
     config = replace(base("laptop"), steps=4000, evaluate_every=4000, checkpoint_every=500, seed=seed)
-    return replace(config, model__width=0.5, data__rotations=True)
+    return replace(config, model__width=0.5, samples__rotations=True)
 
 
 def faces(fold: int) -> Config:
     """People of eight folds; a fold is measured at the threshold of the next."""
-    data = Data("LFW", size=48, augment="mirror", normalize="faces", fold=fold)
-    model = Model("sphereface4", width=0.25, norm="batch", feature_dim=128)
-    optimizer = Optimizer(lr=0.1, weight_decay=2e-3, nesterov=True, schedule="cosine")
-    return Config(
-        task="faces",
-        steps=1000,
-        evaluate_every=1000,
-        checkpoint_every=500,
-        channels_last=True,
-        data=data,
-        model=model,
-        optimizer=optimizer,
-    )
+    config: Config = sphereface_lfw("laptop")
+    times = {"steps": 1000, "evaluate_every": 1000, "checkpoint_every": 500, "channels_last": True}
+    optimizer = call(torch.optim.SGD, lr=0.1, momentum=0.9, nesterov=True, weight_decay=2e-3)
+    return replace(config, task__fold=fold, optimizer=optimizer, schedule=call(CosineRate), **times)
 
 
 STUDIES = {
     "characters": Study(
         "Unseen characters (Omniglot)",
         {
-            "softmax": Head("Softmax"),
-            "A-Softmax m = 4": Head("ASoftmax", m=4, annealed=True),
-            "CosFace m = 0.25, s = 24": Head("AMSoftmax", m=0.25, scale=24.0),
-            "ArcFace m = 0.25, s = 24": Head("ArcFace", m=0.25, scale=24.0),
+            "softmax": call(Softmax),
+            "A-Softmax m = 4": call(SphereFace, m=4, annealing=SPHEREFACE_LAMBDA),
+            "CosFace m = 0.25, s = 24": call(CosFace, m=0.25, scale=24.0),
+            "ArcFace m = 0.25, s = 24": call(ArcFace, m=0.25, scale=24.0),
         },
         characters,
         3,
@@ -83,9 +77,9 @@ STUDIES = {
     "faces": Study(
         "Unseen people (LFW)",
         {
-            "softmax": Head("Softmax"),
-            "A-Softmax m = 4": Head("ASoftmax", m=4, annealed=True, rate=0.5),
-            "CosFace m = 0.2, s = 20": Head("AMSoftmax", m=0.2, scale=20.0),
+            "softmax": call(Softmax),
+            "A-Softmax m = 4": call(SphereFace, m=4, annealing=SPHEREFACE_LAMBDA.replace(rate=0.5)),
+            "CosFace m = 0.2, s = 20": call(CosFace, m=0.2, scale=20.0),
         },
         faces,
         2,
