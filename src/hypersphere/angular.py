@@ -190,7 +190,7 @@ class Sigmoid(Angular):
         return f"k={self.start:g}, learnable={self.learnable!r}"
 
 
-class Custom(Angular):
+class CustomAngular(Angular):
     """A user's own g, a callable on cosines; they are cut off at ±1, so arccos is safe. A module keeps its parameters."""
 
     def __init__(self, function: Callable[[Tensor], Tensor]):
@@ -212,4 +212,4 @@ def as_angular(angular: AngularLike) -> Angular:
         return angular
     if isinstance(angular, type) or not callable(angular):
         raise ValueError(f"angular must be an object of hypersphere.angular or a callable on cosines, got {angular!r}")
-    return Custom(angular)
+    return CustomAngular(angular)

@@ -3,7 +3,7 @@ import re
 import pytest
 
 from hypersphere.data import CATALOG
-from hypersphere.data.catalog import Part, entry_of
+from hypersphere.data.catalog import CatalogPart, entry_of
 
 
 @pytest.mark.parametrize("entry", CATALOG.values(), ids=list(CATALOG))
@@ -19,10 +19,10 @@ def test_every_entry_says_how_to_get_it(entry):
 
 
 def test_members_are_kept_by_pattern_and_flattened():
-    part = Part("npm", "p", None, ("package/data/*-ubyte",))
+    part = CatalogPart("npm", "p", None, ("package/data/*-ubyte",))
     assert part.member("package/data/x-ubyte") == "x-ubyte"
     assert part.member("package/index.js") is None
-    assert Part("npm", "p", None, ("*",), levels=2).member("a/b/c") == "b/c"
+    assert CatalogPart("npm", "p", None, ("*",), levels=2).member("a/b/c") == "b/c"
 
 
 def test_who_provides_it():

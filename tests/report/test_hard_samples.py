@@ -5,14 +5,14 @@ import torch
 from hypersphere.report.hard_samples import confusions, hard_section, worst_pairs
 from hypersphere.report.page_parts import Grid
 from hypersphere.report.runs import read_runs
-from hypersphere.report.score_charts import Pairs
+from hypersphere.report.score_charts import ScoredPairs
 from tests.report.runs_for_tests import evidence, write_run
 
 KEPT = evidence(spread=0.6)
 
 
 def test_the_worst_come_first_and_nobody_is_everywhere():
-    pairs = Pairs.of(KEPT)
+    pairs = ScoredPairs.of(KEPT)
     far, near = worst_pairs(pairs, True), worst_pairs(pairs, False)
     assert float(pairs.degrees[far[0]]) == float(pairs.degrees[pairs.same].max())
     assert float(pairs.degrees[near[0]]) == float(pairs.degrees[~pairs.same].min())
@@ -38,5 +38,5 @@ def test_confusions_are_those_of_the_nearest_neighbour():
 
 def test_without_pictures_there_are_tables(tmp_path):
     runs = read_runs([write_run(tmp_path / "a", kept=evidence(images=False))])
-    section = hard_section(runs, {"a": Pairs.of(runs[0].evidence)}, {})
+    section = hard_section(runs, {"a": ScoredPairs.of(runs[0].evidence)}, {})
     assert all(isinstance(block, Grid) for block in section.blocks)

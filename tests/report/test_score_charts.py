@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hypersphere.report.runs import read_runs
-from hypersphere.report.score_charts import Pairs, cmc_chart, det_chart, roc_chart, score_section, threshold_chart
+from hypersphere.report.score_charts import ScoredPairs, cmc_chart, det_chart, roc_chart, score_section, threshold_chart
 from tests.report.runs_for_tests import evidence, write_run
 
 KEPT = evidence(spread=0.6)
@@ -25,7 +25,7 @@ def brute():
 
 
 def test_rates_are_counts():
-    extra = threshold_chart(0, "a", Pairs.of(KEPT)).extra
+    extra = threshold_chart(0, "a", ScoredPairs.of(KEPT)).extra
     pairs = brute()
     for i in (1, 40, 100, 200, 359):
         stop = float(extra["stops"][i])
@@ -37,19 +37,19 @@ def test_rates_are_counts():
 
 
 def test_histograms_have_unit_area():
-    for trace in threshold_chart(0, "a", Pairs.of(KEPT)).traces:
+    for trace in threshold_chart(0, "a", ScoredPairs.of(KEPT)).traces:
         assert float(trace["y"].sum()) * 2 == pytest.approx(100)
 
 
 def test_small_angles_have_an_axis_of_their_own():
     near = evidence(spread=1e-4, classes=("a", "b"))
     near.features[:] = near.features[3] + 1e-4 * torch.randn(20, 3)
-    chart = threshold_chart(0, "a", Pairs.of(near))
+    chart = threshold_chart(0, "a", ScoredPairs.of(near))
     assert chart.layout["xaxis"]["range"][1] < 1
 
 
 def test_curves_end_where_they_must():
-    roc = Pairs.of(KEPT).roc
+    roc = ScoredPairs.of(KEPT).roc
     line = roc_chart([(0, "a", roc)]).traces[2]
     assert float(line["x"][-1]) == 100
     assert float(line["y"][-1]) == 100
@@ -62,4 +62,4 @@ def test_curves_end_where_they_must():
 
 def test_one_class_has_no_errors(tmp_path):
     runs = read_runs([write_run(tmp_path / "a", kept=evidence(classes=("only",)))])
-    assert score_section(runs, {"a": Pairs.of(runs[0].evidence)}) is None
+    assert score_section(runs, {"a": ScoredPairs.of(runs[0].evidence)}) is None

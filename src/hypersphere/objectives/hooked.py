@@ -11,7 +11,7 @@ from ..geometry import norm
 from .chunked import Block, Gradients, Inputs
 from .cosines import PlainLogits
 from .part import WHOLE, Portion, classes_of, entered
-from .scores import Features, Scores, scores_of_cosines
+from .scores import BatchFeatures, Scores, scores_of_cosines
 
 
 class HookedLogits:
@@ -30,7 +30,7 @@ class HookedLogits:
     """
 
     def __init__(
-        self, scores: Scores, x: Features, target: Tensor, hardest: Tensor | None = None, part: Portion = WHOLE
+        self, scores: Scores, x: BatchFeatures, target: Tensor, hardest: Tensor | None = None, part: Portion = WHOLE
     ):
         self.cosines = PlainLogits(scores.sub_centers, True, scores.matmul_dtype, bounded=not scores.weight_norm)
         self.sub_centers, self.weight_norm = scores.sub_centers, scores.weight_norm
@@ -99,7 +99,7 @@ class HookedLogits:
         self, part: slice, cos: Tensor, lengths: Tensor | None, bias: Tensor | None, batch: tuple[Tensor, ...]
     ) -> Tensor:
         directions, norms, scale, target, *own = batch
-        x = Features(directions, norms, scale, directions, self.labels, self.ignored)
+        x = BatchFeatures(directions, norms, scale, directions, self.labels, self.ignored)
         state = {**self.buffers, **dict(zip(self.names, own, strict=True))}
         return functional_call(
             self.hooks, state, (classes_of(self.part, part), cos, lengths, bias, x, target, self.hardest)
@@ -119,7 +119,7 @@ class _Hooks(nn.Module):
         cos: Tensor,
         lengths: Tensor | None,
         bias: Tensor | None,
-        x: Features,
+        x: BatchFeatures,
         target: Tensor,
         hardest: Tensor | None,
     ) -> Tensor:

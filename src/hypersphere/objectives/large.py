@@ -25,7 +25,7 @@ from .comparisons.comparison_loss import Comparison, Summary
 from .cosines import PlainLogits
 from .hooked import HookedLogits
 from .part import Portion, places_of
-from .scores import Features, Scores, is_plain
+from .scores import BatchFeatures, Scores, is_plain
 
 DENSE = 2**16
 """``chunk="auto"`` is dense up to this many logits (N·C), and always under torch.compile."""
@@ -61,7 +61,7 @@ def rows_of(
 def summarize_others(
     scores: Scores,
     comparison: Comparison,
-    x: Features,
+    x: BatchFeatures,
     weight: Float[Tensor, "ck d"],
     bias: Float[Tensor, "c"] | None,
     target: Float[Tensor, "n"],
@@ -165,7 +165,7 @@ def _slope(
 
 @torch.no_grad()
 def _hardest(
-    scores: Scores, x: Features, weight: Tensor, labels: Tensor, chunk: int, whole: Portion
+    scores: Scores, x: BatchFeatures, weight: Tensor, labels: Tensor, chunk: int, whole: Portion
 ) -> Float[Tensor, "n"]:
     """The k-th largest cosine among the other classes, by one pass over the blocks."""
     k = scores.margin.hardest

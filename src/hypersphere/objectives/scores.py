@@ -10,7 +10,7 @@ from torch.func import functional_call
 from ..angular import Angular, Cosine
 from ..geometry import norm, normalize
 from .margins import Margin
-from .margins.margin import Context, Score
+from .margins.margin import AngularScore, Context
 
 MIN_NORM = 1e-4
 """The gradient of x/‖x‖ grows as 1/‖x‖. Features and class weights shorter than this get the gradient of one of this
@@ -18,7 +18,7 @@ length; their values, and everything about longer ones, are exact. Forms scaled 
 ‖w‖‖x‖ none at all."""
 
 
-class Features(NamedTuple):
+class BatchFeatures(NamedTuple):
     """A batch as the head sees it.
 
     Attributes:
@@ -67,14 +67,14 @@ def features_of(
     scale: Float[Tensor, "..."] | float | str,
     labels: Int[Tensor, "n"] | None = None,
     ignored: Bool[Tensor, "n"] | None = None,
-) -> Features:
+) -> BatchFeatures:
     """Directions and scales of ``x``; ``scale`` is a number, a 0-d or (n,) tensor, ``"feature_norm"`` or ``"norms"``."""
     directions = normalize(x, min_norm=0.0 if isinstance(scale, str) else MIN_NORM)
     norms = (x * directions).sum(-1)
     if isinstance(scale, str):
-        return Features(directions, norms, norms, x, labels, ignored)
+        return BatchFeatures(directions, norms, norms, x, labels, ignored)
     per_sample = torch.as_tensor(scale, dtype=x.dtype, device=x.device).expand(len(x))
-    return Features(directions, norms, per_sample, per_sample.unsqueeze(-1) * directions, labels, ignored)
+    return BatchFeatures(directions, norms, per_sample, per_sample.unsqueeze(-1) * directions, labels, ignored)
 
 
 class Met(NamedTuple):
@@ -85,7 +85,7 @@ class Met(NamedTuple):
     length: Float[Tensor, "n"] | None
 
 
-def met_by(scores: Scores, x: Features, rows: Float[Tensor, "n k d"]) -> Met:
+def met_by(scores: Scores, x: BatchFeatures, rows: Float[Tensor, "n k d"]) -> Met:
     """The target classes' rows against the samples; nothing else of the loss looks at these rows."""
     direction = normalize(rows, min_norm=0.0 if scores.weight_norm else MIN_NORM)
     cos = (x.directions.unsqueeze(1) * direction).sum(-1)
@@ -99,7 +99,7 @@ def met_by(scores: Scores, x: Features, rows: Float[Tensor, "n k d"]) -> Met:
     return Met(products.gather(-1, nearest).squeeze(-1), cos, length)
 
 
-def target_of(x: Features, met: Met, g: Score) -> Target:
+def target_of(x: BatchFeatures, met: Met, g: AngularScore) -> Target:
     """The target classes' side of the loss; g is that of the targets' classes."""
     if met.product is not None:
         return Target(met.product, met.cos, met.length)
@@ -108,7 +108,7 @@ def target_of(x: Features, met: Met, g: Score) -> Target:
 
 
 def target_logit(
-    scores: Scores, x: Features, target: Target, g: Score, annealing: float | Tensor = 0.0
+    scores: Scores, x: BatchFeatures, target: Target, g: AngularScore, annealing: float | Tensor = 0.0
 ) -> Float[Tensor, "n"]:
     """t without its bias: the plain logit, and scale·(ψ − g)/(1 + λ) more. Calls the margin's target hook, once."""
     effect = scores.margin.target(target.cos, Context(g, x.norms, x.labels, x.ignored)) - g(target.cos)
@@ -126,7 +126,7 @@ def all_scores(
     scores: Scores,
     weight: Float[Tensor, "ck d"],
     bias: Float[Tensor, "c"] | None,
-    x: Features,
+    x: BatchFeatures,
     target: Float[Tensor, "n"] | None,
     classes: slice = slice(None),
 ) -> Float[Tensor, "n c"]:
@@ -150,7 +150,7 @@ def scores_of_cosines(
     cos: Float[Tensor, "n c"],
     lengths: Float[Tensor, "c"] | None,
     bias: Float[Tensor, "c"] | None,
-    x: Features,
+    x: BatchFeatures,
     target: Float[Tensor, "n"] | None,
     hardest: Float[Tensor, "n"] | None = None,
 ) -> Float[Tensor, "n c"]:
@@ -168,7 +168,7 @@ def scores_of_cosines(
     return z if bias is None else z + bias
 
 
-def angular_of(scores: Scores, classes: slice | Int[Tensor, "..."]) -> Score:
+def angular_of(scores: Scores, classes: slice | Int[Tensor, "..."]) -> AngularScore:
     """g with the parameters of these classes, where it has one per class."""
     own = {
         name: p[classes]

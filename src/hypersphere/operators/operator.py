@@ -39,7 +39,7 @@ class Operator:
             if value is not None and not isinstance(value, kind):
                 raise ValueError(
                     f"{name} must be {kind.__name__} or None, got {value!r}; "
-                    "a function of your own becomes one as Custom(function)"
+                    "a function of your own becomes one as CustomMagnitude(function)"
                 )
         if isinstance(self.skip, str) or not all(isinstance(name, str) for name in self.skip):
             raise ValueError(f"skip must be a tuple of names of layers, got {self.skip!r}")

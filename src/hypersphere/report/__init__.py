@@ -1,6 +1,6 @@
 """Pages about runs, evaluations and checkpoints: one HTML file each, with interactive charts and nothing to load."""
 
-from .page_parts import Chart, Commands, Facts, Grid, Note, Page, Pictures, Section, Sheet, Tile
+from .page_parts import Chart, Commands, Grid, Note, Page, PageFacts, Pictures, Section, Sheet, Tile
 from .pages import ReportPage, write_energy, write_evaluation, write_page
 from .render import render, save
 from .runs import RunRecord, read_runs
@@ -8,10 +8,10 @@ from .runs import RunRecord, read_runs
 __all__ = [
     "Chart",
     "Commands",
-    "Facts",
     "Grid",
     "Note",
     "Page",
+    "PageFacts",
     "Pictures",
     "ReportPage",
     "RunRecord",

@@ -10,13 +10,13 @@ from ..evaluation import Evidence
 from ..geometry import normalize
 from .page_parts import Block, Grid, Note, Pictures, Section, Sheet, Tile
 from .runs import RunRecord
-from .score_charts import Pairs
+from .score_charts import ScoredPairs
 
 SHOWN = 8
 ONCE = 2  # times that one picture may appear among the worst
 
 
-def hard_section(runs: Sequence[RunRecord], pairs: dict[str, Pairs], sheets: dict[str, Sheet]) -> Section | None:
+def hard_section(runs: Sequence[RunRecord], pairs: dict[str, ScoredPairs], sheets: dict[str, Sheet]) -> Section | None:
     """Return worst pairs and most confused classes of each run that kept features; None where none did."""
     blocks: list[Block] = []
     for place, run in enumerate(runs):
@@ -32,7 +32,7 @@ def hard_section(runs: Sequence[RunRecord], pairs: dict[str, Pairs], sheets: dic
     return Section("hard", "Hardest samples", blocks) if blocks else None
 
 
-def worst_pairs(pairs: Pairs, same: bool, count: int = SHOWN) -> Int[Tensor, "count"]:
+def worst_pairs(pairs: ScoredPairs, same: bool, count: int = SHOWN) -> Int[Tensor, "count"]:
     """Return the positions of the pairs of one kind that are most wrong, the worst first; no sample is in more than two.
 
     Worst are pairs of one class with the largest angles, and pairs of two with the smallest.
@@ -75,7 +75,7 @@ def confusions(
     return [(a, b, torch.tensor(samples), nearest[samples]) for (a, b), samples in ordered]
 
 
-def _pairs(evidence: Evidence, pairs: Pairs, chosen: Tensor, caption: str, sheet: str | None) -> Block:
+def _pairs(evidence: Evidence, pairs: ScoredPairs, chosen: Tensor, caption: str, sheet: str | None) -> Block:
     rows = []
     for place in chosen.tolist():
         ends = [int(pairs.first[place]), int(pairs.second[place])]

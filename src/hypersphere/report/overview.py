@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from ..evaluation import Evidence
-from .page_parts import Block, Commands, Facts, Grid, Note, Section
+from .page_parts import Block, Commands, Grid, Note, PageFacts, Section
 from .runs import RunRecord
 from .wording import duration, text, title, value
 
@@ -24,7 +24,7 @@ def result_section(run: RunRecord) -> Section:
         items.append(("Wall time", duration(run.seconds), ""))
     if run.evidence is not None:
         items.append(("Features", f"{run.evidence.features.shape[1]}-D", ""))
-    blocks: list[Block] = [Facts(items)] if items else []
+    blocks: list[Block] = [PageFacts(items)] if items else []
     if not run.metrics:
         blocks.append(Note("The run has not ended yet: there are no final measures."))
     if run.task:

@@ -16,7 +16,7 @@ class Note:
 
 
 @dataclass(frozen=True)
-class Facts:
+class PageFacts:
     """A few numbers large: ``(name, value, what to know about it)`` each."""
 
     items: Sequence[tuple[str, str, str]]
@@ -84,7 +84,7 @@ class Pictures:
     groups: Sequence[tuple[Sequence[Tile], str]]
 
 
-Block: TypeAlias = Note | Facts | Grid | Commands | Chart | Pictures
+Block: TypeAlias = Note | PageFacts | Grid | Commands | Chart | Pictures
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from ..training import Callback
 from .energy_charts import checkpoint_section, energy_section, learned_section
 from .hard_samples import hard_section
 from .overview import choices_section, data_section, repeat_section, result_section
-from .page_parts import Block, Commands, Facts, Grid, Page, Section, Sheet
+from .page_parts import Block, Commands, Grid, Page, PageFacts, Section, Sheet
 from .pictures_sheet import sheet_of
 from .render import save
 from .runs import RunRecord, read_runs
-from .score_charts import Pairs, score_section
+from .score_charts import ScoredPairs, score_section
 from .several import differing_section, measures_section
 from .sphere_chart import sphere_section
 from .training_charts import training_section
@@ -48,7 +48,9 @@ def write_page(runs: str | os.PathLike[str] | Paths, path: str | os.PathLike[str
 def run_page(runs: Sequence[RunRecord], paths: Sequence[str]) -> Page:
     """Return the page of runs that have been read."""
     pairs = {
-        run.name: Pairs.of(run.evidence) for run in runs if run.evidence is not None and len(run.evidence.labels) > 1
+        run.name: ScoredPairs.of(run.evidence)
+        for run in runs
+        if run.evidence is not None and len(run.evidence.labels) > 1
     }
     sheets: dict[str, Sheet] = {}
     for place, run in enumerate(runs):
@@ -99,7 +101,7 @@ def write_evaluation(
     large = [figure for report in reports for figure in report.figures() if figure.low is not None][:4]
     blocks: list[Block] = []
     if large:
-        blocks.append(Facts([(figure.name, figure.cells()[1], figure.cells()[2]) for figure in large]))
+        blocks.append(PageFacts([(figure.name, figure.cells()[1], figure.cells()[2]) for figure in large]))
     if facts:
         blocks.append(Grid("What was evaluated", ["", ""], [[name, text(item)] for name, item in facts.items()]))
     for report in reports:

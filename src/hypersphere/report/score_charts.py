@@ -24,7 +24,7 @@ TICKS = (0.0001, 0.001, 0.01, 0.05, 0.2, 0.5, 0.8)
 
 
 @dataclass(frozen=True)
-class Pairs:
+class ScoredPairs:
     """All pairs of some samples: which two, whether of one class, and the cosine of their features."""
 
     first: Int[Tensor, "pairs"]
@@ -33,7 +33,7 @@ class Pairs:
     cosine: Float[Tensor, "pairs"]
 
     @classmethod
-    def of(cls, evidence: Evidence) -> "Pairs":
+    def of(cls, evidence: Evidence) -> "ScoredPairs":
         """Return every pair once."""
         unit = normalize(evidence.features.double())
         first, second = torch.triu_indices(len(unit), len(unit), 1)
@@ -56,7 +56,7 @@ class Pairs:
         return roc_curve(self.cosine, self.same)
 
 
-def score_section(runs: Sequence[RunRecord], pairs: dict[str, Pairs]) -> Section | None:
+def score_section(runs: Sequence[RunRecord], pairs: dict[str, ScoredPairs]) -> Section | None:
     """Return histograms of each run and the curves of all; None where no run kept features of pairs of both kinds.
 
     ``pairs`` holds those of each run by its name.
@@ -73,7 +73,7 @@ def score_section(runs: Sequence[RunRecord], pairs: dict[str, Pairs]) -> Section
     return Section("scores", "Angles and errors", blocks)
 
 
-def threshold_chart(place: int, name: str, pairs: Pairs, alone: bool = True) -> Chart:
+def threshold_chart(place: int, name: str, pairs: ScoredPairs, alone: bool = True) -> Chart:
     """Return the histogram of angles of both kinds of pairs, with error rates at 361 thresholds.
 
     The axis goes to 180°, or to the largest angle where all are small.
@@ -180,7 +180,7 @@ def cmc_chart(ranked: Sequence[tuple[int, str, Evidence]]) -> Chart:
     return Chart("cmc", "CMC: each sample searched among the others", f"{'; '.join(parts)}.", traces, layout)
 
 
-def _about(runs: Sequence[RunRecord], pairs: dict[str, Pairs], useful: Sequence[RunRecord]) -> Note:
+def _about(runs: Sequence[RunRecord], pairs: dict[str, ScoredPairs], useful: Sequence[RunRecord]) -> Note:
     parts = []
     for run in useful:
         assert run.evidence is not None

@@ -5,7 +5,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...report.page_parts import Block, Chart, Commands, Facts, Grid, Note, Page, Section, arranged, key_of, plain
+from ...report.page_parts import Block, Chart, Commands, Grid, Note, Page, PageFacts, Section, arranged, key_of, plain
 from ...report.render import save
 from ...report.training_charts import line
 from .claim import Claim, Estimate
@@ -24,7 +24,7 @@ def claim_page(claim: Claim, rows: Sequence[Row], command: str = "") -> Page:
     checks = outcomes_of(claim, table)
     holds = sum(outcome == "holds" for _, outcome in checks)
     first: list[Block] = [
-        Facts([("Checks that hold", f"{holds} of {len(checks)}", ""), ("Runs", str(len(rows)), ""), ("Arms", str(len(table)), "")]),
+        PageFacts([("Checks that hold", f"{holds} of {len(checks)}", ""), ("Runs", str(len(rows)), ""), ("Arms", str(len(table)), "")]),
         Note(claim.statement),
         Grid("Checks", ["check", "outcome"], [[check.name, outcome] for check, outcome in checks]),
     ]  # fmt: skip

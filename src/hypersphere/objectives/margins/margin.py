@@ -13,7 +13,7 @@ from ...geometry import arccos, chebyshev
 
 
 @runtime_checkable
-class Score(Protocol):
+class AngularScore(Protocol):
     """The angular function g of a head as a hook sees it: an :class:`~hypersphere.angular.Angular` of some classes."""
 
     def __call__(self, cos: Tensor) -> Tensor:
@@ -26,7 +26,7 @@ class Score(Protocol):
         """g(0) − g(π)."""
 
 
-COSINE: Score = Cosine()
+COSINE: AngularScore = Cosine()
 
 
 class Context(NamedTuple):
@@ -43,7 +43,7 @@ class Context(NamedTuple):
         hardest: The k-th largest cosine among the other classes, for a margin with ``hardest = k``; only in ``others``.
     """
 
-    g: Score = COSINE
+    g: AngularScore = COSINE
     norms: Tensor | None = None
     labels: Tensor | None = None
     ignored: Tensor | None = None
@@ -131,7 +131,7 @@ def value(m: float | Strength, context: Context) -> float | Tensor:
 
 
 def extended(
-    cos: Float[Tensor, "..."], m1: float | Tensor, m2: float | Tensor, g: Score = COSINE
+    cos: Float[Tensor, "..."], m1: float | Tensor, m2: float | Tensor, g: AngularScore = COSINE
 ) -> Float[Tensor, "..."]:
     r"""g(u) at u = m₁θ + m₂, continued past π so that it stays continuous and decreasing.
 

@@ -3,7 +3,7 @@
 from .ball import Ball
 from .linear_magnitude import InnerProduct, Linear
 from .log_magnitude import Log
-from .magnitude import Custom, Magnitude, MagnitudeLike, as_magnitude
+from .magnitude import CustomMagnitude, Magnitude, MagnitudeLike, as_magnitude
 from .mix import Mix
 from .radius import Radius
 from .seg import Seg
@@ -12,7 +12,7 @@ from .tanh import Tanh
 
 __all__ = [
     "Ball",
-    "Custom",
+    "CustomMagnitude",
     "InnerProduct",
     "Linear",
     "Log",

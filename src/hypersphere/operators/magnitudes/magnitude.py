@@ -72,7 +72,7 @@ class Magnitude(nn.Module, ABC):
         return ", ".join([*constants, *([] if self.weighted is None else [f"weighted={self.weighted!r}"])])
 
 
-class Custom(Magnitude):
+class CustomMagnitude(Magnitude):
     """A user's own h: a callable on ‖x‖, or on ‖w‖ and ‖x‖ in the order of h(‖w‖, ‖x‖). A module keeps its parameters.
 
     It sees no ‖x‖ below ``MIN_NORM``, where a root or a logarithm has no slope.
@@ -116,7 +116,7 @@ def as_magnitude(magnitude: MagnitudeLike) -> Magnitude:
         raise ValueError(
             f"magnitude must be an object of hypersphere.magnitudes or a callable on norms, got {magnitude!r}"
         )
-    return Custom(magnitude)
+    return CustomMagnitude(magnitude)
 
 
 def positive(name: str, value: float) -> float:

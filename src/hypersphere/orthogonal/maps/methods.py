@@ -9,7 +9,7 @@ from .exponential import Exponential
 from .gram_schmidt import GramSchmidt
 from .householder import Householder
 from .lowdin import Lowdin
-from .orthogonal_map import Custom, Free, Map, MapLike
+from .orthogonal_map import CustomMap, Free, Map, MapLike
 
 METHODS: dict[str, Callable[[], Map]] = {
     "cayley": Cayley,
@@ -41,4 +41,4 @@ def as_map(method: MapLike) -> Map:
     if isinstance(method, Map):
         return copy.deepcopy(method)
     twins = (twin for twin in METHODS.values() if getattr(twin, "function", None) is method)
-    return next(twins, functools.partial(Custom, copy.deepcopy(method)))()
+    return next(twins, functools.partial(CustomMap, copy.deepcopy(method)))()

@@ -73,7 +73,7 @@ class Unrolled(Map):
         return self.normal(raw, generator)
 
 
-class Custom(Map):
+class CustomMap(Map):
     """A user's own map, a callable on ``(…, n, n)``; a module keeps its parameters."""
 
     def __init__(self, function: Callable[[Tensor], Tensor]):

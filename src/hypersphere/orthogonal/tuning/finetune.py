@@ -13,7 +13,7 @@ from .adapter import Adapter
 from .freezing import freeze
 from .int8 import attach, is_quantized
 from .tuning_method import TuningMethod, TuningName
-from .tuning_plan import Place, TuningPlan, tuning_plan
+from .tuning_plan import TunedPlace, TuningPlan, tuning_plan
 
 
 def finetune(
@@ -97,7 +97,7 @@ def as_method(method: TuningName | TuningMethod, **options: float | int | None) 
 
 def apply_plan(
     model: nn.Module,
-    places: dict[str, tuple[Place, TuningMethod]],
+    places: dict[str, tuple[TunedPlace, TuningMethod]],
     plan: TuningPlan,
     train: Iterable[Selector],
     generator: torch.Generator | None = None,
@@ -117,7 +117,7 @@ def apply_plan(
     freeze(model, rotations, [*train, *trained])
 
 
-def _adapter(place: Place, how: TuningMethod, generator: torch.Generator | None) -> Adapter:
+def _adapter(place: TunedPlace, how: TuningMethod, generator: torch.Generator | None) -> Adapter:
     own = Adapter(
         how,
         place.shape,

@@ -15,7 +15,7 @@ from .tuning_method import TuningMethod
 
 
 @dataclass(frozen=True)
-class Place:
+class TunedPlace:
     """A weight that can be turned: its layer and parameter, how its neurons lie, and a tensor for device and precision."""
 
     name: str
@@ -40,7 +40,7 @@ class TuningPlan:
     """
 
     method: TuningMethod
-    adapted: dict[str, Place] = field(default_factory=dict)
+    adapted: dict[str, TunedPlace] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     unsupported: list[str] = field(default_factory=list)
     classifier: str | None = None
@@ -158,17 +158,17 @@ def _misfit(held: NeuronWeight, tied: dict[int, list[str]], method: TuningMethod
     return method.misfit(weight.shape[0] if held.transposed else weight[0].numel())
 
 
-def _place(label: str, held: NeuronWeight) -> Place:
+def _place(label: str, held: NeuronWeight) -> TunedPlace:
     module = held.module
     if is_quantized(module):
         shape = (int(module.out_features), int(module.in_features))  # type: ignore[arg-type]
         like = module.scale if isinstance(module, Int8Linear) else Tensor()  # torch's kind is for the CPU only
-        return Place(label, module, "weight", shape, 1, 1, False, like)
+        return TunedPlace(label, module, "weight", shape, 1, 1, False, like)
     weight: Tensor = getattr(module, held.parameter).detach()
     shape = (weight.shape[1], weight.shape[0]) if held.transposed else (weight.shape[0], weight[0].numel())
     # the three projections of an attention are as many layers; the groups of a convolution share one R, as in OPT
     parts = held.groups if isinstance(module, nn.MultiheadAttention) else 1
-    return Place(label, module, held.parameter, shape, parts, held.groups, held.transposed, weight)
+    return TunedPlace(label, module, held.parameter, shape, parts, held.groups, held.transposed, weight)
 
 
 def _inside(owner: str, module: nn.Module, modules: dict[str, nn.Module], train: list[Selector]) -> bool:

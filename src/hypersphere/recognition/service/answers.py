@@ -34,7 +34,7 @@ class Threshold(BaseModel):
     rate: float
 
 
-class Comparison(BaseModel):
+class ComparisonAnswer(BaseModel):
     """The cosine of two images. ``same`` is null while the gallery has no threshold to judge by."""
 
     score: float

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from ... import __version__
 from ...geometry import cosine
 from ..calibrating import Calibration
-from .answers import Candidate, Comparison, Embeddings, Error, Health, Person, Persons, Removed, Search, Threshold
+from .answers import Candidate, ComparisonAnswer, Embeddings, Error, Health, Person, Persons, Removed, Search, Threshold
 from .bearer_keys import BearerKeys
 from .engine import Engine, read
 from .guard import Guard
@@ -81,14 +81,14 @@ def _add_pictures(app: FastAPI, engine: Engine) -> None:
         return Embeddings(model=engine.embedder.fingerprint, dimension=features.shape[1], embeddings=rows)
 
     @app.post("/v1/compare")
-    async def compare(first: Image, second: Image) -> Comparison:
+    async def compare(first: Image, second: Image) -> ComparisonAnswer:
         """Compare two images: is it the same person?"""
         uploads = [*await read("first", [first]), *await read("second", [second])]
         features = await engine.features(uploads)
         score = cosine(features[:1], features[1:]).item()
         found = await engine.at_desk(_calibration(engine))
         same = None if found is None else score >= found.threshold
-        return Comparison(score=score, same=same, threshold=_threshold(found))
+        return ComparisonAnswer(score=score, same=same, threshold=_threshold(found))
 
     @app.post("/v1/search")
     async def search(image: Image, k: Annotated[int, Form(ge=1, le=100)] = 5) -> Search:

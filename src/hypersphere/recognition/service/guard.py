@@ -45,7 +45,7 @@ class Guard:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
         started, status = time.perf_counter(), 0
-        body = Body(receive, self.limits)
+        body = RequestBody(receive, self.limits)
         request_id = _request_id(Headers(scope=scope).get("x-request-id"))
         scope.setdefault("state", {})["request_id"] = request_id
 
@@ -113,7 +113,7 @@ class Guard:
             raise Refusal(403, "other_host", message)
 
 
-class Body:
+class RequestBody:
     """The body of a request, counted and timed while it arrives."""
 
     def __init__(self, receive: Receive, limits: Limits):

@@ -25,7 +25,7 @@ INLINE = 1900  # dimensions that fit into a page beside the rest of the row; fet
 LENGTHS = (1e-15, 1e15)  # the server squares lengths in float32
 
 
-class Row(NamedTuple):
+class StoredRow(NamedTuple):
     """A template as it is stored."""
 
     name: str
@@ -168,7 +168,7 @@ class PostgresStore:
             self._db.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             settings = dict(self._db.execute(f"SELECT key, value FROM {self._meta}").fetchall())
             with closing(SQLiteStore(Path(folder, "copy.db"), settings.get("fingerprint"))) as copy:
-                batch: list[Row] = []
+                batch: list[StoredRow] = []
                 for row in self._everything():
                     batch.append(row)
                     if len(batch) == BATCH:
@@ -243,7 +243,7 @@ class PostgresStore:
         if self._get("dim") != str(dim):
             raise ValueError(f"features must have dimension {self._get('dim')}, that of the gallery, got {dim}")
 
-    def _everything(self) -> Iterator[Row]:
+    def _everything(self) -> Iterator[StoredRow]:
         query = (
             f"SELECT name, t.id, source, checksum, feature FROM {self._templates} t "
             f"JOIN {self._identities} i ON i.id = identity ORDER BY t.id"
@@ -251,7 +251,7 @@ class PostgresStore:
         with self._db.cursor(name="everything", binary=True) as cursor:
             cursor.itersize = BATCH
             for name, number, source, checksum, feature in cursor.execute(query):
-                yield Row(name, number, source, checksum, _array(feature))
+                yield StoredRow(name, number, source, checksum, _array(feature))
 
     def _get(self, key: str) -> str | None:
         row = self._one(f"SELECT value FROM {self._meta} WHERE key = %s", key)
@@ -284,7 +284,7 @@ def _ranked(probe: Float[Tensor, "d"], found: Sequence[tuple[str, int, np.ndarra
     return list(best.items())[:k]
 
 
-def _enrol(copy: SQLiteStore, rows: Sequence[Row]) -> None:
+def _enrol(copy: SQLiteStore, rows: Sequence[StoredRow]) -> None:
     if rows:
         features = torch.from_numpy(np.stack([row.feature for row in rows]))
         copy.enrol([row.name for row in rows], features, [row.source for row in rows])

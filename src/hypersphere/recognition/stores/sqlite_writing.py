@@ -18,7 +18,7 @@ SAME = 1e-5  # features of one file may differ by rounding, relative to their le
 FEW = 1024  # removed records that are never worth a compaction
 
 
-class Plan(NamedTuple):
+class WritePlan(NamedTuple):
     """What an enrolment does: identities of the rows, numbers they get, which rows are written, what they replace."""
 
     owners: list[int]
@@ -55,7 +55,7 @@ def plan(
     owners: list[int],
     fresh: Collection[int],
     sources: Sequence[str],
-) -> Plan:
+) -> WritePlan:
     """Decide for every row: written, or known already because its identity has this source with the same feature."""
     last = {(owner, source): i for i, (owner, source) in enumerate(zip(owners, sources, strict=True)) if source}
     numbers, written, replaced = [0] * len(rows), [], []
@@ -74,11 +74,16 @@ def plan(
         number += 1
         written.append(i)
     numbers = [n or numbers[last[owners[i], sources[i]]] for i, n in enumerate(numbers)]
-    return Plan(owners, numbers, written, replaced)
+    return WritePlan(owners, numbers, written, replaced)
 
 
 def write(
-    db: sqlite3.Connection, meta: Meta, path: Path, rows: Float[np.ndarray, "n d"], sources: Sequence[str], what: Plan
+    db: sqlite3.Connection,
+    meta: Meta,
+    path: Path,
+    rows: Float[np.ndarray, "n d"],
+    sources: Sequence[str],
+    what: WritePlan,
 ) -> None:
     """Append the records, on disk before anything says that they count, then enter them and take out the replaced."""
     if what.written:
