@@ -2,7 +2,7 @@
 
 from hypersphere import models
 from hypersphere.config import call
-from hypersphere.experiments.recipes.recipe import sgd
+from hypersphere.experiments.recipes.recipe_book import sgd
 from hypersphere.experiments.reproduce import Check, Claim, Published, Tuning, rates
 from hypersphere.experiments.reproduce.claim_pictures import curves
 from hypersphere.objectives import LSoftmax

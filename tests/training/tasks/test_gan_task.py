@@ -86,7 +86,7 @@ def test_shares_of_latent_vectors_are_those_of_one_process():
     whole = task.latent(6)
     parts = []
     for rank in range(2):
-        task.loader.rank, task.loader.world_size = rank, 2
+        task.loader._rank, task.loader._world_size = rank, 2
         torch.manual_seed(0)
         parts.append(task.latent(3))
     assert torch.equal(torch.stack(parts, 1).flatten(0, 1), whole)

@@ -16,7 +16,7 @@ from ...models import (
 from ...models import sphereface4, sphereface20, sphereface64
 from ...objectives import Annealing, ASoftmax, LSoftmax
 from ...training import Config, CosineRate, Faces, Images, OpenSet, Selection, replace
-from .recipe import CROP_FLIP, MIRROR, Size, falls, make, recipe, sgd, smoke
+from .recipe_book import CROP_FLIP, MIRROR, Size, falls, make, recipe, sgd, smoke
 
 # The dissertation names no law for λ. These are those of the authors' L-Softmax code for MNIST and CIFAR, and of SphereFace's code.
 MNIST_LAMBDA = call(Annealing, start=1000.0, floor=0.0, rate=2.5e-5, power=35.0)

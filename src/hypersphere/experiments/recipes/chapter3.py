@@ -11,7 +11,7 @@ from ...objectives import Softmax, WSoftmax
 from ...operators import Operator
 from ...operators.magnitudes import Sphere
 from ...training import Config, Images, Selection
-from .recipe import CROP_FLIP_BOTH, MIRROR, Size, adam, falls, make, recipe, smoke
+from .recipe_book import CROP_FLIP_BOTH, MIRROR, Size, adam, falls, make, recipe, smoke
 
 SPHERE = call(Operator, magnitude=call(Sphere), angular=call(Cosine))
 ORTHONORMAL = call(Orthonormality, hidden=1e-5)

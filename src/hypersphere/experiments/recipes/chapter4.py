@@ -11,7 +11,7 @@ from ...objectives import Softmax, WSoftmax
 from ...operators import Operator
 from ...operators.magnitudes import Sphere, Tanh
 from ...training import Adversarial, Config, Images, Selection
-from .recipe import CROP_FLIP_BOTH, Size, adam, make, recipe, saturated, smoke
+from .recipe_book import CROP_FLIP_BOTH, Size, adam, make, recipe, saturated, smoke
 
 TANH = call(Operator, magnitude=call(Tanh), angular=call(Cosine))  # the radius ρ is learned from 1 (C.1–C.3)
 SPHERE = call(Operator, magnitude=call(Sphere), angular=call(Cosine))

@@ -6,7 +6,7 @@ from ...energy import MHE
 from ...models import Players, cnn9
 from ...training import GAN, Config, Images, Selection, replace
 from .chapter2 import SPHEREFACE, open_set, sphereface_lfw
-from .recipe import CROP_FLIP, Size, adam, falls, make, recipe, saturated, sgd, smoke
+from .recipe_book import CROP_FLIP, Size, adam, falls, make, recipe, saturated, sgd, smoke
 
 # λ_h = 1 in half space, λ_o = 1 in full space over all classes, s = 2 (D.1).
 HALF_SPACE = call(MHE, hidden=1.0, output=1.0, s=2.0, half_space=True, data_dependent=False)

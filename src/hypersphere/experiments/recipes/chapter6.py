@@ -8,7 +8,7 @@ from ...energy import CoMHE
 from ...energy.projections import RandomProjection
 from ...models import cnn9, gcn, pointnet
 from ...training import Config, Graph, Images, Selection, replace
-from .recipe import CROP_FLIP, Size, adam, falls, make, recipe, saturated, sgd, smoke
+from .recipe_book import CROP_FLIP, Size, adam, falls, make, recipe, saturated, sgd, smoke
 
 # Five projections to 30 dimensions, half-space energy, weight 1, s = 2 (6.6.1, E.1), and the classes in full space (D.1).
 COMPRESSIVE = call(

@@ -8,7 +8,7 @@ from ...models import cnn4, cnn6, mlp, resnet20
 from ...orthogonal import overparameterize
 from ...training import Config, FewShotRecognition, Images, replace
 from .chapter6 import gcn_cora, pointnet_modelnet40
-from .recipe import CROP_FLIP, Size, adam, falls, make, recipe, saturated, sgd, smoke
+from .recipe_book import CROP_FLIP, Size, adam, falls, make, recipe, saturated, sgd, smoke
 
 CAYLEY = call(overparameterize, method="cayley")
 GRAM_SCHMIDT = call(overparameterize, method="gram_schmidt")

@@ -7,7 +7,7 @@ from ...energy.projections import AnglePreservingProjection, RandomProjection
 from ...models import cnn6
 from ...training import Config, CosineRate, Images, Selection, replace
 from ..recipes.chapter5 import mhe_cifar10
-from ..recipes.recipe import MIRROR, sgd
+from ..recipes.recipe_book import MIRROR, sgd
 from .claim import Check, Claim, Published, Size, Tuning, rates
 from .claim_pictures import curves
 

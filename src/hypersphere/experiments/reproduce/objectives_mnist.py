@@ -6,7 +6,7 @@ from ...models import lsoftmax_mnist_2d
 from ...objectives import Annealing, LSoftmax
 from ...training import Config, CosineRate, Images, replace
 from ..recipes.chapter2 import MNIST_LAMBDA, lsoftmax_mnist
-from ..recipes.recipe import sgd
+from ..recipes.recipe_book import sgd
 from .claim import Check, Claim, Published, Size, Tuning, rates
 from .claim_pictures import planar_features
 

@@ -7,7 +7,7 @@ from ...models import cnn6, gcn, mlp
 from ...orthogonal import OGD, OrthogonalityPenalty, overparameterize, prepare_neurons
 from ...training import Config, CosineRate, Graph, Images, Selection, replace
 from ..recipes.chapter7 import opt_cnn_cifar100, opt_mlp_mnist
-from ..recipes.recipe import MIRROR, adam, falls, make, sgd
+from ..recipes.recipe_book import MIRROR, adam, falls, make, sgd
 from .claim import Check, Claim, Published, Size, Tuning, rates
 from .claim_pictures import curves
 

@@ -8,7 +8,7 @@ from ...objectives import Softmax
 from ...operators import Operator, magnitudes
 from ...training import Config, CosineRate, Images, Selection, replace
 from ..recipes.chapter3 import spherenet_cifar10
-from ..recipes.recipe import adam
+from ..recipes.recipe_book import adam
 from .claim import Check, Claim, Published, Size, Tuning, rates
 from .claim_pictures import curves
 

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
-Job = tuple[UInt8[Tensor, "n c h w"], "Future[Tensor]"]
+Job = tuple[UInt8[Tensor, "_ _ _ _"], "Future[Tensor]"]  # requests differ in how many images they bring
 
 
 class Batcher:

@@ -4,7 +4,7 @@ from hypersphere import models
 from hypersphere.data import Digits, PlantedGraph, Shapes
 from hypersphere.experiments import recipes
 from hypersphere.experiments.recipes import RECIPES, SIZES
-from hypersphere.experiments.recipes import recipe as base
+from hypersphere.experiments.recipes import recipe_book as base
 from hypersphere.training import Config, StepRate, Task, from_json, to_json
 
 FAMILIES = [
