@@ -52,11 +52,12 @@ def test_steps_and_batches():
     assert (many.batch_size, many.steps) == (128, 3906)
 
 
-def test_uneven_identities_are_balanced():
+def test_pictures_that_lie_alike_are_mirrored_and_not_moved():
     settings, choices = chosen(FACES)
-    assert settings.sampler.arguments == {"classes": 16, "each": 8}
-    assert "far more pictures" in choices["sampler"].reason
-    assert chosen(DRAWN)[0].sampler is None
+    assert settings.sampler is None
+    assert [step.name for step in settings.augmentations] == ["Flip"]
+    assert "lie alike" in choices["augment"].reason
+    assert "every picture counts alike" in choices["sampler"].reason
 
 
 def test_memory_and_workers():

@@ -11,7 +11,7 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from ...config import Call, call
-from ...data import Affine, ClassBalancedSampler, Flip
+from ...data import Affine, Flip
 from ...objectives import ArcFace, CosFace
 from ..schedules import CosineRate
 from .fit_settings import FitSettings
@@ -105,7 +105,7 @@ def training_choices(chosen: Chosen, facts: Facts, pictures: UInt8[Tensor, "k c 
         flips = False
         chosen.take("augment", (), "such long pictures are rarely photographs: moving them changes what they show")
     else:
-        why = looks + (", so pictures are mirrored" if flips else "")
+        why = looks + (", so they lie alike: they are mirrored and not moved" if flips else "")
         chosen.take("augment", _augment(pictures, flips), why)
     chosen.take("mirror", flips, "features of both are used" if flips else "pictures are not mirrored")
     _head(chosen, facts)
@@ -119,13 +119,7 @@ def training_choices(chosen: Chosen, facts: Facts, pictures: UInt8[Tensor, "k c 
     chosen.take("evaluate_every", max(steps // 10, 1), "ten times")
     chosen.take("checkpoint_every", max(min(steps // 10, 200), 1), "so that little is lost when the run is stopped")
     chosen.take("log_every", max(min(steps // 100, 50), 1), "")
-    uneven = facts.most > 10 * facts.per_identity and facts.identities >= 16
-    balanced = call(ClassBalancedSampler, classes=16, each=max(batch // 16, 1)) if uneven else None
-    chosen.take(
-        "sampler",
-        balanced,
-        "some identities have far more pictures than others" if uneven else "all identities count alike",
-    )
+    chosen.take("sampler", None, "every picture counts alike; blocks of few identities are for losses of pairs")
     _machine(chosen, facts)
 
 
@@ -164,10 +158,12 @@ def shown(value: Any) -> str:
 
 
 def _augment(pictures: Tensor, flips: bool) -> tuple[Call, ...]:
+    """Mirror images of pictures that lie alike, as faces do, which moving would spoil; small moves of all others."""
+    if flips:
+        return (call(Flip),)
     height, width = pictures.shape[2:]
-    fill = border_level(pictures)
-    affine = call(Affine, rotation=0.2, scale=0.15, shear=0.15, shift=round(0.07 * min(height, width), 1), fill=fill)
-    return (affine, call(Flip)) if flips else (affine,)
+    fill, shift = border_level(pictures), round(0.07 * min(height, width), 1)
+    return (call(Affine, rotation=0.2, scale=0.15, shear=0.15, shift=shift, fill=fill),)
 
 
 def _head(chosen: Chosen, facts: Facts) -> None:
