@@ -103,7 +103,7 @@ class TestOriginal(TestCropped):
     ("files", "message"),
     [
         ({"lfw/Ann/Ann_0001.jpg": encoded(random(100, 100, 3), "JPEG")}, "100×100, expected 250×250, or 128×128"),
-        ({"lfw/Ann/Bob_0001.jpg": encoded(random(128, 128, 3), "JPEG")}, "no face"),
+        ({"lfw/Ann/Bob_0001.jpg": encoded(random(128, 128, 3), "JPEG")}, "no picture, expected <name>/<name>"),
     ],
 )
 def test_says_what_is_wrong(tmp_path, files, message):

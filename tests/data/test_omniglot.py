@@ -74,7 +74,7 @@ class TestFolder(TestTar):
             "104×105 pixels.*expected a whole image of 105×105 pixels",
         ),
         ({"images_background/A/c/1.png": b"none"}, "images_background/A/c/1.png: found 4 bytes that do not decode"),
-        ({"images_evaluation/A/c/1.png": encoded(random(105, 105))}, "no character"),
+        ({"images_evaluation/A/c/1.png": encoded(random(105, 105))}, "no picture, expected images_background/"),
     ],
 )
 def test_says_what_is_wrong(tmp_path, files, message):

@@ -67,7 +67,7 @@ class TestUnpacked(TestReduced):
             {"val/images/val_0.JPEG": encoded(IMAGES[0][:16], "JPEG")},
             r"val_0.JPEG in images of sizes \[\(16, 32\), \(32, 32\)\]",
         ),
-        ({name: None for name in FILES if name.startswith("val/images")}, "no image in images of sizes"),
+        ({name: None for name in FILES if name.startswith("val/images")}, "no picture, expected val/images/"),
     ],
 )
 def test_says_what_is_wrong(tmp_path, changes, message):

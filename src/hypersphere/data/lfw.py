@@ -5,9 +5,10 @@ from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Int, UInt8
 from torch import Tensor
 
+from .archived_pictures import archived_pictures
 from .catalog import LFW_LISTS
 from .errors import CorruptDataError, MissingDataError
 from .images import fit, to_array
@@ -28,35 +29,32 @@ class LFW(InMemory):
     def __init__(self, root: Root = None, crop: int | None = None, size: int | None = None):
         folder = find("lfw", root)
         source = folder.file("lfw_deepfunneled_crop128.tar.xz", "lfw-deepfunneled.tgz", "lfw-deepfunneled/")
-        self._folder, self._where, images = folder, str(source), {}
-        self._lists: dict[str, bytes] = {}
-        for name, content in folder.walk(source, lambda name: name in LFW_LISTS or _IMAGE.search(name) is not None):
-            if name in LFW_LISTS:
-                self._lists[name] = content
-                continue
+        self._folder, self._where = folder, str(source)
+
+        def prepare(name: str, content: bytes) -> UInt8[np.ndarray, "c h w"]:
             image = folder.decode(content, f"{source}: {name}")
             if image.size == (250, 250):
                 image = image.crop((64, 64, 192, 192))
             if image.size != (128, 128):
-                raise folder.corrupt(
-                    f"{source}: {name}",
-                    f"an image of {image.height}×{image.width}",
-                    "250×250, or 128×128 already cropped",
-                )
-            found = _IMAGE.search(name)
-            assert found is not None
-            images[found[1], int(found[2])] = to_array(fit(image, crop, size))
-        if not images:
-            raise folder.corrupt(source, "no face", "<name>/<name>_<number>.jpg")
+                found = f"an image of {image.height}×{image.width}"
+                raise folder.corrupt(f"{source}: {name}", found, "250×250, or 128×128 already cropped")
+            return to_array(fit(image, crop, size))
+
+        layout = "<name>/<name>_<number>.jpg"
+        names, data, self._lists = archived_pictures(
+            folder, source, _IMAGE, prepare, ["LFW", crop, size], layout, LFW_LISTS
+        )
         for name in LFW_LISTS:
             beside = folder.first(name)
             if beside is not None:
                 self._lists[name] = beside.read_bytes()
-        self._index = {key: i for i, key in enumerate(sorted(images))}
-        people = sorted({name for name, _ in images})
+        keys = [(found[1], int(found[2])) for found in map(_IMAGE.search, names) if found]
+        order = sorted(range(len(keys)), key=keys.__getitem__)  # by person, which is not quite the order of the files
+        data, keys = data[order], [keys[i] for i in order]
+        self._index = {key: i for i, key in enumerate(keys)}
+        people = sorted({name for name, _ in keys})
         number = {name: i for i, name in enumerate(people)}
-        data = torch.from_numpy(np.stack([images[key] for key in self._index]))
-        super().__init__(data, torch.tensor([number[name] for name, _ in self._index]), people)
+        super().__init__(data, torch.tensor([number[name] for name, _ in keys]), people)
 
     def pairs(self, view: Literal["folds", "train", "test"] = "folds") -> Pairs:
         """View 2, the 10 folds of 300 + 300 pairs that results are reported on, or view 1's ``train`` or ``test`` pairs."""

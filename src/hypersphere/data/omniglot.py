@@ -4,12 +4,12 @@ import re
 
 import numpy as np
 import torch
+from jaxtyping import UInt8
 
+from .archived_pictures import archived_pictures
 from .images import fit, to_array
 from .in_memory import InMemory
 from .roots import Root, find
-
-_IMAGE = re.compile(r"(?:^|/)images_(background|evaluation)/([^/]+/[^/]+)/[^/]+\.png$")
 
 
 class Omniglot(InMemory):
@@ -23,23 +23,17 @@ class Omniglot(InMemory):
         folder = find("omniglot", root)
         part = "background" if background else "evaluation"
         source = folder.file(f"images_{part}.zip", f"images_{part}/", "omniglot_png.tar.xz")
-        inner = source.name == f"images_{part}"
+        inside = source.name == f"images_{part}"
+        wanted = re.compile(("^" if inside else f"(?:^|/)images_{part}/") + r"([^/]+/[^/]+)/[^/]+\.png$")
 
-        def address(name: str) -> str | None:
-            found = _IMAGE.search(f"images_{part}/{name}" if inner else name)
-            return found[2] if found and found[1] == part else None
+        def prepare(name: str, content: bytes) -> UInt8[np.ndarray, "c h w"]:
+            return to_array(fit(folder.decode(content, f"{source}: {name}", "L", (105, 105)), size=size))
 
-        images = {
-            name: to_array(fit(folder.decode(content, f"{source}: {name}", "L", (105, 105)), size=size))
-            for name, content in folder.walk(source, lambda name: address(name) is not None)
-        }
-        if not images:
-            raise folder.corrupt(source, "no character", f"images_{part}/<alphabet>/<character>/<drawing>.png")
-        names = sorted(images)
-        owners = [str(address(name)) for name in names]
+        layout = f"images_{part}/<alphabet>/<character>/<drawing>.png"
+        names, data, _ = archived_pictures(folder, source, wanted, prepare, ["Omniglot", size], layout)
+        owners = [str(wanted.search(name)[1]) for name in names]  # type: ignore[index]
         classes = sorted(set(owners))
         number = {owner: i for i, owner in enumerate(classes)}
-        data = torch.from_numpy(np.stack([images[name] for name in names]))
         super().__init__(data, torch.tensor([number[owner] for owner in owners]), classes)
 
     @property
