@@ -13,7 +13,7 @@ HERE = pathlib.Path(__file__).parent
 INTRODUCTION = """# Benchmarks
 
 One script a question. Speed is a ratio to a floor within one interleaved run (the least CPU time of several rounds), memory is taken in a
-fresh process; `--record` writes a dated report with shapes and threads into `reports/`. This page is written by `python benchmarks/aims.py`.
+fresh process; `--record` writes a dated report with shapes and threads into `reports/`. `python benchmarks/aims.py` writes this page.
 """
 
 
