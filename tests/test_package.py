@@ -12,7 +12,7 @@ import hypersphere
 ROOT = pathlib.Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "hypersphere"
 PARTS = "objectives operators energy orthogonal"
-BELOW = "_extras files"  # what every room may use
+BELOW = "_extras files row_shards"  # what every room may use
 LAYERS = [
     "config",
     "geometry",

@@ -11,6 +11,8 @@ from typing import TypeAlias
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from .row_shards import is_sharded, whole_rows
+
 Selector: TypeAlias = str | type[nn.Module] | nn.Module | Callable[[str, nn.Module], bool]
 NEURON_LAYERS: tuple[type[nn.Module], ...] = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
@@ -44,9 +46,14 @@ class NeuronWeight:
         """The parameter itself, by which tied layers know each other; None where the weight is computed."""
         return self.module._parameters.get(self.parameter)
 
+    def is_sharded(self) -> bool:
+        """Whether every process holds some of the neurons only, as those of a head that is divided."""
+        return is_sharded(getattr(self.module, self.parameter))
+
     def rows(self) -> Float[Tensor, "groups neurons dim"]:
-        """The neurons as they are now."""
+        """The neurons as they are now; those of all processes, who must all call this, where each holds some."""
         weight: Tensor = getattr(self.module, self.parameter)
+        weight = whole_rows(weight)
         rows = weight.mT if self.transposed else weight
         return rows.flatten(1).unflatten(0, (self.groups, -1))
 

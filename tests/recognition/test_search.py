@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hypersphere.recognition import search
-from hypersphere.recognition.search import DenseRows, exact_search
+from hypersphere.recognition.search import DenseRows, _largest, exact_search, inner_products
 
 search_module = sys.modules["hypersphere.recognition.search"]  # the package's attribute of this name is the function
 
@@ -167,3 +167,24 @@ def test_processes_agree_on_few_probes_and_on_errors(pool):
     bad[5, 0] = torch.nan
     assert all("probes must be finite" in said for said in pool.run(divided, bad, gallery, 1))
     assert all("gallery must be finite" in said for said in pool.run(divided, torch.eye(3), bad, 1))
+
+
+@pytest.mark.parametrize("probes", [1, 2, 5, 16, 17])
+def test_inner_products_of_few_and_many_probes_with_rows_that_lie_apart(probes):
+    records = torch.randn(300, 20)
+    rows, found = records[:, 4:], torch.randn(probes, 16)
+    assert torch.allclose(inner_products(found, rows), found @ rows.T, atol=1e-5)
+    assert inner_products(found, rows).is_contiguous()
+
+
+@pytest.mark.parametrize("width", [64, 1000, 64 * 40, 64 * 40 + 7])
+def test_the_largest_by_way_of_runs_are_those_of_topk(width):
+    products = torch.randn(9, width)
+    products[0, :] = 0.5  # ties
+    products[1, 3:] = -torch.inf
+    products[2, -1] = 9.0  # in the rest behind the last run
+    for count in (1, 3, 10):
+        values, columns = _largest(products, count)
+        assert torch.equal(values, products.topk(count).values)
+        assert torch.equal(products.gather(1, columns), values)
+        assert all(len(set(row)) == count for row in columns.tolist())

@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from hypersphere.objectives import ArcFace, RowSGD
+from hypersphere.energy import MHE
+from hypersphere.objectives import ArcFace, RowSGD, SphereFace
 from hypersphere.training import Classification, LostProcessError, Settings, Trainer, call
+from hypersphere.training.tasks.headed import Headed
 from tests.training.own import Net, Squares
 from tests.training.runs import _die_in, processes
 
@@ -27,10 +29,21 @@ class Death(NamedTuple):
     number: int = signal.SIGKILL
 
 
-def plain(settings: Settings, folder: pathlib.Path, *, shards: bool = False, sample: float | None = None) -> Trainer:
-    """A linear network, whose losses do not depend on how a batch is divided; ``shards`` divides its head too."""
+def plain(
+    settings: Settings, folder: pathlib.Path, *, shards: bool = False, sample: float | None = None, plus: bool = False
+) -> Trainer:
+    """A linear network, whose losses do not depend on how a batch is divided; ``shards`` divides its head too.
+
+    ``plus`` is SphereFace+ with clipped gradients: A-Softmax and the energy of the batch's classes.
+    """
     torch.manual_seed(0)
     net = nn.Sequential(nn.Flatten(), nn.Linear(432, 6))
+    if plus:
+        model = Headed(net, SphereFace(6, 5, m=2, parallel=shards, sub_centers=2))
+        task = Classification(
+            model, model.classifier, Squares(), Squares(30, seed=1), batch_size=12, regularizers=[MHE(model)]
+        )
+        return Trainer(task, folder, settings.replace(clip=0.2))
     head = call(ArcFace, m=0.2, scale=8.0, parallel=shards, **({} if sample is None else {"sample": sample}))
     if sample is not None:
         settings = settings.replace(optimizer=call(RowSGD, lr=0.1, momentum=0.9))

@@ -9,8 +9,9 @@ from torch import nn
 
 from hypersphere.config import call
 from hypersphere.objectives import ArcFace, RowSGD
-from hypersphere.training import Experiment, to_json
+from hypersphere.training import Experiment, Settings, to_json
 from hypersphere.training.sharding import shard_heads, unshard_heads, whole_states
+from tests.training.group import plain, run_group
 from tests.training.runs import small
 from tests.training.test_distributed import TOLERANCE, launch, losses
 
@@ -34,13 +35,21 @@ def test_two_processes_with_a_divided_and_drawn_head_give_the_losses_of_one(tmp_
 
 def test_one_process_has_nothing_to_divide() -> None:
     net = nn.Sequential(ArcFace(4, 5, parallel=True))
-    shard_heads(net, torch.device("cpu"), 1, None)
+    shard_heads(net, torch.device("cpu"), 1)
     unshard_heads(net)
     assert net[0].shards is None
     states = {"task": net.state_dict()}
     assert whole_states(net, states) is states
 
 
-def test_a_divided_head_cannot_be_clipped() -> None:
-    with pytest.raises(ValueError, match="clip must be none"):
-        shard_heads(nn.Sequential(ArcFace(4, 5, parallel=True)), torch.device("cpu"), 2, 1.0)
+@pytest.mark.parametrize("processes", [2, 3])
+def test_divided_sphereface_plus_with_clipping_trains_as_one_process(processes: int, tmp_path: pathlib.Path) -> None:
+    settings = Settings(steps=3, evaluate_every=3, checkpoint_every=3, log_every=1, threads=1, pictures=False)
+    assert run_group(1, plain, settings, tmp_path / "one", plus=True)[0] == [0]
+    assert run_group(processes, plain, settings, tmp_path / "run", plus=True, shards=True)[0] == [0] * processes
+    texts = [(tmp_path / name / "log.jsonl").read_text() for name in ("one", "run")]
+    rows = [[json.loads(line) for line in text.splitlines()] for text in texts]
+    assert {"objective", "hidden", "output"} < rows[0][1].keys()
+    assert "energy/classifier" in rows[0][-1]
+    for one, run in zip(*rows, strict=True):
+        assert run == pytest.approx(one, rel=TOLERANCE, abs=2e-5)

@@ -75,4 +75,4 @@ class CoMHE(MHE):
         self.projection.step(self._hidden(), self.energy)
 
     def _hidden(self) -> dict[str, Tensor]:
-        return {name: weight for name, weight in self.weights().items() if name != self.classifier}
+        return {name: layer.rows() for name, layer in self._layers.items() if name != self.classifier}

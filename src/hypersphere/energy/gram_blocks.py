@@ -60,19 +60,21 @@ class Pass:
                 )
         return self.total
 
-    def rows(self, rows: Tensor, counts: Tensor | None, chunk: int) -> Tensor:
-        """The given rows against all neurons."""
+    def rows(self, rows: Tensor, counts: Tensor | None, chunk: int, among: int | None = None) -> Tensor:
+        """The given rows against all neurons, or against the first ``among`` of them."""
         x, beta = self.x, self.beta
+        among = x.shape[1] if among is None else among
+        right = x[:, :among]
         times = torch.ones(len(rows), dtype=x.dtype, device=x.device) if counts is None else counts.to(x.dtype)
-        for start in range(0, len(rows), chunk):
+        for start in range(0, len(rows) if among else 0, chunk):
             i, count = rows[start : start + chunk], times[start : start + chunk]
             left = x[:, i]
-            value, force, close = self._evaluate(left, x, i, None if beta is None else (beta[i], beta))
+            value, force, close = self._evaluate(left, right, i, None if beta is None else (beta[i], beta[:among]))
             self.total += (value.sum(2) * count).sum(1)
             if self.grad is not None:
                 force = force * count[:, None]
-                self.grad.baddbmm_(force.mT, left, alpha=2)
-                self.grad.index_add_(1, i, force @ x, alpha=2)
+                self.grad[:, :among].baddbmm_(force.mT, left, alpha=2)
+                self.grad.index_add_(1, i, force @ right, alpha=2)
             if close is not None:
                 b, r, j, sign = close
                 self.close.add(self.total, b, i[r], j, sign, count[r])
@@ -145,11 +147,12 @@ def _add_product(out: Tensor, a: Tensor, b: Tensor, *, first: bool) -> None:
 
 
 def without_self(block: Tensor, own: Tensor | None) -> Tensor:
-    """0, in place, for a neuron with itself: on the diagonal, or in column ``own`` of each row."""
+    """0, in place, for a neuron with itself: on the diagonal, or in column ``own`` of each row, where there is one."""
     if own is None:
         block.diagonal(dim1=1, dim2=2).zero_()
     else:
-        block[:, torch.arange(len(own), device=own.device), own] = 0
+        there = (own < block.shape[2]).nonzero().squeeze(1)
+        block[:, there, own[there]] = 0
     return block
 
 

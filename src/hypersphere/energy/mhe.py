@@ -8,6 +8,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ..neurons import Selector
+from ..row_shards import local_of, local_rows, rows_together
+from .divided import divided_energy
 from .hyperspherical import batch_energy, checked_importance, mean_energies
 from .kernels import Distance, Kernel, riesz_kernel
 from .regularizer import Regularizer
@@ -105,13 +107,38 @@ class MHE(Regularizer):
         beta = self._beta(self.classifier, weight)
         if labels is None or not self.data_dependent:
             return mean_energies(weight, self.kernel, importance=beta).mean()
-        head = self._layers[self.classifier].module
-        labels = labels[labels != getattr(head, "ignore_index", -100)].to(weight.device)
-        if labels.numel() == 0:
+        rows = self._rows(labels.to(weight.device))
+        if rows.numel() == 0:
             return 0 * weight.sum()
-        centers = int(getattr(head, "sub_centers", 1))
-        rows = (labels[:, None] * centers + torch.arange(centers, device=labels.device)).flatten()
         return batch_energy(weight[0], rows, self.kernel, importance=beta)
+
+    def sharded_value(self, weight: Tensor, labels: Int[Tensor, " samples"] | None) -> Tensor:
+        """The same where the classes are divided among processes, each of which brings the labels of its own batch.
+
+        The rows of the batch's classes travel, and no others; without labels all do.
+        """
+        assert self.classifier is not None
+        local = local_of(weight)
+        total, beta = weight.numel() // weight.shape[-1], self._beta(self.classifier, local)
+        if labels is None or not self.data_dependent:
+            rows = torch.arange(total, device=local.device)
+        else:
+            rows = rows_together(self._rows(labels.to(local.device)), weight.device_mesh.get_group())  # type: ignore[attr-defined]
+        if rows.numel() == 0:
+            return 0 * local_rows(weight).sum()
+        rows, counts = rows.unique(return_counts=True)
+        if rows[0] < 0 or rows[-1] >= total:
+            raise ValueError(f"labels must be classes of the head, got rows {rows[0].item()} to {rows[-1].item()}")
+        pairs = counts.sum() * (total - 1)
+        return divided_energy(weight, rows, counts.to(torch.float32), self.kernel, importance=beta) / pairs
+
+    def _rows(self, labels: Int[Tensor, " samples"]) -> Int[Tensor, " rows"]:
+        """The rows of the classes of a batch, as often as each occurs."""
+        assert self.classifier is not None
+        head = self._layers[self.classifier].module
+        labels = labels[labels != getattr(head, "ignore_index", -100)]
+        centers = int(getattr(head, "sub_centers", 1))
+        return (labels[:, None] * centers + torch.arange(centers, device=labels.device)).flatten()
 
     def step(self) -> None:
         """One training step has passed: the next sample of neurons is another."""

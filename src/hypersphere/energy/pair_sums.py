@@ -30,24 +30,27 @@ def pair_sums(
     importance: Float[Tensor, " neurons"] | None = None,
     rows: Int[Tensor, " rows"] | None = None,
     counts: Float[Tensor, " rows"] | None = None,
+    among: int | None = None,
     chunk: int | None = None,
 ) -> Float[Tensor, " batch"]:
     r"""Σ_{i≠j} φ(‖ŵ_i − ŵ_j‖²) over ordered pairs, for each matrix of a batch; in half space φ(q) + φ(4 − q).
 
-    ``rows`` restricts i to those neurons, each counted ``counts`` times. ``importance`` puts the neurons at β_i·ŵ_i.
-    ``chunk`` is the number of rows done at a time. Differentiable twice: the second derivative forms all pairs at once.
+    ``rows`` restricts i to those neurons, each counted ``counts`` times, and ``among``, which goes with it, j to the
+    first so many. ``importance`` puts the neurons at β_i·ŵ_i. ``chunk`` is the number of rows done at a time.
+    Differentiable twice: the second derivative forms all pairs at once.
 
     >>> from hypersphere.energy.kernels import Riesz
     >>> pair_sums(torch.eye(3)[None], Riesz(2))
     tensor([3.])
     """
+    assert among is None or rows is not None
     chunk = chunk or _rows_at_a_time(weight)
     gradient = torch.is_grad_enabled() and weight.requires_grad
     if torch.compiler.is_compiling():
         name, numbers = type(kernel).__module__ + "." + type(kernel).__qualname__, list(kernel.parameters)
-        sums, _ = _operator(weight, importance, rows, counts, name, numbers, half_space, chunk, gradient)
+        sums, _ = _operator(weight, importance, rows, counts, name, numbers, among, half_space, chunk, gradient)
     else:  # the operator would cost its first caller the import of the compiler
-        sums, _ = _PairSums.apply(weight, importance, rows, counts, kernel, half_space, chunk, gradient)
+        sums, _ = _PairSums.apply(weight, importance, rows, counts, kernel, among, half_space, chunk, gradient)
     return sums
 
 
@@ -55,7 +58,7 @@ def value_and_gradient(
     weight: Float[Tensor, "batch neurons dim"], kernel: Kernel, half_space: bool = False
 ) -> tuple[Float[Tensor, " batch"], Float[Tensor, "batch neurons dim"]]:
     """:func:`pair_sums` and their gradient at once, without autograd."""
-    return _compute(weight, None, None, None, kernel, half_space, _rows_at_a_time(weight), True)
+    return _compute(weight, None, None, None, kernel, None, half_space, _rows_at_a_time(weight), True)
 
 
 def _rows_at_a_time(weight: Tensor) -> int:
@@ -70,6 +73,7 @@ def _compute(
     rows: Tensor | None,
     counts: Tensor | None,
     kernel: Kernel,
+    among: int | None,
     half_space: bool,
     chunk: int,
     gradient: bool,
@@ -84,23 +88,24 @@ def _compute(
         for first in range(0, len(x), together):
             part = slice(first, first + together)
             work = Pass(kernel, half_space, weight[part], x[part], None if grad is None else grad[part], importance)
-            sums[part] = work.triangle(chunk) if rows is None else work.rows(rows, counts, chunk)
+            sums[part] = work.triangle(chunk) if rows is None else work.rows(rows, counts, chunk, among)
         if grad is None:
             return sums.to(x.dtype), x.new_empty(0)
         return sums.to(x.dtype), through_direction(grad, x, length).to(weight.dtype)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    weight, importance, rows, counts, *kernel, half_space, _, _ = inputs
+    weight, importance, rows, counts, *kernel, among, half_space, _, _ = inputs
     ctx.save_for_backward(weight, importance, rows, counts, output[1])
-    ctx.kernel, ctx.half_space = kernel[0] if len(kernel) == 1 else rebuilt_kernel(*kernel), half_space
+    ctx.kernel, ctx.among = kernel[0] if len(kernel) == 1 else rebuilt_kernel(*kernel), among
+    ctx.half_space = half_space
     ctx.rest = [None] * (len(inputs) - 1)
 
 
 def _backward(ctx: Any, grad_sums: Tensor, _: Any) -> tuple[Any, ...]:
     weight, importance, rows, counts, grad = ctx.saved_tensors
     if torch.is_grad_enabled():  # a second derivative is wanted: the same gradient, as a function of the weight
-        sums = dense_sums(weight, ctx.kernel, ctx.half_space, importance, rows, counts)
+        sums = dense_sums(weight, ctx.kernel, ctx.half_space, importance, rows, counts, ctx.among)
         (grad,) = torch.autograd.grad(sums.sum(), weight, create_graph=True)
     return (grad_sums[:, None, None].to(grad.dtype) * grad, *ctx.rest)
 
@@ -130,7 +135,7 @@ _operator = torch.library.custom_op(
     _compute_rebuilt,
     mutates_args=(),
     schema="(Tensor weight, Tensor? importance, Tensor? rows, Tensor? counts, str kernel, float[] parameters,"
-    " bool half_space, int chunk, bool gradient) -> (Tensor, Tensor)",
+    " int? among, bool half_space, int chunk, bool gradient) -> (Tensor, Tensor)",
 )
 _operator.register_autograd(_backward, setup_context=_save)
 
@@ -149,14 +154,15 @@ def dense_sums(
     importance: Float[Tensor, " neurons"] | None = None,
     rows: Int[Tensor, " rows"] | None = None,
     counts: Float[Tensor, " rows"] | None = None,
+    among: int | None = None,
 ) -> Float[Tensor, " batch"]:
     """:func:`pair_sums` by differentiable operations on the whole Gram matrix, in float64 for the sake of close pairs."""
     with torch.autocast(weight.device.type, enabled=False):
         x = normalize(weight.to(wide(weight)))
-        n = torch.arange(x.shape[1], device=x.device)
+        n = torch.arange(x.shape[1] if among is None else among, device=x.device)
         i = n if rows is None else rows
-        beta = None if importance is None else (importance.to(x.dtype)[i], importance.to(x.dtype))
-        q, opposite = squared_distances(x[:, i] @ x.mT, beta)
+        beta = None if importance is None else (importance.to(x.dtype)[i], importance.to(x.dtype)[: len(n)])
+        q, opposite = squared_distances(x[:, i] @ x[:, : len(n)].mT, beta)
         value = kernel(q) + kernel(opposite) if half_space else kernel(q)
         value = value.masked_fill(i[:, None] == n, 0)
         if counts is not None:

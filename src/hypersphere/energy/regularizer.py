@@ -3,13 +3,14 @@
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ..neurons import Classifier, NeuronWeight, Selector, check_selectors, matches, neuron_weights, output_layer
+from ..row_shards import rows_together, whole_rows
 
 
 class Regularizer(nn.Module, ABC):
@@ -75,12 +76,18 @@ class Regularizer(nn.Module, ABC):
         return {name: layer.rows() for name, layer in self._layers.items()}
 
     def per_layer(self, labels: Int[Tensor, " samples"] | None = None) -> dict[str, Float[Tensor, ""]]:
-        """The value of each layer, without its weight in the loss."""
-        weights = self.weights()
-        values = {}
-        if self.classifier in weights:
-            values[self.classifier] = self.output_value(weights.pop(self.classifier), labels)
-        values |= self.hidden_values(weights)
+        """The value of each layer, without its weight in the loss.
+
+        Where the classes are divided among processes, all of them call this, each with the labels of its own batch.
+        """
+        values, layers = {}, dict(self._layers)
+        output = layers.pop(self.classifier, None) if self.classifier is not None else None
+        if self.classifier is not None and output is not None:
+            if output.is_sharded():
+                values[self.classifier] = self.sharded_value(cast(Tensor, output.module.weight), labels)
+            else:
+                values[self.classifier] = self.output_value(output.rows(), labels)
+        values |= self.hidden_values({name: layer.rows() for name, layer in layers.items()})
         return {name: values[name] for name in self._layers}
 
     def terms(self, labels: Int[Tensor, " samples"] | None = None) -> dict[str, Float[Tensor, ""]]:
@@ -110,6 +117,16 @@ class Regularizer(nn.Module, ABC):
     @abstractmethod
     def output_value(self, weight: Float[Tensor, "1 classes dim"], labels: Tensor | None) -> Tensor:
         """The value of the output layer; the labels of a batch are for those that have a form for them."""
+
+    def sharded_value(self, weight: Tensor, labels: Tensor | None) -> Tensor:
+        """The value of an output layer whose classes are divided among processes, the same on each of them.
+
+        By default every process gathers all classes and the labels of all batches for it, and keeps the gradient of
+        its own classes.
+        """
+        group = weight.device_mesh.get_group()  # type: ignore[attr-defined]
+        labels = None if labels is None else rows_together(labels, group)
+        return self.output_value(whole_rows(weight).unsqueeze(0), labels)
 
     def extra_repr(self) -> str:
         """The layers and what was left out."""

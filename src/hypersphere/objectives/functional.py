@@ -13,7 +13,7 @@ from .comparisons import Comparison, CrossEntropy
 from .head_options import Chunk, Scale
 from .large import chunk_size, rows_of, summarize_others
 from .margins import Margin, NoMargin
-from .margins.margin import Context
+from .margins.margin import Context, drawn_for
 from .part import Everyone, Portion, added, entered, places_of
 from .scores import Met, Scores, all_scores, angular_of, features_of, met_by, target_logit, target_of
 
@@ -201,10 +201,11 @@ def _losses(
     labels = everyone.labels
     dtype = accumulation_dtype(everyone.whole, weight)
     x = features_of(everyone.whole.to(dtype), scale, labels, ignored)
+    x = x._replace(noise=drawn_for(scores.margin, x.norms))
     mine = x
     if part.processes is not None:
         shared = entered(scale, part) if isinstance(scale, Tensor) else scale
-        mine = features_of(everyone.share.to(dtype), shared, labels, ignored)
+        mine = features_of(everyone.share.to(dtype), shared, labels, ignored)._replace(noise=x.noise)
     places, here = places_of(part, labels)
     rows, weight = rows_of(weight, places, scores.sub_centers, chunk)
     met = _everywhere(met_by(scores, mine, rows.to(dtype)), here, part)
@@ -220,7 +221,7 @@ def _losses(
     else:
         summary = summarize_others(scores, comparison, mine, weight, bias, target.cos, chunk, part)
     loss = comparison.loss(logit, summary, scores.num_classes if part.total is None else part.total)
-    penalty = scores.margin.penalty(Context(g, x.norms, labels, ignored, target.cos))
+    penalty = scores.margin.penalty(Context(g, x.norms, labels, ignored, target.cos, noise=x.noise))
     return loss if penalty is None else loss + penalty
 
 

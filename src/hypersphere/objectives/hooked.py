@@ -38,7 +38,7 @@ class HookedLogits:
         named = dict(self.hooks.named_parameters())
         self.names = list(named)
         self.buffers = {name: buffer.clone() for name, buffer in self.hooks.named_buffers()}
-        self.labels, self.ignored = x.labels, x.ignored
+        self.labels, self.ignored, self.noise = x.labels, x.ignored, x.noise
         self.hardest = None if hardest is None else hardest.detach()
         self.batch = (x.directions, x.norms, x.scale, *[entered(t, part) for t in (target, *named.values())])
 
@@ -99,7 +99,7 @@ class HookedLogits:
         self, part: slice, cos: Tensor, lengths: Tensor | None, bias: Tensor | None, batch: tuple[Tensor, ...]
     ) -> Tensor:
         directions, norms, scale, target, *own = batch
-        x = BatchFeatures(directions, norms, scale, directions, self.labels, self.ignored)
+        x = BatchFeatures(directions, norms, scale, directions, self.labels, self.ignored, self.noise)
         state = {**self.buffers, **dict(zip(self.names, own, strict=True))}
         return functional_call(
             self.hooks, state, (classes_of(self.part, part), cos, lengths, bias, x, target, self.hardest)

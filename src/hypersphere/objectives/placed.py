@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ..neurons import Classifier
+from ..row_shards import is_sharded, local_of, local_rows
 from .functional import part_softmax
 from .margins import Margin, Strength
 from .parallel import (
@@ -21,9 +22,6 @@ from .parallel import (
     best_over,
     divided,
     fitted,
-    is_sharded,
-    local_of,
-    local_rows,
     logits_over,
     shards_of,
     whole,

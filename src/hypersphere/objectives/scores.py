@@ -1,5 +1,6 @@
 """From features and class weights to scores, for any part of the classes: one definition for dense and large heads."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
@@ -10,7 +11,7 @@ from torch.func import functional_call
 from ..angular import Angular, Cosine
 from ..geometry import norm, normalize
 from .margins import Margin
-from .margins.margin import AngularScore, Context
+from .margins.margin import AngularScore, Context, Strength
 
 MIN_NORM = 1e-4
 """The gradient of x/‖x‖ grows as 1/‖x‖. Features and class weights shorter than this get the gradient of one of this
@@ -28,6 +29,7 @@ class BatchFeatures(NamedTuple):
         scaled: scale·x̂, which is x itself where the scale is ‖x‖.
         labels: The class of each sample, counted over all classes.
         ignored: Which samples do not count; their label is 0 and means nothing.
+        noise: What was drawn for the samples in this pass, by the strength that it is for.
     """
 
     directions: Float[Tensor, "n d"]
@@ -36,6 +38,7 @@ class BatchFeatures(NamedTuple):
     scaled: Float[Tensor, "n d"]
     labels: Int[Tensor, "n"] | None = None
     ignored: Bool[Tensor, "n"] | None = None
+    noise: Mapping[Strength, Tensor] | None = None
 
 
 class Scores(NamedTuple):
@@ -111,7 +114,7 @@ def target_logit(
     scores: Scores, x: BatchFeatures, target: Target, g: AngularScore, annealing: float | Tensor = 0.0
 ) -> Float[Tensor, "n"]:
     """t without its bias: the plain logit, and scale·(ψ − g)/(1 + λ) more. Calls the margin's target hook, once."""
-    effect = scores.margin.target(target.cos, Context(g, x.norms, x.labels, x.ignored)) - g(target.cos)
+    effect = scores.margin.target(target.cos, Context(g, x.norms, x.labels, x.ignored, noise=x.noise)) - g(target.cos)
     effect = effect / (1 + annealing)
     effect = effect.detach() if scores.detached else effect
     return target.plain + x.scale * (effect if target.length is None else target.length * effect)
@@ -155,8 +158,11 @@ def scores_of_cosines(
     hardest: Float[Tensor, "n"] | None = None,
 ) -> Float[Tensor, "n c"]:
     """The scores of ``classes``, whose cosines, lengths and biases these are, through the hooks."""
-    columns = (None if t is None else t.unsqueeze(-1) for t in (x.norms, x.labels, x.ignored, target, hardest))
-    context = Context(angular_of(scores, classes), *columns)
+    norms, labels, ignored, own, kth = (
+        None if t is None else t.unsqueeze(-1) for t in (x.norms, x.labels, x.ignored, target, hardest)
+    )
+    noise = None if x.noise is None else {strength: z.unsqueeze(-1) for strength, z in x.noise.items()}
+    context = Context(angular_of(scores, classes), norms, labels, ignored, own, kth, noise)
     # The k-th largest cosine is compared with the cosines as they were found, before rounding is cut off.
     inside = cos if scores.margin.hardest else cos.clamp(-1, 1)
     z = scores.margin.others(inside, context)

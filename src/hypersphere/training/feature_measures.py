@@ -8,16 +8,22 @@ from ..energy import hyperspherical_energy
 from ..evaluation import angular_fisher_score, class_angles
 from ..neurons import neuron_layers, neurons
 from ..objectives import MarginSoftmax
+from ..row_shards import chosen_rows, whole_rows
+
+FEW = 8192
+"""Rows of a head whose energy a run watches; all pairs of a million would take hours."""
 
 
 @torch.no_grad()
 def layer_energies(model: nn.Module) -> dict[str, float]:
     """Mean energy (s = 2) of the neurons of every layer, and of the classes; layers of one neuron or one dimension have none.
 
-    Nor have the classes of a head that is divided among processes, none of which has all pairs.
+    Of a head with more than ``FEW`` rows it is an estimate from so many of them, always the same ones. The classes of a
+    head that is divided among processes are gathered: all processes call this.
     """
     rows = {name: neurons(module).detach() for name, module in neuron_layers(model).items()}
-    rows |= {name: head.weight.detach() for name, head in model.named_modules() if _is_whole(head)}
+    heads = {name: head for name, head in model.named_modules() if isinstance(head, MarginSoftmax)}
+    rows |= {name: _some_rows(head.weight.detach()) for name, head in heads.items()}
     return {
         f"energy/{name}": hyperspherical_energy(weight).item() for name, weight in rows.items() if min(weight.shape) > 1
     }
@@ -41,5 +47,10 @@ def annealing_value(model: nn.Module) -> dict[str, float]:
     return {"lambda": heads[0].annealing.value.item()} if heads else {}  # type: ignore[union-attr]
 
 
-def _is_whole(module: nn.Module) -> bool:
-    return isinstance(module, MarginSoftmax) and module.shards is None
+def _some_rows(weight: Tensor) -> Float[Tensor, "rows d"]:
+    """All rows of a few, some of many, from whichever process holds them."""
+    total = weight.numel() // weight.shape[-1]
+    if total <= FEW:
+        return whole_rows(weight)
+    chosen = torch.randperm(total, generator=torch.Generator().manual_seed(0))[:FEW].sort().values
+    return chosen_rows(weight, chosen.to(weight.device))

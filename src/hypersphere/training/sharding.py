@@ -11,15 +11,11 @@ from ..objectives.parallel import fit_state, fitted, ignore_shards, sharded_para
 from .averaging import MovingAverage
 
 
-def shard_heads(task: nn.Module, device: torch.device, processes: int, clip: float | None) -> None:
+def shard_heads(task: nn.Module, device: torch.device, processes: int) -> None:
     """Divide every head that was made with ``parallel=True``; on one process there is nothing to divide."""
     heads = [m for m in task.modules() if isinstance(m, MarginSoftmax) and m.parallel and m.shards is None]
     if not heads or processes == 1:
         return
-    if clip is not None:
-        raise ValueError(
-            f"clip must be none for a head that is divided among processes, whose gradient no process has whole, got {clip!r}"
-        )
     for head in heads:
         head.to(device).shard()
     ignore_shards(task)

@@ -14,6 +14,7 @@ from ..data import Loader
 from ..files import finite, load_tree, save_tree
 from .averaging import MovingAverage, average_states
 from .callbacks import Callback, Progress
+from .clipping import clip_gradients
 from .ending import finish
 from .log import RunLog
 from .memory import checkpoint_blocks
@@ -89,7 +90,7 @@ class Trainer:
         self.layout = torch.channels_last if settings.channels_last else torch.preserve_format
         if settings.channels_last:
             task.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        shard_heads(task, self.accelerator.device, self.accelerator.num_processes, settings.clip)
+        shard_heads(task, self.accelerator.device, self.accelerator.num_processes)
         self.optimizers = build_optimizers(settings, task)
         schedule = settings.schedule.build() if isinstance(settings.schedule, Call) else settings.schedule
         assert isinstance(schedule, Schedule)
@@ -183,7 +184,8 @@ class Trainer:
             total = found if total is None else total + found
         assert total is not None
         if self.settings.clip is not None:
-            self.accelerator.clip_grad_norm_(self.wrapped.parameters(), self.settings.clip)
+            self.accelerator.unscale_gradients()
+            clip_gradients(self.task.parameters(), self.settings.clip)
         for optimizer in self.prepared:
             optimizer.step()
         if not any(optimizer.step_was_skipped for optimizer in self.prepared):  # as half precision does on an overflow

@@ -52,7 +52,7 @@ class RowsContract:
                     assert torch.allclose(a, b, rtol=1e-12, atol=1e-13)
 
     def test_a_row_that_is_not_drawn_stays_and_catches_up(self):
-        """Against a loop over single rows that fades and shrinks one missed step at a time."""
+        """Against one optimizer of torch for each row, which sees only the steps in which the row is drawn."""
         for options in self.variants:
             drawn = [[0, 1, 2], [1], [1, 5], [], [0, 5], [2, 3, 4]]
             ours = self.parameters()
@@ -62,8 +62,6 @@ class RowsContract:
                 singles.append(nn.Parameter(self.parameters()[0].detach()[row : row + 1].clone()))
                 optimizers.append(self.dense([singles[-1]], **options))
             decay = options.get("weight_decay", 0.0)
-            for row in range(6):
-                self.begin(optimizers[row], singles[row])
             owed = torch.ones(6, dtype=torch.float64)
             for step, rows in enumerate(drawn):
                 rate = 0.1 / (1 + step)
@@ -84,9 +82,23 @@ class RowsContract:
                         optimizers[row].step()
                     else:
                         owed[row] *= 1 - rate * decay
-                        self.fade(optimizers[row], singles[row])
             for row in range(6):
                 assert torch.allclose(ours[0][row], singles[row][0], rtol=1e-10, atol=1e-12)
+
+    def test_a_gradient_moves_a_row_as_far_however_often_it_is_drawn(self):
+        """Ten steps in a row, and ten steps each of which is followed by nine without the row."""
+        ends = []
+        for gap in (1, 10):
+            weight = nn.Parameter(torch.ones(2, 3, dtype=torch.float64))
+            optimizer = self.optimizer([weight], **self.variants[-1] | {"weight_decay": 0.0})
+            for step in range(10 * gap):
+                row = 0 if step % gap == 0 else 1
+                values = torch.full((1, 3), 1.0 + step // gap, dtype=torch.float64)
+                weight.grad = torch.sparse_coo_tensor([[row]], values, (2, 3), check_invariants=True)
+                optimizer.step()
+            ends.append(weight.detach()[0])
+        assert torch.allclose(ends[0], ends[1], rtol=1e-12)
+        assert (ends[0] < 1).all()
 
     def test_a_state_is_saved_and_goes_on(self):
         straight, paused = self.parameters(), self.parameters()
@@ -98,7 +110,7 @@ class RowsContract:
         resumed = self.optimizer(paused, weight_decay=0.01)
         resumed.load_state_dict(two.state_dict())
         state = resumed.state[paused[0]]
-        assert (state["touched"].dtype, state["shrinkage"].dtype) == (torch.int64, torch.float64)
+        assert (state["times"].dtype, state["shrinkage"].dtype) == (torch.int64, torch.float64)
         for parameters, optimizer in ((straight, one), (paused, resumed)):
             self.gradients(parameters, 3, [0, 1])
             optimizer.step()

@@ -12,16 +12,6 @@ class TestRowAdam(RowsContract):
     def dense(self, parameters, **options):
         return torch.optim.AdamW(parameters, lr=0.1, **{"weight_decay": 0.0, **options})
 
-    def begin(self, optimizer, parameter):
-        zeros = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
-        optimizer.state[parameter] |= {"step": torch.tensor(0.0), **zeros}
-
-    def fade(self, optimizer, parameter):
-        state, (first, second) = optimizer.state[parameter], optimizer.param_groups[0]["betas"]
-        state["exp_avg"] *= first
-        state["exp_avg_sq"] *= second
-        state["step"] += 1
-
     @pytest.mark.parametrize("options", [{"lr": -1}, {"betas": (1.0, 0.9)}, {"eps": 0}, {"weight_decay": -1}])
     def test_refuses(self, options):
         with pytest.raises(ValueError, match="are needed"):

@@ -19,15 +19,6 @@ class TestRowSGD(RowsContract):
     def dense(self, parameters, **options):
         return torch.optim.SGD(parameters, lr=0.1, **options)
 
-    def begin(self, optimizer, parameter):
-        """torch's buffer starts as the first gradient; one that starts at 0 is the same for it."""
-        if optimizer.param_groups[0]["momentum"]:
-            optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
-
-    def fade(self, optimizer, parameter):
-        if optimizer.param_groups[0]["momentum"]:
-            optimizer.state[parameter]["momentum_buffer"] *= optimizer.param_groups[0]["momentum"]
-
     @pytest.mark.parametrize("options", [{"lr": -1}, {"momentum": 1.0}, {"weight_decay": -1}, {"nesterov": True}])
     def test_refuses(self, options):
         with pytest.raises(ValueError, match=r"needed|nesterov needs"):

@@ -131,5 +131,7 @@ def _reached(margin: Margin, context: Context) -> Tensor:
     """ψ(θ_y) as a cosine: what the target reaches with its margin, and a hard class exceeds."""
     assert context.target is not None
     norms, labels = (None if t is None else t.squeeze(-1) for t in (context.norms, context.labels))
+    noise = None if context.noise is None else {strength: z.squeeze(-1) for strength, z in context.noise.items()}
     with torch.no_grad():
-        return margin.target(context.target.squeeze(-1), Context(norms=norms, labels=labels)).unsqueeze(-1)
+        inner = Context(norms=norms, labels=labels, noise=noise)
+        return margin.target(context.target.squeeze(-1), inner).unsqueeze(-1)

@@ -2,6 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -41,6 +42,8 @@ class Context(NamedTuple):
         ignored: Which samples do not count and must not enter a statistic; None for none.
         target: cos θ of each sample's own class, known before any other class is looked at; only in ``others``.
         hardest: The k-th largest cosine among the other classes, for a margin with ``hardest = k``; only in ``others``.
+        noise: For each strength that draws, one number of N(0, 1) per sample, the same in every hook, block and process
+            of a forward pass and in its backward pass; None where nothing is drawn.
     """
 
     g: AngularScore = COSINE
@@ -49,6 +52,7 @@ class Context(NamedTuple):
     ignored: Tensor | None = None
     target: Tensor | None = None
     hardest: Tensor | None = None
+    noise: "Mapping[Strength, Tensor] | None" = None
 
 
 ALONE = Context()
@@ -115,7 +119,8 @@ class Strength(nn.Module, ABC):
     most: float
     num_classes: int | None = None
     draws: bool = False
-    """Whether the numbers are drawn from torch's random state: processes that share a batch must draw the same ones."""
+    """Whether the numbers are drawn from torch's random state: a head then draws once for each sample and forward pass,
+    the same on processes that share a batch, and the strength finds what was drawn for it in ``context.noise``."""
 
     @abstractmethod
     def forward(self, context: Context) -> Float[Tensor, "..."]:
@@ -123,6 +128,12 @@ class Strength(nn.Module, ABC):
 
     def step(self) -> None:
         """One training step has been made; only schedules move."""
+
+
+def drawn_for(margin: Margin, norms: Float[Tensor, "n"]) -> dict[Strength, Float[Tensor, "n"]] | None:
+    """One number of N(0, 1) per sample for each strength in the margin that draws, in training; None if there is none."""
+    drawing = [m for m in margin.modules() if isinstance(m, Strength) and m.draws and m.training]
+    return {strength: torch.randn_like(norms) for strength in drawing} or None
 
 
 def value(m: float | Strength, context: Context) -> float | Tensor:

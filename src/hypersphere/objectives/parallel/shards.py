@@ -8,6 +8,7 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
+from ...row_shards import added, entered
 from ..part import Everyone
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -67,11 +68,11 @@ class Shards:
 
     def add(self, share: Tensor) -> Tensor:
         """Σ over the processes; the gradient, the same on all of them, comes back as it is."""
-        return _Add.apply(share, self)
+        return added(share, self.group)
 
     def enter(self, replicated: Tensor) -> Tensor:
         """The same tensor; the gradients of the processes are added up."""
-        return _Enter.apply(replicated, self)
+        return entered(replicated, self.group)
 
     def own(self, losses: Float[Tensor, "n"]) -> Float[Tensor, "_n"]:
         """This process's samples; backward, every process hears of the gradients of all samples."""
@@ -154,27 +155,6 @@ class _Gather(torch.autograd.Function):
         shards.counts = ctx.counts
         gradient = shards.mine(whole) + shards.scatter_sum(share)
         return gradient * shards.processes if shards.average else gradient, None
-
-
-class _Add(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, share: Tensor, shards: Shards) -> Tensor:
-        return shards(share, "sum")
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return gradient, None
-
-
-class _Enter(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, replicated: Tensor, shards: Shards) -> Tensor:
-        ctx.shards = shards
-        return replicated.view_as(replicated)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return ctx.shards(gradient, "sum"), None
 
 
 class _Own(torch.autograd.Function):

@@ -1,8 +1,7 @@
 """A head's class weights as DTensors: one logical tensor for checkpoints, a run of its classes on each process."""
 
-import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import torch.distributed as dist
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.optim import Optimizer
 
+from ...row_shards import first_row, is_sharded, local_of
 from .shards import Shards
 
 if TYPE_CHECKING:
@@ -41,12 +41,6 @@ def shards_of(over: Over, num_classes: int, device: torch.device, average: bool)
     return Shards(mesh, num_classes, average)
 
 
-def is_sharded(tensor: object) -> TypeGuard[Any]:
-    """Whether a tensor is a DTensor; they are a second's worth of imports, so nobody imports them who has none."""
-    module = sys.modules.get("torch.distributed.tensor")
-    return module is not None and isinstance(tensor, module.DTensor)
-
-
 @torch.no_grad()
 def divided(whole: Float[Tensor, "rows ..."], shards: Shards) -> "DTensor":
     """A tensor with an equal number of rows per class, which all processes hold alike, as (classes, …) in shards.
@@ -68,27 +62,6 @@ def in_shards(local: Tensor, shape: torch.Size, mesh: DeviceMesh) -> "DTensor":
 
     stride = torch.empty(shape, device="meta").stride()
     return DTensor.from_local(local, mesh, [Shard(0)], run_check=False, shape=shape, stride=stride)
-
-
-def local_rows(weight: Tensor) -> Float[Tensor, "rows d"]:
-    """The rows that this process holds, with their gradient; a plain weight is its own."""
-    if not is_sharded(weight):
-        return weight
-    local = weight.to_local()
-    return local.flatten(0, 1) if local.ndim == 3 else local
-
-
-def local_of(tensor: Tensor) -> Tensor:
-    """What this process holds of a tensor, without a gradient: the memory itself."""
-    return (tensor._local_tensor if is_sharded(tensor) else tensor).detach()
-
-
-def first_row(tensor: Tensor) -> int:
-    """The number of the first row that this process holds."""
-    if not is_sharded(tensor):
-        return 0
-    each = -(-len(tensor) // tensor.device_mesh.size())
-    return min(each * tensor.device_mesh.get_local_rank(), len(tensor))
 
 
 @torch.no_grad()

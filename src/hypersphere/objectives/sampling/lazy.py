@@ -9,7 +9,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.optim import Optimizer
 
-from ..parallel.storage import first_row, in_shards, is_sharded, local_of
+from ...row_shards import first_row, is_sharded, local_of
+from ..parallel.storage import in_shards
 
 
 class Touched(NamedTuple):
@@ -30,19 +31,20 @@ def touched(parameter: Tensor) -> Touched:
 
 
 class RowOptimizer(Optimizer):
-    """An optimizer that touches the rows that have a gradient, and lets each catch up with what it has missed.
+    """An optimizer that touches the rows that have a gradient, and lets each catch up with the weight decay it has missed.
 
-    A row that is not touched keeps its weight and its momenta. When it is touched after k steps, its momenta are first
-    faded as k − 1 steps without a gradient would have done, and weight decay acts for all k: by Π (1 − lr·decay) over
-    the rates of those steps. Momentum does not move a row while it is away. A parameter with a dense gradient is one
-    whose rows are all touched, and a row that is touched in each step gets what torch's optimizer of the same name does.
+    A row that is not touched keeps its weight and its momenta: for them time stands still until it is touched again, so
+    that a gradient moves a row as far in the end as it would in a row that is always touched. When a row is touched
+    after k steps, weight decay acts for all k: by Π (1 − lr·decay) over the rates of those steps. A parameter with a
+    dense gradient is one whose rows are all touched, and a row that is touched in each step gets what torch's optimizer
+    of the same name does.
 
-    ``state`` holds for each parameter the momenta, and ``touched``, the step at which each row was last touched. Each
-    group holds ``shrunk``, the sum of log(1 − lr·decay) so far, for which ``shrinkage`` keeps the value of each row.
+    ``state`` holds for each parameter the momenta, and ``times``, how often each row was touched. Each group holds
+    ``shrunk``, the sum of log(1 − lr·decay) so far, for which ``shrinkage`` keeps the value of each row.
     """
 
     momenta: tuple[str, ...] = ()
-    per_row: tuple[str, ...] = ("touched", "shrinkage")
+    per_row: tuple[str, ...] = ("times", "shrinkage")
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
@@ -55,7 +57,6 @@ class RowOptimizer(Optimizer):
             rate = float(group["lr"]) * float(group["weight_decay"])
             if rate >= 1:
                 raise ValueError(f"lr·weight_decay must be below 1, got {rate:g}")
-            group["steps"] = group.get("steps", 0) + 1
             before = group.get("shrunk", 0.0)
             group["shrunk"] = before + math.log1p(-rate)
             for parameter in group["params"]:
@@ -75,39 +76,33 @@ class RowOptimizer(Optimizer):
                     self.state[parameter][name] = value.to(local_of(parameter).device).clone()
 
     def update(
-        self, weight: Tensor, gradient: Tensor, momenta: list[Tensor], group: dict[str, Any], steps: int
+        self, weight: Tensor, gradient: Tensor, momenta: list[Tensor], group: dict[str, Any], times: Tensor
     ) -> None:
-        """Change the weight and its momenta in place by one step; ``steps`` have been made, with this one."""
+        """Change the weight and its momenta in place by one step, the ``times``-th of each row (a column of numbers)."""
         raise TypeError(f"{type(self).__name__} must define update(…)")
-
-    def faded(self, group: dict[str, Any]) -> tuple[float, ...]:
-        """By how much a step without a gradient makes each momentum smaller."""
-        raise TypeError(f"{type(self).__name__} must define faded(group)")
 
     def _step(self, parameter: Tensor, group: dict[str, Any], before: float) -> None:
         state = self.state[parameter]
         if not state:
             for name in self.momenta:
                 state[name] = torch.zeros_like(parameter)
-            state["touched"] = _per_row(parameter, group["steps"] - 1, torch.int64)
+            state["times"] = _per_row(parameter, 0, torch.int64)
             state["shrinkage"] = _per_row(parameter, before, torch.float64)
         places, gradient = touched(parameter)
         weight, momenta = local_of(parameter), [local_of(state[name]) for name in self.momenta]
-        last, shrinkage = local_of(state["touched"]), local_of(state["shrinkage"])
+        times, shrinkage = local_of(state["times"]), local_of(state["shrinkage"])
         rows: Any = ... if places is None else places
-        missed, owed = group["steps"] - 1 - last[rows], before - shrinkage[rows]
-        part, fading = weight[rows], [momentum[rows] for momentum in momenta]
-        late = places is not None or bool((missed > 0).any())
-        if late and part.numel():
+        owed, own = before - shrinkage[rows], [momentum[rows] for momentum in momenta]
+        part = weight[rows]
+        if part.numel() and bool((owed != 0).any()):
             part.mul_(_column(owed.exp(), part))
-            for momentum, factor in zip(fading, self.faded(group), strict=True):
-                momentum.mul_(_column(torch.as_tensor(factor, dtype=torch.float64) ** missed, momentum))
-        self.update(part, gradient.to(part.dtype), fading, group, group["steps"])
+        times[rows] += 1
+        self.update(part, gradient.to(part.dtype), own, group, _column(times[rows], part, torch.float64))
         if places is not None:
             weight[places] = part
-            for whole, momentum in zip(momenta, fading, strict=True):
+            for whole, momentum in zip(momenta, own, strict=True):
                 whole[places] = momentum
-        last[rows], shrinkage[rows] = group["steps"], group["shrunk"]
+        shrinkage[rows] = group["shrunk"]
 
 
 def _per_row(parameter: Tensor, value: float, dtype: torch.dtype) -> Tensor:
@@ -118,5 +113,6 @@ def _per_row(parameter: Tensor, value: float, dtype: torch.dtype) -> Tensor:
     return in_shards(local, parameter.shape[:1], parameter.device_mesh)
 
 
-def _column(factors: Tensor, like: Tensor) -> Tensor:
-    return factors.to(like).reshape(-1, *[1] * (like.ndim - 1)) if like.ndim else factors.to(like).reshape(())
+def _column(numbers: Tensor, like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """One number for each row, to be multiplied with the rows."""
+    return numbers.to(dtype or like.dtype).reshape([-1, *[1] * (like.ndim - 1)] if like.ndim else [])

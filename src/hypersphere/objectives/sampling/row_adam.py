@@ -11,8 +11,8 @@ from .lazy import RowOptimizer
 class RowAdam(RowOptimizer):
     r"""Adam with decoupled weight decay (AdamW) for the rows that were drawn; the others stay, see :class:`RowOptimizer`.
 
-    A row's two momenta fade for the steps it was away, so they are those of a dense Adam whose gradient was 0 there, and
-    the correction of their start counts all steps. With a dense gradient, or when every row is drawn in every step, it is
+    A row's two momenta wait for it, and the correction of their start counts the steps in which it was drawn: each row is
+    trained as by an Adam of its own that sees those steps only. With a dense gradient, or when every row is drawn in every step, it is
     ``torch.optim.AdamW``; without weight decay ``torch.optim.Adam``.
 
     >>> w = torch.nn.Parameter(torch.ones(3, 2))
@@ -41,13 +41,8 @@ class RowAdam(RowOptimizer):
             )
         super().__init__(params, {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay})
 
-    def faded(self, group: dict[str, Any]) -> tuple[float, ...]:
-        """By β₁ and β₂."""
-        first, second = group["betas"]
-        return first, second
-
     def update(
-        self, weight: Tensor, gradient: Tensor, momenta: list[Tensor], group: dict[str, Any], steps: int
+        self, weight: Tensor, gradient: Tensor, momenta: list[Tensor], group: dict[str, Any], times: Tensor
     ) -> None:
         """One step of AdamW."""
         (first, second), lr = group["betas"], float(group["lr"])
@@ -55,5 +50,5 @@ class RowAdam(RowOptimizer):
         weight.mul_(1 - lr * group["weight_decay"])
         mean.lerp_(gradient, 1 - first)
         square.mul_(second).addcmul_(gradient, gradient, value=1 - second)
-        length = square.sqrt().div_((1 - second**steps) ** 0.5).add_(group["eps"])
-        weight.addcdiv_(mean, length, value=-lr / (1 - first**steps))
+        length = square.sqrt().div_((1 - second**times).sqrt().to(square.dtype)).add_(group["eps"])
+        weight.addcdiv_(mean, length.mul_((1 - first**times).to(mean.dtype)), value=-lr)

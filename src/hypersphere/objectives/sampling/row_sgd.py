@@ -11,7 +11,8 @@ from .lazy import RowOptimizer
 class RowSGD(RowOptimizer):
     r"""v ← μ·v + (g + λ·w), w ← w − lr·v for the rows that were drawn; the others stay, see :class:`RowOptimizer`.
 
-    With a dense gradient, or when every row is drawn in every step, it is ``torch.optim.SGD``.
+    The momentum of a row waits for it, as in Partial FC (An et al., 2021). With a dense gradient, or when every row is
+    drawn in every step, it is ``torch.optim.SGD``.
 
     >>> w = torch.nn.Parameter(torch.ones(3, 2))
     >>> w.grad = torch.sparse_coo_tensor([[1]], [[1.0, 2.0]], (3, 2), check_invariants=True)
@@ -41,12 +42,8 @@ class RowSGD(RowOptimizer):
         defaults = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "nesterov": nesterov}
         super().__init__(params, defaults)
 
-    def faded(self, group: dict[str, Any]) -> tuple[float, ...]:
-        """v fades by μ."""
-        return (group["momentum"],) if self.momenta else ()
-
     def update(
-        self, weight: Tensor, gradient: Tensor, momenta: list[Tensor], group: dict[str, Any], steps: int
+        self, weight: Tensor, gradient: Tensor, momenta: list[Tensor], group: dict[str, Any], times: Tensor
     ) -> None:
         """One step of SGD, without another tensor of the weight's size."""
         lr, decay, momentum = float(group["lr"]), group["weight_decay"], group["momentum"]

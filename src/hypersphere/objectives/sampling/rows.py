@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..parallel.storage import first_row, local_of
+from ...row_shards import first_row, local_of
 
 
 def drawn_rows(weight: Float[Tensor, "..."], places: Int[Tensor, "m"], per_class: int) -> Float[Tensor, "rows d"]:

@@ -12,7 +12,9 @@ from ..margins.margin import Context, Strength
 class Drawn(Strength):
     r"""m ~ N(mean, std²) for each sample in training, ``mean`` in evaluation: ElasticFace (Boutros et al., 2022).
 
-    Draws come from torch's random state and are cut off at ``mean`` ± 4·``std`` and at 0.
+    Draws come from torch's random state and are cut off at ``mean`` ± 4·``std`` and at 0. A sample has one m in each
+    forward pass: all hooks of a margin, all blocks of classes and all processes see the same, and so does the backward
+    pass.
 
     >>> Drawn(0.5, 0.05).eval()(hs.objectives.margins.Context())
     tensor(0.5000)
@@ -28,10 +30,12 @@ class Drawn(Strength):
         self.least, self.most = max(0.0, mean - 4 * std), mean + 4 * std
 
     def forward(self, context: Context) -> Float[Tensor, "..."]:
-        """One draw per sample of the context, shaped as its norms are."""
-        if not self.training or context.norms is None:
+        """What was drawn for each sample of the context; of a margin that is called by itself, a draw for each norm."""
+        noise = None if context.noise is None else context.noise.get(self)
+        if noise is None and context.norms is not None:
+            noise = torch.randn_like(context.norms)
+        if noise is None or not self.training:
             return torch.tensor(self.mean)
-        noise = torch.randn_like(context.norms)
         return (self.mean + self.std * noise).clamp(self.least, self.most)
 
     def extra_repr(self) -> str:

@@ -1,0 +1,115 @@
+"""Does a head that trains on a part of its classes in each step recognise unseen classes as the full head does?
+
+    HYPERSPHERE_DATA=… python benchmarks/sampled_heads.py run --threads 1      # makes the rows that are missing
+    python benchmarks/sampled_heads.py --record                                # the table, from the rows
+
+964 characters of Omniglot to train on, TAR at FAR 10⁻³ over all pairs of the drawings of 659 others. SphereFace-4 of the
+claim ``objectives-openset``, AM-Softmax (m = 0.2, scale 20), RowSGD, the same start and the same batches for every arm of
+a seed. An arm reaches the full head when its mean is not below the 95 % interval of the paired differences from it
+(Student's t). Every finished run is a row of ``reports/sampled_heads.jsonl`` and is not made again.
+"""
+
+import json
+import math
+import pathlib
+import statistics
+import tempfile
+import time
+from typing import Any
+
+import torch
+from _harness import parser, report
+
+from hypersphere.config import call
+from hypersphere.experiments.reproduce.objectives_openset import base
+from hypersphere.objectives import AMSoftmax, RowSGD, Sample, Stages
+from hypersphere.training import Experiment, replace
+
+ROWS = pathlib.Path(__file__).parent / "reports" / "sampled_heads.jsonl"
+STEPS, SEEDS = 600, 3
+STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365}
+"""The 97.5 % quantile of Student's t for so many seeds."""
+
+ARMS: dict[str, Any] = {
+    "all classes": None,
+    "a tenth, all from three quarters on": call(Stages, values=[0.1, 1.0], at=[STEPS * 3 // 4]),
+    "a tenth": call(Sample, rate=0.1),
+    "a tenth, unbiased": call(Sample, rate=0.1, unbiased=True),
+}
+
+
+def measured(arm: str, seed: int) -> dict[str, Any]:
+    """Train one arm and measure it on the unseen characters."""
+    sample = {} if ARMS[arm] is None else {"sample": ARMS[arm]}
+    head = call(AMSoftmax, m=0.2, scale=20.0, **sample)
+    optimizer = call(RowSGD, lr=0.1, momentum=0.9, weight_decay=5e-4)
+    options = {"steps": STEPS, "evaluate_every": STEPS, "checkpoint_every": STEPS, "seed": seed, "pictures": False}
+    config = replace(base("laptop"), head=head, optimizer=optimizer, **options)
+    start = time.process_time()
+    with tempfile.TemporaryDirectory() as folder:
+        found = Experiment(config, pathlib.Path(folder) / "run").run()
+    kept = {name: round(found[name], 4) for name in ("tar", "eer", "rank1", "one_shot")}
+    return {"arm": arm, "seed": seed, "steps": STEPS, **kept, "cpu": round(time.process_time() - start, 1)}
+
+
+def rows() -> list[dict[str, Any]]:
+    """What is recorded of runs of this length."""
+    found = [json.loads(line) for line in ROWS.read_text().splitlines()] if ROWS.exists() else []
+    return [row for row in found if row["steps"] == STEPS]
+
+
+def run() -> None:
+    """Every run that has no row yet, all seeds of an arm before the next."""
+    for arm in ARMS:
+        for seed in range(SEEDS):
+            if not any(row["arm"] == arm and row["seed"] == seed for row in rows()):
+                row = measured(arm, seed)
+                with ROWS.open("a") as file:
+                    file.write(json.dumps(row) + "\n")
+
+
+def table() -> list[list[object]]:
+    """Means over seeds, and the paired difference from the full head with its interval."""
+    by_arm = {arm: {row["seed"]: row for row in rows() if row["arm"] == arm} for arm in ARMS}
+    full, lines = by_arm["all classes"], []
+    for arm, found in by_arm.items():
+        if not found:
+            continue
+        cells = [_spread([row[name] for row in found.values()]) for name in ("tar", "eer", "rank1", "one_shot")]
+        differences = [row["tar"] - full[seed]["tar"] for seed, row in found.items() if seed in full]
+        shown = "–" if arm == "all classes" or len(differences) < 2 else _interval(differences)
+        lines.append([arm, *cells, shown, len(found), f"{statistics.fmean(row['cpu'] for row in found.values()):.0f}"])
+    return lines
+
+
+def _spread(values: list[float]) -> str:
+    if len(values) < 2:
+        return f"{values[0]:.2f}"
+    return f"{statistics.fmean(values):.2f} ± {statistics.stdev(values) / math.sqrt(len(values)):.2f}"
+
+
+def _interval(differences: list[float]) -> str:
+    reach = STUDENT[len(differences)] * statistics.stdev(differences) / math.sqrt(len(differences))
+    return f"{statistics.fmean(differences):+.2f} ± {reach:.2f}"
+
+
+def main() -> None:
+    options = parser(__doc__)
+    options.add_argument(
+        "action", nargs="?", choices=["run"], help="run what is missing; without it the rows are shown"
+    )
+    options.set_defaults(threads=1)
+    args = options.parse_args()
+    torch.set_num_threads(args.threads)
+    if args.action == "run":
+        run()
+    header = ["classes in a step", "TAR % at FAR 1e-3", "EER %", "rank-1 %", "20-way 1-shot %"]
+    header += ["TAR against all classes, 95 %", "seeds", "CPU s a run"]
+    how = f"{STEPS} steps of a batch, means ± standard errors over seeds."
+    report(
+        "sampled_heads", "Heads that see a part of their classes, on unseen characters", header, table(), args, "", how
+    )
+
+
+if __name__ == "__main__":
+    main()
