@@ -15,7 +15,7 @@ from .digit_gallery import FPIR, KNOWN, SHOWN_BEFORE, STRANGERS, DigitAnswers, P
 from .four_heads import COLUMNS, HeadResult
 
 SHEET = "new"
-SHOWN = 3  # pictures of a digit
+SHOWN = 2  # pictures of a digit
 
 
 def write_demo_page(
