@@ -170,7 +170,7 @@ def main() -> None:
     best = {1: [float("inf")] * 2, args.clients: [float("inf")] * 2}
     waits: dict[int, list[float]] = {count: [] for count in best}
     rates = dict.fromkeys(best, 0.0)
-    memory = [served.memory()]
+    memory = [served.memory()]  # then one a 10 s
     for _ in range(slices):
         count, cpu = loop(model, images, 2)
         alone = min(alone, [cpu / count, 2 / count])
@@ -190,10 +190,13 @@ def main() -> None:
         p99 = 1e3 * sorted(waits[clients])[int(0.99 * len(waits[clients]))]
         name = f"/v1/search, {clients} client{'s' if clients > 1 else ''}"
         rows.append([name, 1e3 * cpu, cpu / alone[0], rates[clients], p99])
+    minutes = ", ".join(f"{size:.0f}" for size in memory[6::6]) or "–"
+    half = len(memory) // 2
     notes = (
         f"JPEGs of 256×256 into a network for 64×64, gallery of 1000. Memory: {memory[0]:.0f} MiB after the first load, "
-        f"{memory[1]:.0f} MiB after it was kept up for 10 s and {memory[-1]:.0f} MiB after {args.minutes:g} minutes "
-        f"({requests} requests). Killed {args.kills} times while enrolling: {known} acknowledged, {lost} lost. "
+        f"at the end of each minute of load by {args.clients} clients {minutes} MiB; the largest of the first half is "
+        f"{max(memory[1 : half + 1]):.1f} and of the second {max(memory[half:]):.1f} MiB "
+        f"({args.minutes:g} minutes, {requests} requests). Killed {args.kills} times while enrolling: {known} acknowledged, {lost} lost. "
         "Rates and p99 share two cores with the clients and with other work of the machine."
     )
     header = ["way", "CPU ms a picture", "ratio", "pictures/s, wall", "p99, ms, wall"]

@@ -74,3 +74,15 @@ def test_half_space_neurons_come_with_their_opposites():
 def test_refuses_more_dimensions():
     with pytest.raises(ValueError, match="2 or 3 dimensions"):
         plot_features(torch.randn(5, 4), torch.zeros(5, dtype=torch.long))
+
+
+def test_a_class_is_named_where_its_features_are_not_where_its_weight_points():
+    features = torch.tensor([[1.0, 0.02], [1.0, -0.02], [0.0, 1.0]])
+    _, ax = plot_features(features, torch.tensor([0, 0, 1]), centers=torch.tensor([[-1.0, 0.0], [0.0, 1.0]]))
+    assert ax.texts[0].get_position() == pytest.approx((1.14, 0.0), abs=1e-6)
+
+
+def test_a_name_stands_beside_a_class_that_faces_the_eye():
+    eye = torch.tensor([1.0, 0.0, 0.0])
+    _, ax = plot_features(torch.stack([eye, torch.tensor([0.0, 1.0, 0.1])]), torch.arange(2), view=(0, 0))
+    assert torch.tensor(ax.texts[0].get_position_3d()).allclose(torch.tensor([1.0, 0.0, 0.14]))

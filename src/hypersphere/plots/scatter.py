@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from .._extras import require
 from ..geometry import normalize
 from .canvas import axes, color
 
@@ -69,15 +70,15 @@ def plot_features(
         look: dict[str, Any] = {"depthshade": False} if dim == 3 else {}  # a shade would look like a paler class
         look |= {"color": color(index), "alpha": 0.6, "linewidths": 0, "zorder": 2}
         ax.scatter(*shown.T.numpy(), s=size, label=str(label), **look)
-        middle = normalize(mine.mean(0) if centers is None else centers[label].detach().float().cpu())
-        visible = far_side or bool(_near(ax, middle[None]))
-        if centers is not None and visible:
-            ax.plot(*[(0.0, reach * float(t)) for t in middle], color=color(index), linewidth=1.2, zorder=3)
-        if len(classes) <= LABELLED and len(classes) > 1 and visible:
-            text = str(label) if names is None else names[label]
-            ax.text(*(1.12 * reach * middle).tolist(), text, ha="center", va="center", fontsize="small", zorder=4)
+        middle = normalize(mine.mean(0))
+        if centers is not None:
+            ray = normalize(centers[label].detach().float().cpu())
+            if far_side or bool(_near(ax, ray[None])):
+                ax.plot(*[(0.0, reach * float(t)) for t in ray], color=color(index), linewidth=1.2, zorder=3)
+        if 1 < len(classes) <= LABELLED and (far_side or bool(_near(ax, middle[None]))):
+            _name(ax, reach * middle, str(label) if names is None else names[label], color(index))
     _frame(ax, dim, reach, far_side)
-    ax.set_title(title, y=0.95 if dim == 3 else None)  # a zoomed sphere would push it off the canvas
+    ax.set_title(title, y=1.0 if dim == 3 else None)  # a zoomed sphere would push it off the canvas
     return figure, ax
 
 
@@ -106,6 +107,21 @@ def plot_neurons(
         shown = opposite if far_side else opposite[_near(ax, opposite)]
         ax.scatter(*shown.T.numpy(), s=24, facecolors="none", edgecolors=color(0), linewidths=0.7)
     return figure, ax
+
+
+def _name(ax: Any, middle: Float[Tensor, "d"], text: str, tint: Any) -> None:
+    """Write a class's name beside its middle, away from the picture's centre, with a white rim so that points do not hide it."""
+    reach = middle.norm()
+    aside = middle / reach
+    if len(middle) == 3:
+        up, about = math.radians(ax.elev), math.radians(ax.azim)
+        aside = aside - (aside @ eye_direction(ax.elev, ax.azim)) * eye_direction(ax.elev, ax.azim)
+        top = torch.tensor([-math.sin(up) * math.cos(about), -math.sin(up) * math.sin(about), math.cos(up)])
+        aside = normalize(aside) if aside.norm() > 0.25 else top
+    dark = [0.7 * part for part in require("matplotlib.colors").to_rgb(tint)]  # yellow on white cannot be read
+    look = {"ha": "center", "va": "center", "fontsize": "medium", "fontweight": "bold", "color": dark, "zorder": 4}
+    rim = require("matplotlib.patheffects").withStroke(linewidth=2.5, foreground="white")
+    ax.text(*(middle + 0.14 * reach * aside).tolist(), text, path_effects=[rim], **look)
 
 
 def _near(ax: Any, points: Float[Tensor, "n d"]) -> Bool[Tensor, "n"]:
@@ -164,7 +180,7 @@ def _frame(ax: Any, dim: int, reach: float, far_side: bool) -> None:
         ax.plot(*line.T.numpy(), color="0.88", linewidth=0.6, zorder=0)
     ax.plot(*(reach * _outline(ax, t)).T.numpy(), color="0.7", linewidth=0.8, zorder=0)
     ax.set(**{f"{axis}lim": (-reach, reach) for axis in "xyz"})  # limits of the data would squeeze the sphere
-    ax.set_box_aspect((1, 1, 1), zoom=1.25)  # the default leaves half the canvas white
+    ax.set_box_aspect((1, 1, 1), zoom=1.2)  # the default leaves half the canvas white
     ax.set_axis_off()
 
 

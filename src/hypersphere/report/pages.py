@@ -70,7 +70,7 @@ def run_page(runs: Sequence[RunRecord], paths: Sequence[str]) -> Page:
         choices_section(runs),
         repeat_section(runs, paths),
     ]
-    title = " · ".join(run.name for run in runs) if len(runs) <= 3 else f"{len(runs)} runs"
+    title = " · ".join(run.name for run in runs) if len(runs) <= 4 else f"{len(runs)} runs"
     subtitle = f"{len(runs)} runs side by side." if several else _described(runs[0])
     return Page(title, subtitle, [section for section in sections if section is not None], sheets)
 

@@ -40,6 +40,7 @@ function layoutOf(chart) {
 async function draw(figure, chart) {
   const plot = figure.querySelector(".plot");
   const kind = kinds[chart.kind];
+  if (chart.layout.height) plot.style.height = `${chart.layout.height}px`;
   const show = () => {
     const layout = kind ? kind.layout(chart, layoutOf(chart), plot) : layoutOf(chart);
     const traces = kind && kind.traces ? kind.traces(chart, plot) : chart.traces.map(coloured);
