@@ -37,7 +37,10 @@ def _table(name: str, args) -> None:
     model, inputs, size = _model(name, args)
     steps = {key: _step(make(copy.deepcopy(model)), inputs) for key, make in _variants().items()}
     counts = {key: step.parameters for key, step in steps.items()}
-    times = interleaved(steps, rounds=args.rounds)
+    times = interleaved(steps, rounds=1, warmup=0)
+    quick = {key: step for key, step in steps.items() if times[key] < 4 * min(times.values())}
+    more = interleaved(quick, rounds=args.rounds, warmup=0)  # the slow ones are far off after their first step
+    times = {key: min(value, more.get(key, value)) for key, value in times.items()}
     peaks = {key: _forked_peak(steps[key]) for key in steps}
     floor = times["peft OFT, block 32"]
     rows = [[key, counts[key], times[key], times[key] / floor, round(peaks[key])] for key in steps]
@@ -45,6 +48,7 @@ def _table(name: str, args) -> None:
         f"{size}. Forward, backward and a step of AdamW; every linear layer of the encoder is tuned, everything else is frozen. "
         "The first row is the floor: the frozen model, with gradients back through every linear layer, to its positions. "
         "The ratio is to peft's OFT in the same run; memory is what a step adds to a process that holds the model. "
+        "What takes over four times the floor is timed once. "
         "Without its CUDA extension peft's BOFT has one butterfly factor, which is OFT; ours has it for comparison and the default two."
     )
     header = ["tuning", "parameters", "s a step", "of peft's OFT", "MiB"]

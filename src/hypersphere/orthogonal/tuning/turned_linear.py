@@ -49,4 +49,3 @@ class _TurnedLinear(torch.autograd.Function):
             rotation = block_products(x.reshape(1, -1, x.shape[-1]), inputs.reshape(1, -1, x.shape[-1]), r) @ r
         bias = gradient.flatten(0, -2).sum(0) if ctx.needs_input_grad[2] else None
         return inputs, None, bias, rotation
-
