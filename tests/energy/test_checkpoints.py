@@ -72,9 +72,24 @@ def test_a_rotation_is_told_from_other_changes(tmp_path):
     assert changes["stretched"].length == pytest.approx(2)
     assert changes["stretched"].rotated < 0.1
     assert changes["same"].rotated == 0
+    assert changes["same"].effective_rank == changes["same"].near_duplicates == 0
+    expected = effective_rank(stretched) - effective_rank(w)
+    assert changes["stretched"].effective_rank == pytest.approx(expected)
     save_file({"turned": w}, tmp_path / "before.safetensors")
     (read,) = energy_changes(Checkpoint(tmp_path / "before.safetensors"), after)
     assert read == changes["turned"]
+
+
+def test_neurons_that_fall_together_are_counted():
+    w = torch.eye(6)
+    collapsed = w.clone()
+    collapsed[1] = w[0] + 0.01 * w[1]
+    shares: list[float] = []
+    (change,) = energy_changes({"w": w}, {"w": collapsed}, progress=lambda name, done: shares.append(done))
+    assert change.near_duplicates == pytest.approx(2 / 6)
+    assert change.effective_rank < -0.05
+    assert shares == sorted(shares)
+    assert shares[-1] == 1
 
 
 def test_refuses_and_says_what_is_left_out():

@@ -8,6 +8,7 @@ from torch import nn
 
 from hypersphere import models
 from hypersphere.models import NGPT, NGPTBlock
+from hypersphere.orthogonal import finetune, merge
 
 from .contract import ImageContract
 
@@ -127,6 +128,26 @@ def test_a_computed_weight_cannot_be_renormalized():
     nn.utils.parametrizations.orthogonal(net.blocks[0].mlp.up.linear)
     with pytest.raises(ValueError, match="renormalize_ needs weights that are parameters"):
         net.renormalize_()
+
+
+def test_fine_tuned_by_rotations_it_stays_frozen_and_can_be_merged():
+    net, x = small(hidden=2.0), torch.randn(4, 3, 8, 8)
+    base = {name: tensor.clone() for name, tensor in net.state_dict().items()}
+    finetune(net, block=8, only=[nn.Linear], classifier="classifier")
+    optimizer = torch.optim.Adam([p for p in net.parameters() if p.requires_grad], lr=0.01)
+    for _ in range(3):
+        optimizer.zero_grad()
+        F.cross_entropy(net(x), torch.arange(4) % 3).backward()
+        optimizer.step()
+        net.renormalize_()
+    tuned = net(x).detach()
+    for _, layer in zip(range(2), net.blocks[0].attention.directions(), strict=False):
+        weight = next(m.weight for m in layer[0].modules() if isinstance(m, nn.Linear))
+        assert torch.allclose(weight.norm(dim=1), torch.ones(len(weight)), atol=1e-5)
+    merge(net, undo=True)
+    inner = [name for name in base if "blocks" in name]
+    assert all(torch.equal(net.state_dict()[name], base[name]) for name in inner)
+    assert not torch.allclose(net(x), tuned, atol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch import nn
 
+from hypersphere import models
 from hypersphere.training import MovingAverage, average_states
 
 
@@ -41,3 +42,21 @@ def test_the_mean_of_states():
         average_states([{"w": torch.zeros(1)}, {"v": torch.zeros(1)}])
     with pytest.raises(ValueError, match="there must be at least one state to average"):
         average_states([])
+
+
+def test_an_average_of_weights_on_the_sphere_is_put_back_on_it():
+    net = models.ngpt(3, depth=1, dim=8, heads=2, patch=4, input_size=8)
+    average = MovingAverage(net, 0.5)
+    with torch.no_grad():
+        for p in net.parameters():
+            p.normal_()
+    net.renormalize_()
+    average.update(net)
+    assert (average.shadow["positions"].norm(dim=1) - 1).abs().max() > 0.01  # the mean of two directions is shorter
+    own = net.positions.detach().clone()
+    with average.applied(net):
+        assert torch.allclose(net.positions.norm(dim=1), torch.ones(4))
+        assert torch.allclose(net.blocks[0].mlp.up.linear.weight.norm(dim=1), torch.ones(21), atol=1e-6)
+    assert torch.equal(net.positions, own)
+    average.load_into(net)
+    assert torch.allclose(net.positions, nn.functional.normalize(average.shadow["positions"]))

@@ -37,7 +37,8 @@ def run(args: argparse.Namespace) -> int:
     if not layers:
         raise ValueError(f"{args.checkpoint} holds no layer with two or more neurons of two or more dimensions")
     earlier = None if args.against is None else Checkpoint(args.against)
-    changes = [] if earlier is None else energy_changes(earlier, checkpoint, **options)
+    with progress() as show:
+        changes = [] if earlier is None else energy_changes(earlier, checkpoint, progress=show, **options)
     if earlier is not None and not changes:
         raise ValueError(f"{args.against} and {args.checkpoint} share no layer of the same name and shape")
     if args.json:
@@ -48,7 +49,9 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(_table(_LAYERS, [_layer(layer) for layer in layers], right=(3, 5, 6)))
         if changes:
-            print(f"\nsince {args.against}:\n" + _table(_CHANGES, [_change(c) for c in changes], right=(1, 2, 3, 4, 5)))
+            print(
+                f"\nsince {args.against}:\n" + _table(_CHANGES, [_change(c) for c in changes], right=tuple(range(1, 8)))
+            )
     for name, reason in left_out.items():
         print(f"left out {name}: {reason}", file=sys.stderr)
     if args.plot:
@@ -92,7 +95,7 @@ _LAYERS = (
     "dead",
     "duplicates",
 )
-_CHANGES = ("layer", "turned, mean", "largest", "length ×", "rotation explains", "energy +")
+_CHANGES = ("layer", "turned, mean", "largest", "length ×", "rotation explains", "energy +", "near +", "rank +")
 
 
 def _layer(layer: LayerReport) -> list[str]:
@@ -120,6 +123,7 @@ def _change(change: LayerChange) -> list[str]:
         f"{change.length:.4f} ± {change.length_spread:.4f}",
         "–" if change.rotated is None else f"{100 * change.rotated:.1f} %",
         f"{change.energy:.3g}",
+        *(f"{round(100 * share, 1) + 0.0:.1f} %" for share in (change.near_duplicates, change.effective_rank)),
     ]
 
 

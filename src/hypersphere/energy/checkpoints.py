@@ -14,7 +14,7 @@ from .checkpoint_files import Checkpoint
 from .checkpoint_layers import Layer, checkpoint_layers
 from .kernels import Kernel, Riesz
 from .random_layers import random_energy
-from .survey import survey
+from .survey import Survey, survey
 
 DUPLICATE = 1e-3  # radians: neurons nearer than this do the same work
 NEAR = 0.1  # radians: neurons nearer than this do nearly the same work
@@ -74,7 +74,7 @@ class LayerChange:
         length_spread: Its standard deviation over the neurons.
         rotated: The share of the squared change ‖W' − W‖² that one rotation of the whole layer explains, which leaves
             the energy as it was; None above 1,024 dimensions.
-        energy: The energy after less the energy before.
+        energy, near_duplicates, effective_rank: Of :class:`LayerReport`, after less before.
     """
 
     name: str
@@ -84,6 +84,8 @@ class LayerChange:
     length_spread: float
     rotated: float | None
     energy: float
+    near_duplicates: float
+    effective_rank: float
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -120,8 +122,11 @@ def energy_changes(
     *,
     s: float = 2,
     half_space: bool = False,
+    progress: Progress | None = None,
 ) -> list[LayerChange]:
     """What training did to the layers that two checkpoints share, by name and shape.
+
+    ``progress`` is called with a layer's name and the share of it that is done.
 
     >>> turned = {"w": torch.tensor([[0.0, 1.0], [-1.0, 0.0]])}
     >>> [(c.angle, c.rotated) for c in energy_changes({"w": torch.eye(2)}, turned)]
@@ -132,7 +137,7 @@ def energy_changes(
         source = layer.name.partition("[")[0]
         earlier = _layers(before, only=source) if source in before else ()
         same = (old for old in earlier if old.name == layer.name and old.rows.shape == layer.rows.shape)
-        changes += [_change(old.rows, layer, kernel, half_space) for old in same]
+        changes += [_change(old.rows, layer, kernel, half_space, progress) for old in same]
     return changes
 
 
@@ -156,7 +161,7 @@ def _report(layer: Layer, kernel: Kernel, half_space: bool, pairs: int, progress
         whole = rows if len(index) == len(rows) else rows[index]
         share = None if progress is None else (lambda done: progress(name, done))
         found = survey(whole, kernel, half_space, pairs=pairs, duplicate=DUPLICATE, progress=share)
-        energy, near = found.energy, (found.nearest > math.cos(NEAR)).double().mean().item()
+        energy, near = found.energy, _near(found)
         number = index.tolist()
         nearest = [(number[i], number[j], theta) for i, j, theta in found.pairs]
         duplicates = [(number[i], number[j]) for i, j in found.duplicates]
@@ -167,19 +172,34 @@ def _report(layer: Layer, kernel: Kernel, half_space: bool, pairs: int, progress
 
 
 @torch.no_grad()
-def _change(old: Tensor, layer: Layer, kernel: Kernel, half_space: bool) -> LayerChange:
+def _change(old: Tensor, layer: Layer, kernel: Kernel, half_space: bool, progress: Progress | None) -> LayerChange:
     new = layer.rows.to(old.dtype)
     index = torch.tensor(sorted(set(alive(old)[0].tolist()) & set(alive(new)[0].tolist())))
     if len(index) < 2:
-        return LayerChange(layer.name, math.nan, math.nan, math.nan, math.nan, None, math.nan)
+        none = math.nan
+        return LayerChange(layer.name, none, none, none, none, None, none, none, none)
     a, b = old[index], new[index]
     theta, ratio = angle(a, b), norm(b) / norm(a)
-    energies = [survey(rows, kernel, half_space, pairs=1).energy for rows in (a, b)]
-    spread = ratio.std().item()
-    largest = theta.max().item()
+    found = []
+    for half, rows in enumerate((a, b)):
+        share = None if progress is None else (lambda done, half=half: progress(layer.name, (half + done) / 2))
+        found.append(survey(rows, kernel, half_space, pairs=1, progress=share))
     return LayerChange(
-        layer.name, theta.mean().item(), largest, ratio.mean().item(), spread, rotated(a, b), energies[1] - energies[0]
+        layer.name,
+        theta.mean().item(),
+        theta.max().item(),
+        ratio.mean().item(),
+        ratio.std().item(),
+        rotated(a, b),
+        found[1].energy - found[0].energy,
+        _near(found[1]) - _near(found[0]),
+        effective_rank(b) - effective_rank(a),
     )
+
+
+def _near(found: Survey) -> float:
+    """The share of neurons with a neighbour that does nearly the same work."""
+    return (found.nearest > math.cos(NEAR)).double().mean().item()
 
 
 def alive(rows: Float[Tensor, "n d"]) -> tuple[Tensor, list[int]]:

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from ..geometry import normalize
 from ..operators.heads import join_heads, split_heads
@@ -93,8 +94,11 @@ class NGPTMLP(nn.Module):
 def renormalize_weights(layer: nn.Module, dim: int) -> None:
     """Length 1 for the rows (``dim`` 0; filters of a convolution) or the columns (1) of every weight inside, in place.
 
+    A weight that is computed from a frozen one, as orthogonal fine-tuning does, stays as it is: a rotation keeps the
+    lengths of rows.
+
     Raises:
-        ValueError: if a weight is computed (parametrized), which nothing can be written to.
+        ValueError: if a weight is computed from one that learns, which nothing can be written to.
 
     >>> linear = torch.nn.Linear(3, 2, bias=False)
     >>> renormalize_weights(linear, 0)
@@ -102,6 +106,8 @@ def renormalize_weights(layer: nn.Module, dim: int) -> None:
     True
     """
     for module in layer.modules():
+        if parametrize.is_parametrized(module, "weight") and not _learns(module):
+            continue
         weight = getattr(module, "weight", None)
         if not isinstance(weight, Tensor) or weight.ndim < 2:
             continue
@@ -113,3 +119,9 @@ def renormalize_weights(layer: nn.Module, dim: int) -> None:
         rows = weight.flatten(1) if dim == 0 else weight.flatten(1).mT
         unit = normalize(rows)
         weight.copy_((unit if dim == 0 else unit.mT).reshape(weight.shape))
+
+
+def _learns(module: nn.Module) -> bool:
+    """Whether what the weight is computed from is trained itself."""
+    held = module.parametrizations["weight"]  # type: ignore[index, union-attr]
+    return any(p.requires_grad for p in held.parameters(recurse=False))  # type: ignore[union-attr]

@@ -35,11 +35,16 @@ class MovingAverage:
             else:
                 self.shadow[name].copy_(tensor)
 
+    def load_into(self, model: nn.Module) -> None:
+        """Give the model the averaged weights; a network on the sphere returns to it."""
+        model.load_state_dict(self.shadow)
+        to_sphere(model)
+
     @contextmanager
     def applied(self, model: nn.Module) -> Iterator[None]:
         """The model has the averaged weights inside the ``with``, its own again afterwards."""
         own = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
-        model.load_state_dict(self.shadow)
+        self.load_into(model)
         try:
             yield
         finally:
@@ -57,6 +62,16 @@ class MovingAverage:
         for name, tensor in shadow.items():
             self.shadow[name].copy_(tensor)
         self.steps = steps
+
+
+def to_sphere(model: nn.Module) -> None:
+    """Let a network whose weights have length 1, such as an nGPT, renormalise them: steps and averages leave the sphere.
+
+    It is one that has a method ``renormalize_``; others stay as they are.
+    """
+    renormalize = getattr(model, "renormalize_", None)
+    if callable(renormalize):
+        renormalize()
 
 
 def average_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from ..config import Call
 from ..data import Loader
 from ..files import finite, load_tree, save_tree
-from .averaging import MovingAverage, average_states
+from .averaging import MovingAverage, average_states, to_sphere
 from .callbacks import Callback, Progress
 from .clipping import clip_gradients
 from .ending import finish
@@ -255,10 +255,11 @@ class Trainer:
     def _finish(self) -> dict[str, float]:
         self.task.eval()
         if self.ema is not None:
-            self.task.model.load_state_dict(self.ema.shadow)
+            self.ema.load_into(self.task.model)
         elif self.settings.average > 1:
             paths = reversed(self.folder.checkpoints()[: self.settings.average])
             self.task.load_state_dict(average_states([load_tree(path)["task"] for path in paths]))
+            to_sphere(self.task.model)
             with torch.no_grad(), torch.random.fork_rng():
                 self.measured = {"step": self.step, **self.task.evaluate(), **self.task.measures()}
         metrics = {key: value for key, value in self.measured.items() if key != "step"}

@@ -133,7 +133,14 @@ def block_products(left: Tensor, right: Tensor, like: Tensor) -> Tensor:
 
 
 def _times(rows: Tensor, r: Tensor) -> Tensor:
-    return (_stretches(rows, r) @ r).transpose(1, 2).reshape(rows.shape).to(rows.dtype)
+    """Each stretch times its matrix, written where it belongs: a product of its own shape would have to be copied."""
+    if torch.compiler.is_compiling():  # the compiler fuses the copy, and does not trace products into a view
+        return (_stretches(rows, r) @ r).transpose(1, 2).reshape(rows.shape).to(rows.dtype)
+    wide = rows.to(r.dtype)
+    result = torch.empty(rows.shape, dtype=r.dtype, device=r.device)
+    for x, y, matrices in zip(_stretches(wide, r), _stretches(result, r), r, strict=True):
+        torch.bmm(x, matrices, out=y)
+    return result.to(rows.dtype)
 
 
 def _stretches(rows: Tensor, r: Tensor) -> Tensor:

@@ -19,9 +19,10 @@ def turned_linear(
 ) -> Float[Tensor, "*batch neurons"]:
     """x R Wᵀ + b with R = Diag(R₁, …, R_k) orthogonal and W frozen.
 
-    Fewer inputs than neurons are turned themselves. Otherwise W Rᵀ is formed, in the backward pass once more rather
-    than kept, and the gradient of R costs one thin product and no turning: with the gradient D of x it is the blocks
-    of (xᵀD)R, because R is orthogonal.
+    With b numbers in a block, turning t inputs takes t·n·b products and turning m neurons m·n·b, so fewer inputs than
+    neurons are turned themselves, forward and backward. Otherwise W Rᵀ is formed once and kept for the backward pass,
+    where it is never larger than the input that is kept anyway. The gradient of R costs one thin product: with the
+    gradient D of x it is the blocks of (xᵀD)R, because R is orthogonal.
     """
     tokens = x.numel() // max(x.shape[-1], 1)
     if tokens < weight.shape[0] or not x.requires_grad or weight.requires_grad:
@@ -34,20 +35,17 @@ class _TurnedLinear(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, r: Tensor) -> Tensor:
-        ctx.save_for_backward(x, weight, r)
-        return linear(x, _rotated(weight, r), bias)
+        rotated = turn_blocks(weight.unsqueeze(0), r.mT)[0]
+        ctx.save_for_backward(x, rotated, r)
+        return linear(x, rotated, bias)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, Tensor | None, Tensor | None]:
         refuse_second_order()
-        x, weight, r = ctx.saved_tensors
-        inputs = gradient @ _rotated(weight, r)
+        x, rotated, r = ctx.saved_tensors
+        inputs = gradient @ rotated
         rotation = None
         if ctx.needs_input_grad[3]:
             rotation = block_products(x.reshape(1, -1, x.shape[-1]), inputs.reshape(1, -1, x.shape[-1]), r) @ r
         bias = gradient.flatten(0, -2).sum(0) if ctx.needs_input_grad[2] else None
         return inputs, None, bias, rotation
-
-
-def _rotated(weight: Tensor, r: Tensor) -> Tensor:
-    return turn_blocks(weight.unsqueeze(0), r.mT)[0]

@@ -15,6 +15,7 @@ from ...data.samplers import Sampler
 from ...evaluation import Evidence, shown_samples, thumbnails
 from ...neurons import Classifier
 from ...recognition.networks import feature_dim
+from ..averaging import to_sphere
 from ..datasets import Samples, as_samples, classes_of, gathered, is_stream, share
 from ..feature_measures import feature_measures
 from ..kept_embedder import save_embedder
@@ -134,9 +135,7 @@ class Classification(Task):
                 move()
         if self.project_every and step % self.project_every == 0:
             operators.project_weights(self.model)
-        renormalize = getattr(self.model, "renormalize_", None)
-        if callable(renormalize):
-            renormalize()
+        to_sphere(self.model)
 
     def embed(self, samples: Samples, batch: int = 512) -> Float[Tensor, "n d"]:
         """Features of samples, on the CPU; several processes divide them and each returns all."""
