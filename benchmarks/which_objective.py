@@ -160,13 +160,13 @@ def rows() -> list[dict[str, Any]]:
     return [json.loads(line) for line in ROWS.read_text().splitlines()] if ROWS.exists() else []
 
 
-def run(names: list[str], threads: int) -> None:
+def run(names: list[str], threads: int, seeds: int) -> None:
     """Every run that has no row yet: the choice of each arm before its seeds, one seed of all arms before the next."""
     torch.set_num_threads(threads)
     arms = {**ARMS, **peers()}
     for name in names:
         study = STUDIES[name]()
-        for seed in range(SEEDS):
+        for seed in range(seeds):
             for label, arm in arms.items():
                 known = [r for r in rows() if r["study"] == name and r["arm"] == label]
                 tried = [r for r in known if r["phase"] == "choice"]
@@ -246,10 +246,11 @@ def main() -> None:
         "action", nargs="?", choices=["run"], help="run what is missing; without it the rows are shown"
     )
     options.add_argument("--study", choices=STUDIES, help="one set only")
+    options.add_argument("--seeds", type=int, default=SEEDS, help="the first so many only")
     args = options.parse_args()
     names = [args.study] if args.study else list(STUDIES)
     if args.action == "run":
-        run(names, args.threads)
+        run(names, args.threads, args.seeds)
     header = ["objective", "EER %", "TAR % at FAR 1e-2", "rank-1 %", "seeds", "ms a step", "chosen"]
     for name in names:
         lines = table(name)
