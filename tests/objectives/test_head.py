@@ -1,8 +1,12 @@
+import importlib
+import pkgutil
+
 import pytest
 import torch
 from torch import nn
 
-from hypersphere import angular
+import tests.objectives.heads
+from hypersphere import angular, objectives
 from hypersphere.objectives import (
     Annealing,
     ArcFace,
@@ -16,6 +20,7 @@ from hypersphere.objectives import (
 )
 from hypersphere.objectives.margins import AdditiveAngle
 from tests import distributed
+from tests.objectives.contracts import HeadContract
 
 PRESETS = [Softmax, LSoftmax, WSoftmax, SSoftmax, SphereFace, GASoftmax, ArcFace]
 
@@ -146,3 +151,20 @@ def test_two_processes_give_the_gradients_of_one():
             for found in results:
                 for mine, single in zip(found[f"{kind.__name__}/{chunk}"], net.parameters(), strict=True):
                     assert torch.allclose(mine, single.grad, atol=1e-12)
+
+
+def descendants(kind):
+    for child in kind.__subclasses__():
+        yield child
+        yield from descendants(child)
+
+
+def test_every_head_inherits_the_contract():
+    """Chunks, shards, samples, half precision, poles and saved state are tested of each; a new head cannot be left out."""
+    for module in pkgutil.iter_modules(tests.objectives.heads.__path__):
+        importlib.import_module(f"tests.objectives.heads.{module.name}")
+    importlib.import_module("tests.objectives.test_head_presets")
+    tested = {type(contract().head()) for contract in descendants(HeadContract)}
+    exported = {getattr(objectives, name) for name in objectives.__all__}
+    heads = {kind for kind in exported if isinstance(kind, type) and issubclass(kind, MarginSoftmax)}
+    assert heads - {MarginSoftmax} - tested == set()

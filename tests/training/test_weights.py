@@ -32,6 +32,27 @@ def test_names_with_a_prefix_fit(tmp_path, prefix):
     assert torch.equal(first[0].weight, second[0].weight)
 
 
+@pytest.mark.parametrize(
+    ("inside", "outside"), [("body.", "body.network.body."), ("network.", ""), ("", "model.body.")]
+)
+def test_a_network_that_is_wrapped_on_either_side_fits(tmp_path, inside, outside):
+    first, second = network(), network()
+    save_file({f"{inside}{name}": tensor for name, tensor in first.state_dict().items()}, tmp_path / "w.safetensors")
+    held = second
+    for part in reversed(outside.split(".")[:-1]):
+        held = nn.ModuleDict({part: held})
+    report = start_from(held, tmp_path / "w.safetensors")
+    assert len(report["loaded"]) == 4
+    assert torch.equal(first[0].weight, second[0].weight)
+
+
+def test_names_that_are_alike_behind_their_wrappers_are_not_guessed(tmp_path):
+    state = {f"{side}.{name}": tensor for side in ("model", "body") for name, tensor in network().state_dict().items()}
+    save_file({**state, "network.1.bias": torch.zeros(2)}, tmp_path / "w.safetensors")
+    with pytest.raises(ValueError, match=r"nothing in .* fits this network"):
+        start_from(network(), tmp_path / "w.safetensors")
+
+
 def test_what_does_not_fit_is_said(tmp_path):
     save_file(
         {"0.weight": torch.ones(3, 4), "1.weight": torch.ones(7, 3), "other": torch.ones(1)}, tmp_path / "w.safetensors"

@@ -11,6 +11,8 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
+WRAPPERS = ("model.", "module.", "backbone.", "_orig_mod.", "body.", "network.")  # what a wrapper puts before a name
+
 
 def load_weights(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     """The tensors of a run folder, a ``.safetensors`` file, or a ``.pt``/``.pth`` state_dict, by name. Never runs code."""
@@ -39,28 +41,49 @@ def load_weights(path: str | os.PathLike[str]) -> dict[str, Tensor]:
 def start_from(model: nn.Module, path: str | os.PathLike[str]) -> dict[str, list[str]]:
     """Copy what fits by name and shape into a model; returns the names ``loaded``, ``missing``, ``unused`` and ``misshapen``.
 
-    The classifier of another set of classes has another shape and is left as it is, which the result says. If nothing fits
-    it is a ``ValueError``.
+    A network that is wrapped on one side only, in a projection or in another trainer's module, has the same names behind
+    those of its wrappers, and fits. The classifier of another set of classes has another shape and is left as it is, which
+    the result says. If nothing fits it is a ``ValueError``.
     """
     found = load_weights(path)
     own = model.state_dict()
-    prefixes = ("", "model.", "module.", "backbone.", "_orig_mod.")
-    stripped = {
-        name.removeprefix(p): tensor for p in reversed(prefixes) for name, tensor in found.items() if name.startswith(p)
-    }
+    pairs = _pairs(list(own), list(found))
     report: dict[str, list[str]] = {"loaded": [], "missing": [], "unused": [], "misshapen": []}
     for name, tensor in own.items():
-        if name not in stripped:
+        if name not in pairs:
             report["missing"].append(name)
-        elif stripped[name].shape != tensor.shape:
+        elif found[pairs[name]].shape != tensor.shape:
             report["misshapen"].append(name)
         else:
             report["loaded"].append(name)
-    report["unused"] = [name for name in found if not any(name.removeprefix(p) in own for p in prefixes)]
+    report["unused"] = [name for name in found if name not in pairs.values()]
     if not report["loaded"]:
         raise ValueError(
             f"weights: nothing in {path} fits this network; it has {', '.join(list(own)[:4])} …, "
             f"the file {', '.join(list(found)[:4])} …"
         )
-    model.load_state_dict({name: stripped[name].to(own[name].dtype) for name in report["loaded"]}, strict=False)
+    state = {name: found[pairs[name]].to(own[name].dtype) for name in report["loaded"]}
+    model.load_state_dict(state, strict=False)
     return report
+
+
+def _pairs(own: list[str], found: list[str]) -> dict[str, str]:
+    """The file's name of each own name: the same one, or the only one that is the same behind the wrappers of both."""
+    pairs = {name: name for name in own if name in found}
+    left, free = ([n for n in names if n not in pairs] for names in (own, found))
+    unique = {inner: name for inner, name in _by_inner(free).items() if name is not None}
+    for inner, name in _by_inner(left).items():
+        if name is not None and inner in unique:
+            pairs[name] = unique[inner]
+    return pairs
+
+
+def _by_inner(names: list[str]) -> dict[str, str | None]:
+    """Names by what is left without wrappers; None where several are alike."""
+    result: dict[str, str | None] = {}
+    for name in names:
+        inner = name
+        while any(inner.startswith(wrapper) for wrapper in WRAPPERS):
+            inner = inner.partition(".")[2]
+        result[inner] = None if inner in result else name
+    return result

@@ -1,11 +1,42 @@
 import math
 
+import numpy as np
 import pytest
 import torch
 
 from hypersphere.objectives import ArcFace, ByClass, CosFace, LSoftmax, Ramp, Stages
 from hypersphere.objectives.margins import Context
-from tests.objectives.contracts import gradients
+from tests.objectives.contracts import HeadContract, gradients
+
+
+class TestRamp(HeadContract):
+    """A ramp on its last step but none left to climb: the contract's heads make steps of their own."""
+
+    scale = 64.0
+
+    def head(self, **options):
+        torch.manual_seed(1)
+        head = ArcFace(5, 11, m=Ramp(0.3, end=2), **options)
+        for _ in range(2):
+            head.margin.m.step()
+        return head
+
+    def psi(self, theta):
+        u = theta + np.float64(np.float32(0.3))
+        return np.where(u <= math.pi, np.cos(u), -np.cos(u) - 2)
+
+
+class TestStages(HeadContract):
+    scale = 30.0
+
+    def head(self, **options):
+        torch.manual_seed(1)
+        head = CosFace(5, 11, m=Stages([0.1, 0.4], at=[1]), **options)
+        head.margin.m.step()
+        return head
+
+    def psi(self, theta):
+        return np.cos(theta) - np.float64(np.float32(0.4))
 
 
 def walked(m, steps):

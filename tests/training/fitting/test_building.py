@@ -57,3 +57,22 @@ def test_weights_of_another_run(fitted, pictures, tmp_path):
     again = fit(pictures, tmp_path / "run", overrides=few, optimizer__lr=0.0)
     before, after = (load_file(r.folder / "model.safetensors") for r in (run, again))
     assert torch.equal(before["fc.0.linear.weight"], after["fc.0.linear.weight"])
+
+
+@pytest.mark.parametrize("file", ["", "embedder.safetensors"])
+def test_a_frozen_backbone_from_a_run_or_its_embedder(file, fitted, pictures, tmp_path):
+    run, _ = fitted
+    few = [*QUICK, "steps=2", "ema=none", "pictures=false", "frozen=true", f"weights={run.folder / file}"]
+    again = fit(pictures, tmp_path / "run", overrides=few)
+    before = load_file(run.folder / (file or "model.safetensors"))
+    after = load_file(again.folder / "embedder.safetensors")
+    for name in ("body.stage1.0.conv.weight", "body.stage1.0.norm.running_mean", "fc.0.linear.weight"):
+        assert torch.equal(before[name], after[f"network.{name}"])
+
+
+def test_a_frozen_backbone_that_the_weights_do_not_fit_is_refused(fitted, pictures, tmp_path):
+    run, _ = fitted
+    few = [*QUICK, "feature_dim=24", "frozen=true", f"weights={run.folder}"]
+    with pytest.raises(ValueError, match=r"frozen=true would keep 2 parts of the backbone as they started at random"):
+        fit(pictures, tmp_path / "run", overrides=few)
+    assert not (tmp_path / "run").exists()

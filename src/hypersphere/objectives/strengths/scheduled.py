@@ -92,7 +92,7 @@ class Stages(_Schedule):
     def forward(self, context: Context) -> Float[Tensor, "..."]:
         """m at the present step."""
         at = torch.tensor(self.at, device=self.steps.device)
-        return torch.tensor(self.values, device=self.steps.device)[(self.steps >= at).sum()]
+        return torch.tensor(self.values, device=self.steps.device).take((self.steps >= at).sum())
 
     def extra_repr(self) -> str:
         """The values, and when they change."""

@@ -84,8 +84,8 @@ def network_call(settings: FitSettings, preprocessing: Preprocessing, sample: Te
     if not project:
         return chosen
     with torch.random.fork_rng():
-        dim = feature_dim(cast(nn.Module, backbone.build()), sample)
-    return Call(Projected, {"network": backbone, "in_features": dim, "feature_dim": settings.feature_dim})
+        dim = feature_dim(cast(nn.Module, chosen.build()), sample)
+    return Call(Projected, {"network": chosen, "in_features": dim, "feature_dim": settings.feature_dim})
 
 
 def _start_from_folder(body: nn.Module, folder: str) -> None:

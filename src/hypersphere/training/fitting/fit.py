@@ -25,6 +25,7 @@ from .fit_settings import FitSettings
 from .fit_sides import Sides, samples
 from .planning import seconds
 from .plans import Plan, make_plan, planned_steps, with_steps
+from .recognising import Recognising
 from .unseen_report import draw_report, embed_samples, read_report, write_features, write_page_of, write_report
 from .wishes import wanted, wishes
 
@@ -90,6 +91,7 @@ def fit(
     document = {"fit": encode(plan.settings, defaults=True), "source": {**facts, "digest": _digest(opened, division)}}
     kept = {"budget": budget, "steps": plan.settings.steps, "choices": [vars(choice) for choice in plan.choices]}
     trainer = Trainer(task, folder, plan.settings, callbacks=[_Written(found, kept)], fresh=fresh, document=document)
+    _check_frozen(task, plan.settings)
     trainer.run(None if progress is None else progress(trainer))
     if trainer.main:
         _finish(folder, opened.part(division.measured), sides, plan.settings.pictures)
@@ -109,6 +111,20 @@ class _Written(Callback):
             trainer.folder.record(*self.files)
             for name, content in self.files.items():
                 write_json(trainer.folder.path / name, content)
+
+
+def _check_frozen(task: Recognising, settings: FitSettings) -> None:
+    """A frozen backbone must not keep parts that started at random because the weights did not fit them."""
+    if not settings.frozen or settings.weights is None:
+        return
+    kept = {id(parameter) for parameter in task.backbone.parameters()}
+    names = {name for name, parameter in task.model.named_parameters() if id(parameter) in kept}
+    left = [name for name in (*task.started["missing"], *task.started["misshapen"]) if name in names]
+    if left:
+        raise ValueError(
+            f"frozen=true would keep {len(left)} parts of the backbone as they started at random, such as {left[0]}, which "
+            f"{settings.weights} does not fit: give the backbone= and feature_dim= that the weights were trained with"
+        )
 
 
 def _checked(source: Source, folder: pathlib.Path, tell: Say) -> dict[str, Any]:
