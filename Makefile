@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 INSTALL := $(PY) -m pip install -q --disable-pip-version-check -c constraints.txt
 OUT ?= runs/demo
 
-.PHONY: demo test coverage test-slow check bench docs format clean
+.PHONY: demo test coverage test-slow check bench reproduce docs format clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.train
@@ -32,6 +32,10 @@ format: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	@for script in benchmarks/*.py; do case $$script in benchmarks/_*) ;; *) echo "== $$script"; $(PY) $$script || exit 1;; esac; done
+
+# Hours of one core in all; stop it whenever you like, it goes on where it was. Data are looked for as `hypersphere data list` says.
+reproduce: $(VENV)/.train
+	$(PY) -m hypersphere.cli.main reproduce --missing --threads 1 $(ARGS)
 
 docs: $(VENV)/.docs
 	$(VENV)/bin/mkdocs build --strict

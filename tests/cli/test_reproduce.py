@@ -15,7 +15,7 @@ def tiny(monkeypatch):
 def test_the_list_names_every_claim(capsys, tmp_path):
     assert cli.main(["reproduce", "--list", "--results", str(tmp_path)]) == 0
     shown = capsys.readouterr().out
-    assert all(id in shown for id in ("objectives-mnist", "objectives-openset", "spherenet", "mhe", "opt"))
+    assert all(id in shown for id in reproduce.CLAIMS)
     assert "0 runs" in shown
 
 
@@ -23,7 +23,7 @@ def test_the_list_names_every_claim(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nonsense"], "there is no claim 'nonsense'; there are objectives-mnist"),
+        (["nonsense"], "there is no claim 'nonsense'; there are theory, imbalance"),
         (["opt", "--size", "huge"], "size must be one of laptop, paper"),
     ],
 )
@@ -42,6 +42,15 @@ def test_it_runs_prints_measured_beside_published_and_reports(tiny, capsys, tmp_
     assert cli.main(["reproduce", "--report", "--output", str(tmp_path), *places]) == 0
     assert str(tmp_path / "RESULTS.md") in capsys.readouterr().out
     assert (tmp_path / "docs" / "results" / "tiny.png").exists()
+
+
+def test_what_is_missing_of_every_claim_is_run_and_reported(tiny, capsys, tmp_path):
+    places = ["--results", str(tmp_path / "results"), "--runs", str(tmp_path / "runs"), "--output", str(tmp_path)]
+    assert cli.main(["reproduce", "--missing", "--threads", "1", *places]) == 0
+    assert "tiny b/margin, seed 2: accuracy" in capsys.readouterr().err
+    assert "| 6 | " in (tmp_path / "RESULTS.md").read_text(encoding="utf-8")
+    assert cli.main(["reproduce", "--missing", *places]) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_one_thing_must_be_asked_for(capsys):

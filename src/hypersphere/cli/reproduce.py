@@ -6,7 +6,7 @@ import sys
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """A claim, or one of two ways to see all of them."""
+    """A claim, or one of three ways to treat all of them."""
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("id", nargs="?", metavar="ID", help="of a claim; --list shows them")
     what.add_argument("--list", action="store_true", help="show the claims, and how many runs of each are recorded")
@@ -15,10 +15,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="write RESULTS.md and its pictures from the recorded rows, running nothing",
     )
+    what.add_argument(
+        "--missing",
+        action="store_true",
+        help="run what is missing of every claim, the quickest claims first, and write the report after each",
+    )
     parser.add_argument(
         "--size", default="laptop", help="laptop, as recorded here, or paper, the setting of Liu (2020) (%(default)s)"
     )
-    parser.add_argument("--seeds", type=int, default=3, help="runs of each arm (%(default)s)")
+    parser.add_argument("--seeds", type=int, help="runs of each arm (the claim's own number)")
     parser.add_argument("--only", default="*", metavar="PATTERN", help="of the arms to run, e.g. 'CNN-6/*' (all)")
     parser.add_argument("--results", default="results", help="folder of the rows, one file a claim (%(default)s)")
     parser.add_argument("--runs", default="runs/reproduce", help="folder for checkpoints and logs (%(default)s)")
@@ -32,6 +37,7 @@ def run(args: argparse.Namespace) -> int:
     from ..experiments import reproduce as claims
     from ..experiments.reproduce import results
     from ..experiments.reproduce.claim_page import write_claim
+    from ..experiments.reproduce.section import section
 
     if args.list:
         print(results.listing(args.results))
@@ -40,11 +46,16 @@ def run(args: argparse.Namespace) -> int:
         for path in results.write(args.results, args.output):
             print(path)
         return 0
-    claim = claims.get(args.id)
     say = functools.partial(print, file=sys.stderr, flush=True)
-    where = {"results": args.results, "runs": args.runs}
-    rows = claims.reproduce(claim, args.size, seeds=args.seeds, threads=args.threads, only=args.only, say=say, **where)
-    print(results.section(claim, rows))
+    where = {"results": args.results, "runs": args.runs, "seeds": args.seeds, "threads": args.threads}
+    if args.missing:
+        for claim in claims.CLAIMS.values():
+            claims.reproduce(claim, say=say, **where)
+            results.write(args.results, args.output)
+        return 0
+    claim = claims.get(args.id)
+    rows = claims.reproduce(claim, args.size, only=args.only, say=say, **where)
+    print(section(claim, rows))
     if args.page:
         say(
             f"page: {write_claim(claim, rows, args.page, command=f'hypersphere reproduce {claim.id} --size {args.size}')}"

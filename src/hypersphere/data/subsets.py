@@ -67,7 +67,7 @@ class ImbalancedSingle(Subset):
     ``keep`` is a fraction of each class's samples, or an integer count (the MNIST of Liu, 2020, keeps 100 zeros). All others keep theirs.
     """
 
-    def __init__(self, dataset: Any, classes: Sequence[int] = (0,), keep: float = 0.1, seed: int = 0):
+    def __init__(self, dataset: Any, classes: Sequence[int] = (0,), keep: int | float = 0.1, seed: int = 0):
         whole = isinstance(keep, int)
         if not (keep >= 0 if whole else 0 <= keep <= 1):
             raise ValueError(f"keep must be a fraction in [0, 1] or a whole number ≥ 0, got {keep!r}")

@@ -1,24 +1,16 @@
-import math
+import dataclasses
 
 import pytest
 from scipy import stats
 
-from hypersphere.config import call
-from hypersphere.experiments.reproduce import SIZES, Check, Estimate, rates, verdict
-from hypersphere.orthogonal import overparameterize
-from hypersphere.training import Config, replace
+from hypersphere.experiments.reproduce import Check, Training, verdict
+from hypersphere.training import replace
 
 from .tiny import claim
 
 
-def table(ours, other):
-    return {"ours": {"score": Estimate.of(ours)}, "other": {"score": Estimate.of(other)}}
-
-
-def test_standard_error_agrees_with_scipy_and_is_unknown_for_one_seed():
-    values = [0.3, 0.9, 0.4, 1.7]
-    assert Estimate.of(values).error == pytest.approx(stats.sem(values))
-    assert math.isnan(Estimate.of([1.0]).error)
+def values(ours, other):
+    return {"ours": {"score": dict(enumerate(ours))}, "other": {"score": dict(enumerate(other))}}
 
 
 @pytest.mark.parametrize(
@@ -27,31 +19,44 @@ def test_standard_error_agrees_with_scipy_and_is_unknown_for_one_seed():
         ([3.0, 3.1, 2.9], [1.0, 1.1, 0.9], True, "holds"),
         ([3.0, 3.1, 2.9], [1.0, 1.1, 0.9], False, "reversed"),
         ([1.0, 1.1, 0.9], [3.0, 3.1, 2.9], True, "reversed"),
-        ([1.0, 2.0, 0.0], [1.1, 2.1, 0.1], True, "within noise"),
+        ([1.0, 2.0, 0.0], [1.1, 2.0, 0.1], True, "within noise"),
         ([1.0], [3.0], True, "not measured"),
     ],
 )
-def test_a_difference_counts_beyond_two_standard_errors(ours, other, larger, outcome):
-    assert Check("c", "score", "ours", "other", larger).outcome(table(ours, other)) == outcome
+def test_a_difference_counts_beyond_its_paired_interval(ours, other, larger, outcome):
+    assert Check("c", "score", "ours", "other", larger).outcome(values(ours, other)) == outcome
 
 
-def test_the_border_is_two_standard_errors_of_the_difference():
-    ours, other = [0.0, 1.0, 2.0], [0.0, 1.0, 2.0]
-    border = 2 * math.sqrt(stats.sem(ours) ** 2 + stats.sem(other) ** 2)
-    for shift, outcome in ((border * 1.01, "holds"), (border * 0.99, "within noise"), (-border * 1.01, "reversed")):
-        assert Check("c", "score", "ours", "other").outcome(table([v + shift for v in ours], other)) == outcome
+def test_seeds_are_compared_one_by_one():
+    """Seeds differ by much more than arms do: only pairs see the difference."""
+    ours, other = [1.1, 5.12, 9.09], [1.0, 5.0, 9.0]
+    assert Check("c", "score", "ours", "other").outcome(values(ours, other)) == "holds"
+    assert Check("c", "score", "ours", "other").effect(values(ours, other)).unpaired > 1
+
+
+def test_the_border_is_that_of_the_t_test():
+    other, gaps = [0.0, 1.0, 2.0], [-0.1, 0.0, 0.1]
+    half = stats.t.ppf(0.975, 2) * stats.sem(gaps)
+    for shift, outcome in ((half * 1.01, "holds"), (half * 0.99, "within noise"), (-half * 1.01, "reversed")):
+        ours = [v + gap + shift for v, gap in zip(other, gaps, strict=True)]
+        assert Check("c", "score", "ours", "other").outcome(values(ours, other)) == outcome
 
 
 def test_no_worse_is_satisfied_by_noise_but_not_by_a_loss():
     check = Check("c", "score", "ours", "other", no_worse=True)
-    assert check.outcome(table([1.0, 2.0, 0.0], [1.1, 2.1, 0.1])) == "holds"
-    assert check.outcome(table([1.0, 1.1, 0.9], [3.0, 3.1, 2.9])) == "reversed"
+    assert check.outcome(values([1.0, 2.0, 0.0], [1.1, 2.0, 0.1])) == "holds"
+    assert check.outcome(values([1.0, 1.1, 0.9], [3.0, 3.2, 2.9])) == "reversed"
 
 
 def test_a_check_against_a_number_and_one_whose_arm_is_missing():
-    assert Check("c", "score", "ours", 2.0, larger=False).outcome(table([1.0, 1.1, 0.9], [0.0, 0.0])) == "holds"
-    assert Check("c", "score", "nobody", "other").outcome(table([1.0, 1.1], [0.0, 0.0])) == "not measured"
-    assert Check("c", "nothing", "ours", "other").outcome(table([1.0, 1.1], [0.0, 0.0])) == "not measured"
+    assert Check("c", "score", "ours", 2.0, larger=False).outcome(values([1.0, 1.1, 0.9], [0.0, 0.0])) == "holds"
+    assert Check("c", "score", "nobody", "other").outcome(values([1.0, 1.1], [0.0, 0.0])) == "not measured"
+    assert Check("c", "nothing", "ours", "other").outcome(values([1.0, 1.1], [0.0, 0.0])) == "not measured"
+
+
+def test_the_published_change_is_relative():
+    assert Check("c", "score", "ours", "other", published=(2.0, 8.0)).expected == -75
+    assert Check("c", "score", "ours", "other").expected is None
 
 
 @pytest.mark.parametrize(
@@ -71,18 +76,17 @@ def test_the_verdict_follows_from_the_checks(outcomes, expected):
     assert verdict(outcomes) == expected
 
 
-def test_rates_multiply_the_rate_and_that_of_rotations_where_there_are_any():
-    grid = rates(1, 3)
-    assert list(grid) == ["lr × 1", "lr × 3"]
-    plain, turned = Config(), replace(Config(), orthogonal=call(overparameterize, method="ogd"))
-    assert grid["lr × 3"](plain).optimizer.get("lr") == 0.3
-    assert grid["lr × 3"](plain).rotations == plain.rotations
-    assert grid["lr × 3"](turned).rotations.get("lr") == 0.03
+def test_settings_that_the_claim_is_not_about_are_named():
+    assert claim().unfair() == {}
+    assert set(claim().compared()[("b/margin", "a/softmax")]) >= {"head", "head.m"}
+    longer = lambda size: {
+        name: Training(replace(arm.config, steps=5)) if name == "b/margin" else arm
+        for name, arm in claim().arms(size).items()
+    }
+    assert dataclasses.replace(claim(), arms=longer).unfair() == {("b/margin", "a/softmax"): ["steps"]}
 
 
 @pytest.mark.untyped
-def test_sizes_are_checked_and_runs_named():
-    for size in SIZES:
-        assert claim().configs(size)["a/softmax"].name == "tiny a/softmax"
+def test_sizes_are_checked():
     with pytest.raises(ValueError, match="size must be one of laptop, paper, got 'huge'"):
-        claim().configs("huge")
+        claim().sized("huge")

@@ -12,7 +12,7 @@ ROWS = [
         "metrics": dict.fromkeys(CLAIM.metrics, 10.0 + seed + i),
         "curve": {"step": [0, 10, 20], "accuracy": [1.0, 2.0, 3.0]},
     }
-    for i, arm in enumerate(CLAIM.configs("laptop"))
+    for i, arm in enumerate(CLAIM.arms("laptop"))
     for seed in range(2)
 ]
 
@@ -22,7 +22,7 @@ def test_every_measure_has_a_chart_and_every_arm_a_point(tmp_path):
     charts = {b.key: b for section in page.sections for b in section.blocks if isinstance(b, Chart)}
     assert len(charts) == len(CLAIM.metrics) + 1
     arms = next(iter(charts.values())).traces[0]
-    assert len(arms["x"]) == len(CLAIM.configs("laptop"))
+    assert len(arms["x"]) == len(CLAIM.arms("laptop"))
     assert arms["x"][0] == 10.5
     assert write_claim(CLAIM, ROWS, tmp_path / "claim.html").stat().st_size < 5_000_000
 

@@ -4,11 +4,15 @@ from .test_results import rows
 
 
 def test_features_of_each_arm_are_a_panel_and_missing_arms_are_left_out():
-    points = {"features": [[1.0, 2.0], [0.0, -1.0], [3.0, 1.0]], "labels": [0, 1, 0]}
-    figure = pictures.planar_features(["m = 1", "m = 2", "m = 3"])(
-        [{"arm": arm, "points": points} for arm in ("m = 2", "m = 1")]
-    )
-    assert [ax.get_title() for ax in figure.axes] == ["m = 1", "m = 2"]
+    points = {
+        "features": [[1.0, 2.0], [0.0, -1.0], [3.0, 1.0]],
+        "labels": [0, 1, 0],
+        "neurons": [[1.0, 0.0], [0.0, 1.0]],
+    }
+    found = [{"arm": arm, "points": points} for arm in ("m = 2", "m = 1")]
+    plain, rays = (pictures.planar_features(["m = 1", "m = 2", "m = 3"], neurons=n)(found) for n in (False, True))
+    assert [ax.get_title() for ax in plain.axes] == ["m = 1", "m = 2"]
+    assert len(rays.axes[0].get_lines()) == len(plain.axes[0].get_lines()) + 2
 
 
 def test_curves_are_means_over_seeds():

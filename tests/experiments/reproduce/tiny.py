@@ -3,7 +3,7 @@
 from hypersphere import models
 from hypersphere.config import call
 from hypersphere.experiments.recipes.recipe_book import sgd
-from hypersphere.experiments.reproduce import Check, Claim, Published, Tuning, rates
+from hypersphere.experiments.reproduce import Check, Claim, Published, Training, Tuning, rates
 from hypersphere.experiments.reproduce.claim_pictures import curves
 from hypersphere.objectives import LSoftmax
 from hypersphere.training import Config, Images, replace
@@ -19,7 +19,7 @@ def arms(size):
         model=call(models.mlp, width=0.03125),
         optimizer=sgd(0.1),
     )
-    return {"a/softmax": base, "b/margin": replace(base, head=call(LSoftmax, m=2))}
+    return {"a/softmax": Training(base), "b/margin": Training(replace(base, head=call(LSoftmax, m=2)))}
 
 
 def claim(tuned=True):
@@ -30,13 +30,14 @@ def claim(tuned=True):
         published=(Published("0.1", "accuracy (%)", {"softmax": 90.0, "margin": "N/C"}),),
         differences=("everything is smaller",),
         arms=arms,
+        about=("head", "head.*"),
         metrics={"accuracy": "accuracy (%)", "early": "early (%)", "energy": "energy"},
         checks=(
-            Check("margin above softmax", "accuracy", "b/margin", "a/softmax"),
+            Check("margin above softmax", "accuracy", "b/margin", "a/softmax", published=(95.0, 90.0)),
             Check("not nothing", "accuracy", "a/softmax", 1.0),
         ),
         why="Because.",
         picture=curves([("accuracy", "accuracy (%)", ["a/softmax", "b/margin"])]),
         caption="Curves.",
-        tuning=Tuning(rates(1, 0.5), lambda config: replace(config, steps=2)) if tuned else None,
+        tuning=Tuning((rates(0.5, 1, 2),), lambda config: replace(config, steps=2)) if tuned else None,
     )

@@ -1,20 +1,20 @@
 """What a claim of Liu (2020) is: what was published, arms that test it, and checks from which the verdict follows."""
 
-import math
+import fnmatch
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import mean, stdev
 from typing import Any, Literal, get_args
 
-from ...config import Call
-from ...training import Config, replace
+from .arms import Arm, Row, differing
+from .effects import Effect, Values
+from .tuning import Tuning
 
 Size = Literal["laptop", "paper"]
 SIZES: tuple[Size, ...] = get_args(Size)
 Outcome = Literal["holds", "within noise", "reversed", "not measured"]
 Verdict = Literal["holds", "holds in part", "does not hold here", "not measured"]
-
-ERRORS = 2.0  # standard errors between two means before a difference counts
+Measured = Mapping[str, Mapping[str, Values]]
+"""``measured[arm][metric][seed]``"""
 
 
 @dataclass(frozen=True)
@@ -27,30 +27,12 @@ class Published:
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """Mean and standard error of a metric over seeds; the error of a single seed is unknown (NaN).
-
-    >>> Estimate.of([1.0, 2.0, 3.0])
-    Estimate(mean=2.0, error=0.5773502691896258, seeds=3)
-    """
-
-    mean: float
-    error: float
-    seeds: int
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> "Estimate":
-        """From one value a seed."""
-        error = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
-        return cls(mean(values), error, len(values))
-
-
-@dataclass(frozen=True)
 class Check:
     """``arm`` has a larger (or smaller) ``metric`` than ``than``, another arm or a number.
 
-    The difference of two means counts when it exceeds two standard errors, √(e₁² + e₂²) each; otherwise it is within noise. With
-    ``no_worse`` a difference within noise is enough to hold.
+    It holds when the 95 % interval of the paired differences (:class:`Effect`) lies on the claimed side of 0, is reversed when
+    it lies on the other, and is within noise otherwise. With ``no_worse`` a difference within noise is enough to hold.
+    ``published`` are the two values that Liu (2020) prints for the same comparison, ``arm`` first.
     """
 
     name: str
@@ -59,22 +41,33 @@ class Check:
     than: str | float
     larger: bool = True
     no_worse: bool = False
+    published: tuple[float, float] | None = None
 
-    def outcome(self, table: Mapping[str, Mapping[str, Estimate]]) -> Outcome:
-        """By the estimates ``table[arm][metric]``; a single seed measures nothing."""
-        ours = table.get(self.arm, {}).get(self.metric)
-        other = (
-            Estimate(self.than, 0.0, 1) if isinstance(self.than, float) else table.get(self.than, {}).get(self.metric)
-        )
-        if ours is None or other is None or math.isnan(ours.error + other.error):
+    def effect(self, measured: Measured) -> Effect | None:
+        """Ours minus the other; None where something is missing or only one seed is there."""
+        ours = measured.get(self.arm, {}).get(self.metric, {})
+        other = self.than if isinstance(self.than, float) else measured.get(self.than, {}).get(self.metric, {})
+        return Effect.between(ours, other)
+
+    def outcome(self, measured: Measured) -> Outcome:
+        """By the values ``measured[arm][metric][seed]``; a single seed measures nothing."""
+        effect = self.effect(measured)
+        if effect is None:
             return "not measured"
-        gain = (ours.mean - other.mean) * (1 if self.larger else -1)
-        noise = ERRORS * math.hypot(ours.error, other.error)
-        if gain > noise:
+        gain = effect.mean * (1 if self.larger else -1)
+        if gain - effect.paired > 0:
             return "holds"
-        if gain < -noise:
+        if gain + effect.paired < 0:
             return "reversed"
         return "holds" if self.no_worse else "within noise"
+
+    @property
+    def expected(self) -> float | None:
+        """The published difference in percent of the other's value."""
+        if self.published is None:
+            return None
+        ours, other = self.published
+        return 100 * (ours - other) / abs(other)
 
 
 def verdict(outcomes: Sequence[Outcome]) -> Verdict:
@@ -93,46 +86,11 @@ def verdict(outcomes: Sequence[Outcome]) -> Verdict:
 
 
 @dataclass(frozen=True)
-class Tuning:
-    """Hyperparameters an arm may choose, the same for every arm, compared on a held-out part of the training set.
-
-    ``grid`` is a name → what it changes in a config; ``short`` makes the run that is compared of the arm's config.
-    """
-
-    grid: Mapping[str, Callable[[Config], Config]]
-    short: Callable[[Config], Config]
-
-
-def rates(*factors: float) -> dict[str, Callable[[Config], Config]]:
-    """A grid of learning rates, as factors of the arm's own; that of rotations (OGD) is multiplied too.
-
-    >>> rates(1, 5)["lr × 5"](Config()).optimizer.arguments["lr"]
-    0.5
-    """
-
-    def scaled(factor: float) -> Callable[[Config], Config]:
-        def change(config: Config) -> Config:
-            assert isinstance(config.optimizer, Call)
-            config = replace(config, optimizer__lr=_product(config.optimizer.get("lr"), factor))
-            if config.orthogonal is None or config.orthogonal.arguments.get("method") != "ogd":
-                return config
-            return replace(config, rotations__lr=_product(config.rotations.get("lr"), factor))
-
-        return change
-
-    return {f"lr × {factor:g}": scaled(factor) for factor in factors}
-
-
-def _product(rate: float, factor: float) -> float:
-    return float(f"{rate * factor:.6g}")  # 0.1 · 3 as it is written in a config, not 0.30000000000000004
-
-
-@dataclass(frozen=True)
 class Claim:
     """A claim of Liu (2020) and the experiment that tests it.
 
-    ``arms(size)`` are the configs that are compared, by name; a name ``group/arm`` puts it into a table of its own. ``paper`` is the
-    text's setting, ``laptop`` the one recorded here, whose ``differences`` are spelled out. ``metrics`` are the columns of the table.
+    ``arms(size)`` are compared, by name; a name ``group/arm`` puts it into a table of its own. ``paper`` is the text's setting,
+    ``laptop`` the one recorded here, whose ``differences`` are spelled out. ``metrics`` are the columns of the table.
     """
 
     id: str
@@ -140,17 +98,34 @@ class Claim:
     statement: str
     published: tuple[Published, ...]
     differences: tuple[str, ...]
-    arms: Callable[[Size], dict[str, Config]]
+    arms: Callable[[Size], Mapping[str, Arm]]
+    about: tuple[str, ...]
+    """patterns of the settings in which compared arms may differ: what the claim is about"""
     metrics: Mapping[str, str]
     checks: tuple[Check, ...]
     why: str
-    picture: Callable[[Sequence[dict[str, Any]]], Any]
+    picture: Callable[[Sequence[Row]], Any]
     """rows → a figure"""
     caption: str
+    seeds: int = 3
     tuning: Tuning | None = field(default=None)
 
-    def configs(self, size: Size) -> dict[str, Config]:
-        """The arms at a size, named for their folder."""
+    def sized(self, size: Size) -> dict[str, Arm]:
+        """The arms at a size, which must be one there is."""
         if size not in SIZES:
             raise ValueError(f"size must be one of {', '.join(SIZES)}, got {size!r}")
-        return {name: replace(config, name=f"{self.id} {name}") for name, config in self.arms(size).items()}
+        return dict(self.arms(size))
+
+    def compared(self, size: Size = "laptop") -> dict[tuple[str, str], dict[str, tuple[Any, Any]]]:
+        """For each two arms that a check compares, the settings in which they differ."""
+        arms = self.sized(size)
+        pairs = dict.fromkeys((c.arm, c.than) for c in self.checks if isinstance(c.than, str) and c.arm != c.than)
+        return {(a, b): differing(arms[a], arms[b]) for a, b in pairs}
+
+    def unfair(self, size: Size = "laptop") -> dict[tuple[str, str], list[str]]:
+        """Settings in which compared arms differ though the claim is not about them: there must be none."""
+        found = {
+            pair: [key for key in keys if not any(fnmatch.fnmatch(key, pattern) for pattern in self.about)]
+            for pair, keys in self.compared(size).items()
+        }
+        return {pair: keys for pair, keys in found.items() if keys}

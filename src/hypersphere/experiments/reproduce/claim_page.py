@@ -8,9 +8,11 @@ from typing import Any
 from ...report.page_parts import Block, Chart, Commands, Grid, Note, Page, PageFacts, Section, arranged, key_of, plain
 from ...report.render import save
 from ...report.training_charts import line
-from .claim import Claim, Estimate
-from .results import estimates, outcomes_of, shown
-from .runner import Row
+from .arms import Row
+from .claim import Claim
+from .effects import Estimate
+from .rows import measured
+from .section import difference, estimates, outcomes_of, shown
 
 
 def write_claim(claim: Claim, rows: Sequence[Row], path: str | os.PathLike[str], *, command: str = "") -> pathlib.Path:
@@ -20,13 +22,17 @@ def write_claim(claim: Claim, rows: Sequence[Row], path: str | os.PathLike[str],
 
 def claim_page(claim: Claim, rows: Sequence[Row], command: str = "") -> Page:
     """Return the page: verdict, measures of the arms with their errors, courses, checks, published values."""
-    table = estimates(rows)
-    checks = outcomes_of(claim, table)
+    table, values = estimates(rows), measured(list(rows))
+    checks = outcomes_of(claim, values)
     holds = sum(outcome == "holds" for _, outcome in checks)
     first: list[Block] = [
         PageFacts([("Checks that hold", f"{holds} of {len(checks)}", ""), ("Runs", str(len(rows)), ""), ("Arms", str(len(table)), "")]),
         Note(claim.statement),
-        Grid("Checks", ["check", "outcome"], [[check.name, outcome] for check, outcome in checks]),
+        Grid(
+            "Checks",
+            ["check", "difference, paired (unpaired) 95 %", "outcome"],
+            [[check.name, difference(check.effect(values)), outcome] for check, outcome in checks],
+        ),
     ]  # fmt: skip
     metrics = [key for key in claim.metrics if any(key in values for values in table.values())]
     charts = [_arms(table, key, claim.metrics[key]) for key in metrics]

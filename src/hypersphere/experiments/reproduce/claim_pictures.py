@@ -7,14 +7,14 @@ import torch
 
 from ..._extras import require
 from ...plots import color, plot_features, tidy
-from .claim import Estimate
+from .arms import Row
+from .effects import Estimate
 
-Row = dict[str, Any]
 Picture = Callable[[Sequence[Row]], Any]
 
 
-def planar_features(arms: Sequence[str]) -> Picture:
-    """Two-dimensional features of the first seed, one panel an arm (fig. 2.2)."""
+def planar_features(arms: Sequence[str], *, neurons: bool = False) -> Picture:
+    """Two-dimensional features of the first seed, one panel an arm (fig. 2.2), with the classes' neurons if asked for (fig. 5.4)."""
 
     def draw(rows: Sequence[Row]) -> Any:
         shown = {row["arm"]: row["points"] for row in rows if "points" in row}
@@ -23,7 +23,9 @@ def planar_features(arms: Sequence[str]) -> Picture:
         for index, arm in enumerate(names):
             ax = figure.add_subplot(1, len(names), index + 1)
             features = torch.tensor(shown[arm]["features"])
-            plot_features(features, torch.tensor(shown[arm]["labels"]), on_sphere=False, size=3, title=arm, ax=ax)
+            centers = torch.tensor(shown[arm]["neurons"]) if neurons else None
+            labels = torch.tensor(shown[arm]["labels"])
+            plot_features(features, labels, centers=centers, on_sphere=False, size=3, title=arm, ax=ax)
         return figure
 
     return draw

@@ -1,18 +1,24 @@
 """Claim: angular margins learn features that tell unseen classes apart (tables 2.8–2.10, 5.8)."""
 
 from ...config import call
-from ...objectives import AMSoftmax, ArcFace, ASoftmax, Softmax
+from ...objectives import AMSoftmax, ArcFace, ASoftmax, GASoftmax, Softmax
 from ...training import Config, replace
 from ..recipes.chapter2 import SPHEREFACE_LAMBDA, open_set
 from ..recipes.chapter5 import SPHEREFACE_PLUS
+from .arms import Arm, Training
 from .claim import Check, Claim, Published, Size
 from .claim_pictures import bars
+from .tuning import Tuning, rates, weights
 
 MARGINS = (1, 2, 3, 4)
+STEPS = 800
+GAINS = {1: (45.90, 39.12), 2: (68.51, 60.48), 3: (66.89, 63.71), 4: (71.30, 70.68)}
+LAMBDA = SPHEREFACE_LAMBDA.replace(rate=0.3)  # reaches its floor at the same part of the run as in one of 2,000 steps
 HEADS = {
     "softmax": call(Softmax),
-    **{f"A-Softmax m = {m}": call(ASoftmax, m=m, annealing=SPHEREFACE_LAMBDA) for m in MARGINS},
-    **{f"SphereFace+ m = {m}": call(ASoftmax, m=m, annealing=SPHEREFACE_LAMBDA) for m in MARGINS},
+    **{f"A-Softmax m = {m}": call(ASoftmax, m=m, annealing=LAMBDA) for m in MARGINS},
+    **{f"SphereFace+ m = {m}": call(ASoftmax, m=m, annealing=LAMBDA) for m in MARGINS},
+    "GA-Softmax m = 4": call(GASoftmax, m=4, annealing=LAMBDA),
     "AM-Softmax": call(AMSoftmax, m=0.2, scale=20.0),
     "ArcFace": call(ArcFace, m=0.25, scale=20.0),
 }
@@ -23,14 +29,26 @@ def base(size: Size) -> Config:
 
     The faces of Liu (2020) cannot be had: at both sizes characters stand in for them.
     """
-    return replace(open_set(size, HEADS["softmax"]), checkpoint_every=500)
+    config = replace(open_set(size, HEADS["softmax"]), checkpoint_every=400)
+    return replace(config, steps=STEPS, evaluate_every=STEPS) if size == "laptop" else config
 
 
-def arms(size: Size) -> dict[str, Config]:
+def arms(size: Size) -> dict[str, Arm]:
     """One head each; SphereFace+ adds the data-dependent energy of the classes (5.8)."""
-    found = {name: replace(base(size), head=head) for name, head in HEADS.items()}
-    plus = {name: replace(config, energy=SPHEREFACE_PLUS) for name, config in found.items() if "SphereFace+" in name}
-    return found | plus
+    found: dict[str, Arm] = {}
+    for name, head in HEADS.items():
+        if size == "paper" and "annealing" in head.arguments:
+            head = head.replace(annealing=SPHEREFACE_LAMBDA)
+        energy = SPHEREFACE_PLUS if name.startswith("SphereFace+") else None
+        found[name] = Training(replace(base(size), head=head, energy=energy))
+    return found
+
+
+def _short(config: Config) -> Config:
+    """A third of the steps, λ falling three times as fast where there is one."""
+    config = replace(config, steps=config.steps // 3, evaluate_every=config.steps // 3)
+    annealing = config.head.arguments.get("annealing")
+    return config if annealing is None else replace(config, head__annealing__rate=3 * annealing.get("rate"))
 
 
 CLAIM = Claim(
@@ -63,32 +81,41 @@ CLAIM = Claim(
                 "A-Softmax m = 2": 60.48,
                 "A-Softmax m = 3": 63.71,
                 "A-Softmax m = 4": 70.68,
-                "SphereFace+ m = 4": 71.30,
+                **{f"SphereFace+ m = {m}": values[0] for m, values in GAINS.items()},
             },
         ),
     ),
     differences=(
         "characters instead of faces: 964 Omniglot characters to train on, 659 unseen ones to measure",
-        "a narrow network of four layers and some epochs",
+        f"a narrow network of four layers, {STEPS} steps of batch 128; λ falls by the law of SphereFace's code, 2.5 times as fast",
         "false-accept rate 1e-3 instead of 1e-6, no distractors from outside",
         "AM-Softmax and ArcFace are not in these tables; they are measured for comparison",
+        "rate and the weight of the energy are chosen on a tenth of the training characters, which are then unseen",
     ),
     arms=arms,
+    about=("head", "head.*", "energy", "energy.*"),
     metrics={"eer": "EER (%)", "tar": "TAR at FAR 1e-3 (%)", "rank1": "rank-1 (%)", "one_shot": "20-way 1-shot (%)"},
     checks=(
         Check("EER: A-Softmax m = 4 below softmax", "eer", "A-Softmax m = 4", "softmax", larger=False),
-        Check("TAR: A-Softmax m = 4 above softmax", "tar", "A-Softmax m = 4", "softmax"),
-        Check("rank-1: A-Softmax m = 4 above softmax", "rank1", "A-Softmax m = 4", "softmax"),
+        Check("TAR: A-Softmax m = 4 above softmax", "tar", "A-Softmax m = 4", "softmax", published=(85.561, 65.925)),
+        Check(
+            "rank-1: A-Softmax m = 4 above softmax", "rank1", "A-Softmax m = 4", "softmax", published=(72.729, 54.855)
+        ),
         Check("TAR: A-Softmax m = 2 above m = 1", "tar", "A-Softmax m = 2", "A-Softmax m = 1"),
         Check("TAR: A-Softmax m = 3 above m = 2", "tar", "A-Softmax m = 3", "A-Softmax m = 2"),
         Check("TAR: A-Softmax m = 4 above m = 3", "tar", "A-Softmax m = 4", "A-Softmax m = 3"),
+        Check("TAR: GA-Softmax m = 4 above softmax", "tar", "GA-Softmax m = 4", "softmax"),
         *(
             Check(f"TAR: SphereFace+ above A-Softmax, m = {m}", "tar", f"SphereFace+ m = {m}", f"A-Softmax m = {m}")
             for m in MARGINS
         ),
         *(
             Check(
-                f"rank-1: SphereFace+ above A-Softmax, m = {m}", "rank1", f"SphereFace+ m = {m}", f"A-Softmax m = {m}"
+                f"rank-1: SphereFace+ above A-Softmax, m = {m}",
+                "rank1",
+                f"SphereFace+ m = {m}",
+                f"A-Softmax m = {m}",
+                published=GAINS[m],
             )
             for m in MARGINS
         ),
@@ -96,4 +123,5 @@ CLAIM = Claim(
     why="",
     picture=bars([("tar", "TAR at FAR 1e-3 (%)"), ("rank1", "rank-1 (%)")]),
     caption="Verification and identification of unseen characters, means over seeds with their standard errors.",
+    tuning=Tuning((rates(0.3, 1, 3), weights(0.1, 1, 10)), _short),
 )

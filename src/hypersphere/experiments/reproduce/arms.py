@@ -1,0 +1,153 @@
+"""What a claim compares: an arm has settings, and gives a row for a seed. What makes the row is the arm's own matter."""
+
+import datetime
+import functools
+import json
+import math
+import pathlib
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from ... import __version__
+from ...config import Call, encode, flat
+from ...config.documents import NAME
+from ...training import Config
+
+Row = dict[str, Any]
+"""``metrics`` by name, and beside them what pictures need: ``curve``, ``points``, ``images``."""
+
+
+class Arm(ABC):
+    """One side of a comparison."""
+
+    @property
+    @abstractmethod
+    def data(self) -> str:
+        """The dataset's name, for the summary."""
+
+    @abstractmethod
+    def setting(self) -> dict[str, Any]:
+        """Everything that decides the row but the seed, as one level of JSON values."""
+
+    @abstractmethod
+    def make(self, seed: int, folder: pathlib.Path, threads: int) -> Row:
+        """The metrics of a seed and what pictures need; ``folder`` is for checkpoints, so that a kill costs little."""
+
+    def row(self, seed: int, folder: pathlib.Path, threads: int = 0) -> Row:
+        """What :meth:`make` gives, with its conditions."""
+        start, spent = time.perf_counter(), time.process_time()
+        found = self.make(seed, folder, threads)
+        # What is not a number (angles of features that are all the same) cannot be averaged, nor written as JSON.
+        metrics = {key: short(value) for key, value in found.pop("metrics").items() if math.isfinite(value)}
+        return {
+            "metrics": metrics,
+            "diverged": False,
+            **found,
+            "setting": stored(self.setting()),
+            "seconds": round(time.perf_counter() - start, 1),
+            "cpu_seconds": round(time.process_time() - spent, 1),
+            "threads": torch.get_num_threads(),
+            "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+            "version": __version__,
+        }
+
+
+@dataclass(frozen=True)
+class Computation(Arm):
+    """A function of a seed: no training, only numbers.
+
+    ``function`` is a call whose target takes ``seed`` beside its own arguments and returns a row's ``metrics`` and, if there is
+    something to draw, ``curve`` or ``images``.
+
+    Args:
+        function: what is computed, with its settings.
+        source: name of the dataset it reads; "none" where it draws its own numbers.
+    """
+
+    function: Call
+    source: str = "none"
+
+    @property
+    def data(self) -> str:
+        """The dataset's name."""
+        return self.source
+
+    def setting(self) -> dict[str, Any]:
+        """The function's name and all of its arguments."""
+        return flat({"function": encode(self.function, defaults=True, given=("seed",))})
+
+    def make(self, seed: int, folder: pathlib.Path, threads: int) -> Row:
+        """Call the function; whatever it draws, it draws from the seed."""
+        if threads:
+            torch.set_num_threads(threads)
+        row: Row = self.function.build(seed=seed)
+        return row
+
+
+@dataclass(frozen=True)
+class Training(Arm):
+    """A run of a config, measured as its task measures, and by further ``measures`` at its end.
+
+    Args:
+        config: of the run; its seed is replaced.
+        measures: calls whose targets take ``experiment`` and ``folder`` and return more metrics of the trained network.
+    """
+
+    config: Config
+    measures: tuple[Call, ...] = ()
+
+    @property
+    def data(self) -> str:
+        """The dataset's name."""
+        return self.config.data.name
+
+    def with_config(self, config: Config) -> "Training":
+        """The same arm with another config."""
+        return replace(self, config=config)
+
+    def held_out(self, config: Config) -> "Training":
+        """An arm for choosing settings: a tenth of the training set is measured in place of the test set, and nothing else."""
+        return Training(config.replace(samples__validation=0.1))
+
+    def setting(self) -> dict[str, Any]:
+        """The knobs that are not at their defaults; not the name, the seed, the number of threads and the pictures."""
+        usual, chosen = _usual(), flat(encode(self.config, defaults=True))
+        left_out = ("name", "seed", "threads", "pictures", NAME)
+        found = {k: v for k, v in chosen.items() if k not in left_out and (k not in usual or usual[k] != v)}
+        for index, measure in enumerate(self.measures):
+            found |= flat({f"measures.{index}": encode(measure, defaults=True, given=("experiment", "folder"))})
+        return found
+
+    def make(self, seed: int, folder: pathlib.Path, threads: int) -> Row:
+        """Train or resume, then measure. A loss that is not finite is a result: no metrics."""
+        from .trained import trained_row
+
+        config: Config = self.config.replace(seed=seed, threads=threads, pictures=False)
+        return trained_row(config, self.measures, folder)
+
+
+def differing(one: Arm, other: Arm) -> dict[str, tuple[Any, Any]]:
+    """The settings in which two arms differ, by key; None stands where one has no such setting, or its default."""
+    a, b = stored(one.setting()), stored(other.setting())
+    return {key: (a.get(key), b.get(key)) for key in [*a, *(k for k in b if k not in a)] if a.get(key) != b.get(key)}
+
+
+def stored(setting: Mapping[str, Any]) -> dict[str, Any]:
+    """A setting as a row has it: tuples are lists."""
+    found: dict[str, Any] = json.loads(json.dumps(setting))
+    return found
+
+
+def short(value: float) -> float:
+    """Six digits: more are noise, and make long files."""
+    return float(f"{value:.6g}")
+
+
+@functools.cache
+def _usual() -> dict[str, Any]:
+    return flat(encode(Config(), defaults=True))

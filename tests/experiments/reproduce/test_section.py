@@ -1,0 +1,57 @@
+import pytest
+
+from hypersphere.experiments.reproduce import Effect, Estimate, section
+
+from .test_results import claim, rows
+
+
+def test_a_section_has_everything_and_its_numbers_come_from_the_rows():
+    text = section.section(claim(), rows(), "docs/results/tiny.png")
+    for part in (
+        "**Claim.** Heads differ.",
+        "**Verdict: holds.** Because.",
+        "- table 0.1, accuracy (%): softmax: 90.0; margin: N/C",
+        "| a | accuracy (%) | seeds |",
+        "| softmax | 51.00 ± 0.58 | 3 |",
+        "| margin | 61.10 ± 0.64 | 3 |",
+        "![Curves.](docs/results/tiny.png)",
+        "- everything is smaller",
+        "| margin above softmax | 61.10 ± 0.64 against 51.00 ± 0.58 | +10.10 ± 0.25 (± 2.39) | 95 against 90 | holds |",
+        "| not nothing | 51.00 ± 0.58 against 1 | +50.0 ± 2.5 (± 2.5) |  | holds |",
+        "`head.m`: 2 (–)",
+        "6 runs, 6 minutes in all, 1 thread(s) of a CPU, 2026-01-02, hypersphere 0.1.0.",
+    ):
+        assert part in text
+    assert "**Verdict: holds in part.**" in section.section(claim(), rows(gap=0.0))
+    assert "No runs are recorded." in section.section(claim(), [])
+
+
+def test_what_was_chosen_is_shown_with_all_that_was_tried_and_edges_are_marked():
+    chosen = [{**row, "choice": {"lr": 2.0 if row["arm"] == "b/margin" else 1.0}} for row in rows()]
+    tuning = [
+        {"arm": arm, "choice": {"lr": factor}, "score": score}
+        for arm in ("a/softmax", "b/margin")
+        for factor, score in ((0.5, 10.0), (1.0, None), (2.0, 30.0))
+    ]
+    text = section.section(claim(), chosen, tuning=[*tuning, {"arm": "a/softmax", "entry": "lr × 1", "score": 1.0}])
+    assert "| a/softmax | lr × 1 | lr × 0.5: 10; lr × 1: diverged; lr × 2: 30 | no |" in text
+    assert "| b/margin | lr × 2 | lr × 0.5: 10; lr × 1: diverged; lr × 2: 30 | lr |" in text
+
+
+@pytest.mark.parametrize(
+    ("error", "text"), [(0.0123, "5.000 ± 0.012"), (12.3, "5 ± 12"), (0.0, "5.0000 ± 0.0000"), (float("nan"), "5")]
+)
+def test_numbers_have_as_many_digits_as_their_error(error, text):
+    assert section.shown(Estimate(5.0, error, 3)) == text
+
+
+def test_a_difference_has_a_sign_and_nothing_is_said_of_nothing():
+    assert section.difference(Effect(-1.5, 3.0, 0.5, 0.75, 3)) == "-1.50 ± 0.50 (± 0.75)"
+    assert section.difference(None) == ""
+
+
+def test_lemmas_and_figures_are_no_tables():
+    from hypersphere.experiments.reproduce import Published
+
+    told = [section._published(Published(where, "x", {"a": 1})) for where in ("A.1", "5.7", "figure 5.4", "lemma 1, 2")]
+    assert told == ["- table A.1, x: a: 1", "- table 5.7, x: a: 1", "- figure 5.4, x: a: 1", "- lemma 1, 2, x: a: 1"]
