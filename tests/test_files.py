@@ -1,5 +1,8 @@
+import json
+import math
 import os
 import pathlib
+import signal
 import stat
 from typing import Any
 
@@ -100,10 +103,32 @@ def test_permissions_are_the_users_own(tmp_path: pathlib.Path) -> None:
 
 
 def test_leftovers_go_and_nothing_else(tmp_path: pathlib.Path) -> None:
-    for name in (".x.12.part", ".hidden", "x.part", "x"):
+    kept = [".hidden", ".other.12.part", ".x.part", ".x.y.part", "x", "x.part"]
+    for name in (*kept, ".x.13.part"):
         (tmp_path / name).touch()
-    remove_leftovers(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".hidden", "x", "x.part"]
+    (tmp_path / ".x.12.part").mkdir()
+    (tmp_path / ".x.12.part" / ".tmpAbC").touch()  # a writer's own temporary file
+    (tmp_path / f".x.{os.getppid()}.part").touch()
+    remove_leftovers(tmp_path, {"x"}, dead=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*kept, f".x.{os.getppid()}.part"])
+    remove_leftovers(tmp_path, {"x"})
+    assert sorted(path.name for path in tmp_path.iterdir()) == kept
+
+
+def test_the_next_write_cleans_up_after_a_killed_one(tmp_path: pathlib.Path) -> None:
+    child = os.fork()
+    if child == 0:
+        write_atomically(tmp_path / "x", lambda path: os.kill(os.getpid(), signal.SIGKILL))
+    os.waitpid(child, 0)
+    assert [path.name for path in tmp_path.iterdir()] == [f".x.{child}.part"]
+    write_atomically(tmp_path / "x", lambda path: pathlib.Path(path).write_text("new"))
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
+def test_json_has_no_word_for_what_is_not_finite(tmp_path: pathlib.Path) -> None:
+    write_json(tmp_path / "x", {"energy": math.inf, "rows": [{"a": math.nan}, (1.5, 2)]})
+    refused = {"parse_constant": lambda word: pytest.fail(f"{word} is not JSON")}
+    assert json.loads((tmp_path / "x").read_text(), **refused) == {"energy": None, "rows": [{"a": None}, [1.5, 2]]}
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), SafetensorError("No space left on device")])

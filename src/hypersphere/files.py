@@ -5,7 +5,8 @@ import json
 import math
 import os
 import pathlib
-from collections.abc import Callable, Mapping
+import shutil
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import safetensors.torch
@@ -14,17 +15,22 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 FORMAT = "hypersphere-state/2"
+SUMS = "hypersphere-tensors/1"
 
 
 def write_atomically(path: str | os.PathLike[str], write: Callable[[str], object], *, private: bool = False) -> None:
-    """``write(temporary path)`` in the same folder, then take the place of ``path``: a reader sees the old file or the new one.
+    """``write(temporary path)`` on the same disk, then take the place of ``path``: a reader sees the old file or the new one.
 
     Both the content and the renaming have reached the disk when this returns. A ``private`` file is its owner's alone. What
     cannot be written, as on a full disk, is an ``OSError`` that names ``path``, and nothing is left of it.
     """
     target = pathlib.Path(path)
-    temporary = str(target.with_name(f".{target.name}.{os.getpid()}.part"))
+    # A folder of its own: some writers make further temporary files beside theirs, which a kill would leave behind.
+    room = target.with_name(f".{target.name}.{os.getpid()}.part")
+    temporary = str(room / target.name)
     try:
+        remove_leftovers(target.parent, {target.name}, dead=True)
+        room.mkdir(0o700)
         pathlib.Path(temporary).touch(0o600 if private else 0o666)
         mode = os.stat(temporary).st_mode  # the user's choice; some writers make files that only their owner reads
         write(temporary)
@@ -32,9 +38,10 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[str], object
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())
         os.replace(temporary, target)
+        shutil.rmtree(room, ignore_errors=True)
         _sync_folder(target.parent)
     except BaseException as error:
-        pathlib.Path(temporary).unlink(missing_ok=True)
+        shutil.rmtree(room, ignore_errors=True)
         if isinstance(error, SafetensorError):  # that writer has an error of its own for a disk that is full
             raise OSError(f"{target} cannot be written: {error}") from error
         if isinstance(error, OSError) and error.errno is not None and error.strerror:
@@ -48,8 +55,21 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
 
 def write_json(path: str | os.PathLike[str], value: Any) -> None:
-    """JSON, atomically."""
-    write_text(path, json.dumps(value, indent=1) + "\n")
+    """JSON, atomically; a number that is not finite is null, since JSON has no word for it."""
+    write_text(path, json.dumps(without_nonfinite(value), indent=1, allow_nan=False) + "\n")
+
+
+def without_nonfinite(value: Any) -> Any:
+    """Plain values with None in place of NaN and infinity, as they can be written to JSON.
+
+    >>> without_nonfinite({"energy": float("inf"), "angles": (1.5, float("nan"))})
+    {'energy': None, 'angles': [1.5, None]}
+    """
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: without_nonfinite(item) for key, item in value.items()}
+    return [without_nonfinite(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def save_tree(tree: Any, path: str | os.PathLike[str]) -> None:
@@ -82,6 +102,45 @@ def load_tree(path: str | os.PathLike[str]) -> Any:
         raise ValueError(f"{path} is not a whole checkpoint of format {FORMAT}: {error}") from error
 
 
+def save_tensors(tensors: Mapping[str, Tensor], path: str | os.PathLike[str]) -> None:
+    """Tensors by name as a plain safetensors file, atomically; its header has a checksum of each, for :func:`read_tensor`."""
+    plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    sums = json.dumps({name: checksum(name, {name: tensor}) for name, tensor in plain.items()})
+    write_atomically(path, lambda temporary: safetensors.torch.save_file(plain, temporary, {SUMS: sums}))
+
+
+def read_tensor(file: Any, name: str) -> Tensor:
+    """One tensor of an opened safetensors file; in one by :func:`save_tensors` it is compared with its checksum.
+
+    Raises:
+        ValueError: if the tensor is not what was written. Files of others have no checksums and are read as they are.
+    """
+    tensor: Tensor = file.get_tensor(name)
+    text = (file.metadata() or {}).get(SUMS)
+    if text is not None:
+        try:
+            known = json.loads(text)[name]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"the checksum of {name} is missing, so the file was changed or damaged") from error
+        if known != checksum(name, {name: tensor}):
+            raise ValueError(f"{name} does not fit its checksum, so the file was changed or damaged")
+    return tensor
+
+
+def load_tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
+    """All tensors of a safetensors file, each by :func:`read_tensor`; a damaged file is a ``ValueError``."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            names = list(file.keys())
+            tensors = {name: read_tensor(file, name) for name in names}
+            missing = set(json.loads((file.metadata() or {}).get(SUMS, "{}"))) - set(names)
+    except (SafetensorError, OSError, ValueError) as error:
+        raise ValueError(f"{path} is not a readable safetensors file: {error}") from error
+    if missing:
+        raise ValueError(f"{path} lacks {', '.join(sorted(missing)[:4])}, so it was changed or damaged")
+    return tensors
+
+
 def checksum(content: Any, tensors: Mapping[str, Tensor]) -> str:
     """SHA-256 of JSON content and of tensors with their names, dtypes and shapes, in the order of the names.
 
@@ -107,10 +166,19 @@ def finite(tree: Any) -> bool:
     return not isinstance(tree, float) or math.isfinite(tree)
 
 
-def remove_leftovers(folder: str | os.PathLike[str]) -> None:
-    """Delete what a killed :func:`write_atomically` left in a folder."""
+def remove_leftovers(folder: str | os.PathLike[str], names: Collection[str], *, dead: bool = False) -> None:
+    """Delete what killed calls of :func:`write_atomically` for files of these names left in a folder, and nothing else.
+
+    With ``dead`` only what no running process is writing; without, the caller is known to be the only writer.
+    """
     for leftover in pathlib.Path(folder).glob(".*.part"):
-        leftover.unlink(missing_ok=True)
+        name, _, writer = leftover.name[1 : -len(".part")].rpartition(".")
+        if name not in names or not writer.isdecimal() or (dead and _runs(int(writer))):
+            continue
+        if leftover.is_dir() and not leftover.is_symlink():
+            shutil.rmtree(leftover, ignore_errors=True)
+        else:
+            leftover.unlink(missing_ok=True)
 
 
 # Each node is a list [kind, content]: JSON alone cannot tell tuples from lists or integer keys from strings.
@@ -151,3 +219,14 @@ def _sync_folder(folder: pathlib.Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def _runs(process: int) -> bool:
+    """Whether another process of this number runs on this machine."""
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return process != os.getpid()

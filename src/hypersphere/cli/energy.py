@@ -13,6 +13,7 @@ from typing import Any
 from .._extras import require
 from ..energy.checkpoint_files import Checkpoint
 from ..energy.checkpoints import LayerChange, LayerReport, energy_changes, energy_report
+from ..files import without_nonfinite, write_atomically
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
         found: Any = [layer.as_dict() for layer in layers]
         if earlier is not None:
             found = {"layers": found, "changes": [change.as_dict() for change in changes]}
-        print(json.dumps(_finite(found), indent=1))
+        print(json.dumps(without_nonfinite(found), indent=1))
     else:
         print(_table(_LAYERS, [_layer(layer) for layer in layers], right=(3, 5, 6)))
         if changes:
@@ -59,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
 
         other = [] if earlier is None else energy_report(earlier, pairs=1, **options)
         figure, _ = plot_layer_energies(layers, other)
-        figure.savefig(args.plot, dpi=150)
+        write_atomically(args.plot, lambda temporary: figure.savefig(temporary, dpi=150))
     if args.page:
         from ..report import write_energy
 
@@ -139,12 +140,3 @@ def _table(header: Sequence[str], rows: list[list[str]], right: tuple[int, ...])
 
 def _listed(items: list[str]) -> str:
     return "–" if not items else " ".join(items[:4]) + (f" … ({len(items)})" if len(items) > 4 else "")
-
-
-def _finite(value: Any) -> Any:
-    """NaN is not JSON: null says that there is nothing to measure."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: _finite(v) for key, v in value.items()}
-    return [_finite(v) for v in value] if isinstance(value, list | tuple) else value

@@ -15,6 +15,7 @@ from ..evaluation import pair_scores
 from ..recognition import Embedder, Features, Gallery, Match, embed
 from ..recognition.embedding import image_files
 from ..recognition.stores import normal_name
+from ..recognition.stores.store import SERVER
 
 AT_ONCE = 1024  # images that are embedded before they are enrolled or looked up
 
@@ -70,12 +71,14 @@ def run(args: argparse.Namespace) -> int:
     with warnings.catch_warnings():
         warnings.simplefilter("default")
         warnings.showwarning = lambda message, *_, **__: print(f"hypersphere gallery: {message}", file=sys.stderr)
-        actions = {"enrol": _enrol, "identify": _identify, "verify": _verify, "calibrate": _calibrate}
+        actions = {"identify": _identify, "verify": _verify, "calibrate": _calibrate}
+        if args.action == "enrol":
+            _enrol(args, Embedder.load(args.model, trust=args.trust))
+            return 0
         if args.action in actions:
-            if args.action != "enrol":
-                Gallery(args.gallery, create=False).close()  # before anything is embedded
+            Gallery(args.gallery, create=False).close()  # before anything is embedded
             model = Embedder.load(args.model, trust=args.trust)
-            with Gallery(args.gallery, model.fingerprint, create=args.action == "enrol") as gallery:
+            with Gallery(args.gallery, model.fingerprint, create=False) as gallery:
                 actions[args.action](args, gallery, model)
             return 0
         others = {"list": _list, "remove": _remove, "check": _check, "backup": _backup, "index": _index}
@@ -83,7 +86,9 @@ def run(args: argparse.Namespace) -> int:
             return others[args.action](args, gallery)
 
 
-def _enrol(args: argparse.Namespace, gallery: Gallery, model: Embedder) -> None:
+def _enrol(args: argparse.Namespace, model: Embedder) -> None:
+    if args.gallery.startswith(SERVER) or Path(args.gallery).exists():
+        Gallery(args.gallery, model.fingerprint).close()  # one of another model is refused before anything is embedded
     people: dict[str, list[Path]] = {}
     for file in image_files(args.images):
         people.setdefault(normal_name(args.identity or _folder(file)), []).append(file)
@@ -91,16 +96,17 @@ def _enrol(args: argparse.Namespace, gallery: Gallery, model: Embedder) -> None:
     for i, name in enumerate(people):
         group.append(name)
         if sum(len(people[n]) for n in group) >= AT_ONCE or i == len(people) - 1:
-            _enrol_group(args, gallery, model, {n: people[n] for n in group})
+            _enrol_group(args, model, {n: people[n] for n in group})
             group = []
 
 
-def _enrol_group(args: argparse.Namespace, gallery: Gallery, model: Embedder, people: dict[str, list[Path]]) -> None:
-    """All images of some people in one transaction."""
+def _enrol_group(args: argparse.Namespace, model: Embedder, people: dict[str, list[Path]]) -> None:
+    """All images of some people in one transaction; a gallery is made only when there is something to put into it."""
     owner = {str(file): name for name, files in people.items() for file in files}
     features = _embedded(args, model, [file for files in people.values() for file in files])
     names = [owner[file] for file in features.files]
-    gallery.enrol(names, features.features, [_source(file) for file in features.files])
+    with Gallery(args.gallery, model.fingerprint) as gallery:
+        gallery.enrol(names, features.features, [_source(file) for file in features.files])
     for name in dict.fromkeys(names):
         print(f"enrolled {name} with {_templates(names.count(name))}", flush=True)  # acknowledged: it is on disk
 

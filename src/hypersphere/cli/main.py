@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 from .. import __version__
 
+PIPE = 13  # SIGPIPE; 128 + a signal is the status that a shell gives to a process it ended
+
 # name → what it does. Each has a module of the same name in this package with `configure(parser)` and `run(args) -> int`;
 # only the one that is asked for is imported.
 COMMANDS = {
@@ -49,14 +51,44 @@ def main(argv: Sequence[str] | None = None) -> int:
     if extra:  # key=value behind an option, which argparse does not connect with those before it
         args.overrides = [*args.overrides, *extra]
     try:
-        return int(modules[args.command].run(args))
+        status = int(modules[args.command].run(args))
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # whoever read our output, such as `head`, has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still buffered goes nowhere
+        return 128 + PIPE
+    except (MemoryError, RuntimeError) as error:
+        if os.environ.get("HYPERSPHERE_DEBUG") or not _out_of_memory(error):
+            raise
+        print(
+            f"hypersphere {args.command}: the memory is not enough for what was asked: {_first(error)}", file=sys.stderr
+        )
+        return 1
     except (ValueError, OSError, ImportError) as error:
         if os.environ.get("HYPERSPHERE_DEBUG"):
             raise
         lost = isinstance(error, ConnectionError)  # perhaps the first process, which then says nothing
         if lost or os.environ.get("RANK", "0") == "0":  # of many processes that fail alike, one says why
-            print(f"hypersphere {args.command}: {error}", file=sys.stderr)
+            print(f"hypersphere {args.command}: {_said(error)}", file=sys.stderr)
         return 1
+
+
+def _said(error: BaseException) -> str:
+    """An error as a sentence: of the system's own its file and its words, without their number."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
+    return str(error)
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out: Python's, a CPU's or a GPU's."""
+    words = ("can't allocate memory", "not enough memory", "out of memory", "Storage size calculation overflowed")
+    return isinstance(error, MemoryError) or any(word in str(error) for word in words)
+
+
+def _first(error: BaseException) -> str:
+    """The first line of a message, without the place in torch's source."""
+    return (str(error).splitlines() or ["out of memory"])[0].rpartition("] . ")[2] or "out of memory"
 
 
 if __name__ == "__main__":

@@ -22,7 +22,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     sizes = ("smoke", "laptop", "paper")
     parser.add_argument("--size", choices=sizes, default="laptop", help="preset of the recipe (%(default)s)")
     parser.add_argument("-o", "--output", metavar="FOLDER", help="where the run is kept (runs/NAME)")
-    parser.add_argument("--resume", metavar="FOLDER", help="go on with the run in a folder, with its own settings")
+    parser.add_argument(
+        "--resume",
+        metavar="FOLDER",
+        help="go on with the run in a folder as it is; with --output, a new run from its checkpoint",
+    )
     parser.add_argument("--trust", action="store_true", help="with --resume: import your own code that the run names")
     parser.add_argument("--fresh", action="store_true", help="forget a run that the folder holds")
     parser.add_argument(
@@ -34,23 +38,27 @@ def run(args: argparse.Namespace) -> int:
     """Train to the end; 130 when interrupted, with the line that goes on."""
     from ..training import Experiment
 
-    if args.resume is not None and (args.recipe or args.output or args.fresh or args.keys):
+    changes = [word for word in (args.recipe, *args.overrides) if word] if args.resume is not None else []
+    if args.resume is not None and (args.fresh or args.keys or (changes and args.output is None)):
         raise ValueError(
-            "--resume goes on with a run as it is: no recipe, KEY=VALUE, --output, --fresh or --keys beside it"
+            "--resume goes on with a run as it is: no --fresh or --keys beside it; KEY=VALUE only with --output NEW, "
+            "which starts a new run from its checkpoint"
         )
     if args.trust or any(":" in override for override in args.overrides):
         here_importable()
     config = None if args.resume is not None else chosen(args.recipe, args.size, args.overrides)
+    forked = args.resume is not None and args.output is not None
     if args.keys:
         print("\n".join(listed(config)))
         return 0
-    folder = args.resume if config is None else args.output or os.path.join("runs", config.name)
+    folder = args.output or (args.resume if config is None else _own_folder(config.name))
     try:
-        experiment = (
-            Experiment.resume(folder, trust=args.trust)
-            if config is None
-            else Experiment(config, folder, fresh=args.fresh)
-        )
+        if forked:
+            experiment = Experiment.fork(args.resume, folder, changes, trust=args.trust)
+        elif config is None:
+            experiment = Experiment.resume(folder, trust=args.trust)
+        else:
+            experiment = Experiment(config, folder, fresh=args.fresh)
         with bar(experiment) as progress:
             metrics = experiment.run(progress)
     except KeyboardInterrupt as stop:
@@ -64,6 +72,19 @@ def run(args: argparse.Namespace) -> int:
         print(page(folder))
     experiment.accelerator.end_training()
     return 0
+
+
+def _own_folder(name: str) -> str:
+    """``runs/NAME``; a name that would lead elsewhere is refused."""
+    if (
+        name in ("", ".", "..")
+        or "\0" in name
+        or any(separator and separator in name for separator in (os.sep, os.altsep))
+    ):
+        raise ValueError(
+            f"name must be the name of a folder inside runs, without {os.sep}, got {name!r}; or give --output"
+        )
+    return os.path.join("runs", name)
 
 
 def chosen(name: str | None, size: Any, overrides: list[str]) -> Any:
@@ -134,14 +155,14 @@ def page(folder: str) -> str:
 
 def report(metrics: dict[str, float], steps: int, folder: str) -> None:
     """The last measures as a table with their units, and where everything is."""
-    from ..training.ending import unit
+    from ..training.ending import measured
 
     table = require("rich.table").Table(title=f"after {steps} steps")
     table.add_column("measure")
     table.add_column("value", justify="right")
     for key, value in metrics.items():
         if not key.startswith("energy/"):
-            table.add_row(key, f"{value:.4f}{unit(key)}")
+            table.add_row(key, measured(key, value))
     console = require("rich.console").Console()
     console.print(table)
     console.print(f"Log, checkpoints, pictures and model card: {folder}", highlight=False, soft_wrap=True)

@@ -8,6 +8,9 @@ from typing import Any
 from .signatures import Parameter, parameters
 from .values import accepts_callable, check_value, is_deferred
 
+# How constructors that do not check their arguments fail on wrong ones.
+WRONG_VALUES = (TypeError, AttributeError, LookupError, ArithmeticError, RuntimeError)
+
 
 @dataclass(frozen=True)
 class Call:
@@ -66,6 +69,9 @@ class Call:
 
         Arguments that are calls are made first. Parameters of the target that are not set here are taken from ``context``
         by their name: what the surroundings know, such as ``num_classes`` for a head or ``model`` for a regulariser.
+
+        Raises:
+            ValueError: if the target refuses its arguments, in whatever way a class of another library does so.
         """
         known = parameters(self.target)
         given = {name: value for name, value in context.items() if name in known}
@@ -73,7 +79,15 @@ class Call:
         missing = [name for name, parameter in known.items() if parameter.required and name not in given]
         if missing:
             raise ValueError(f"{self.name} needs {', '.join(missing)}: set it, e.g. {missing[0]}=…")
-        return self.target(**given)
+        try:
+            return self.target(**given)
+        except WRONG_VALUES as error:
+            if isinstance(error, RuntimeError) and "memory" in str(error):
+                raise
+            written = ", ".join(f"{name}={value!r}"[:60] for name, value in self.arguments.items())
+            raise ValueError(
+                f"{self.name}({written}) cannot be made: {str(error).splitlines()[0] if str(error) else error!r}"
+            ) from error
 
     def partial(self, **context: Any) -> Callable[..., Any]:
         """A function that makes the call with further positional and keyword arguments: a factory of layers or heads."""

@@ -162,12 +162,12 @@ def _fits(value: Any, option: Any, path: str) -> tuple[bool, Any]:
         name = value.removeprefix("torch.") if isinstance(value, str) else ""
         found = getattr(torch, name, None) if option is torch.dtype else value
         return isinstance(value, str) and (option is torch.device or isinstance(found, torch.dtype)), found
-    if option is torch.Tensor or "Tensor" in str(option):
-        return isinstance(value, list | tuple | float | int), value
     if origin in (dict, collections.abc.Mapping) or option is dict:
         return isinstance(value, dict), value
     if origin in SEQUENCES or option in SEQUENCES:
         return _sequence(value, option, path)
+    if option is torch.Tensor or "Tensor" in str(option):
+        return isinstance(value, list | tuple | float | int) and not isinstance(value, bool), value
     return False, value
 
 

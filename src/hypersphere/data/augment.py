@@ -126,6 +126,11 @@ class RotateJitter(Augmentation):
     """PointNet's augmentation: each cloud turned about the axis ``up``, each point moved by Gaussian noise of ``sigma``, clipped."""
 
     def __init__(self, sigma: float = 0.01, clip: float = 0.05, up: int = 1):
+        for name, value in (("sigma", sigma), ("clip", clip)):
+            if not 0 <= value < math.inf:
+                raise ValueError(f"{name} must be a finite number ≥ 0, got {value!r}")
+        if up not in (0, 1, 2):
+            raise ValueError(f"up must be one of the axes 0, 1 and 2, got {up!r}")
         self.sigma, self.clip, self.up = sigma, clip, up
 
     def draws(self, shape: torch.Size) -> int:
@@ -134,6 +139,8 @@ class RotateJitter(Augmentation):
 
     def __call__(self, batch: Float[Tensor, "b n 3"], u: Uniforms) -> Float[Tensor, "b n 3"]:
         """Gaussian numbers are the inverse error function of uniform ones."""
+        if batch.ndim != 3 or batch.shape[-1] != 3:
+            raise ValueError(f"RotateJitter turns clouds of shape (b, n, 3), got {tuple(batch.shape)}")
         angle = u[:, :1] * (2 * math.pi)
         cos, sin = angle.cos().to(batch), angle.sin().to(batch)
         x, y = (axis for axis in range(3) if axis != self.up)

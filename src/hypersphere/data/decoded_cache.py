@@ -16,7 +16,7 @@ from jaxtyping import Int, UInt8
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from ..files import write_atomically
+from ..files import remove_leftovers, write_atomically
 from .errors import DataError, MissingDataError, corrupt
 from .in_memory import InMemory
 from .prefetch import ahead
@@ -122,7 +122,7 @@ def write_cache(
 ) -> None:
     """Write pictures (n, channels, height, width), given block by block, as a cache file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    _remove_leftovers(path)
+    remove_leftovers(path.parent, {path.name}, dead=True)
     size = math.prod(shape)
     if shutil.disk_usage(path.parent).free < size + (64 << 20):
         raise DataError(f"{path.parent} has no room for {size / 1e9:.3g} GB of decoded pictures")
@@ -179,21 +179,3 @@ def _header(path: Path) -> bytes:
 
 def _digest(shape: tuple[int, ...], classes: str, labels: bytes, sums: bytes) -> str:
     return hashlib.sha256(json.dumps([list(shape), classes]).encode() + labels + sums).hexdigest()
-
-
-def _remove_leftovers(path: Path) -> None:
-    """Delete unfinished files of this name whose writer no longer runs; another process may be writing the same one."""
-    for leftover in path.parent.glob(f".{path.name}.*.part"):
-        writer = leftover.name.split(".")[-2]
-        if writer.isdecimal() and not _runs(int(writer)):
-            leftover.unlink(missing_ok=True)
-
-
-def _runs(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

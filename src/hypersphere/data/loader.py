@@ -156,7 +156,15 @@ class Loader:
         width = -(-draws // 4) * 4
         stream = Stream(self.seed, AUGMENT, epoch, start=start * width)
         u = stream.uniforms((stop - start) * width).reshape(stop - start, width)
-        return self.augment(data, u[self.rank :: self.world_size, :draws])
+        try:
+            return self.augment(data, u[self.rank :: self.world_size, :draws])
+        except (RuntimeError, IndexError, TypeError) as error:
+            if isinstance(error, RuntimeError) and "memory" in str(error):
+                raise
+            kind = type(self.augment).__name__
+            raise ValueError(
+                f"augment={kind} does not fit samples of shape {tuple(data.shape[1:])}: {error}"
+            ) from error
 
     def _indexed(self) -> Iterator[tuple[int, int, bool, Batch]]:
         """(start, stop, whether it is the last, this process's share) of each batch from the position on."""

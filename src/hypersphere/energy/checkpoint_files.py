@@ -10,6 +10,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from ..files import read_tensor
+
 DEPTH = 32  # of nested dictionaries in a pickled checkpoint
 
 
@@ -49,7 +51,10 @@ class Checkpoint:
         if self._tensors is not None:
             return self._tensors[name]
         with _opened(self.where[name]) as file:
-            return file.get_tensor(name)
+            try:
+                return read_tensor(file, name)
+            except ValueError as error:
+                raise ValueError(f"{self.where[name]}: {error}") from error
 
     def __len__(self) -> int:
         return len(self.where)

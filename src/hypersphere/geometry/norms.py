@@ -53,7 +53,8 @@ def inverse_norm(x: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows"]:
     low, high = 1e4 * limits.tiny**0.5, 1e-4 * limits.max**0.5
     if not bool(((length > low) & (length < high)).all()):
         length = norm(x)
-    return torch.where(length == 0, 0, 1 / length)  # NaN stays NaN
+    # Below the least normal number 1/‖x‖ would overflow; NaN stays NaN.
+    return torch.where(length == 0, 0, 1 / length.clamp_min(limits.tiny))
 
 
 def cosine(x: Float[Tensor, "*x d"], w: Float[Tensor, "*w d"], *, pairwise: bool = False) -> Float[Tensor, "..."]:

@@ -86,7 +86,8 @@ class PlainLogits:
         if inverse is not None:
             # As normalize(w, min_norm=…): the gradient of a shorter row is that of one of this length.
             bounded = inverse * (1 / (self.min_norm * inverse)).clamp_max(1)
-            result.addcmul_(rows, along.mul_(inverse).neg_().unsqueeze(-1)).mul_(bounded.unsqueeze(-1))
+            # A factor of 1e33 is as large as float32 allows beside the sums; rows shorter than 1e-33 have rounded directions.
+            result.addcmul_(rows, along.mul_(inverse.clamp_max(1e33)).neg_().unsqueeze(-1)).mul_(bounded.unsqueeze(-1))
         if not direct:
             out.copy_(result)
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from ..config import flat
 from ..evaluation import Evidence
 from ..evaluation.evidence import FILE as EVIDENCE
+from ..files import read_tensor
 from ..training.log import read_log
 from ..training.run_folder import RunFolder, stored_document
 
@@ -62,7 +63,7 @@ class RunRecord:
         if not path.is_file():
             return {}
         with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys() if name.endswith(endings)}  # noqa: SIM118
+            return {name: read_tensor(file, name) for name in file.keys() if name.endswith(endings)}  # noqa: SIM118
 
     def shape(self, layer: str) -> tuple[int, int] | None:
         """Return neurons and dimensions of a layer, or None where the weights do not say."""

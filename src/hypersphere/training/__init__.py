@@ -6,6 +6,7 @@ from .build import build_task
 from .callbacks import Callback
 from .config import Config, Images, Term, from_json, replace, to_json
 from .datasets import Listed, MeanImage, Scaling
+from .divergence import NonFiniteLossError
 from .experiment import Experiment
 from .fitting import Choice, FitSettings, Run, fit
 from .log import read_log
@@ -14,7 +15,7 @@ from .schedules import ConstantRate, CosineRate, PlateauRate, Schedule, StepRate
 from .selection import Selection
 from .settings import Settings
 from .tasks import GAN, Adversarial, Classification, Faces, FewShotRecognition, Graph, OpenSet, Task
-from .trainer import NonFiniteLossError, Trainer
+from .trainer import Trainer
 from .weights import load_weights, start_from
 
 __all__ = [

@@ -6,11 +6,12 @@ from typing import Any
 
 import torch
 
-from ..config import encode
+from ..config import as_call, assign, encode
 from .build import build_task
 from .callbacks import Callback
 from .config import Config, from_document
-from .run_folder import stored_document
+from .first_use import fitting_together
+from .run_folder import RunFolder, stored_document
 from .trainer import Trainer
 
 
@@ -26,6 +27,8 @@ class Experiment(Trainer):
     True
     """
 
+    guard = staticmethod(fitting_together)
+
     def __init__(
         self,
         config: Config,
@@ -33,15 +36,36 @@ class Experiment(Trainer):
         *,
         callbacks: Sequence[Callback] = (),
         fresh: bool = False,
+        start: str | os.PathLike[str] | None = None,
     ):
         if config.threads:
             torch.set_num_threads(config.threads)
         torch.manual_seed(config.seed)
         self.config = config
         document: dict[str, Any] = encode(config, defaults=True)
-        super().__init__(build_task(config), folder, config, callbacks=callbacks, fresh=fresh, document=document)
+        options: dict[str, Any] = {"callbacks": callbacks, "fresh": fresh, "document": document, "start": start}
+        with fitting_together():
+            super().__init__(build_task(config), folder, config, **options)
 
     @classmethod
     def resume(cls, folder: str | os.PathLike[str], *, trust: bool = False) -> "Experiment":
         """The experiment a folder holds; code outside the library that it names is imported only with ``trust``."""
         return cls(from_document(stored_document(folder), trust=trust), folder)
+
+    @classmethod
+    def fork(
+        cls,
+        folder: str | os.PathLike[str],
+        new: str | os.PathLike[str],
+        overrides: Sequence[str],
+        *,
+        trust: bool = False,
+    ) -> "Experiment":
+        """A new run in ``new`` that starts from the newest checkpoint of another, with ``key.path=value`` changed.
+
+        The other run is only read. Settings that change the network make its weights not fit, which is a ``ValueError``.
+        """
+        stored = from_document(stored_document(folder), trust=trust)
+        if not RunFolder(folder).last.exists():
+            raise ValueError(f"{folder} has no checkpoint to start from")
+        return cls(assign(as_call(stored), overrides).build(), new, start=folder)

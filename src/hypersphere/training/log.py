@@ -6,6 +6,7 @@ import pathlib
 from typing import Any
 
 from .._extras import require
+from ..files import without_nonfinite
 
 
 class RunLog:
@@ -31,8 +32,8 @@ class RunLog:
         return self._file.tell()
 
     def append(self, row: dict[str, Any]) -> None:
-        """Write one row; numbers also go to TensorBoard."""
-        self._file.write((json.dumps(row) + "\n").encode())
+        """Write one row, with null for what is not finite; numbers also go to TensorBoard."""
+        self._file.write((json.dumps(without_nonfinite(row), allow_nan=False) + "\n").encode())
         self._file.flush()
         if self._board is not None:
             for key, value in row.items():

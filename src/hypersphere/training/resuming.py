@@ -6,6 +6,7 @@ import torch
 
 from .._extras import require
 from ..files import load_tree
+from .binding import check_bound
 from .processes import random_state, set_random_state
 from .sharding import load_average, load_optimizer, whole_states
 
@@ -30,17 +31,20 @@ def state_of(trainer: "Trainer") -> dict[str, Any]:
         "scaler": None if scaler is None else scaler.state_dict(),
         "callbacks": [callback.state_dict() for callback in trainer.callbacks],
         "loader": trainer.task.loader.state_dict(),
+        "bound": trainer.bound,
         "log": trainer.log.size if trainer.log is not None else 0,
         "random": require("accelerate.utils").gather_object([random_state()]),
     }
 
 
-def restore(trainer: "Trainer", state: dict[str, Any]) -> int:
+def restore(trainer: "Trainer", state: dict[str, Any], *, other: bool = False) -> int:
     """Put a trainer into a kept state; returns the length of the log at that moment.
 
     A state of another number of processes is taken as well: what each process draws for itself then starts anew, the same
-    way every time.
+    way every time. One of other settings or other data is refused, unless it is asked for as that of an ``other`` run.
     """
+    if not other:
+        check_bound(trainer, state["bound"])
     if len(trainer.callbacks) != len(state["callbacks"]):
         raise ValueError(
             f"callbacks must be those of the stored run, which has {len(state['callbacks'])}, got {len(trainer.callbacks)}"

@@ -1,5 +1,6 @@
 """The folder of a run: who may write in it, which files are the run's own, its checkpoints, and what is left at the end."""
 
+import contextlib
 import datetime
 import importlib.metadata
 import itertools
@@ -15,13 +16,13 @@ from typing import Any
 import torch
 
 from .. import __version__
-from ..config import flat, nearest
+from ..config import nearest
 from ..files import load_tree, remove_leftovers, save_tree, write_json
+from .binding import comparable, differing
 
 PACKAGES = ("torch", "numpy", "accelerate", "safetensors", "scikit-learn", "scipy")
 MARK = "run.json"
 FORMAT = "hypersphere-run/1"
-FREE = ("timeout", "settings.timeout")  # of a config and of objects: these change nothing of what is computed
 
 
 class RunFolder:
@@ -36,10 +37,13 @@ class RunFolder:
         self.path = pathlib.Path(path)
         self.last, self.best = self.path / "last.safetensors", self.path / "best.safetensors"
         self._lock: Any = None
+        self._new: list[pathlib.Path] = []
+        self.failed = False
 
     def open(self, document: Mapping[str, Any], *, fresh: bool = False) -> None:
         """Make the folder and take its lock, or check that it holds a run of the same settings; ``fresh`` forgets that run."""
         existed = self.path.is_dir()
+        self._new = [path for path in (self.path, *self.path.absolute().parents) if not path.exists()]
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._acquire()
@@ -48,9 +52,10 @@ class RunFolder:
         try:
             self._claim(document, existed, fresh)
         except BaseException:
+            self.failed = True
             self.close()
             raise
-        remove_leftovers(self.path)
+        remove_leftovers(self.path, {MARK, *_owned(self.path)})
         self.record(MARK, "config.json", "environment.json", "events.jsonl", "log.jsonl")
         write_json(self.path / "config.json", document)
         write_json(self.path / "environment.json", environment())
@@ -65,10 +70,17 @@ class RunFolder:
             self._forget()
 
     def close(self) -> None:
-        """Let others write."""
+        """Let others write. A run that ``failed`` before its first checkpoint takes what it made with it."""
+        if self.failed and self._new and not self.last.exists():
+            self._forget()
+            (self.path / ".lock").unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # somebody else has put something there
+                for made in self._new:
+                    made.rmdir()
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+        self.failed, self._new = False, []
 
     def record(self, *names: str) -> None:
         """These files, by their path inside the folder, are the run's own."""
@@ -125,15 +137,13 @@ class RunFolder:
     def _compare(self, document: Mapping[str, Any]) -> None:
         stored = self.path / "config.json"
         try:
-            there = flat(json.loads(stored.read_text(encoding="utf-8")))
-        except (OSError, ValueError) as error:
+            there = comparable(json.loads(stored.read_text(encoding="utf-8")))
+        except (OSError, ValueError, AttributeError, RecursionError) as error:
             raise ValueError(f"{stored} cannot be read: {error}") from error
-        here = flat(json.loads(json.dumps(document)))
-        changed = [key for key in {**there, **here} if there.get(key) != here.get(key) and key not in FREE]
+        changed = differing(there, comparable(document))
         if changed:
-            listed = "; ".join(f"{key} is {there.get(key)!r} there, {here.get(key)!r} here" for key in changed)
             raise ValueError(
-                f"{self.path} holds a run with other settings ({listed}): choose another folder, or start it afresh"
+                f"{self.path} holds a run with other settings ({changed}): choose another folder, or start it afresh"
             )
 
     def _refuse_strangers(self) -> None:

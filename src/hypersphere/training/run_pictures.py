@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .._extras import require
+from ..files import write_atomically
 
 
 def draw(
@@ -13,4 +14,4 @@ def draw(
     """``plot(*args, ax=…)`` saved to a file."""
     figure = require("matplotlib.figure").Figure(figsize=(5.0, 4.0), layout="constrained")
     plot(*args, ax=figure.add_subplot(projection=projection), **options)
-    figure.savefig(path, dpi=120)
+    write_atomically(path, lambda temporary: figure.savefig(temporary, dpi=120))

@@ -1,6 +1,7 @@
 """The training loop: one for every task, on one process or many, that can be killed at any moment and goes on where it was."""
 
 import contextlib
+import functools
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,8 +14,10 @@ from ..config import Call
 from ..data import Loader
 from ..files import finite, load_tree, save_tree
 from .averaging import MovingAverage, average_states, to_sphere
+from .binding import bound_to
 from .callbacks import Callback, Progress
 from .clipping import clip_gradients
+from .divergence import diverged
 from .ending import finish
 from .log import RunLog
 from .memory import checkpoint_blocks
@@ -27,10 +30,6 @@ from .settings import Settings
 from .sharding import shard_heads, unshard_heads
 from .tasks.task import Task, describe
 from .weights import start_from
-
-
-class NonFiniteLossError(ValueError):
-    """The loss or the weights became infinite or NaN; the message names the last good checkpoint."""
 
 
 class Trainer:
@@ -50,7 +49,11 @@ class Trainer:
         callbacks: objects that listen to the run.
         fresh: forget a run that the folder holds.
         document: what ``config.json`` says; by default the settings and a description of the task.
+        start: the folder of another run from whose newest checkpoint this one starts, with settings of its own.
     """
+
+    best: float | None
+    guard: Any = contextlib.nullcontext  # what the first evaluation and the first step of a run happen in
 
     def __init__(
         self,
@@ -61,6 +64,7 @@ class Trainer:
         callbacks: Sequence[Callback] = (),
         fresh: bool = False,
         document: Mapping[str, Any] | None = None,
+        start: str | os.PathLike[str] | None = None,
     ):
         self.settings = settings = Settings() if settings is None else settings
         self.task, self.folder, self.callbacks = task, RunFolder(folder), list(callbacks)
@@ -72,12 +76,16 @@ class Trainer:
             self.accelerator, ddp = accelerator(settings)
             self.main: bool = self.accelerator.is_main_process
             self._prepare(ddp)
-        self.best: float | None = None
-        self.stopped = False
+        self.best, self.stopped = None, False
         self.measured: dict[str, Any] = {}
         self.log: RunLog | None = None
         self.progress: Progress | None = None
-        self._fresh = fresh
+        self._fresh, self._start = fresh, None if start is None else RunFolder(start)
+
+    @functools.cached_property
+    def bound(self) -> dict[str, Any]:
+        """What every checkpoint of this run belongs to."""
+        return bound_to(self)
 
     def _prepare(self, ddp: Any) -> None:
         settings, task = self.settings, self.task
@@ -117,10 +125,11 @@ class Trainer:
         try:
             if self.main:
                 self.folder.open(self.document, fresh=self._fresh)
-            self._fresh = False
             self.accelerator.wait_for_everyone()
-            resumed = self.folder.last.exists()
+            self._fresh, resumed = False, self.folder.last.exists()
             size = restore(self, self.folder.load()) if resumed else 0
+            if not resumed and self._start is not None:
+                restore(self, self._start.load(), other=True)
             if self.main:
                 self.folder.event("resume" if resumed else "start", self.step)
                 self.log = RunLog(self.folder.path, size, self.step)
@@ -129,6 +138,9 @@ class Trainer:
                 callback.on_start(self)
             self._loop(resumed)
             return self._finish()
+        except (ValueError, RuntimeError, MemoryError):
+            self.folder.failed = self.main  # a refused start takes its folder with it
+            raise
         finally:
             if self.log is not None:
                 self.log.close()
@@ -137,12 +149,15 @@ class Trainer:
 
     def _loop(self, resumed: bool) -> None:
         if not resumed:
-            self._evaluate()
+            with self.guard():
+                self._evaluate()
             self._checkpoint()
-        settings = self.settings
+        settings, guard = self.settings, contextlib.nullcontext if resumed else self.guard
         with signals() as stop:
             for batches in self._batches():
-                self._train(batches)
+                with guard():
+                    self._train(batches)
+                guard = contextlib.nullcontext
                 if self.step % settings.evaluate_every == 0 or self.step == settings.steps:
                     self._evaluate()
                 if self.step % settings.checkpoint_every == 0 or self.step == settings.steps or self.stopped:
@@ -208,7 +223,7 @@ class Trainer:
         values = self.accelerator.reduce(total, "mean").tolist()
         if not math.isfinite(values[0]):
             terms = ", ".join(f"{name} {value:g}" for name, value in zip(names, values[1:], strict=True))
-            self._stop(f"the loss became {values[0]} at step {self.step} ({terms})")
+            diverged(self, f"the loss became {values[0]} at step {self.step} ({terms})")
         if due:
             parts = dict(zip(names, values[1:], strict=True)) if len(names) > 1 else {}
             self._write({"step": self.step, "loss": values[0], **parts, **learning_rate(self.optimizers)})
@@ -224,11 +239,12 @@ class Trainer:
         ):
             row = {"step": self.step, **self.task.evaluate(), **self.task.measures()}
         if not math.isfinite(row.get("feature_norm", 0.0)):
-            self._stop(f"the features are not finite at step {self.step}")
+            diverged(self, f"the features are not finite at step {self.step}")
         name = self.settings.monitor.lstrip("-")
         if name not in row:
             raise ValueError(f"monitor must be one of {', '.join(k for k in row if k != 'step')}, got {name!r}")
         score = -row[name] if self.settings.monitor.startswith("-") else row[name]
+        score = score if math.isfinite(score) else -math.inf  # undefined is never the best
         self._write(row)
         self.measured = row
         improved = self._any(self.main and (self.best is None or score > self.best))
@@ -244,7 +260,7 @@ class Trainer:
     def _checkpoint(self, best: bool = False) -> None:
         state = state_of(self)
         if not finite({key: state[key] for key in ("task", "optimizers", "ema")}):
-            self._stop(f"weights or the optimizer's state are not finite at step {self.step}")
+            diverged(self, f"weights or the optimizer's state are not finite at step {self.step}")
         if self.main and best:
             self.folder.record(self.folder.best.name)
             save_tree(state, self.folder.best)
@@ -285,14 +301,3 @@ class Trainer:
         if self.accelerator.num_processes == 1:
             return flag
         return bool(self.accelerator.reduce(torch.tensor(float(flag), device=self.accelerator.device)).item())
-
-    def _stop(self, reason: str) -> None:
-        if self.main:
-            self.folder.event("not finite", self.step)
-        last = self.folder.last
-        good = (
-            f"the last good checkpoint is {last} (of step {load_tree(last)['step']})"
-            if last.exists()
-            else "none was saved"
-        )
-        raise NonFiniteLossError(f"{reason}; {good}. Try a smaller optimizer.lr, clip=1, or schedule.warmup")

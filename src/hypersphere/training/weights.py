@@ -6,10 +6,10 @@ import pickle
 from collections.abc import Mapping
 from typing import Any
 
-import safetensors.torch
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
+
+from ..files import load_tensors
 
 WRAPPERS = ("model.", "module.", "backbone.", "_orig_mod.", "body.", "network.")  # what a wrapper puts before a name
 
@@ -23,11 +23,11 @@ def load_weights(path: str | os.PathLike[str]) -> dict[str, Tensor]:
         raise ValueError(f"weights: there is no file {file}")
     try:
         if file.suffix == ".safetensors":
-            content: Any = safetensors.torch.load_file(file)
+            content: Any = load_tensors(file)
         else:
             content = torch.load(file, map_location="cpu", weights_only=True)
-    except SafetensorError as error:
-        raise ValueError(f"weights: {file} is not a readable safetensors file: {error}") from error
+    except ValueError as error:
+        raise ValueError(f"weights: {error}") from error
     except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError) as error:
         raise ValueError(f"weights: {file} is damaged, or holds more than tensors and plain values") from error
     for key in ("state_dict", "model"):

@@ -43,17 +43,20 @@ def connect(path: Path, *, create: bool, readonly: bool) -> sqlite3.Connection:
     """
     if not path.exists() and not create:
         raise ValueError(f"there is no gallery at {path}")
+    made = create and not path.exists()
     try:
-        if create and not path.exists():
+        if made:
             os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
         db = sqlite3.connect(_uri(path, readonly), timeout=30, isolation_level=None, uri=True, check_same_thread=False)
         try:
             _prepare(db, path, create, readonly)
         except BaseException:
+            if made and not _has_tables(db):  # as on a full disk: nothing is left of a gallery that was never made
+                path.unlink(missing_ok=True)
             db.close()
             raise
     except (sqlite3.Error, OSError) as error:
-        raise ValueError(f"{path} cannot be opened as a gallery: {error}") from error
+        raise ValueError(f"{path} cannot be opened as a gallery: {getattr(error, 'strerror', None) or error}") from error
     return db
 
 
@@ -110,6 +113,13 @@ def _uri(path: Path, readonly: bool) -> str:
     log = path.with_name(path.name + "-wal")
     sealed = not os.access(path.absolute().parent, os.W_OK) and not (log.exists() and log.stat().st_size)
     return f"{base}?mode=ro" + ("&immutable=1" if sealed else "")
+
+
+def _has_tables(db: sqlite3.Connection) -> bool:
+    try:
+        return bool(db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0])
+    except sqlite3.Error:
+        return False
 
 
 def _prepare(db: sqlite3.Connection, path: Path, create: bool, readonly: bool) -> None:

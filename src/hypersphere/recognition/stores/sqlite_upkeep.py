@@ -37,8 +37,14 @@ def write_backup(source: sqlite3.Connection, features: Path, target: Path) -> No
     beside = target.with_name(f"{target.name}.features-0")
     beside.unlink(missing_ok=True)
     records = template_file.mapped(features, int(meta.get("dim") or 0), int(meta["rows"] or 0))
-    template_file.append(beside, 0, template_file.chunks(records))
-    write_atomically(target, lambda temporary: _copy(source, temporary), private=True)
+    try:
+        template_file.append(beside, 0, template_file.chunks(records))
+        write_atomically(target, lambda temporary: _copy(source, temporary), private=True)
+    except BaseException as error:
+        beside.unlink(missing_ok=True)
+        if isinstance(error, sqlite3.Error):
+            raise OSError(f"{target} cannot be written: {error}") from error
+        raise
 
 
 def _copy(source: sqlite3.Connection, temporary: str) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 from ... import plots
 from ...data import Record
 from ...evaluation import OpenSetReport, open_set_report
-from ...files import write_atomically, write_json
+from ...files import checksum, write_atomically, write_json
 from ...recognition import Embedder
 from ...recognition.embedder import read_file
 from ..datasets import Samples
@@ -41,13 +41,15 @@ def write_features(
         "categories": [record.category for record in records],
     }
     tensors = {"features": features.contiguous(), "labels": labels.contiguous()}
-    header = {FEATURES: json.dumps(told)}
+    header = {FEATURES: json.dumps({**told, "sha256": checksum(told, tensors)})}
     write_atomically(path, lambda temporary: safetensors.torch.save_file(tensors, temporary, header))
 
 
 def read_report(path: str | os.PathLike[str]) -> OpenSetReport:
     """Return the report on the features that :func:`write_features` wrote."""
     told, tensors = read_file(path, FEATURES)
+    if told.pop("sha256", None) != checksum(told, tensors):
+        raise ValueError(f"{path} is damaged: its checksum does not fit its content")
     categories = told["categories"]
     known = None if any(category is None for category in categories) else categories
     return open_set_report(tensors["features"], tensors["labels"], categories=known)

@@ -1,0 +1,51 @@
+"""``python -m benchmarks.attack [KIND …]``: run kinds of attack, keep a row of each part, write the page."""
+
+import argparse
+import importlib
+import os
+import sys
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from . import tally
+
+KINDS = {
+    "flips": "flipped_bits",
+    "images": "fuzzed_images",
+    "numerics": "numerical_cases",
+    "writers": "rival_writers",
+    "galleries": "killed_galleries",
+    "training": "killed_training",
+    "settings": "fuzzed_settings",
+    "configs": "fuzzed_configs",
+    "service": "hostile_requests",
+}
+
+
+def main() -> int:
+    """Run the kinds that are named, by default all that have no rows yet."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.attack", description=__doc__)
+    parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"of {', '.join(KINDS)}; all by default")
+    parser.add_argument(
+        "--scale",
+        type=float,
+        default=1.0,
+        help="part of the full number of tries, for a quick look; rows are not kept below 1",
+    )
+    parser.add_argument("--again", action="store_true", help="also parts that have a row")
+    args = parser.parse_args()
+    tally.AGAIN, tally.KEPT = args.again, args.scale >= 1
+    for kind in args.kinds or KINDS:
+        module = importlib.import_module(f".{KINDS[kind]}", __package__)
+        print(f"== {kind}", flush=True)
+        for one in module.attack(args.scale):
+            row = one.row()
+            told = f"{row['tried']} tried, {row['failed']} failed, {row['outcomes']}"
+            print(f"{kind}, {row['part']}: {told}, {row['seconds']} s ({row['cpu_seconds']} s of CPU)", flush=True)
+            if args.scale >= 1:
+                tally.keep(row)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,23 @@
+"""The end of a run whose numbers are no longer finite."""
+
+from typing import TYPE_CHECKING, NoReturn
+
+from ..files import load_tree
+
+if TYPE_CHECKING:
+    from .trainer import Trainer
+
+
+class NonFiniteLossError(ValueError):
+    """The loss or the weights became infinite or NaN; the message names the last good checkpoint."""
+
+
+def diverged(trainer: "Trainer", reason: str) -> NoReturn:
+    """Note it in the run's events and raise :class:`NonFiniteLossError`."""
+    last = trainer.folder.last
+    if trainer.main and trainer.folder.path.is_dir():
+        trainer.folder.event("not finite", trainer.step)
+    good = (
+        f"the last good checkpoint is {last} (of step {load_tree(last)['step']})" if last.exists() else "none was saved"
+    )
+    raise NonFiniteLossError(f"{reason}; {good}. Try a smaller optimizer.lr, clip=1, or schedule.warmup")
