@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from hypersphere.config import call
+from hypersphere.energy import MHE
 from hypersphere.objectives import ArcFace, RowSGD
 from hypersphere.training import Experiment, Settings, to_json
 from hypersphere.training.sharding import shard_heads, unshard_heads, whole_states
@@ -53,3 +54,12 @@ def test_divided_sphereface_plus_with_clipping_trains_as_one_process(processes: 
     assert "energy/classifier" in rows[0][-1]
     for one, run in zip(*rows, strict=True):
         assert run == pytest.approx(one, rel=TOLERANCE, abs=2e-5)
+
+
+def test_a_head_that_is_divided_drawn_and_regularised_is_refused() -> None:
+    net = nn.Sequential(nn.Linear(3, 4), ArcFace(4, 5, parallel=True, sample=0.5))
+    task = nn.ModuleList([net, MHE(net)])
+    with pytest.raises(
+        ValueError, match=r"sample must be none for a divided head whose classes are regularised \(MHE\)"
+    ):
+        shard_heads(task, torch.device("cpu"), 2)
