@@ -7,15 +7,31 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ..angular import AngularLike, Cosine, as_angular
-from ..geometry import accumulation_dtype
-from .checks import check, checked_labels
+from ..geometry import accumulation_dtype, full_precision
+from .checks import check, counted_labels
 from .comparisons import Comparison, CrossEntropy
 from .head_options import Chunk, Scale
-from .large import chunk_size, rows_of, summarize_others
+from .large import are_few, chunk_size, rows_of, summarize_others
 from .margins import Margin, NoMargin
 from .margins.margin import Context
 from .part import Everyone, Portion, added, entered, places_of
-from .scores import Met, Scores, all_scores, angular_of, features_of, met_by, target_logit, target_of
+from .products import products
+from .scores import (
+    Batch,
+    Met,
+    Scores,
+    Target,
+    all_scores,
+    angular_of,
+    features_of,
+    hardest_of,
+    is_plain,
+    met_by,
+    scale_of,
+    scores_of_cosines,
+    target_logit,
+    target_of,
+)
 
 
 def margin_softmax(
@@ -63,7 +79,7 @@ def margin_softmax(
         label_smoothing: ε of the cross-entropy; another comparison has none.
         chunk: How many classes at a time; the N×C logits and the normalized weights are then never built (see
             :mod:`hypersphere.objectives.large`). ``None`` is the dense path, which can be differentiated twice and
-            compiled.
+            compiled; ``"auto"`` is both as well where the logits are few (see :mod:`hypersphere.objectives.products`).
         matmul_dtype: Compute the large matrix products in this dtype (``torch.bfloat16``); full precision by default.
 
     Returns:
@@ -121,7 +137,7 @@ def part_softmax(
     same on each process; ``reduction="none"`` returns those of this process's samples.
     """
     check(everyone.whole, weight, bias, scale, sub_centers, gradient, reduction, part)
-    labels, ignored = checked_labels(everyone.labels, len(everyone.whole), part.num_classes, ignore_index)
+    labels, ignored = counted_labels(everyone.labels, len(everyone.whole), part.num_classes, ignore_index)
     everyone = everyone._replace(labels=labels)
     scores = Scores(
         NoMargin() if margin is None else margin,
@@ -133,15 +149,19 @@ def part_softmax(
         gradient == "detached",
     )
     compare = compared_by(comparison, 0.0)
+    few = matmul_dtype is None and are_few(chunk, len(labels), part)
     chunk = chunk_size(chunk, len(labels), part.size, labels.device)
     if chunk is None and not part.is_whole:
         chunk = max(1, part.size)
-    with torch.autocast(labels.device.type, enabled=False):
-        # Chunks are a loop with a backward of its own: a compiled graph ends before them and goes on behind.
-        losses = torch.compiler.disable(_losses) if chunk is not None and torch.compiler.is_compiling() else _losses
-        loss = losses(everyone, weight, ignored, scores, compare, scale, bias, annealing, chunk, part)
+    with full_precision(labels.device.type):
+        loss = _few_losses(everyone, weight, ignored, scores, compare, scale, bias, annealing, part) if few else None
+        if loss is None:
+            # Chunks are a loop with a backward of its own: a compiled graph ends before them and goes on behind.
+            outside = chunk is not None and torch.compiler.is_compiling()
+            losses = torch.compiler.disable(_losses) if outside else _losses
+            loss = losses(everyone, weight, ignored, scores, compare, scale, bias, annealing, chunk, part)
         if reduction == "none" and part.processes is not None:
-            return part.processes.own(loss.masked_fill(ignored, 0))
+            return part.processes.own(loss if ignored is None else loss.masked_fill(ignored, 0))
         return _reduce(loss, ignored, reduction)
 
 
@@ -164,7 +184,7 @@ def class_logits(
     """
     g = Cosine() if angular is None else as_angular(angular)
     check(features, weight, bias, scale, sub_centers, part=part)
-    with torch.autocast(features.device.type, enabled=False):
+    with full_precision(features.device.type):
         dtype = accumulation_dtype(features, weight)
         weight_norm = isinstance(scale, str) and scale == "norms"
         size = len(weight) // sub_centers
@@ -186,10 +206,59 @@ def compared_by(comparison: Comparison | None, label_smoothing: float) -> Compar
     return comparison
 
 
+def _few_losses(
+    everyone: Everyone,
+    weight: Tensor,
+    ignored: Tensor | None,
+    scores: Scores,
+    comparison: Comparison,
+    scale: Scale,
+    bias: Tensor | None,
+    annealing: float | Tensor,
+    part: Portion,
+) -> Tensor | None:
+    """The loss of each sample from all products at once; None where lengths ask for more care than is taken here."""
+    dtype, labels = accumulation_dtype(everyone.whole, weight), everyone.labels
+    features, by_norm, plain = everyone.whole.to(dtype), isinstance(scale, str), is_plain(scores)
+    found = products(
+        features,
+        weight.to(dtype),
+        labels,
+        sub_centers=scores.sub_centers,
+        by_x=not (plain and by_norm),
+        by_weight=not (plain and scores.weight_norm),
+        masked=plain,
+    )
+    if found is None:
+        return None
+    each = found.norms if isinstance(scale, str) else scale_of(features, scale) if isinstance(scale, Tensor) else scale
+    x, g = Batch(found.norms, each, labels, ignored), angular_of(scores, labels)
+    length = found.lengths[labels] if scores.weight_norm else None
+    if plain and by_norm:
+        over = found.norms if length is None else found.norms * length
+        target = Target(found.own, (found.own / over).clamp(-1, 1), length)
+    else:
+        target = target_of(x, Met(None, found.own.clamp(-1, 1), length), g)
+    logit = target_logit(scores, x, target, g, annealing)
+    if bias is not None:
+        logit, bias = _biased(logit, bias.to(dtype), labels, None, part)
+    if plain:
+        column = each.unsqueeze(-1) if isinstance(each, Tensor) else each
+        z = found.others if by_norm else found.others * column
+        z = z if bias is None else z + bias
+    else:
+        hardest, lengths = hardest_of(scores, found.others, labels), found.lengths if scores.weight_norm else None
+        z = scores_of_cosines(scores, slice(None), found.others, lengths, bias, x, target.cos, hardest)
+        z = z.scatter(1, labels.unsqueeze(-1), -torch.inf)
+    loss = comparison.loss(logit, comparison.of_all(z), part.num_classes)
+    penalty = scores.margin.penalty(Context(g, x.norms, labels, ignored, target.cos))
+    return loss if penalty is None else loss + penalty
+
+
 def _losses(
     everyone: Everyone,
     weight: Tensor,
-    ignored: Tensor,
+    ignored: Tensor | None,
     scores: Scores,
     comparison: Comparison,
     scale: Scale,
@@ -216,7 +285,7 @@ def _losses(
     if chunk is None:
         z = all_scores(scores, weight.to(dtype), bias, x, target.cos)
         z = z.scatter(1, labels.unsqueeze(-1), -torch.inf)
-        summary = comparison.finish(comparison.add(comparison.start(logit.detach()), z))
+        summary = comparison.of_all(z)
     else:
         summary = summarize_others(scores, comparison, mine, weight, bias, target.cos, chunk, part)
     loss = comparison.loss(logit, summary, scores.num_classes if part.total is None else part.total)
@@ -244,7 +313,9 @@ def _biased(logit: Tensor, bias: Tensor, places: Tensor, here: Tensor | None, pa
     return logit + added(own.masked_fill(~here, 0), part), bias
 
 
-def _reduce(loss: Tensor, ignored: Tensor, reduction: str) -> Tensor:
+def _reduce(loss: Tensor, ignored: Tensor | None, reduction: str) -> Tensor:
+    if ignored is None:
+        return loss if reduction == "none" else loss.sum() if reduction == "sum" else loss.mean()
     loss = loss.masked_fill(ignored, 0)
     if reduction == "none":
         return loss

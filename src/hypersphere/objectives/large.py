@@ -27,6 +27,8 @@ from .hooked import HookedLogits
 from .part import Portion, places_of
 from .scores import BatchFeatures, Scores, is_plain
 
+FEW = 2**18
+"""``chunk="auto"`` takes all products at once, with their derivative by hand, up to this many logits (N·C)."""
 DENSE = 2**16
 """``chunk="auto"`` is dense up to this many logits (N·C), and always under torch.compile."""
 KEEP = 2**21
@@ -44,6 +46,12 @@ def chunk_size(chunk: int | str | None, n: int, num_classes: int, device: torch.
     if n * num_classes <= DENSE or torch.compiler.is_compiling():
         return None
     return max(1, (CPU_CHUNK if device.type == "cpu" else DEVICE_CHUNK) // n)
+
+
+def are_few(chunk: int | str | None, n: int, part: Portion) -> bool:
+    """Whether all products fit at once; a compiled graph sees plain operations instead."""
+    fits = chunk == "auto" and part.is_whole and n * part.size <= FEW
+    return fits and not torch.compiler.is_compiling()
 
 
 def rows_of(

@@ -18,6 +18,15 @@ length; their values, and everything about longer ones, are exact. Forms scaled 
 ‖w‖‖x‖ none at all."""
 
 
+class Batch(NamedTuple):
+    """A batch as the hooks see it; the attributes are those of :class:`BatchFeatures`, and one scale may be of all."""
+
+    norms: Float[Tensor, "n"]
+    scale: Float[Tensor, "n"] | float
+    labels: Int[Tensor, "n"] | None = None
+    ignored: Bool[Tensor, "n"] | None = None
+
+
 class BatchFeatures(NamedTuple):
     """A batch as the head sees it.
 
@@ -27,7 +36,7 @@ class BatchFeatures(NamedTuple):
         scale: The scale of each sample's logits.
         scaled: scale·x̂, which is x itself where the scale is ‖x‖.
         labels: The class of each sample, counted over all classes.
-        ignored: Which samples do not count; their label is 0 and means nothing.
+        ignored: Which samples do not count, None for none; their label is 0 and means nothing.
     """
 
     directions: Float[Tensor, "n d"]
@@ -73,8 +82,13 @@ def features_of(
     norms = (x * directions).sum(-1)
     if isinstance(scale, str):
         return BatchFeatures(directions, norms, norms, x, labels, ignored)
-    per_sample = torch.as_tensor(scale, dtype=x.dtype, device=x.device).expand(len(x))
+    per_sample = scale_of(x, scale)
     return BatchFeatures(directions, norms, per_sample, per_sample.unsqueeze(-1) * directions, labels, ignored)
+
+
+def scale_of(x: Float[Tensor, "n d"], scale: Float[Tensor, "..."] | float) -> Float[Tensor, "n"]:
+    """A constant scale for each sample, in the dtype and on the device of ``x``."""
+    return torch.as_tensor(scale, dtype=x.dtype, device=x.device).expand(len(x))
 
 
 class Met(NamedTuple):
@@ -99,7 +113,7 @@ def met_by(scores: Scores, x: BatchFeatures, rows: Float[Tensor, "n k d"]) -> Me
     return Met(products.gather(-1, nearest).squeeze(-1), cos, length)
 
 
-def target_of(x: BatchFeatures, met: Met, g: AngularScore) -> Target:
+def target_of(x: Batch | BatchFeatures, met: Met, g: AngularScore) -> Target:
     """The target classes' side of the loss; g is that of the targets' classes."""
     if met.product is not None:
         return Target(met.product, met.cos, met.length)
@@ -108,13 +122,21 @@ def target_of(x: BatchFeatures, met: Met, g: AngularScore) -> Target:
 
 
 def target_logit(
-    scores: Scores, x: BatchFeatures, target: Target, g: AngularScore, annealing: float | Tensor = 0.0
+    scores: Scores, x: Batch | BatchFeatures, target: Target, g: AngularScore, annealing: float | Tensor = 0.0
 ) -> Float[Tensor, "n"]:
     """t without its bias: the plain logit, and scale·(ψ − g)/(1 + λ) more. Calls the margin's target hook, once."""
+    if not has_target(scores.margin):
+        return target.plain
     effect = scores.margin.target(target.cos, Context(g, x.norms, x.labels, x.ignored)) - g(target.cos)
-    effect = effect / (1 + annealing)
+    if isinstance(annealing, Tensor) or annealing:
+        effect = effect / (1 + annealing)
     effect = effect.detach() if scores.detached else effect
     return target.plain + x.scale * (effect if target.length is None else target.length * effect)
+
+
+def has_target(margin: Margin) -> bool:
+    """Whether the margin does anything to the target."""
+    return type(margin).target is not Margin.target
 
 
 def is_plain(scores: Scores) -> bool:
@@ -137,11 +159,15 @@ def all_scores(
         return z if bias is None else z + bias
     lengths = norm(weight) if scores.weight_norm else None
     cos = _nearest(scores, x.directions, direction)
-    hardest = None
-    if scores.margin.hardest and x.labels is not None:
-        others = cos.detach().scatter(1, x.labels.unsqueeze(-1), -torch.inf)
-        hardest = others.topk(min(scores.margin.hardest, scores.num_classes), -1).values[:, -1]
-    return scores_of_cosines(scores, classes, cos, lengths, bias, x, target, hardest)
+    return scores_of_cosines(scores, classes, cos, lengths, bias, x, target, hardest_of(scores, cos, x.labels))
+
+
+def hardest_of(scores: Scores, cos: Float[Tensor, "n c"], labels: Int[Tensor, "n"] | None) -> Float[Tensor, "n"] | None:
+    """The k-th largest cosine among the other classes, of all of them, for a margin that asks for it."""
+    if not scores.margin.hardest or labels is None:
+        return None
+    others = cos.detach().scatter(1, labels.unsqueeze(-1), -torch.inf)
+    return others.topk(min(scores.margin.hardest, scores.num_classes), -1).values[:, -1]
 
 
 def scores_of_cosines(
@@ -150,7 +176,7 @@ def scores_of_cosines(
     cos: Float[Tensor, "n c"],
     lengths: Float[Tensor, "c"] | None,
     bias: Float[Tensor, "c"] | None,
-    x: BatchFeatures,
+    x: Batch | BatchFeatures,
     target: Float[Tensor, "n"] | None,
     hardest: Float[Tensor, "n"] | None = None,
 ) -> Float[Tensor, "n c"]:
@@ -163,7 +189,7 @@ def scores_of_cosines(
     if scores.detached:
         plain = context.g(inside)
         z = plain + (z - plain).detach()
-    z = x.scale.unsqueeze(-1) * z
+    z = z * (x.scale.unsqueeze(-1) if isinstance(x.scale, Tensor) else x.scale)
     z = z if lengths is None else z * lengths
     return z if bias is None else z + bias
 
