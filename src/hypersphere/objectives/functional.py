@@ -10,28 +10,13 @@ from ..angular import AngularLike, Cosine, as_angular
 from ..geometry import accumulation_dtype, full_precision
 from .checks import check, counted_labels
 from .comparisons import Comparison, CrossEntropy
+from .few import few_losses
 from .head_options import Chunk, Scale
 from .large import are_few, chunk_size, rows_of, summarize_others
 from .margins import Margin, NoMargin
 from .margins.margin import Context
 from .part import Everyone, Portion, added, entered, places_of
-from .products import products
-from .scores import (
-    Batch,
-    Met,
-    Scores,
-    Target,
-    all_scores,
-    angular_of,
-    features_of,
-    hardest_of,
-    is_plain,
-    met_by,
-    scale_of,
-    scores_of_cosines,
-    target_logit,
-    target_of,
-)
+from .scores import Met, Scores, all_scores, angular_of, features_of, met_by, target_logit, target_of
 
 
 def margin_softmax(
@@ -154,7 +139,9 @@ def part_softmax(
     if chunk is None and not part.is_whole:
         chunk = max(1, part.size)
     with full_precision(labels.device.type):
-        loss = _few_losses(everyone, weight, ignored, scores, compare, scale, bias, annealing, part) if few else None
+        loss = None
+        if few:
+            loss = few_losses(everyone.whole, weight, labels, ignored, scores, compare, scale, bias, annealing)
         if loss is None:
             # Chunks are a loop with a backward of its own: a compiled graph ends before them and goes on behind.
             outside = chunk is not None and torch.compiler.is_compiling()
@@ -204,55 +191,6 @@ def compared_by(comparison: Comparison | None, label_smoothing: float) -> Compar
             f"{type(comparison).__name__}; leave it at 0, or give CrossEntropy(label_smoothing) itself"
         )
     return comparison
-
-
-def _few_losses(
-    everyone: Everyone,
-    weight: Tensor,
-    ignored: Tensor | None,
-    scores: Scores,
-    comparison: Comparison,
-    scale: Scale,
-    bias: Tensor | None,
-    annealing: float | Tensor,
-    part: Portion,
-) -> Tensor | None:
-    """The loss of each sample from all products at once; None where lengths ask for more care than is taken here."""
-    dtype, labels = accumulation_dtype(everyone.whole, weight), everyone.labels
-    features, by_norm, plain = everyone.whole.to(dtype), isinstance(scale, str), is_plain(scores)
-    found = products(
-        features,
-        weight.to(dtype),
-        labels,
-        sub_centers=scores.sub_centers,
-        by_x=not (plain and by_norm),
-        by_weight=not (plain and scores.weight_norm),
-        masked=plain,
-    )
-    if found is None:
-        return None
-    each = found.norms if isinstance(scale, str) else scale_of(features, scale) if isinstance(scale, Tensor) else scale
-    x, g = Batch(found.norms, each, labels, ignored), angular_of(scores, labels)
-    length = found.lengths[labels] if scores.weight_norm else None
-    if plain and by_norm:
-        over = found.norms if length is None else found.norms * length
-        target = Target(found.own, (found.own / over).clamp(-1, 1), length)
-    else:
-        target = target_of(x, Met(None, found.own.clamp(-1, 1), length), g)
-    logit = target_logit(scores, x, target, g, annealing)
-    if bias is not None:
-        logit, bias = _biased(logit, bias.to(dtype), labels, None, part)
-    if plain:
-        column = each.unsqueeze(-1) if isinstance(each, Tensor) else each
-        z = found.others if by_norm else found.others * column
-        z = z if bias is None else z + bias
-    else:
-        hardest, lengths = hardest_of(scores, found.others, labels), found.lengths if scores.weight_norm else None
-        z = scores_of_cosines(scores, slice(None), found.others, lengths, bias, x, target.cos, hardest)
-        z = z.scatter(1, labels.unsqueeze(-1), -torch.inf)
-    loss = comparison.loss(logit, comparison.of_all(z), part.num_classes)
-    penalty = scores.margin.penalty(Context(g, x.norms, labels, ignored, target.cos))
-    return loss if penalty is None else loss + penalty
 
 
 def _losses(

@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ..geometry import norm, normalize
+from .cosines import spread
 from .scores import MIN_NORM
 
 LONGEST = 1e15
@@ -46,11 +47,13 @@ def products(
     sub_centers: int = 1,
     by_x: bool = True,
     by_weight: bool = True,
+    scale: float = 1.0,
     masked: bool = False,
 ) -> Products | None:
-    r"""x·w, divided by ‖x‖ where ``by_x`` and by ‖w‖ where ``by_weight``; None if a length is out of the usual range.
+    r"""scale·x·w, divided by ‖x‖ where ``by_x`` and by ‖w‖ where ``by_weight``; None if a length is unusual.
 
-    Lengths from ``MIN_NORM`` to ``LONGEST`` are usual: no square overflows and no gradient needs a bound.
+    Only ``by_x`` goes with a scale and only ``by_weight`` with sub-centres. Lengths from ``MIN_NORM`` to ``LONGEST``
+    are usual: no square overflows and no gradient needs a bound.
 
     >>> found = products(torch.tensor([[3.0, 4.0]]), torch.eye(2), torch.tensor([1]))
     >>> found.others, found.own, found.norms
@@ -58,7 +61,7 @@ def products(
     >>> products(torch.zeros(1, 2), torch.eye(2), torch.tensor([1])) is None
     True
     """
-    if not len(x) or _is_transformed():
+    if not len(x):
         return None
     with torch.no_grad():
         norms, lengths = torch.linalg.vector_norm(x, dim=1), torch.linalg.vector_norm(weight, dim=1)
@@ -66,32 +69,34 @@ def products(
             least, most = torch.aminmax(measured)
             if not (least.item() >= MIN_NORM and most.item() <= LONGEST):
                 return None
-    how = _How(sub_centers, by_x, by_weight, masked)
-    return Products(*_Products.apply(x, weight, labels.unsqueeze(1), norms, lengths, how))
+    how = _How(sub_centers, by_x, by_weight, scale, masked)
+    return Products(*_Products.apply(x, weight, labels.unsqueeze(1), how, (norms, lengths)))
 
 
 class _How(NamedTuple):
     sub_centers: int
     by_x: bool
     by_weight: bool
+    scale: float
     masked: bool
 
 
 class _Products(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, column: Tensor, norms: Tensor, lengths: Tensor, how: _How
+        ctx: Any, x: Tensor, weight: Tensor, column: Tensor, how: _How, measured: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        norms, lengths = measured
         over_x, over_w = norms.reciprocal(), lengths.reciprocal()
         found, nearest = _largest(x, weight, over_w if how.by_weight else None, how.sub_centers)
         if how.by_x:
-            found.mul_(over_x.unsqueeze(1))
+            found.mul_((over_x if how.scale == 1 else over_x * how.scale).unsqueeze(1))
         own = found.gather(1, column).squeeze(1)
         ctx.save_for_backward(x, weight, column, found, nearest, over_x, over_w)
         ctx.how = how
         ctx.set_materialize_grads(False)
         others = found.scatter(1, column, -torch.inf) if how.masked else found.view_as(found)
-        return others, own, norms.view_as(norms), lengths.view_as(lengths)
+        return others, own, norms, lengths
 
     @staticmethod
     def backward(
@@ -99,23 +104,34 @@ class _Products(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         x, weight, column, found, nearest, over_x, over_w = ctx.saved_tensors
         how = ctx.how
-        arrived = (d_others, d_own, d_norms, d_lengths)
         if torch.is_grad_enabled():
-            return (*_backward_plainly(x, weight, column, how, arrived, ctx.needs_input_grad[:2]), *[None] * 4)
+            arrived = (d_others, d_own, d_norms, d_lengths)
+            return (*_backward_plainly(x, weight, column, how, arrived, ctx.needs_input_grad[:2]), *[None] * 3)
         d = _with_own(found, d_others, d_own, column)
-        along = d * found
+        along = d * found if how.by_x or how.by_weight else None
         d_x = d_weight = None
         if ctx.needs_input_grad[0]:
-            factor = along.sum(1).mul_(over_x).neg_() if how.by_x else torch.zeros_like(over_x)
-            factor = factor if d_norms is None else factor.add_(d_norms)
-            d_x = x * factor.mul_(over_x).unsqueeze(1)
+            d_x = _radial(x, over_x, along.sum(1) if along is not None and how.by_x else None, d_norms)
         if ctx.needs_input_grad[1]:
-            factor = _per_row(along, nearest, how).mul_(over_w).neg_() if how.by_weight else torch.zeros_like(over_w)
-            factor = factor if d_lengths is None else factor.add_(d_lengths)
-            d_weight = weight * factor.mul_(over_w).unsqueeze(1)
-        d = d.mul_(over_x.unsqueeze(1)) if how.by_x else d
-        _pull(d, nearest, over_w if how.by_weight else None, x, weight, d_x, d_weight, how.sub_centers)
-        return d_x, d_weight, None, None, None, None
+            sums = None
+            if along is not None and how.by_weight:
+                sums = (along if nearest is None else spread(along, nearest, how.sub_centers)).sum(0)
+            d_weight = _radial(weight, over_w, sums, d_lengths)
+        if how.by_x:
+            d.mul_((over_x if how.scale == 1 else over_x * how.scale).unsqueeze(1))
+        d = d if nearest is None else spread(d, nearest, how.sub_centers)
+        d = d.mul_(over_w) if how.by_weight else d
+        d_x = None if d_x is None else d_x.addmm_(d, weight)
+        d_weight = None if d_weight is None else d_weight.addmm_(d.T, x)
+        return d_x, d_weight, None, None, None
+
+
+def _radial(rows: Tensor, over: Tensor, along: Tensor | None, d_length: Tensor | None) -> Tensor:
+    """What reaches rows along themselves: −Σ D·P/‖x‖² of the division by their length, and that of the length itself."""
+    if along is None:
+        return torch.zeros_like(rows) if d_length is None else rows * (d_length * over).unsqueeze(1)
+    factor = along.mul_(over) if d_length is None else along.mul_(over).sub_(d_length)
+    return rows * factor.mul_(over).neg_().unsqueeze(1)
 
 
 def _with_own(found: Tensor, d_others: Tensor | None, d_own: Tensor | None, column: Tensor) -> Tensor:
@@ -133,7 +149,7 @@ def _largest(x: Tensor, weight: Tensor, over_w: Tensor | None, k: int) -> tuple[
     assert over_w is not None
     rows, over = weight.unflatten(0, (-1, k)), over_w.unflatten(0, (-1, k))
     found = torch.mm(x, rows[:, 0].T).mul_(over[:, 0])
-    nearest = torch.zeros(found.shape, dtype=torch.uint8, device=x.device)
+    nearest = torch.zeros(found.shape, dtype=torch.int64, device=x.device)
     for centre in range(1, k):
         other = torch.mm(x, rows[:, centre].T).mul_(over[:, centre])
         nearest.masked_fill_(other > found, centre)
@@ -141,40 +157,12 @@ def _largest(x: Tensor, weight: Tensor, over_w: Tensor | None, k: int) -> tuple[
     return found, nearest
 
 
-def _per_row(along: Tensor, nearest: Tensor | None, how: _How) -> Tensor:
-    """Σ over the batch for every row of the weight."""
-    if nearest is None:
-        return along.sum(0)
-    return torch.stack([along.mul(nearest == k).sum(0) for k in range(how.sub_centers)], 1).flatten()
-
-
-def _pull(
-    d: Tensor,
-    nearest: Tensor | None,
-    over_w: Tensor | None,
-    x: Tensor,
-    weight: Tensor,
-    d_x: Tensor | None,
-    d_weight: Tensor | None,
-    k: int,
-) -> None:
-    """Add D·w to ``d_x`` and Dᵀ·x to ``d_weight``, D over ‖w‖ where it is given and 0 where another centre was nearer."""
-    rows = weight.unflatten(0, (-1, k))
-    for centre in range(k):
-        mine = d if nearest is None else torch.where(nearest == centre, d, 0)
-        mine = mine if over_w is None else mine.mul_(over_w.unflatten(0, (-1, k))[:, centre])
-        if d_x is not None:
-            d_x.addmm_(mine, rows[:, centre])
-        if d_weight is not None:
-            d_weight.unflatten(0, (-1, k))[:, centre].addmm_(mine.T, x)
-
-
 def _backward_plainly(
     x: Tensor, weight: Tensor, column: Tensor, how: _How, arrived: tuple[Tensor | None, ...], needs: tuple[bool, ...]
 ) -> list[Tensor | None]:
     """The same gradients with a graph of their own, for a second derivative."""
     rows = normalize(weight) if how.by_weight else weight
-    found = (normalize(x) if how.by_x else x) @ rows.T
+    found = (how.scale * normalize(x) if how.by_x else x) @ rows.T
     found = found if how.sub_centers == 1 else found.unflatten(1, (-1, how.sub_centers)).amax(-1)
     others = found.scatter(1, column, -torch.inf if how.masked else found.detach().gather(1, column))
     outputs = (others, found.gather(1, column).squeeze(1), norm(x), norm(weight))
@@ -183,9 +171,3 @@ def _backward_plainly(
     by = torch.autograd.grad([o for o, _ in known], wanted, [d for _, d in known], create_graph=True, allow_unused=True)
     results = iter(by)
     return [next(results) if need else None for need in needs]
-
-
-def _is_transformed() -> bool:
-    """Whether vmap, torch.func.grad or forward-mode differentiation is under way, which look into every operation."""
-    forward: int = torch.autograd.forward_ad._current_level
-    return torch._C._are_functorch_transforms_active() or forward >= 0

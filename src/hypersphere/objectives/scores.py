@@ -125,7 +125,7 @@ def target_logit(
     scores: Scores, x: Batch | BatchFeatures, target: Target, g: AngularScore, annealing: float | Tensor = 0.0
 ) -> Float[Tensor, "n"]:
     """t without its bias: the plain logit, and scale·(ψ − g)/(1 + λ) more. Calls the margin's target hook, once."""
-    if not has_target(scores.margin):
+    if type(scores.margin).target is Margin.target:
         return target.plain
     effect = scores.margin.target(target.cos, Context(g, x.norms, x.labels, x.ignored)) - g(target.cos)
     if isinstance(annealing, Tensor) or annealing:
@@ -134,9 +134,10 @@ def target_logit(
     return target.plain + x.scale * (effect if target.length is None else target.length * effect)
 
 
-def has_target(margin: Margin) -> bool:
-    """Whether the margin does anything to the target."""
-    return type(margin).target is not Margin.target
+def looks_at_target(margin: Margin) -> bool:
+    """Whether the margin has a hook that wants to know the target's angle."""
+    kind = type(margin)
+    return kind.target is not Margin.target or kind.penalty is not Margin.penalty
 
 
 def is_plain(scores: Scores) -> bool:
@@ -196,11 +197,8 @@ def scores_of_cosines(
 
 def angular_of(scores: Scores, classes: slice | Int[Tensor, "..."]) -> AngularScore:
     """g with the parameters of these classes, where it has one per class."""
-    own = {
-        name: p[classes]
-        for name, p in scores.angular.named_parameters(recurse=False)
-        if p.shape == (scores.num_classes,)
-    }
+    parameters = scores.angular._parameters.items()
+    own = {name: p[classes] for name, p in parameters if p is not None and p.shape == (scores.num_classes,)}
     return _Own(scores.angular, own) if own else scores.angular
 
 
