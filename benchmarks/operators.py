@@ -1,8 +1,10 @@
 """Every operator against torch.nn.Conv2d: forward and backward, eager and compiled, and peak memory.
 
-3×3 convolutions of 64 channels on 32², 128 on 16² and 256 on 8², batch 32, with a bias.
+3×3 convolutions of 64 channels on 32², 128 on 16² and 256 on 8², batch 32, with a bias. ``--modes`` measures channels-last
+memory and bfloat16 autocast instead, ``--network`` a compiled CNN-9 of operators against the compiled convolutional one.
 """
 
+import functools
 import sys
 from collections.abc import Callable
 
@@ -10,11 +12,13 @@ import torch
 from _harness import interleaved, measure_peak, parser, peak_memory, report
 from torch import Tensor, nn
 
-from hypersphere import angular, operators
+from hypersphere import angular, models, operators
 from hypersphere.operators import magnitudes
 
 SHAPES = [(64, 32), (128, 16), (256, 8)]
 BATCH = 32
+EAGER_AIMS = {"SphereConv2d": 1.10, "TanhConv2d, learned radius": 1.25}
+EAGER_AIMS |= {f"SphereConv2d, {g}": 1.30 for g in ("linear", "sigmoid", "square cosine")}
 
 
 def layers(channels: int, all_of_them: bool = True) -> dict[str, nn.Module]:
@@ -38,15 +42,22 @@ def layers(channels: int, all_of_them: bool = True) -> dict[str, nn.Module]:
 
 
 def training_step(
-    layer: Callable[[Tensor], Tensor], parameters: list[Tensor], channels: int, size: int
+    layer: Callable[[Tensor], Tensor],
+    parameters: list[Tensor],
+    channels: int,
+    size: int,
+    memory_format: torch.memory_format = torch.contiguous_format,
+    half: bool = False,
 ) -> Callable[[], None]:
-    x = torch.randn(BATCH, channels, size, size, requires_grad=True)
-    grad = torch.randn(BATCH, channels, size, size)
+    x = torch.randn(BATCH, channels, size, size).to(memory_format=memory_format).requires_grad_()
+    grad = torch.randn(BATCH, channels, size, size).to(memory_format=memory_format)
 
     def step() -> None:
         for leaf in (x, *parameters):
             leaf.grad = None
-        layer(x).backward(grad)
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            y = layer(x)
+        y.backward(grad.to(y.dtype))
 
     return step
 
@@ -62,6 +73,40 @@ def ratios(channels: int, size: int, compiled: bool, rounds: int) -> dict[str, f
     return {name: value / seconds["nn.Conv2d"] for name, value in seconds.items()}
 
 
+def modes(rounds: int, channels: int = 64, size: int = 32) -> list[list[object]]:
+    """Each layer against nn.Conv2d in the same mode."""
+    found = []
+    for layout, half in ((torch.channels_last, False), (torch.contiguous_format, True), (torch.channels_last, True)):
+        made = {name: layer.to(memory_format=layout) for name, layer in layers(channels).items()}
+        work = {n: training_step(m, list(m.parameters()), channels, size, layout, half) for n, m in made.items()}
+        seconds = interleaved(work, rounds=rounds, warmup=1)
+        found.append({name: value / seconds["nn.Conv2d"] for name, value in seconds.items()})
+    return [[name, *[column[name] for column in found]] for name in found[0]]
+
+
+def network(rounds: int) -> list[list[object]]:
+    """A compiled CNN-9 of 32×32 pictures, 10 classes, batch 32: forward and backward of a cross-entropy."""
+    nets = {
+        "CNN-9": models.cnn9(10),
+        "CNN-9 of SphereConv": models.cnn9(10, operator=operators.Operator()),
+        "CNN-9 of SphereConv, linear": models.cnn9(10, operator=operators.Operator(angular=angular.Linear())),
+    }
+    x, y = torch.randn(BATCH, 3, 32, 32), torch.randint(0, 10, (BATCH,))
+
+    def step(net: nn.Module, run: Callable[[Tensor], Tensor]) -> None:
+        net.zero_grad()
+        nn.functional.cross_entropy(run(x), y).backward()
+
+    columns = []
+    for compiled in (False, True):
+        torch._dynamo.reset()
+        work = {n: functools.partial(step, net, torch.compile(net) if compiled else net) for n, net in nets.items()}
+        seconds = interleaved(work, rounds=rounds, warmup=2)
+        columns.append({name: value / seconds["CNN-9"] for name, value in seconds.items()})
+    aims = {"CNN-9": "–"}
+    return [[name, columns[0][name], columns[1][name], aims.get(name, "1.08")] for name in nets]
+
+
 def memory(name: str, channels: str) -> None:
     size = dict(SHAPES)[int(channels)]
     layer = layers(int(channels))[name]
@@ -70,30 +115,45 @@ def memory(name: str, channels: str) -> None:
 
 
 def main() -> None:
-    args = parser(__doc__).parse_args()
+    p = parser(__doc__)
+    p.add_argument("--modes", action="store_true", help="channels-last and bfloat16 autocast, eager, 64@32²")
+    p.add_argument("--network", action="store_true", help="a whole CNN-9, eager and compiled")
+    p.add_argument("--eager", action="store_true", help="leave the compiled columns and memory out")
+    args = p.parse_args()
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
     if args.memory:
         memory(*args.memory)
         return
+    suffix = "" if args.threads == 2 else f"_{args.threads}_thread"
+    if args.modes:
+        header = ["layer", "channels-last", "bf16 autocast", "channels-last, bf16 autocast"]
+        notes = (
+            "Ratios to `nn.Conv2d` in the same mode, 3×3, 64 channels on 32², batch 32, forward and backward, eager."
+        )
+        report(f"operators_modes{suffix}", "Operators in other modes", header, modes(args.rounds), args, notes)
+        return
+    if args.network:
+        header = ["network", "eager", "compiled", "aim, compiled"]
+        notes = "Ratios to the convolutional network in the same column: a training step on 32 pictures of 32×32, 10 classes."
+        report(f"operators_network{suffix}", "A CNN-9 of operators", header, network(args.rounds), args, notes)
+        return
     names = list(layers(4))
-    columns = [(c, s, compiled) for c, s in SHAPES for compiled in (False, True)]
+    columns = [(c, s, compiled) for c, s in SHAPES for compiled in ((False,) if args.eager else (False, True))]
     measured = [ratios(*column, args.rounds) for column in columns]
-    peaks = {name: peak_memory(sys.argv[0], name, "64") for name in names}
-    header = [
-        "layer",
-        *[f"{c}@{s}² {'compiled' if compiled else 'eager'}" for c, s, compiled in columns],
-        "memory 64@32²",
-        "MiB",
-    ]
-    rows: list[list[object]] = [
-        [name, *[m.get(name, "–") for m in measured], peaks[name] / peaks["nn.Conv2d"], peaks[name]] for name in names
-    ]
+    peaks = {} if args.eager else {name: peak_memory(sys.argv[0], name, "64") for name in names}
+    header = ["layer", *[f"{c}@{s}² {'compiled' if compiled else 'eager'}" for c, s, compiled in columns], "aim, eager"]
+    header += ["memory 64@32²", "MiB"] if peaks else []
+    rows: list[list[object]] = []
+    for name in names:
+        used = [peaks[name] / peaks["nn.Conv2d"], peaks[name]] if peaks else []
+        rows.append([name, *[m.get(name, "–") for m in measured], EAGER_AIMS.get(name, "–"), *used])
     notes = (
         "Times are ratios to `nn.Conv2d` in the same column: one forward and backward pass of a 3×3 convolution "
         "with bias, batch 32, float32. Memory is what resident memory rises by in one such pass, in a fresh process."
     )
-    report("operators", "Operators against nn.Conv2d", header, rows, args, notes)
+    name = "operators_eager" if args.eager else "operators"
+    report(f"{name}{suffix}", "Operators against nn.Conv2d", header, rows, args, notes)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,14 @@ class AngularContract:
     def formula(self, theta: np.ndarray) -> np.ndarray:
         raise AssertionError("the contract's class must give the formula")
 
+    def test_the_slope_is_the_derivative_also_at_the_poles_and_beyond_rounding(self):
+        cos = torch.cos(torch.linspace(0, math.pi, 201, dtype=torch.float64))
+        cos = torch.cat([cos, torch.tensor([1 + 1e-15, -1 - 1e-15], dtype=torch.float64)]).requires_grad_()
+        value = self.g(cos)
+        slope = self.g.slope_of(cos.detach(), value.detach())
+        if slope is not None:
+            assert torch.allclose(slope, torch.autograd.grad(value.sum(), cos)[0], rtol=1e-9)
+
     def test_agrees_with_the_formula_on_the_angle(self):
         theta = np.linspace(0, math.pi, 5001)
         cos = torch.from_numpy(np.cos(theta))

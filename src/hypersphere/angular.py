@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from .geometry import accumulable, arcsin
+from .geometry.angles import inverse_sine
 
 AngularLike: TypeAlias = nn.Module | Callable[[Tensor], Tensor]
 
@@ -38,6 +39,14 @@ class Angular(nn.Module, ABC):
         """g(0) − g(π): by how much g falls from one pole to the other, in the dtype and on the device of ``like``."""
         ends = torch.ones_like(like)
         return self(ends) - self(-ends)
+
+    def slope_of(self, cos: Float[Tensor, "..."], g: Float[Tensor, "..."]) -> Float[Tensor, "..."] | None:
+        """∂g/∂cos θ from cos θ and g(θ), a new tensor without a graph; None where it is left to autograd.
+
+        With it an operator goes over its outputs once forward and once backward. It must be the derivative of
+        :meth:`forward`, with the same bounds at ±1; a form that learns something has none.
+        """
+        return None
 
     def for_neurons(self, neurons: int) -> "Angular":
         """Returns a copy for a layer of this many neurons if it has learnable parameters of its own, otherwise self."""
@@ -71,6 +80,10 @@ class Linear(Angular):
         """(2/π)·arcsin(cos θ)."""
         return arcsin(cos) * (2 / math.pi)
 
+    def slope_of(self, cos: Float[Tensor, "..."], g: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """(2/π)/sin θ."""
+        return inverse_sine(cos).mul_(2 / math.pi)
+
     def at(self, theta: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """1 − 2θ/π, with the same slope everywhere."""
         return 1 - theta * (2 / math.pi)
@@ -90,6 +103,10 @@ class SquareCosine(Angular):
     def forward(self, cos: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
         """cos θ·|cos θ|."""
         return cos * cos.abs()
+
+    def slope_of(self, cos: Float[Tensor, "..."], g: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """2·|cos θ|."""
+        return cos.abs().mul_(2)
 
     def span(self, like: Float[Tensor, "..."]) -> float:
         """Returns 2."""
@@ -114,6 +131,10 @@ class Power(Angular):
     def forward(self, cos: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
         """2·((cos θ + 1)/2)^t − 1; rounding below −1 is cut off, as a negative number has no real power."""
         return 2 * ((cos + 1) / 2).clamp_min(0) ** self.t - 1
+
+    def slope_of(self, cos: Float[Tensor, "..."], g: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """t·((cos θ + 1)/2)^{t−1}, 0 below −1."""
+        return (cos + 1).mul_(0.5).clamp_min_(0).pow_(self.t - 1).mul_(self.t).masked_fill_(cos < -1, 0)
 
     def span(self, like: Float[Tensor, "..."]) -> float:
         """Returns 2."""
@@ -164,6 +185,13 @@ class Sigmoid(Angular):
     def forward(self, cos: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
         """g of each cosine, with the neuron's own ``k`` along ``dim`` when there is one each."""
         return self._of_latitude(arcsin(accumulable(cos)), dim).to(cos.dtype)
+
+    def slope_of(self, cos: Float[Tensor, "..."], g: Float[Tensor, "..."]) -> Float[Tensor, "..."] | None:
+        """With a fixed ``k``: T·(1 − (g/T)²)/(2k·sin θ), T = 1/tanh(π/4k)."""
+        if self.learnable:
+            return None
+        top = 1 / math.tanh(math.pi / (4 * self.start))
+        return (g / top).square_().neg_().add_(1).mul_(inverse_sine(cos)).mul_(top / (2 * self.start))
 
     def at(self, theta: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """g of each angle, without the cosine in between; a ``k`` per neuron is along the last axis."""

@@ -5,7 +5,7 @@ from .gram import orthogonality, orthonormality
 from .maps import exp_map, log_map, slerp, tangent
 from .norms import cosine, inverse_norm, norm, normalize
 from .polynomial import chebyshev
-from .precision import accumulable, accumulation_dtype
+from .precision import accumulable, accumulation_dtype, full_precision
 from .sampling import uniform
 from .units import unit
 
@@ -18,6 +18,7 @@ __all__ = [
     "chebyshev",
     "cosine",
     "exp_map",
+    "full_precision",
     "geodesic_distance",
     "inverse_norm",
     "log_map",

@@ -67,6 +67,15 @@ def sine(cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     return _Sine.apply(accumulable(cos)).to(cos.dtype)
 
 
+def inverse_sine(cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    r"""1/sin θ from cos θ, at most 1/√ε, without a graph: the slope of an angle in its cosine, for code that differentiates by hand.
+
+    >>> inverse_sine(torch.tensor([0.0, 0.6]))
+    tensor([1.0000, 1.2500])
+    """
+    return (1 - cos).mul_(1 + cos).clamp_min_(torch.finfo(cos.dtype).eps).rsqrt_()
+
+
 def _aligned(x: Tensor, w: Tensor) -> Tensor:
     y, v = x / _power_of_two(x), w / _power_of_two(w)
     (ny, y_nonzero), (nv, v_nonzero) = _length(y, -1), _length(v, -1)

@@ -1,5 +1,7 @@
 """The one rule of precision: sums are taken in float32 or better, whatever the inputs are stored in."""
 
+import contextlib
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -29,3 +31,15 @@ def accumulable(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     torch.float32
     """
     return x.to(accumulation_dtype(x))
+
+
+def full_precision(device_type: str) -> contextlib.AbstractContextManager[object]:
+    """Switches autocast off where it is on; entering ``torch.autocast`` costs as much as several small operations.
+
+    >>> with torch.autocast("cpu", torch.bfloat16), full_precision("cpu"):
+    ...     (torch.eye(2) @ torch.eye(2)).dtype
+    torch.float32
+    """
+    if torch.compiler.is_compiling() or torch.is_autocast_enabled(device_type):
+        return torch.autocast(device_type, enabled=False)
+    return contextlib.nullcontext()

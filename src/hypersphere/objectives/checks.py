@@ -11,21 +11,34 @@ from .part import Portion
 
 def checked_labels(labels: Tensor, n: int, num_classes: int, ignore_index: int) -> tuple[Tensor, Tensor]:
     """The labels with 0 in place of ``ignore_index``, and where it was; anything else out of range is refused."""
+    labels, ignored = counted_labels(labels, n, num_classes, ignore_index)
+    return labels, torch.zeros_like(labels, dtype=torch.bool) if ignored is None else ignored
+
+
+def counted_labels(labels: Tensor, n: int, num_classes: int, ignore_index: int) -> tuple[Tensor, Tensor | None]:
+    """:func:`checked_labels` with None where a look at the least and the largest label shows that all of them count."""
     require_tensor("labels", labels, "integers, one per feature")
     if labels.shape != (n,) or labels.is_floating_point():
         raise ValueError(
             f"labels must be {n} integers, one per feature, got {labels.dtype} of shape {tuple(labels.shape)}"
         )
     labels = labels.long()
+    # Under torch.compile the values are unknown, and the indexing itself refuses what is out of range.
+    known = not torch.compiler.is_compiling() and n > 0
+    if known and not 0 <= ignore_index < num_classes and _out_of_range(labels, num_classes) is None:
+        return labels, None
     ignored = labels == ignore_index
     labels = labels.masked_fill(ignored, 0)
-    # Under torch.compile the values are unknown, and the indexing itself refuses what is out of range.
-    if not torch.compiler.is_compiling() and len(labels):
-        low, high = labels.min().item(), labels.max().item()
-        if low < 0 or high >= num_classes:
-            bad = low if low < 0 else high
-            raise ValueError(f"labels must be in [0, {num_classes - 1}] or ignore_index={ignore_index}, got {bad}")
+    bad = _out_of_range(labels, num_classes) if known else None
+    if bad is not None:
+        raise ValueError(f"labels must be in [0, {num_classes - 1}] or ignore_index={ignore_index}, got {bad}")
     return labels, ignored
+
+
+def _out_of_range(labels: Tensor, num_classes: int) -> int | None:
+    """A label below 0 or beyond the last class, if there is one."""
+    least, most = (int(end) for end in torch.aminmax(labels))
+    return least if least < 0 else most if most >= num_classes else None
 
 
 def check(

@@ -3,12 +3,22 @@
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Integer
 from torch import Tensor
 
 from ..geometry import inverse_norm
 from .chunked import Block, Gradients, Inputs
 from .scores import MIN_NORM
+
+
+def spread(d: Float[Tensor, "n c"], nearest: Integer[Tensor, "n c"], sub_centers: int) -> Float[Tensor, "n ck"]:
+    """One number per class at the place of its nearest centre, 0 at the others.
+
+    >>> spread(torch.tensor([[5.0, 7.0]]), torch.tensor([[1, 0]]), 2)
+    tensor([[0., 5., 7., 0.]])
+    """
+    each = d.new_zeros(*d.shape, sub_centers)
+    return each.scatter_(2, nearest.long().unsqueeze(-1), d.unsqueeze(-1)).flatten(1)
 
 
 class PlainLogits:
@@ -67,15 +77,15 @@ class PlainLogits:
         """Carry ∂L/∂products to a and w; ``d`` is used up."""
         a, d_a = inputs.batch[0], gradients.batch[0]
         assert block.products is not None
-        for k in range(self.sub_centers):
-            rows = self._rows(inputs.weight, part)[:, k].to(a.dtype)
-            mine = d if block.nearest is None else d * (block.nearest == k)
-            inverse = None if block.inverse is None else block.inverse[:, k]
-            if gradients.weight is not None:
-                along = (mine * block.products).sum(0)
-                self._pull_rows(self._rows(gradients.weight, part)[:, k], mine, along, rows, a, inverse)
-            if d_a is not None:
-                d_a += self._matmul(mine if inverse is None else mine.mul_(inverse), rows)
+        rows = self._rows(inputs.weight, part).flatten(0, 1).to(a.dtype)
+        each = d if block.nearest is None else spread(d, block.nearest, self.sub_centers)
+        inverse = None if block.inverse is None else block.inverse.flatten()
+        if gradients.weight is not None:
+            along = each.unflatten(1, (-1, self.sub_centers)) * block.products.unsqueeze(-1)
+            out = self._rows(gradients.weight, part).flatten(0, 1)
+            self._pull_rows(out, each, along.sum(0).flatten(), rows, a, inverse)
+        if d_a is not None:
+            d_a += self._matmul(each if inverse is None else each.mul_(inverse), rows)
 
     def _pull_rows(
         self, out: Tensor, d: Tensor, along: Tensor, rows: Tensor, a: Tensor, inverse: Tensor | None

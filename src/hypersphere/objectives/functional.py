@@ -7,11 +7,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ..angular import AngularLike, Cosine, as_angular
-from ..geometry import accumulation_dtype
-from .checks import check, checked_labels
+from ..geometry import accumulation_dtype, full_precision
+from .checks import check, counted_labels
 from .comparisons import Comparison, CrossEntropy
+from .few import few_losses
 from .head_options import Chunk, Scale
-from .large import chunk_size, rows_of, summarize_others
+from .large import are_few, chunk_size, rows_of, summarize_others
 from .margins import Margin, NoMargin
 from .margins.margin import Context, drawn_for
 from .part import Everyone, Portion, added, entered, places_of
@@ -63,7 +64,7 @@ def margin_softmax(
         label_smoothing: ε of the cross-entropy; another comparison has none.
         chunk: How many classes at a time; the N×C logits and the normalized weights are then never built (see
             :mod:`hypersphere.objectives.large`). ``None`` is the dense path, which can be differentiated twice and
-            compiled.
+            compiled; ``"auto"`` is both as well where the logits are few (see :mod:`hypersphere.objectives.products`).
         matmul_dtype: Compute the large matrix products in this dtype (``torch.bfloat16``); full precision by default.
 
     Returns:
@@ -121,7 +122,7 @@ def part_softmax(
     same on each process; ``reduction="none"`` returns those of this process's samples.
     """
     check(everyone.whole, weight, bias, scale, sub_centers, gradient, reduction, part)
-    labels, ignored = checked_labels(everyone.labels, len(everyone.whole), part.num_classes, ignore_index)
+    labels, ignored = counted_labels(everyone.labels, len(everyone.whole), part.num_classes, ignore_index)
     everyone = everyone._replace(labels=labels)
     scores = Scores(
         NoMargin() if margin is None else margin,
@@ -133,15 +134,21 @@ def part_softmax(
         gradient == "detached",
     )
     compare = compared_by(comparison, 0.0)
+    few = matmul_dtype is None and are_few(chunk, len(labels), part)
     chunk = chunk_size(chunk, len(labels), part.size, labels.device)
     if chunk is None and not part.is_whole:
         chunk = max(1, part.size)
-    with torch.autocast(labels.device.type, enabled=False):
-        # Chunks are a loop with a backward of its own: a compiled graph ends before them and goes on behind.
-        losses = torch.compiler.disable(_losses) if chunk is not None and torch.compiler.is_compiling() else _losses
-        loss = losses(everyone, weight, ignored, scores, compare, scale, bias, annealing, chunk, part)
+    with full_precision(labels.device.type):
+        loss = None
+        if few:
+            loss = few_losses(everyone.whole, weight, labels, ignored, scores, compare, scale, bias, annealing)
+        if loss is None:
+            # Chunks are a loop with a backward of its own: a compiled graph ends before them and goes on behind.
+            outside = chunk is not None and torch.compiler.is_compiling()
+            losses = torch.compiler.disable(_losses) if outside else _losses
+            loss = losses(everyone, weight, ignored, scores, compare, scale, bias, annealing, chunk, part)
         if reduction == "none" and part.processes is not None:
-            return part.processes.own(loss.masked_fill(ignored, 0))
+            return part.processes.own(loss if ignored is None else loss.masked_fill(ignored, 0))
         return _reduce(loss, ignored, reduction)
 
 
@@ -164,7 +171,7 @@ def class_logits(
     """
     g = Cosine() if angular is None else as_angular(angular)
     check(features, weight, bias, scale, sub_centers, part=part)
-    with torch.autocast(features.device.type, enabled=False):
+    with full_precision(features.device.type):
         dtype = accumulation_dtype(features, weight)
         weight_norm = isinstance(scale, str) and scale == "norms"
         size = len(weight) // sub_centers
@@ -189,7 +196,7 @@ def compared_by(comparison: Comparison | None, label_smoothing: float) -> Compar
 def _losses(
     everyone: Everyone,
     weight: Tensor,
-    ignored: Tensor,
+    ignored: Tensor | None,
     scores: Scores,
     comparison: Comparison,
     scale: Scale,
@@ -217,7 +224,7 @@ def _losses(
     if chunk is None:
         z = all_scores(scores, weight.to(dtype), bias, x, target.cos)
         z = z.scatter(1, labels.unsqueeze(-1), -torch.inf)
-        summary = comparison.finish(comparison.add(comparison.start(logit.detach()), z))
+        summary = comparison.of_all(z)
     else:
         summary = summarize_others(scores, comparison, mine, weight, bias, target.cos, chunk, part)
     loss = comparison.loss(logit, summary, scores.num_classes if part.total is None else part.total)
@@ -245,7 +252,9 @@ def _biased(logit: Tensor, bias: Tensor, places: Tensor, here: Tensor | None, pa
     return logit + added(own.masked_fill(~here, 0), part), bias
 
 
-def _reduce(loss: Tensor, ignored: Tensor, reduction: str) -> Tensor:
+def _reduce(loss: Tensor, ignored: Tensor | None, reduction: str) -> Tensor:
+    if ignored is None:
+        return loss if reduction == "none" else loss.sum() if reduction == "sum" else loss.mean()
     loss = loss.masked_fill(ignored, 0)
     if reduction == "none":
         return loss

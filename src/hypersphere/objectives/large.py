@@ -1,10 +1,10 @@
 r"""Heads with very many classes: the summary of the other classes' logits, a block of classes at a time.
 
 Above :data:`KEEP` logits neither they nor a normalized copy of the weights is ever built: the backward pass computes each
-block's logits again. What is kept is the gradient itself, one inverse norm per row of the weight, and a few buffers of
-N×chunk. The target's own logit, with its margin, is plain autograd on N numbers: :func:`rows_of` gathers the N rows it
-needs and hands the weight on, so that their gradients are added to the rows of the one large gradient instead of filling
-another.
+block's logits again, unless several centres a class make that dear and the logits are small beside the weight. What is kept
+is the gradient itself, one inverse norm per row of the weight, and a few buffers of N×chunk. The target's own logit, with
+its margin, is plain autograd on N numbers: :func:`rows_of` gathers the N rows it needs and hands the weight on, so that
+their gradients are added to the rows of the one large gradient instead of filling another.
 
 The rows may be a :class:`~hypersphere.objectives.part.Portion` of all classes, whose other rows are on other processes or
 left out of this step. What the processes have found is then combined: the margin's ``hardest`` and the comparison's
@@ -20,6 +20,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from ..geometry.tracing import is_traced
 from .chunked import Block, ChunkedLogits, Gradients, Inputs
 from .comparisons.comparison_loss import Comparison, Summary
 from .cosines import PlainLogits
@@ -27,10 +28,15 @@ from .hooked import HookedLogits
 from .part import Portion, places_of
 from .scores import BatchFeatures, Scores, is_plain
 
+FEW = 2**18
+"""``chunk="auto"`` takes all products at once, with their derivative by hand, up to this many logits (N·C)."""
 DENSE = 2**16
 """``chunk="auto"`` is dense up to this many logits (N·C), and always under torch.compile."""
 KEEP = 2**21
 """Up to this many logits are kept for the backward pass instead of being computed again: 8 MiB in float32."""
+KEEP_BESIDE = 8
+"""With several centres a class, whose products are as many times dearer to compute again, they are also kept where they
+take no more than this part (an eighth) of the memory of the weight."""
 CPU_CHUNK, DEVICE_CHUNK = 2**18, 2**24
 """Logits in a chunk: on a CPU they stay in the cache, elsewhere they must fill the device."""
 
@@ -44,6 +50,11 @@ def chunk_size(chunk: int | str | None, n: int, num_classes: int, device: torch.
     if n * num_classes <= DENSE or torch.compiler.is_compiling():
         return None
     return max(1, (CPU_CHUNK if device.type == "cpu" else DEVICE_CHUNK) // n)
+
+
+def are_few(chunk: int | str | None, n: int, part: Portion) -> bool:
+    """Whether all products fit at once; who looks into the operations sees plain ones instead."""
+    return chunk == "auto" and part.is_whole and n * part.size <= FEW and not is_traced()
 
 
 def rows_of(
@@ -75,7 +86,8 @@ def summarize_others(
     assert x.labels is not None
     places, here = places_of(part, x.labels)
     places = places if here is None else places.masked_fill(~here, -1)
-    keep = len(places) * part.size <= KEEP
+    beside = scores.sub_centers > 1 and KEEP_BESIDE * len(places) <= scores.sub_centers * weight.shape[1]
+    keep = len(places) * part.size <= KEEP or beside
     logits: ChunkedLogits
     batch: tuple[Tensor, ...]
     if is_plain(scores):

@@ -19,6 +19,16 @@ length; their values, and everything about longer ones, are exact. Forms scaled 
 ‖w‖‖x‖ none at all."""
 
 
+class Batch(NamedTuple):
+    """A batch as the hooks see it; the attributes are those of :class:`BatchFeatures`, and one scale may be of all."""
+
+    norms: Float[Tensor, "n"]
+    scale: Float[Tensor, "n"] | float
+    labels: Int[Tensor, "n"] | None = None
+    ignored: Bool[Tensor, "n"] | None = None
+    noise: Mapping[Strength, Tensor] | None = None
+
+
 class BatchFeatures(NamedTuple):
     """A batch as the head sees it.
 
@@ -28,7 +38,7 @@ class BatchFeatures(NamedTuple):
         scale: The scale of each sample's logits.
         scaled: scale·x̂, which is x itself where the scale is ‖x‖.
         labels: The class of each sample, counted over all classes.
-        ignored: Which samples do not count; their label is 0 and means nothing.
+        ignored: Which samples do not count, None for none; their label is 0 and means nothing.
         noise: What was drawn for the samples in this pass, by the strength that it is for.
     """
 
@@ -76,8 +86,13 @@ def features_of(
     norms = (x * directions).sum(-1)
     if isinstance(scale, str):
         return BatchFeatures(directions, norms, norms, x, labels, ignored)
-    per_sample = torch.as_tensor(scale, dtype=x.dtype, device=x.device).expand(len(x))
+    per_sample = scale_of(x, scale)
     return BatchFeatures(directions, norms, per_sample, per_sample.unsqueeze(-1) * directions, labels, ignored)
+
+
+def scale_of(x: Float[Tensor, "n d"], scale: Float[Tensor, "..."] | float) -> Float[Tensor, "n"]:
+    """A constant scale for each sample, in the dtype and on the device of ``x``."""
+    return torch.as_tensor(scale, dtype=x.dtype, device=x.device).expand(len(x))
 
 
 class Met(NamedTuple):
@@ -102,7 +117,7 @@ def met_by(scores: Scores, x: BatchFeatures, rows: Float[Tensor, "n k d"]) -> Me
     return Met(products.gather(-1, nearest).squeeze(-1), cos, length)
 
 
-def target_of(x: BatchFeatures, met: Met, g: AngularScore) -> Target:
+def target_of(x: Batch | BatchFeatures, met: Met, g: AngularScore) -> Target:
     """The target classes' side of the loss; g is that of the targets' classes."""
     if met.product is not None:
         return Target(met.product, met.cos, met.length)
@@ -111,13 +126,22 @@ def target_of(x: BatchFeatures, met: Met, g: AngularScore) -> Target:
 
 
 def target_logit(
-    scores: Scores, x: BatchFeatures, target: Target, g: AngularScore, annealing: float | Tensor = 0.0
+    scores: Scores, x: Batch | BatchFeatures, target: Target, g: AngularScore, annealing: float | Tensor = 0.0
 ) -> Float[Tensor, "n"]:
     """t without its bias: the plain logit, and scale·(ψ − g)/(1 + λ) more. Calls the margin's target hook, once."""
+    if type(scores.margin).target is Margin.target:
+        return target.plain
     effect = scores.margin.target(target.cos, Context(g, x.norms, x.labels, x.ignored, noise=x.noise)) - g(target.cos)
-    effect = effect / (1 + annealing)
+    if isinstance(annealing, Tensor) or annealing:
+        effect = effect / (1 + annealing)
     effect = effect.detach() if scores.detached else effect
     return target.plain + x.scale * (effect if target.length is None else target.length * effect)
+
+
+def looks_at_target(margin: Margin) -> bool:
+    """Whether the margin has a hook that wants to know the target's angle."""
+    kind = type(margin)
+    return kind.target is not Margin.target or kind.penalty is not Margin.penalty
 
 
 def is_plain(scores: Scores) -> bool:
@@ -140,11 +164,15 @@ def all_scores(
         return z if bias is None else z + bias
     lengths = norm(weight) if scores.weight_norm else None
     cos = _nearest(scores, x.directions, direction)
-    hardest = None
-    if scores.margin.hardest and x.labels is not None:
-        others = cos.detach().scatter(1, x.labels.unsqueeze(-1), -torch.inf)
-        hardest = others.topk(min(scores.margin.hardest, scores.num_classes), -1).values[:, -1]
-    return scores_of_cosines(scores, classes, cos, lengths, bias, x, target, hardest)
+    return scores_of_cosines(scores, classes, cos, lengths, bias, x, target, hardest_of(scores, cos, x.labels))
+
+
+def hardest_of(scores: Scores, cos: Float[Tensor, "n c"], labels: Int[Tensor, "n"] | None) -> Float[Tensor, "n"] | None:
+    """The k-th largest cosine among the other classes, of all of them, for a margin that asks for it."""
+    if not scores.margin.hardest or labels is None:
+        return None
+    others = cos.detach().scatter(1, labels.unsqueeze(-1), -torch.inf)
+    return others.topk(min(scores.margin.hardest, scores.num_classes), -1).values[:, -1]
 
 
 def scores_of_cosines(
@@ -153,7 +181,7 @@ def scores_of_cosines(
     cos: Float[Tensor, "n c"],
     lengths: Float[Tensor, "c"] | None,
     bias: Float[Tensor, "c"] | None,
-    x: BatchFeatures,
+    x: Batch | BatchFeatures,
     target: Float[Tensor, "n"] | None,
     hardest: Float[Tensor, "n"] | None = None,
 ) -> Float[Tensor, "n c"]:
@@ -169,18 +197,15 @@ def scores_of_cosines(
     if scores.detached:
         plain = context.g(inside)
         z = plain + (z - plain).detach()
-    z = x.scale.unsqueeze(-1) * z
+    z = z * (x.scale.unsqueeze(-1) if isinstance(x.scale, Tensor) else x.scale)
     z = z if lengths is None else z * lengths
     return z if bias is None else z + bias
 
 
 def angular_of(scores: Scores, classes: slice | Int[Tensor, "..."]) -> AngularScore:
     """g with the parameters of these classes, where it has one per class."""
-    own = {
-        name: p[classes]
-        for name, p in scores.angular.named_parameters(recurse=False)
-        if p.shape == (scores.num_classes,)
-    }
+    parameters = scores.angular._parameters.items()
+    own = {name: p[classes] for name, p in parameters if p is not None and p.shape == (scores.num_classes,)}
     return _Own(scores.angular, own) if own else scores.angular
 
 

@@ -11,9 +11,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ..angular import Angular, AngularLike, Cosine, as_angular
+from ..geometry.tracing import is_traced
 from ..geometry.units import MIN_NORM, inverse, per_neuron, unit
 from .magnitudes import Magnitude, MagnitudeLike, Sphere, as_magnitude
 from .patches import root, squares
+from .tails import angular_tail
 
 
 def decoupled(
@@ -55,10 +57,14 @@ def decoupled(
         factor = magnitude.ratio(per_neuron(w_norm, -dim), x_norm, dim)
         return _affine(product(x, magnitude.kernel(weight), None), factor, bias, dim)
     what, w_norm = unit(weight)
-    cos = _affine(product(x, what, None), inverse(x_norm), None, dim)
-    # h and g may both be something at a zero patch, which has no angle; the factor is 1 from MIN_NORM on.
-    h = magnitude(per_neuron(w_norm, -dim), x_norm, dim) * (x_norm / MIN_NORM).clamp_max(1)
-    return _affine(angular(cos, dim), h, bias, dim)
+    y, over = product(x, what, None), inverse(x_norm)
+    h = magnitude(per_neuron(w_norm, -dim), x_norm, dim)
+    if is_traced() or x.device.type != "cpu" or not x_norm.numel() or x_norm.detach().amin().item() < MIN_NORM:
+        # h and g may both be something at a zero patch, which has no angle; the factor is 1 from MIN_NORM on.
+        h = h * (x_norm / MIN_NORM).clamp_max(1)
+    shift = None if bias is None else per_neuron(bias.to(h.dtype), -dim)
+    at_once = angular_tail(y, over, h, shift, angular)
+    return _affine(angular(_affine(y, over, None, dim), dim), h, bias, dim) if at_once is None else at_once
 
 
 class OperatorLayer(nn.Module, ABC):

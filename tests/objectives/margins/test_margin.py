@@ -6,7 +6,8 @@ import torch
 
 from hypersphere import angular
 from hypersphere.objectives.margins import Context, Margin, NoMargin
-from hypersphere.objectives.margins.margin import extended, number
+from hypersphere.objectives.margins.extension import extended
+from hypersphere.objectives.margins.margin import number
 from tests.objectives.contracts import ANGLES, MarginContract
 
 

@@ -54,6 +54,10 @@ class Comparison(nn.Module, ABC):
     def finish(self, state: State) -> Summary:
         """The summary of the classes that were added."""
 
+    def of_all(self, z: Float[Tensor, "n c"]) -> Summary:
+        """The summary of one block that holds all classes, differentiable by autograd; −∞ is left out."""
+        return self.finish(self.add(self.start(z.detach()[:, 0]), z))
+
     @abstractmethod
     def slope(
         self,

@@ -50,6 +50,11 @@ class CrossEntropy(Comparison):
         peak, mass, *total = state
         return (peak + mass.log(), *total)
 
+    def of_all(self, z: Float[Tensor, "n c"]) -> Summary:
+        """The same by torch's own logsumexp."""
+        total = (z.masked_fill(z == -torch.inf, 0).sum(-1),) if self.label_smoothing else ()
+        return (z.logsumexp(-1), *total)
+
     def slope(
         self,
         z: Float[Tensor, "n c"],
@@ -67,7 +72,8 @@ class CrossEntropy(Comparison):
         self, target: Float[Tensor, "n"], summary: Summary, num_classes: int | Float[Tensor, ""]
     ) -> Float[Tensor, "n"]:
         """−log σ(t − log Σ exp z), smoothed."""
-        loss = -F.logsigmoid(target - summary[0])
+        # −log σ(v) is softplus(−v); beyond the threshold, where it is −v to the last bit in float64, that is returned.
+        loss = F.softplus(summary[0] - target, threshold=40)
         if not self.label_smoothing:
             return loss
         return loss + self.label_smoothing * (target - (target + summary[1]) / num_classes)

@@ -73,8 +73,8 @@ class _Seen(NoMargin):
     ignored: Tensor
 
     def target(self, cos: Float[Tensor, "n"], context: Context = ALONE) -> Float[Tensor, "n"]:
-        assert context.ignored is not None
-        self.cos, self.ignored = cos, context.ignored
+        self.cos = cos
+        self.ignored = torch.zeros_like(cos, dtype=torch.bool) if context.ignored is None else context.ignored
         return super().target(cos, context)
 
 

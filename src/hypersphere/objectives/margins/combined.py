@@ -5,7 +5,8 @@ import math
 from jaxtyping import Float
 from torch import Tensor
 
-from .margin import ALONE, Context, Margin, Strength, extended, number, shown, value
+from .extension import extended
+from .margin import ALONE, Context, Margin, Strength, number, shown, value
 
 
 class Combined(Margin):

@@ -5,12 +5,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol, runtime_checkable
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from ...angular import Cosine
-from ...geometry import arccos, chebyshev
 
 
 @runtime_checkable
@@ -141,35 +139,6 @@ def value(m: float | Strength, context: Context) -> float | Tensor:
     return m(context) if isinstance(m, Strength) else m
 
 
-def extended(
-    cos: Float[Tensor, "..."], m1: float | Tensor, m2: float | Tensor, g: AngularScore = COSINE
-) -> Float[Tensor, "..."]:
-    r"""g(u) at u = m₁θ + m₂, continued past π so that it stays continuous and decreasing.
-
-    .. math:: Ψ(u) = g(u − kπ) − k·(g(0) − g(π)), \quad u ∈ [kπ, (k+1)π]
-
-    With g = cos and m₂ = 0 this is (−1)^k cos(mθ) − 2k (eq. 2.6), and needs no angle where m₁ is a number. For any
-    other g the angle is taken once and g is read off u − kπ itself, so no digits are lost where a piece ends.
-    As Ψ decreases, agrees with g on [0, π] and u ≥ θ for m₁ ≥ 1 and m₂ ≥ 0, it never exceeds g(θ). Below 0, where a
-    negative m₂ can lead, Ψ(u) = g(0).
-
-    >>> extended(torch.tensor([1.0, 0.0, -1.0]), 2, 0)
-    tensor([ 1., -1., -3.])
-    """
-    if isinstance(m1, (int, float)) and isinstance(m2, (int, float)) and m2 == 0:
-        if m1 == 1:
-            return g(cos)
-        if isinstance(g, Cosine):
-            k = sum(((cos < bound).to(cos.dtype) for bound in _bounds(m1)), torch.zeros_like(cos))
-            # Rounding may leave the wave a little outside [−1, 1]; there it is at an end of a piece, without a slope.
-            return ((1 - 2 * (k % 2)) * chebyshev(cos, m1)).clamp(-1, 1) - 2 * k
-    u = m1 * arccos(cos) + m2
-    if isinstance(m2, Tensor):
-        u = u.clamp_min(0)
-    k = (u.detach() / math.pi).floor()
-    return g.at(u - k * math.pi) - k * g.span(cos)
-
-
 def number(name: str, given: float | Strength, least: float, below: float = math.inf) -> float | Strength:
     """Returns ``given`` if it is a number (or only takes values) in [least, below); raises a ValueError otherwise."""
     values = (given.least, given.most) if isinstance(given, Strength) else (given,)
@@ -183,8 +152,3 @@ def number(name: str, given: float | Strength, least: float, below: float = math
 def shown(**numbers: float | Strength) -> str:
     """The numbers of a margin for its ``extra_repr``; a strength is printed by itself, as a module."""
     return ", ".join(f"{name}={m:g}" for name, m in numbers.items() if not isinstance(m, Strength))
-
-
-def _bounds(m: float) -> list[float]:
-    """cos θ where mθ = kπ, for the k that are reached before θ = π."""
-    return [math.cos(k * math.pi / m) for k in range(1, math.ceil(m - 1e-9))]

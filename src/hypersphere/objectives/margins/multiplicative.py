@@ -3,7 +3,8 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from .margin import ALONE, Context, Margin, Strength, extended, number, shown, value
+from .extension import extended
+from .margin import ALONE, Context, Margin, Strength, number, shown, value
 
 
 class Multiplicative(Margin):

@@ -6,7 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .margin import ALONE, Context, Margin, extended
+from .extension import extended
+from .margin import ALONE, Context, Margin
 from .statistics import deviation_of, mean_of
 
 

@@ -1,0 +1,107 @@
+"""How a margin's function of the angle goes on past π: continuous and decreasing."""
+
+import math
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ...angular import Cosine
+from ...geometry import accumulable, arccos, chebyshev
+from ...geometry.tracing import is_traced
+from .margin import COSINE, AngularScore
+
+
+def extended(
+    cos: Float[Tensor, "..."], m1: float | Tensor, m2: float | Tensor, g: AngularScore = COSINE
+) -> Float[Tensor, "..."]:
+    r"""g(u) at u = m₁θ + m₂, continued past π so that it stays continuous and decreasing.
+
+    .. math:: Ψ(u) = g(u − kπ) − k·(g(0) − g(π)), \quad u ∈ [kπ, (k+1)π]
+
+    With g = cos and m₂ = 0 this is (−1)^k cos(mθ) − 2k (eq. 2.6). The angle is taken once and g is read off u − kπ
+    itself, so no digits are lost where a piece ends. With g = cos the derivative is written by hand:
+    ∂Ψ/∂cos θ = m₁·sin(u − kπ)/sin θ, which is m₁² at θ = 0 for m₂ = 0 (and at π for an integer m₁), and bounded
+    elsewhere as that of :func:`~hypersphere.geometry.arccos`.
+    As Ψ decreases, agrees with g on [0, π] and u ≥ θ for m₁ ≥ 1 and m₂ ≥ 0, it never exceeds g(θ). Below 0, where a
+    negative m₂ can lead, Ψ(u) = g(0).
+
+    >>> extended(torch.tensor([1.0, 0.0, -1.0]), 2, 0)
+    tensor([ 1., -1., -3.])
+    """
+    if isinstance(m1, (int, float)) and isinstance(m2, (int, float)) and m1 == 1 and m2 == 0:
+        return g(cos)
+    if not isinstance(g, Cosine) or is_traced() or (isinstance(m1, Tensor) and m1.requires_grad):
+        return extended_plainly(cos, m1, m2, g)
+    result: Tensor = _ExtendedCosine.apply(accumulable(cos), m1, m2)
+    return result.to(cos.dtype)
+
+
+def extended_plainly(
+    cos: Float[Tensor, "..."], m1: float | Tensor, m2: float | Tensor, g: AngularScore
+) -> Float[Tensor, "..."]:
+    """:func:`extended` by plain operations, which autograd, the compiler and transforms of functions see through.
+
+    cos(mθ) needs no angle here: it is the Chebyshev polynomial of cos θ.
+
+    >>> extended_plainly(torch.tensor([1.0, 0.0, -1.0]), 1.0, 0.5, COSINE)
+    tensor([ 0.8776, -0.4794, -1.1224])
+    """
+    if isinstance(m1, (int, float)) and isinstance(m2, (int, float)) and m2 == 0 and isinstance(g, Cosine):
+        k = sum(((cos < bound).to(cos.dtype) for bound in _bounds(m1)), torch.zeros_like(cos))
+        # Rounding may leave the wave a little outside [−1, 1]; there it is at an end of a piece, without a slope.
+        return ((1 - 2 * (k % 2)) * chebyshev(cos, m1)).clamp(-1, 1) - 2 * k
+    u = m1 * arccos(cos) + m2
+    if isinstance(m2, Tensor):
+        u = u.clamp_min(0)
+    k = (u.detach() / math.pi).floor()
+    return g.at(u - k * math.pi) - k * g.span(cos)
+
+
+class _ExtendedCosine(torch.autograd.Function):
+    """Ψ of the cosine with both derivatives, by few operations; a second derivative goes through the plain form."""
+
+    @staticmethod
+    def forward(ctx: Any, cos: Tensor, m1: float | Tensor, m2: float | Tensor) -> Tensor:
+        inside = cos.clamp(-1, 1)
+        u = inside.acos().mul_(m1).add_(m2)
+        k = u.div(math.pi).floor_().clamp_min_(0)
+        rest = torch.add(u, k, alpha=-math.pi)
+        if isinstance(m2, Tensor):
+            rest.clamp_min_(0)
+        fall = rest.sin()
+        if any(ctx.needs_input_grad):
+            ctx.save_for_backward(
+                cos, *[m for m in (m1, m2) if isinstance(m, Tensor)], fall, _slope(inside, fall, m1, m2)
+            )
+            ctx.m1, ctx.m2 = (None if isinstance(m, Tensor) else m for m in (m1, m2))
+        return rest.cos_().sub_(k, alpha=2)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, Tensor | None]:
+        cos, *others, fall, slope = ctx.saved_tensors
+        needs = ctx.needs_input_grad
+        if torch.is_grad_enabled():
+            m1 = others.pop(0) if ctx.m1 is None else ctx.m1
+            m2 = others.pop(0) if ctx.m2 is None else ctx.m2
+            wanted = [t for t, need in ((cos, needs[0]), (m2, needs[2])) if need]
+            found = iter(torch.autograd.grad(extended_plainly(cos, m1, m2, COSINE), wanted, grad, create_graph=True))
+            return next(found) if needs[0] else None, None, next(found) if needs[2] else None
+        return grad * slope if needs[0] else None, None, -grad * fall if needs[2] else None
+
+
+def _slope(cos: Tensor, fall: Tensor, m1: float | Tensor, m2: float | Tensor) -> Tensor:
+    """m₁·sin(u − kπ)/sin θ, with its limit at the poles where it has one."""
+    eps = torch.finfo(cos.dtype).eps
+    square = (1 - cos).mul_(1 + cos)
+    slope = square.clamp_min(eps).rsqrt_().mul_(fall).mul_(m1)
+    if isinstance(m1, Tensor) or isinstance(m2, Tensor) or m2 != 0:
+        return slope
+    pole = square <= eps if m1 == int(m1) else (square <= eps).logical_and_(cos > 0)
+    return slope.masked_fill_(pole, m1 * m1)
+
+
+def _bounds(m: float) -> list[float]:
+    """cos θ where mθ = kπ, for the k that are reached before θ = π."""
+    return [math.cos(k * math.pi / m) for k in range(1, math.ceil(m - 1e-9))]
