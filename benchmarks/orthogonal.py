@@ -18,6 +18,7 @@ from torch.nn.utils import parametrizations
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 
+from _floors import dense_floor, differentiated, thin_floor, weight_and_gradient
 from _harness import interleaved, parser, report
 
 from hypersphere import orthogonal
@@ -55,17 +56,17 @@ def maps(args) -> None:
 
 def _map_work(n: int) -> Work:
     x, g = torch.randn(n, n) / n**0.5, torch.randn(n, n)
-    work: Work = {"floor": lambda: _dense_floor(x, g)}
+    work: Work = {"floor": lambda: dense_floor(x, g)}
     for name in ("cayley", "gram_schmidt", "householder", "lowdin", "exponential", "newton_schulz"):
-        work[name] = _differentiated(getattr(orthogonal, name), x, g)
-    work["cayley, 4 terms"] = _differentiated(lambda y: orthogonal.cayley(y, terms=4), x, g)
+        work[name] = differentiated(getattr(orthogonal, name), x, g)
+    work["cayley, 4 terms"] = differentiated(lambda y: orthogonal.cayley(y, terms=4), x, g)
     work["OGD step"] = _step(lambda p: orthogonal.OGD([p], lr=0.01), n, g)
     work["OGD step, exact"] = _step(lambda p: orthogonal.OGD([p], lr=0.01, exact=True), n, g)
-    work["bare linalg.qr"] = _differentiated(lambda y: torch.linalg.qr(y)[0], x, g)
-    work["bare linalg.solve"] = _differentiated(_solve, x, g)
-    work["bare linalg.matrix_exp"] = _differentiated(lambda y: torch.linalg.matrix_exp((y - y.mT) / 2), x, g)
+    work["bare linalg.qr"] = differentiated(lambda y: torch.linalg.qr(y)[0], x, g)
+    work["bare linalg.solve"] = differentiated(_solve, x, g)
+    work["bare linalg.matrix_exp"] = differentiated(lambda y: torch.linalg.matrix_exp((y - y.mT) / 2), x, g)
     for name, module in _square_peers(n).items():
-        work[name] = _weight_and_gradient(module, g)
+        work[name] = weight_and_gradient(module, g)
     work["geoopt Stiefel step"] = _geoopt_step(n, g)
     return work
 
@@ -89,12 +90,12 @@ def layers(args) -> None:
 
 def _layer_work(d: int, neurons: int) -> Work:
     x, v, g = torch.randn(d, d) / d**0.5, torch.randn(neurons, d), torch.randn(neurons, d)
-    work: Work = {"floor": lambda: _thin_floor(x, v, g)}
+    work: Work = {"floor": lambda: thin_floor(x, v, g)}
     for method in ("cayley", "gram_schmidt", "householder", "lowdin", "exponential", "ogd"):
-        work[method] = _weight_and_gradient(orthogonal.overparameterize(nn.Linear(d, neurons), method), g)
+        work[method] = weight_and_gradient(orthogonal.overparameterize(nn.Linear(d, neurons), method), g)
     for share in (False, True):
         layer = orthogonal.overparameterize(nn.Linear(d, neurons), blocks=d // 32, share_blocks=share)
-        work["cayley, blocks of 32" + (", shared" if share else "")] = _weight_and_gradient(layer, g)
+        work["cayley, blocks of 32" + (", shared" if share else "")] = weight_and_gradient(layer, g)
     for name, module in _square_peers(d).items():
         work[name] = _times(module, v, g)
     work["peft OFT, blocks of 32"] = _times(_oft(d, 32), v, g)
@@ -121,40 +122,9 @@ def training(args) -> None:
     report("orthogonal_training", "A training step under OPT", ["training", "ms", "ratio"], rows, args, notes)
 
 
-def _dense_floor(x: Tensor, g: Tensor) -> Tensor:
-    r = (x.mT - x).div_(2)
-    r.diagonal().add_(1)
-    r = torch.linalg.inv(r).mul_(2)
-    r.diagonal().sub_(1)
-    b = r.mT.clone()
-    b.diagonal().add_(1)
-    gradient = (b @ g) @ b
-    return (gradient - gradient.mT).div_(4)
-
-
-def _thin_floor(x: Tensor, v: Tensor, g: Tensor) -> Tensor:
-    transposed = (x - x.mT).div_(2)
-    transposed.diagonal().add_(1)
-    lu, pivots = torch.linalg.lu_factor(transposed.mT)
-    solved = torch.linalg.lu_solve(lu, pivots, v.mT)
-    (2 * solved.mT).sub_(v)
-    gradient = torch.linalg.lu_solve(lu, pivots, g.mT, adjoint=True) @ solved.mT
-    return gradient - gradient.mT
-
-
 def _solve(x: Tensor) -> Tensor:
     a, eye = (x - x.mT) / 2, torch.eye(len(x))
     return torch.linalg.solve(eye - a, eye + a)
-
-
-def _differentiated(function: Callable[[Tensor], Tensor], x: Tensor, g: Tensor) -> Callable[[], object]:
-    leaf = x.clone().requires_grad_()
-    return lambda: torch.autograd.grad(function(leaf), leaf, g)
-
-
-def _weight_and_gradient(layer: nn.Module, g: Tensor) -> Callable[[], object]:
-    parameters = [p for name, p in layer.named_parameters() if name != "bias"]
-    return lambda: torch.autograd.grad(layer.weight, parameters, g, allow_unused=True)
 
 
 def _times(module: nn.Module, v: Tensor, g: Tensor) -> Callable[[], object]:

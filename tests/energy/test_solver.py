@@ -64,12 +64,31 @@ def test_points_on_a_circle_are_equally_spaced():
         (12, 63.4349488),
         pytest.param(13, 57.1367031, marks=pytest.mark.slow),
         pytest.param(14, 55.67057, marks=pytest.mark.slow),
+        pytest.param(44, 31.983423, marks=pytest.mark.slow),
+        pytest.param(60, 27.19283, marks=pytest.mark.slow),
+        pytest.param(80, 23.5530672, marks=pytest.mark.slow),
+        pytest.param(100, 21.031202, marks=pytest.mark.slow),
     ],
 )
 def test_tammes(n, degrees):
-    points, angle = minimize_energy(n, 3, math.inf)
-    assert math.degrees(angle) == pytest.approx(degrees, abs=1e-6)
+    points, angle = minimize_energy(n, 3, math.inf, hops=0 if n == 12 else None)
+    assert math.degrees(angle) == pytest.approx(degrees, abs=6e-8)
     assert smallest_angle(points).item() == angle.item()
+
+
+@pytest.mark.slow
+@pytest.mark.untyped
+def test_hops_come_near_the_best_known_of_many_points():
+    """Random starts alone end 0.139 above; the best known itself is found or missed with the last bit of a sum."""
+    assert 18438.842717 < minimize_energy(200, 3)[1].item() < 18438.842717 + 0.02
+
+
+@pytest.mark.untyped
+def test_hops_lower_the_energy_and_repeat():
+    options = {"starts": 1, "tolerance": 1e-6, "seed": 2}
+    alone, (points, energy) = minimize_energy(30, 3, **options)[1], minimize_energy(30, 3, hops=2, **options)
+    assert energy <= alone * (1 + 1e-9)
+    assert torch.equal(points, minimize_energy(30, 3, hops=2, **options)[0])
 
 
 def test_a_seed_is_enough_to_repeat():
@@ -80,7 +99,7 @@ def test_a_seed_is_enough_to_repeat():
 def test_theorem_2_grows_as_n_squared():
     """s = 1, d = 2: ε(N) ~ N²·I_s with I_s = 1 for the Coulomb energy of the uniform sphere."""
     numbers = [16, 32, 64, 128]
-    energies = [2 * minimize_energy(n, 3, 1, starts=1, tolerance=1e-5)[1].item() for n in numbers]
+    energies = [2 * minimize_energy(n, 3, 1, starts=1, hops=0, tolerance=1e-5)[1].item() for n in numbers]
     slope = torch.linalg.lstsq(
         torch.tensor([[1, math.log(n), n**-0.5] for n in numbers], dtype=torch.float64),
         torch.tensor(energies, dtype=torch.float64).log(),
@@ -103,6 +122,7 @@ def test_theorem_2_grows_faster_for_a_larger_power():
         ({"n": 1}, "n ≥ 2"),
         ({"dim": 1}, "dim ≥ 2"),
         ({"starts": 0}, "starts must"),
+        ({"hops": -1}, "hops must"),
         ({"steps": 0}, "steps must"),
         ({"tolerance": 0.0}, "tolerance must"),
         ({"s": -1}, "s must be"),

@@ -4,34 +4,60 @@ import pytest
 import torch
 
 from hypersphere.energy.tammes import _soft_maximum, spread
-from hypersphere.geometry import uniform
+
+pytestmark = pytest.mark.untyped  # the checks take longer than the arithmetic
+
+# Sloane's tables of spherical codes, to their seven digits.
+SLOANE = {5: 90.0, 8: 74.8584922, 9: 70.5287794, 15: 53.6578501, 21: 45.6132231, 28: 39.3551436, 33: 36.254553}
 
 
-def angle_of(points):
+def degrees(points):
     cos = points @ points.T - 2 * torch.eye(len(points), dtype=points.dtype)
     return math.degrees(math.acos(cos.max().item()))
 
 
-@pytest.mark.untyped  # the checks take longer than the arithmetic
-@pytest.mark.parametrize(("n", "degrees"), [(5, 90.0), (8, 74.8584922)])
-def test_the_contacts_of_the_best_are_exact(n, degrees):
-    start = uniform(8 * n, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64).view(8, n, 3)
-    assert angle_of(spread(start, False, 1e-9, 60)) == pytest.approx(degrees, abs=1e-6)
+@pytest.mark.parametrize("n", [5, 8, *(pytest.param(n, marks=pytest.mark.slow) for n in sorted(SLOANE) if n > 8)])
+def test_the_contacts_of_the_best_are_exact(n):
+    points = spread(n, 3, False, starts=32, hops=16 if n > 8 else 0)
+    assert degrees(points) == pytest.approx(SLOANE[n], abs=6e-8)
+    cos = (points @ points.T).masked_select(torch.ones(n, n).triu(1).bool())
+    touching = cos > cos.max() - 1e-6
+    assert touching.sum() >= n  # and they touch to rounding, not to a tolerance
+    assert cos.max() - cos[touching].min() < 1e-13
 
 
-@pytest.mark.untyped
 def test_lines_in_half_space():
     """Six lines through opposite vertices of the icosahedron."""
-    start = uniform(48, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64).view(8, 6, 3)
-    points = spread(start, True, 1e-9, 60)
+    points = spread(6, 3, True, starts=32, hops=0)
     cos = (points @ points.T).abs() - torch.eye(6, dtype=torch.float64)
-    assert cos.max().item() == pytest.approx(1 / math.sqrt(5), abs=1e-9)
+    assert cos.max().item() == pytest.approx(1 / math.sqrt(5), abs=1e-13)
+
+
+def test_more_starts_never_give_less_and_whole_groups_are_searched():
+    few, some, many = (spread(7, 3, False, starts=k, hops=0, seed=3) for k in (5, 32, 40))
+    assert torch.equal(few, some)
+    assert degrees(many) >= degrees(few)
+
+
+def test_more_hops_never_give_less():
+    assert degrees(spread(7, 3, False, starts=1, hops=2, seed=1)) >= degrees(
+        spread(7, 3, False, starts=1, hops=0, seed=1)
+    )
+
+
+def test_few_steps_still_end_on_a_packing():
+    assert degrees(spread(4, 3, False, starts=1, hops=0, steps=3)) == pytest.approx(math.degrees(math.acos(-1 / 3)))
 
 
 @pytest.mark.parametrize("half_space", [False, True])
 def test_the_gradient_is_the_derivative(half_space):
     x = torch.randn(2, 12, dtype=torch.float64)
-    _, gradient = _soft_maximum(x, 3, half_space, 8.0)
+    value, gradient = _soft_maximum(x, 3, half_space, 8.0)
+    unit = x.view(2, 4, 3) / x.view(2, 4, 3).norm(dim=2, keepdim=True)
+    cos = unit @ unit.mT
+    q = 2 - 2 * (cos.abs() if half_space else cos)
+    pairs = q.masked_select(~torch.eye(4, dtype=torch.bool)).view(2, 12)
+    assert torch.allclose(value, pairs.pow(-4).sum(1).log() / 8 + math.log(2))
     for k in range(12):
         step = torch.zeros_like(x)
         step[:, k] = 1e-6

@@ -58,5 +58,6 @@ def _short(kernel: Kernel, half_space: bool, weight: Tensor, gradient: bool) -> 
         value, force = work.of_cosines(cos, scratch[: len(here)])
         sums[part] = without_self(value, None).sum((1, 2))
         if there is not None:
-            torch.bmm(without_self(force, None), here, out=there).mul_(4)
+            # the forces are symmetric, and a product with few rows is several times faster than one with few columns
+            torch.mul(torch.bmm(here.mT, without_self(force, None)).mT, 4, out=there)
     return sums, x.new_empty(0) if grad is None else through_direction(grad, x, length).to(weight.dtype)

@@ -4,10 +4,10 @@ import torch
 
 from hypersphere.orthogonal import lowdin, newton_schulz, overparameterize
 from hypersphere.orthogonal.maps.newton_schulz import polish
-from tests.orthogonal.maps.contracts import MapContract, deviation
+from tests.orthogonal.maps.contracts import HandWrittenBackward, MapContract, deviation
 
 
-class TestNewtonSchulz(MapContract):
+class TestNewtonSchulz(HandWrittenBackward, MapContract):
     function = staticmethod(newton_schulz)
     starts = (
         "identity",
@@ -41,10 +41,30 @@ class TestNewtonSchulz(MapContract):
         errors = [deviation(newton_schulz(x, steps)) for steps in (3, 10, 20, 30)]
         assert errors == sorted(errors, reverse=True)
 
-    def test_the_condition_that_thirty_steps_bear(self):
+    def test_the_condition_that_the_default_bears(self):
         u, v = (torch.linalg.qr(torch.randn(12, 12, dtype=torch.float64))[0] for _ in range(2))
-        x = u @ torch.diag(torch.logspace(0, -4, 12, dtype=torch.float64)) @ v
-        assert deviation(newton_schulz(x)) <= 1e-5
+        x = u @ torch.diag(torch.logspace(0, -7, 12, dtype=torch.float64)) @ v
+        assert deviation(newton_schulz(x)) <= 1e-10
+        assert torch.allclose(newton_schulz(x), lowdin(x), atol=1e-7)  # 10⁻¹⁶·10⁷ is what x itself determines
+
+    def test_agrees_with_the_cubic_step_alone(self):
+        x = torch.randn(3, 9, 9, dtype=torch.float64)
+        assert torch.allclose(newton_schulz(x), polish(x / torch.linalg.matrix_norm(x, keepdim=True), 60), atol=1e-10)
+
+    def test_a_singular_start_has_a_finite_gradient(self):
+        for x in (torch.zeros(3, 3), torch.diag(torch.tensor([2.0, 1.0, 0.0]))):
+            leaf = x.clone().requires_grad_()
+            newton_schulz(leaf).backward(torch.randn(3, 3))
+            assert torch.isfinite(leaf.grad).all()
+
+    @pytest.mark.untyped
+    def test_compiles(self):
+        x = self.matrices(6, 6, dtype=torch.float32).requires_grad_()
+        g = torch.randn(6, 6)
+        compiled = torch.compile(newton_schulz, backend="aot_eager", fullgraph=True)
+        ours, plain = (torch.autograd.grad((f(x) * g).sum(), x)[0] for f in (compiled, newton_schulz))
+        assert torch.allclose(compiled(x), newton_schulz(x), atol=1e-6)
+        assert torch.allclose(ours, plain, atol=1e-5)
 
     def test_refuses(self):
         with pytest.raises(ValueError, match="steps must be an integer ≥ 1, got 0"):

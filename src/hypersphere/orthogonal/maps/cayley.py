@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .map_precision import full_precision, refuse_second_order, skew
+from .map_precision import full_precision, refuse_second_order, skew, without_autocast
 from .orthogonal_map import Map
 
 
@@ -71,7 +71,7 @@ class _Cayley(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        inverse = torch.linalg.inv(_columns(x))
+        inverse = torch.linalg.inv_ex(_columns(x)).inverse  # nothing to check: I − A of a skew A has no zero eigenvalue
         ctx.save_for_backward(inverse)
         result = 2 * inverse
         result.diagonal(dim1=-2, dim2=-1).sub_(1)
@@ -81,7 +81,7 @@ class _Cayley(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         refuse_second_order()
         (inverse,) = ctx.saved_tensors
-        with torch.autocast(gradient.device.type, enabled=False):
+        with without_autocast(gradient):
             product = (inverse.mT @ gradient) @ inverse.mT
             return product - product.mT
 
@@ -91,7 +91,7 @@ class _Rotate(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, rows: Tensor) -> Tensor:
-        lu, pivots = torch.linalg.lu_factor(_columns(x))
+        lu, pivots, _ = torch.linalg.lu_factor_ex(_columns(x))
         solved = torch.linalg.lu_solve(lu, pivots, rows.mT)
         ctx.save_for_backward(lu, pivots, solved)
         return (2 * solved.mT).sub_(rows)
@@ -100,7 +100,7 @@ class _Rotate(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
         lu, pivots, solved = ctx.saved_tensors
         refuse_second_order()
-        with torch.autocast(gradient.device.type, enabled=False):
+        with without_autocast(gradient):
             adjoint = torch.linalg.lu_solve(lu, pivots, gradient.mT, adjoint=True)
             product = adjoint @ solved.mT
             rows = (2 * adjoint.mT).sub_(gradient) if ctx.needs_input_grad[1] else None

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .map_precision import full_precision, refuse_second_order, skew
+from .map_precision import full_precision, refuse_second_order, skew, without_autocast
 from .newton_schulz import polish
 from .orthogonal_map import Map
 
@@ -82,7 +82,7 @@ class _Pade(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         refuse_second_order()
         a, square, inner, lu, pivots, result = ctx.saved_tensors
-        with torch.autocast(gradient.device.type, enabled=False):
+        with without_autocast(gradient):
             upper = torch.linalg.lu_solve(lu, pivots, gradient, adjoint=True)  # of V + U; −upper·rᵀ is that of V − U
             lower = upper @ result.mT
             even, odd = upper - lower, upper + lower

@@ -6,7 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .map_precision import full_precision, missing, refuse_second_order
+from .map_precision import full_precision, missing, refuse_second_order, without_autocast
+from .newton_schulz import polar_gradient
 from .orthogonal_map import Unrolled
 
 
@@ -47,9 +48,8 @@ class _Polar(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         w, sigma, vh = ctx.saved_tensors
         refuse_second_order()
-        with torch.autocast(gradient.device.type, enabled=False):
-            k = w.mT @ gradient @ vh.mT
-            return w @ ((k - k.mT) / (sigma.unsqueeze(-1) + sigma.unsqueeze(-2))) @ vh
+        with without_autocast(gradient):
+            return polar_gradient(w, sigma, vh, gradient)
 
 
 def _svd(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,7 +1,9 @@
 """What every map shares: float32 or better inside, and a rule for directions that a singular matrix does not have."""
 
+import contextlib
 import functools
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 import torch
@@ -19,10 +21,18 @@ def full_precision(function: Function) -> Function:
             raise ValueError(
                 f"x must be a floating-point tensor of square matrices (…, n, n), got {x.dtype} of shape {tuple(x.shape)}"
             )
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x):
+            if x.dtype in (torch.float32, torch.float64):
+                return function(x, *args, **options)
             return function(x.to(accumulable(x.dtype)), *args, **options).to(x.dtype)
 
     return wrapper  # type: ignore[return-value]
+
+
+def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
+    """A context in which products keep the precision of their factors; where nothing is cast, it costs nothing."""
+    device = x.device.type
+    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else contextlib.nullcontext()
 
 
 def refuse_second_order() -> None:
