@@ -3,9 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 PY := $(VENV)/bin/python
 INSTALL := $(PY) -m pip install -q --disable-pip-version-check -c constraints.txt
-OUT ?= runs/demo
 
-.PHONY: demo test coverage test-slow check bench reproduce docs format clean
+.PHONY: demo test coverage test-slow check bench reproduce docs pictures format clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.train
@@ -39,6 +38,10 @@ reproduce: $(VENV)/.train
 
 docs: $(VENV)/.docs
 	$(VENV)/bin/mkdocs build --strict
+
+# The pictures of the theory pages; they are kept in the repository.
+pictures: $(VENV)/.train
+	$(PY) docs/theory_pictures.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -50,12 +50,26 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[str], object
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Text, atomically."""
+    """Text, atomically.
+
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_text(pathlib.Path(folder) / "a.txt", "whole or not at all")
+    ...     (pathlib.Path(folder) / "a.txt").read_text()
+    'whole or not at all'
+    """
     write_atomically(path, lambda temporary: pathlib.Path(temporary).write_text(text, encoding="utf-8"))
 
 
 def write_json(path: str | os.PathLike[str], value: Any) -> None:
-    """JSON, atomically; a number that is not finite is null, since JSON has no word for it."""
+    """JSON, atomically; a number that is not finite is null, since JSON has no word for it.
+
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_json(pathlib.Path(folder) / "a.json", {"eer": 0.04})
+    ...     (pathlib.Path(folder) / "a.json").read_text().split()
+    ['{', '"eer":', '0.04', '}']
+    """
     write_text(path, json.dumps(without_nonfinite(value), indent=1, allow_nan=False) + "\n")
 
 
@@ -76,6 +90,12 @@ def save_tree(tree: Any, path: str | os.PathLike[str]) -> None:
     """Nested dicts, lists and tuples of tensors, numbers, strings and None, atomically.
 
     Tensors are stored as they are, bit for bit; the rest is JSON in the file's header.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_tree({"step": 3, "weight": torch.ones(2)}, f"{folder}/state.safetensors")
+    ...     load_tree(f"{folder}/state.safetensors")
+    {'step': 3, 'weight': tensor([1., 1.])}
     """
     tensors: dict[str, Tensor] = {}
     packed = _pack(tree, "", tensors)
@@ -85,7 +105,14 @@ def save_tree(tree: Any, path: str | os.PathLike[str]) -> None:
 
 
 def load_tree(path: str | os.PathLike[str]) -> Any:
-    """What :func:`save_tree` stored, on the CPU; a damaged file or one of another kind is a ``ValueError``."""
+    """What :func:`save_tree` stored, on the CPU; a damaged file or one of another kind is a ``ValueError``.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_tree([1, "two"], f"{folder}/state.safetensors")
+    ...     load_tree(f"{folder}/state.safetensors")
+    [1, 'two']
+    """
     try:
         with safe_open(path, framework="pt") as file:
             metadata = dict(file.metadata() or {})
@@ -156,7 +183,11 @@ def checksum(content: Any, tensors: Mapping[str, Tensor]) -> str:
 
 
 def finite(tree: Any) -> bool:
-    """Whether every floating-point tensor and number of a tree is finite."""
+    """Whether every floating-point tensor and number of a tree is finite.
+
+    >>> finite({"a": [torch.ones(2)]}), finite({"a": torch.tensor(float("nan"))})
+    (True, False)
+    """
     if isinstance(tree, Tensor):
         return not tree.is_floating_point() or bool(tree.isfinite().all())
     if isinstance(tree, Mapping):

@@ -5,6 +5,15 @@ import time
 
 import pytest
 
+# A sphere is drawn pixel by pixel by the processor here, so it is made small.
+SMALL = """
+document.addEventListener('DOMContentLoaded', () => {
+  const sheet = new CSSStyleSheet();
+  sheet.replaceSync('.sphere .plot { width: 240px !important; height: 200px !important; }');
+  document.adoptedStyleSheets = [...document.adoptedStyleSheets, sheet];
+});
+"""
+WAIT = 180  # seconds until a page that works has answered on a machine that is busy
 INSTALL = "apt-get install chromium chromium-driver, and pip install selenium"
 
 
@@ -28,6 +37,9 @@ def open_browser(width=1280, height=700, dark=False):
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": SMALL})
+    browser.set_script_timeout(WAIT)  # 30 s are not enough where other work has the processors
+    browser.set_page_load_timeout(WAIT)
     resize(browser, width, height)
     emulate(browser, dark)
     return browser
@@ -39,7 +51,7 @@ def resize(browser, width, height):
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
 
-def until(browser, script, *arguments, seconds=60):
+def until(browser, script, *arguments, seconds=WAIT):
     """What the script returns as soon as it is something; the test fails when that takes too long."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:

@@ -1,6 +1,7 @@
 """Pages in a real browser: they draw, answer to mouse and keys, fit a telephone, and take names for text.
 
-A browser that draws in software needs tens of seconds of a processor, so all but the first look are slow tests.
+A browser that draws in software takes seconds for each page, so the tests of one page run always and those of others are
+slow ones.
 """
 
 import pytest
@@ -90,7 +91,6 @@ def test_names_are_text(browser, pages):
     assert all("<" not in text for text in label)
 
 
-@pytest.mark.slow
 def test_classes_are_switched_by_keys_and_a_point_shows_its_picture(browser, pages):
     open_page(browser, pages["hostile"])
     visible = (
@@ -136,9 +136,8 @@ def test_arrow_keys_turn_the_sphere_and_it_rotates_on_request(browser, pages):
     until(browser, f"{eye} !== {turned!r}")
 
 
-@pytest.mark.slow
 def test_threshold_moves_by_keys_and_by_its_line(browser, pages):
-    open_page(browser, pages["evaluation"])
+    open_page(browser, pages["hostile"])
     output = browser.find_element("css selector", "#angles-0 output")
     slider = browser.find_element("css selector", "#angles-0 input[type=range]")
     assert slider.get_attribute("aria-label")

@@ -57,7 +57,11 @@ def cnn3(
     widths: tuple[int, ...] | None = None,
     **options: Unpack[Options],
 ) -> ConvNet:
-    """CNN-3 of table B.1; also ``table="E.3"``. Options of :func:`plain_cnn`."""
+    """CNN-3 of table B.1; also ``table="E.3"``. Options of :func:`plain_cnn`.
+
+    >>> cnn3(10, width=0.05, input_size=8)(torch.zeros(1, 3, 8, 8)).shape
+    torch.Size([1, 10])
+    """
     return plain_cnn(3, num_classes, table=table, widths=widths, **options)
 
 
@@ -68,7 +72,11 @@ def cnn6(
     widths: tuple[int, ...] | None = None,
     **options: Unpack[Options],
 ) -> ConvNet:
-    """CNN-6 of table D.1; also ``table="F.1"``, and ``"C.4"`` for 2-D features. Options of :func:`plain_cnn`."""
+    """CNN-6 of table D.1; also ``table="F.1"``, and ``"C.4"`` for 2-D features. Options of :func:`plain_cnn`.
+
+    >>> cnn6(10, width=0.05, input_size=8)(torch.zeros(1, 3, 8, 8)).shape
+    torch.Size([1, 10])
+    """
     return plain_cnn(6, num_classes, table=table, widths=widths, **options)
 
 
@@ -93,6 +101,9 @@ def cnn10(
     """CNN-10 of table F.1, for ImageNet: a 7×7 convolution and a 3×3 pooling of stride 2 before three stages.
 
     ``widths`` are the filters of the stages, 64, 128, 256 by default.
+
+    >>> cnn10(10, width=0.05)(torch.zeros(1, 3, 32, 32)).shape
+    torch.Size([1, 10])
     """
     stages = [row for filters in stage_widths((64, 128, 256), widths) for row in (Conv(filters, 3), Pool())]
     options.setdefault("input_size", 224)
@@ -106,7 +117,11 @@ def cnn15(
     widths: tuple[int, ...] | None = None,
     **options: Unpack[Options],
 ) -> ConvNet:
-    """CNN-15 of table D.1. Options of :func:`plain_cnn`."""
+    """CNN-15 of table D.1. Options of :func:`plain_cnn`.
+
+    >>> cnn15(10, width=0.05, input_size=8)(torch.zeros(1, 3, 8, 8)).shape
+    torch.Size([1, 10])
+    """
     return plain_cnn(15, num_classes, table=table, widths=widths, **options)
 
 
@@ -117,7 +132,11 @@ def cnn18(
     widths: tuple[int, ...] | None = None,
     **options: Unpack[Options],
 ) -> ConvNet:
-    """CNN-18 of table B.1, the network of table 3.3 (``activation="none"``: without ReLU); see :func:`plain_cnn`."""
+    """CNN-18 of table B.1, the network of table 3.3 (``activation="none"``: without ReLU); see :func:`plain_cnn`.
+
+    >>> cnn18(10, width=0.05, input_size=8)(torch.zeros(1, 3, 8, 8)).shape
+    torch.Size([1, 10])
+    """
     return plain_cnn(18, num_classes, table=table, widths=widths, **options)
 
 
@@ -128,7 +147,11 @@ def cnn45(
     widths: tuple[int, ...] | None = None,
     **options: Unpack[Options],
 ) -> ConvNet:
-    """CNN-45 of table B.1. Options of :func:`plain_cnn`."""
+    """CNN-45 of table B.1. Options of :func:`plain_cnn`.
+
+    >>> cnn45(10, width=0.05, input_size=8)(torch.zeros(1, 3, 8, 8)).shape
+    torch.Size([1, 10])
+    """
     return plain_cnn(45, num_classes, table=table, widths=widths, **options)
 
 
@@ -139,7 +162,11 @@ def cnn60(
     widths: tuple[int, ...] | None = None,
     **options: Unpack[Options],
 ) -> ConvNet:
-    """CNN-60 of table B.1. Options of :func:`plain_cnn`."""
+    """CNN-60 of table B.1. Options of :func:`plain_cnn`.
+
+    >>> cnn60(10, width=0.05, input_size=8)(torch.zeros(1, 3, 8, 8)).shape
+    torch.Size([1, 10])
+    """
     return plain_cnn(60, num_classes, table=table, widths=widths, **options)
 
 
@@ -150,5 +177,9 @@ def cnn69(
     widths: tuple[int, ...] | None = None,
     **options: Unpack[Options],
 ) -> ConvNet:
-    """CNN-69 of table B.1, the ultra-deep plain network of figure 3.3(d). Options of :func:`plain_cnn`."""
+    """CNN-69 of table B.1, the ultra-deep plain network of figure 3.3(d). Options of :func:`plain_cnn`.
+
+    >>> cnn69(10, width=0.05, input_size=8)(torch.zeros(1, 3, 8, 8)).shape
+    torch.Size([1, 10])
+    """
     return plain_cnn(69, num_classes, table=table, widths=widths, **options)

@@ -19,17 +19,29 @@ def lsoftmax_mnist_2d(num_classes: int | None = 10, **options: Unpack[Options]) 
 
 
 def lsoftmax_mnist(num_classes: int | None = 10, **options: Unpack[Options]) -> ConvNet:
-    """Table 2.1, "MNIST": ten 3×3 convolutions of 64 filters, 256 features."""
+    """Table 2.1, "MNIST": ten 3×3 convolutions of 64 filters, 256 features.
+
+    >>> lsoftmax_mnist(10, width=0.1)(torch.zeros(1, 1, 28, 28)).shape
+    torch.Size([1, 10])
+    """
     return _mnist([Conv(64), Conv(64, 3), Pool(), Conv(64, 3), Pool(), Conv(64, 3), Pool()], num_classes, 256, options)
 
 
 def lsoftmax_cifar10(num_classes: int | None = 10, **options: Unpack[Options]) -> ConvNet:
-    """Table 2.1, "CIFAR10/CIFAR10+": ``[64]×5, [96]×4, [128]×4``, 256 features."""
+    """Table 2.1, "CIFAR10/CIFAR10+": ``[64]×5, [96]×4, [128]×4``, 256 features.
+
+    >>> lsoftmax_cifar10(10, width=0.1)(torch.zeros(1, 3, 32, 32)).shape
+    torch.Size([1, 10])
+    """
     return _network(_vgg(64, (64, 96, 128)), num_classes, 256, options)
 
 
 def lsoftmax_cifar100(num_classes: int | None = 100, **options: Unpack[Options]) -> ConvNet:
-    """Table 2.1, "CIFAR100": ``[96]×5, [192]×4, [384]×4``, 512 features."""
+    """Table 2.1, "CIFAR100": ``[96]×5, [192]×4, [384]×4``, 512 features.
+
+    >>> lsoftmax_cifar100(100, width=0.1)(torch.zeros(1, 3, 32, 32)).shape
+    torch.Size([1, 100])
+    """
     return _network(_vgg(96, (96, 192, 384)), num_classes, 512, options)
 
 
@@ -37,6 +49,9 @@ def lsoftmax_lfw(num_classes: int | None = 10575, **options: Unpack[Options]) ->
     """Table 2.1, "LFW": a convolution of stride 2, ``[64]×4, [256]×4, [256]×4, [256]×4``, 512 features; 10,575 people.
 
     The table does not state the size of the faces: 112×96 as for SphereFace.
+
+    >>> lsoftmax_lfw(None, width=0.05).feature_dim
+    512
     """
     options.setdefault("input_size", (112, 96))
     return _network([*_vgg(64, (64, 256, 256), stride=2), Conv(256, 4)], num_classes, 512, options)

@@ -77,5 +77,9 @@ class MLPOptions(LayerOptions, total=False):
 
 
 def mlp(num_classes: int | None = 10, **options: Unpack[MLPOptions]) -> MLP:
-    """The three-layer perceptron of F.3 (table 7.3); see :class:`MLP`."""
+    """The three-layer perceptron of F.3 (table 7.3); see :class:`MLP`.
+
+    >>> mlp(10)(torch.zeros(2, 1, 28, 28)).shape
+    torch.Size([2, 10])
+    """
     return MLP(num_classes, **options)

@@ -47,6 +47,9 @@ def cifar_resnet(
             ``"pad"`` (subsampling and zero channels, no parameters). None pads for F.2, which repeats the original
             network, and is plain for the others.
         **options: those of every model (:class:`~hypersphere.models.Options`).
+
+    >>> cifar_resnet(8, 10, width=0.1)(torch.zeros(1, 3, 32, 32)).shape
+    torch.Size([1, 10])
     """
     if depth < 8 or depth % 6 != 2:
         raise ValueError(f"depth must be 6n + 2 with n ≥ 1, got {depth}")
@@ -80,7 +83,11 @@ def resnet32(
     shortcut: Shortcut | None = None,
     **options: Unpack[Options],
 ) -> ConvNet:
-    """ResNet-32 of table F.2; ``table="B.2"`` for SphereNets, ``"C.1"`` for decoupled networks, ``"D.2"`` for MHE."""
+    """ResNet-32 of table F.2; ``table="B.2"`` for SphereNets, ``"C.1"`` for decoupled networks, ``"D.2"`` for MHE.
+
+    >>> resnet32(10, width=0.1)(torch.zeros(1, 3, 32, 32)).shape
+    torch.Size([1, 10])
+    """
     return cifar_resnet(32, num_classes, table=table, widths=widths, shortcut=shortcut, **options)
 
 
@@ -91,7 +98,11 @@ def resnet18(
     shortcut: Shortcut = "plain",
     **options: Unpack[Options],
 ) -> ConvNet:
-    """ResNet-18 of tables C.1 and D.2, 11.69 M parameters; ``shortcut`` as in :func:`cifar_resnet`."""
+    """ResNet-18 of tables C.1 and D.2, 11.69 M parameters; ``shortcut`` as in :func:`cifar_resnet`.
+
+    >>> resnet18(10, width=0.05)(torch.zeros(1, 3, 64, 64)).shape
+    torch.Size([1, 10])
+    """
     rows = _imagenet(stage_widths((64, 128, 256, 512), widths), (2, 2, 2, 2), shortcut)
     return ConvNet(rows, num_classes, average=True, **options)
 
@@ -103,7 +114,11 @@ def resnet34(
     shortcut: Shortcut = "plain",
     **options: Unpack[Options],
 ) -> ConvNet:
-    """ResNet-34 of table D.2, 21.80 M parameters; ``shortcut`` as in :func:`cifar_resnet`."""
+    """ResNet-34 of table D.2, 21.80 M parameters; ``shortcut`` as in :func:`cifar_resnet`.
+
+    >>> resnet34(10, width=0.05)(torch.zeros(1, 3, 64, 64)).shape
+    torch.Size([1, 10])
+    """
     rows = _imagenet(stage_widths((64, 128, 256, 512), widths), (3, 4, 6, 3), shortcut)
     return ConvNet(rows, num_classes, average=True, **options)
 
@@ -119,6 +134,9 @@ def sphere_resnet18(
 
     Version 1 uses the operator in the 1×1 shortcuts as well, version 2 does not (3.4.6). ``operator=None`` is the
     baseline with the same filters. Liu (2020) trains v1 under cosine W-Softmax and v2 under softmax (B.2).
+
+    >>> sphere_resnet18(10, width=0.05)(torch.zeros(1, 3, 64, 64)).shape
+    torch.Size([1, 10])
     """
     if version not in (1, 2):
         raise ValueError(f"version must be 1 or 2, got {version!r}")
@@ -136,6 +154,9 @@ def modified_resnet18(
 
     The stages have 1, 2, 3, 0 residual units: 17 convolutions. Batch normalization (``norm="none"`` is the last column
     of table 4.6), PReLU and initialisation as in SphereFace (C.1.1).
+
+    >>> modified_resnet18(10, width=0.05)(torch.zeros(2, 3, 64, 64)).shape
+    torch.Size([2, 10])
     """
     options.setdefault("norm", "batch")
     filters = stage_widths((128, 256, 512, 1024), widths)

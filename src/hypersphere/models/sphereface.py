@@ -67,35 +67,55 @@ def sphereface(
 def sphereface4(
     num_classes: int | None = None, *, widths: tuple[int, ...] | None = None, **options: Unpack[Options]
 ) -> ConvNet:
-    """SphereFace-4 of table 2.7. Options of :func:`sphereface`."""
+    """SphereFace-4 of table 2.7. Options of :func:`sphereface`.
+
+    >>> sphereface4(None, width=0.1, input_size=32).feature_dim
+    512
+    """
     return sphereface(4, num_classes, widths=widths, **options)
 
 
 def sphereface10(
     num_classes: int | None = None, *, widths: tuple[int, ...] | None = None, **options: Unpack[Options]
 ) -> ConvNet:
-    """SphereFace-10 of table 2.7. Options of :func:`sphereface`."""
+    """SphereFace-10 of table 2.7. Options of :func:`sphereface`.
+
+    >>> sphereface10(None, width=0.1, input_size=32).feature_dim
+    512
+    """
     return sphereface(10, num_classes, widths=widths, **options)
 
 
 def sphereface20(
     num_classes: int | None = None, *, widths: tuple[int, ...] | None = None, **options: Unpack[Options]
 ) -> ConvNet:
-    """SphereFace-20 of table 2.7. Options of :func:`sphereface`."""
+    """SphereFace-20 of table 2.7. Options of :func:`sphereface`.
+
+    >>> sphereface20(None, width=0.1, input_size=32).feature_dim
+    512
+    """
     return sphereface(20, num_classes, widths=widths, **options)
 
 
 def sphereface36(
     num_classes: int | None = None, *, widths: tuple[int, ...] | None = None, **options: Unpack[Options]
 ) -> ConvNet:
-    """SphereFace-36 of table 2.7. Options of :func:`sphereface`."""
+    """SphereFace-36 of table 2.7. Options of :func:`sphereface`.
+
+    >>> sphereface36(None, width=0.1, input_size=32).feature_dim
+    512
+    """
     return sphereface(36, num_classes, widths=widths, **options)
 
 
 def sphereface64(
     num_classes: int | None = None, *, widths: tuple[int, ...] | None = None, **options: Unpack[Options]
 ) -> ConvNet:
-    """SphereFace-64 of table 2.7. Options of :func:`sphereface`."""
+    """SphereFace-64 of table 2.7. Options of :func:`sphereface`.
+
+    >>> sphereface64(None, width=0.1, input_size=32).feature_dim
+    512
+    """
     return sphereface(64, num_classes, widths=widths, **options)
 
 

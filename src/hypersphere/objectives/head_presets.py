@@ -47,7 +47,12 @@ class Hinge(MarginSoftmax):
 
 
 class LSoftmax(MarginSoftmax):
-    r"""Large-margin softmax: scale ‖w‖‖x‖, ψ(θ) = (−1)^k cos(mθ) − 2k (eq. 2.4–2.8)."""
+    r"""Large-margin softmax: scale ‖w‖‖x‖, ψ(θ) = (−1)^k cos(mθ) − 2k (eq. 2.4–2.8).
+
+    >>> head = LSoftmax(8, 3, m=2)
+    >>> head(torch.randn(4, 8), torch.tensor([0, 1, 2, 0])).shape
+    torch.Size([])
+    """
 
     def __init__(
         self,
@@ -64,7 +69,12 @@ class LSoftmax(MarginSoftmax):
 
 
 class WSoftmax(MarginSoftmax):
-    r"""Weight-normalized softmax, ‖x‖·g(θ), without a margin (eq. 2.18 with the cosine, 3.10 with any g)."""
+    r"""Weight-normalized softmax, ‖x‖·g(θ), without a margin (eq. 2.18 with the cosine, 3.10 with any g).
+
+    >>> head = WSoftmax(8, 3, angular=hs.angular.Linear())
+    >>> head.logits(torch.randn(4, 8)).shape
+    torch.Size([4, 3])
+    """
 
     def __init__(
         self,
@@ -79,7 +89,12 @@ class WSoftmax(MarginSoftmax):
 
 
 class SSoftmax(MarginSoftmax):
-    r"""Sphere-normalized softmax, s·cos θ (L_s, B.3: s from 10 to 70)."""
+    r"""Sphere-normalized softmax, s·cos θ (L_s, B.3: s from 10 to 70).
+
+    >>> head = SSoftmax(8, 3, scale=20.0)
+    >>> bool(head.logits(100 * torch.randn(4, 8)).abs().max() <= 20)
+    True
+    """
 
     def __init__(
         self,
@@ -95,7 +110,12 @@ class SSoftmax(MarginSoftmax):
 
 
 class SphereFace(MarginSoftmax):
-    r"""SphereFace, the angular softmax (A-Softmax): ψ(θ) = (−1)^k cos(mθ) − 2k, scale ‖x‖ (eq. 2.20); a constant ``scale`` gives L_m."""
+    r"""SphereFace, the angular softmax (A-Softmax): ψ(θ) = (−1)^k cos(mθ) − 2k, scale ‖x‖ (eq. 2.20); a constant ``scale`` gives L_m.
+
+    >>> head = SphereFace(8, 3, m=4, annealing=hs.Annealing(start=100, floor=5))
+    >>> head(torch.randn(4, 8), torch.tensor([0, 1, 2, 0])).requires_grad
+    True
+    """
 
     def __init__(
         self,
@@ -116,6 +136,10 @@ class GASoftmax(MarginSoftmax):
     r"""Generalized angular softmax: ψ(θ) = g(mθ) continued decreasingly, others g(θ), scale ‖x‖ (eq. 3.11).
 
     The linear g, the default, has no flat places (3.3); ``m = 4`` as in table 3.1.
+
+    >>> head = GASoftmax(8, 3, m=2, angular=hs.angular.Linear())
+    >>> head(torch.randn(4, 8), torch.tensor([0, 1, 2, 0])).requires_grad
+    True
     """
 
     def __init__(
@@ -134,7 +158,12 @@ class GASoftmax(MarginSoftmax):
 
 
 class CosFace(MarginSoftmax):
-    r"""CosFace, the additive margin softmax (AM-Softmax): s·(cos θ − m) (L_a1, D.11); s = 30, m = 0.35 are the setting D.6 follows."""
+    r"""CosFace, the additive margin softmax (AM-Softmax): s·(cos θ − m) (L_a1, D.11); s = 30, m = 0.35 are the setting D.6 follows.
+
+    >>> head = CosFace(8, 3)
+    >>> head.scale, head.margin
+    (30.0, AdditiveCosine(m=0.35))
+    """
 
     def __init__(
         self,
@@ -152,7 +181,12 @@ class CosFace(MarginSoftmax):
 
 
 class ArcFace(MarginSoftmax):
-    r"""Additive angular margin: s·cos(θ + m) (L_a2), continued past π; s = 64, m = 0.5 rad as its authors chose."""
+    r"""Additive angular margin: s·cos(θ + m) (L_a2), continued past π; s = 64, m = 0.5 rad as its authors chose.
+
+    >>> head = ArcFace(8, 3, m=0.3, scale=32.0)
+    >>> head.predict(torch.randn(4, 8)).shape
+    torch.Size([4])
+    """
 
     def __init__(
         self,

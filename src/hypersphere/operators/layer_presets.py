@@ -32,42 +32,70 @@ class SphereConv2d(_Preset, Conv2d):
 
 
 class BallConv2d(_Preset, Conv2d):
-    """BallConv (eq. 4.5), α = 1, ρ learned from 1 (C.2); ``magnitudes.Ball(learnable_radius=False)`` fixes it."""
+    """BallConv (eq. 4.5), α = 1, ρ learned from 1 (C.2); ``magnitudes.Ball(learnable_radius=False)`` fixes it.
+
+    >>> BallConv2d(3, 4, 3, padding=1)(torch.randn(2, 3, 8, 8)).shape
+    torch.Size([2, 4, 8, 8])
+    """
 
     default_magnitude = magnitudes.Ball
 
 
 class TanhConv2d(_Preset, Conv2d):
-    """TanhConv (eq. 4.6), α = 1, ρ learned from 1 (C.1); ``magnitudes.Tanh(learnable_radius=False)`` fixes it."""
+    """TanhConv (eq. 4.6), α = 1, ρ learned from 1 (C.1); ``magnitudes.Tanh(learnable_radius=False)`` fixes it.
+
+    >>> TanhConv2d(3, 4, 3, padding=1)(torch.randn(2, 3, 8, 8)).shape
+    torch.Size([2, 4, 8, 8])
+    """
 
     default_magnitude = magnitudes.Tanh
 
 
 class LinearConv2d(_Preset, Conv2d):
-    """LinearConv (eq. 4.7), α = 1: the inner product with normalized filters."""
+    """LinearConv (eq. 4.7), α = 1: the inner product with normalized filters.
+
+    >>> LinearConv2d(3, 4, 3, padding=1)(torch.randn(2, 3, 8, 8)).shape
+    torch.Size([2, 4, 8, 8])
+    """
 
     default_magnitude = magnitudes.Linear
 
 
 class SegConv2d(_Preset, Conv2d):
-    """SegConv (eq. 4.8), α = 1, β = 1/2, ρ learned from 1 (C.3); ``Seg(learnable_radius=False)`` fixes it."""
+    """SegConv (eq. 4.8), α = 1, β = 1/2, ρ learned from 1 (C.3); ``Seg(learnable_radius=False)`` fixes it.
+
+    >>> SegConv2d(3, 4, 3, padding=1)(torch.randn(2, 3, 8, 8)).shape
+    torch.Size([2, 4, 8, 8])
+    """
 
     default_magnitude = magnitudes.Seg
 
 
 class LogConv2d(_Preset, Conv2d):
-    """LogConv (eq. 4.9), α = 1."""
+    """LogConv (eq. 4.9), α = 1.
+
+    >>> LogConv2d(3, 4, 3, padding=1)(torch.randn(2, 3, 8, 8)).shape
+    torch.Size([2, 4, 8, 8])
+    """
 
     default_magnitude = magnitudes.Log
 
 
 class MixConv2d(_Preset, Conv2d):
-    """MixConv (eq. 4.10), α = β = 1."""
+    """MixConv (eq. 4.10), α = β = 1.
+
+    >>> MixConv2d(3, 4, 3, padding=1)(torch.randn(2, 3, 8, 8)).shape
+    torch.Size([2, 4, 8, 8])
+    """
 
     default_magnitude = magnitudes.Mix
 
 
 class SphereLinear(_Preset, Linear):
-    """The fully connected SphereConv (3.2.4), h = 1."""
+    """The fully connected SphereConv (3.2.4), h = 1.
+
+    >>> bool(SphereLinear(8, 4, bias=False)(torch.randn(2, 8)).abs().max() <= 1)
+    True
+    """
 
     default_magnitude = magnitudes.Sphere

@@ -34,6 +34,12 @@ def use_task(model: nn.Module, task: str) -> nn.Module:
     """Switch every over-parameterized or finetuned layer to the R of ``task``.
 
     Like train and eval mode, the choice is not in the ``state_dict``. A model merged with ``keep=True`` is refused.
+
+    >>> net = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.Linear(4, 2))
+    >>> _ = hs.overparameterize(net, "cayley")
+    >>> _ = hs.orthogonal.add_task(net, "second")
+    >>> use_task(net, "second") is net
+    True
     """
     found = {name: site.own for name, site in reparametrized(model).items()}
     for name, own in found.items():

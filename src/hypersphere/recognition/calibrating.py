@@ -11,7 +11,11 @@ LARGE = 0.1  # expected false accepts of one stranger from which on a pairwise r
 
 
 class Calibration(NamedTuple):
-    """A threshold, the ``rate`` of the kind ``by`` that it keeps, and how many identities the gallery had then."""
+    """A threshold, the ``rate`` of the kind ``by`` that it keeps, and how many identities the gallery had then.
+
+    >>> Calibration(0.62, "fpir", 0.01, 50).warning(size=500) is None  # ten times as many identities as it was set with
+    False
+    """
 
     threshold: float
     by: Literal["far", "fpir"]

@@ -20,7 +20,12 @@ Scoring = Callable[[Float[Tensor, "p d"], Float[Tensor, "t d"]], Float[Tensor, "
 
 
 class Match(NamedTuple):
-    """An identity and the score of its best template; ``accepted`` says whether that reaches the threshold."""
+    """An identity and the score of its best template; ``accepted`` says whether that reaches the threshold.
+
+    >>> match = Match("ada", 0.93, accepted=True)
+    >>> match.identity if match.accepted else "unknown"
+    'ada'
+    """
 
     identity: str
     score: float

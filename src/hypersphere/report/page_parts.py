@@ -10,21 +10,33 @@ Size = Literal["third", "half", "full"]
 
 @dataclass(frozen=True)
 class Note:
-    """A paragraph."""
+    """A paragraph.
+
+    >>> Note("Names such as <b> are text.").text
+    'Names such as <b> are text.'
+    """
 
     text: str
 
 
 @dataclass(frozen=True)
 class PageFacts:
-    """A few numbers large: ``(name, value, what to know about it)`` each."""
+    """A few numbers large: ``(name, value, what to know about it)`` each.
+
+    >>> PageFacts([("EER", "4.1 %", "of 600 pairs")]).items[0][1]
+    '4.1 %'
+    """
 
     items: Sequence[tuple[str, str, str]]
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A table; ``numeric`` aligns all columns but the first to the right, ``folded`` hides it behind its caption."""
+    """A table; ``numeric`` aligns all columns but the first to the right, ``folded`` hides it behind its caption.
+
+    >>> len(Grid("Heads", ["head", "EER"], [["CosFace", "4.1 %"]], numeric=True).rows)
+    1
+    """
 
     caption: str
     columns: Sequence[str]
@@ -35,7 +47,11 @@ class Grid:
 
 @dataclass(frozen=True)
 class Commands:
-    """Lines for a terminal, with a button that copies them."""
+    """Lines for a terminal, with a button that copies them.
+
+    >>> Commands("Again", ["hypersphere fit people -o run"]).lines[0]
+    'hypersphere fit people -o run'
+    """
 
     caption: str
     lines: Sequence[str]
@@ -55,6 +71,9 @@ class Chart:
         kind: What the page adds: a movable threshold, or a sphere with its classes.
         extra: Data that the kind needs.
         size: The part of the page's width that it takes where there is room.
+
+    >>> Chart("loss", "Loss", "The loss falls.", [{"type": "scatter", "x": [0, 1], "y": [2, 1], "tint": 0}]).kind
+    'plain'
     """
 
     key: str
@@ -69,7 +88,11 @@ class Chart:
 
 @dataclass(frozen=True)
 class Tile:
-    """One picture of a sheet: where it is, and what it is called."""
+    """One picture of a sheet: where it is, and what it is called.
+
+    >>> Tile("faces", 3, "ada, 3.jpg").index
+    3
+    """
 
     sheet: str
     index: int
@@ -78,7 +101,11 @@ class Tile:
 
 @dataclass(frozen=True)
 class Pictures:
-    """Groups of pictures, each with a line of text below it."""
+    """Groups of pictures, each with a line of text below it.
+
+    >>> len(Pictures("Worst pairs", [([Tile("faces", 0, "ada"), Tile("faces", 1, "bob")], "12°")]).groups)
+    1
+    """
 
     caption: str
     groups: Sequence[tuple[Sequence[Tile], str]]
@@ -89,7 +116,11 @@ Block: TypeAlias = Note | PageFacts | Grid | Commands | Chart | Pictures
 
 @dataclass(frozen=True)
 class Section:
-    """Blocks under a heading; ``key`` is its anchor."""
+    """Blocks under a heading; ``key`` is its anchor.
+
+    >>> Section("result", "Result", [Note("All is well.")]).key
+    'result'
+    """
 
     key: str
     title: str
@@ -109,7 +140,11 @@ class Sheet:
 
 @dataclass(frozen=True)
 class Page:
-    """A title, a line below it, sections, and the sheets of pictures that they use by name."""
+    """A title, a line below it, sections, and the sheets of pictures that they use by name.
+
+    >>> Page("My run", "Two sections.", [Section("a", "A", []), Section("b", "B", [])]).sections[1].title
+    'B'
+    """
 
     title: str
     subtitle: str

@@ -94,6 +94,12 @@ def write_evaluation(
             hardest samples.
         facts: What else is to be said, by name: the embedder's file, the data.
         command: The command line that repeats it.
+
+    >>> import tempfile
+    >>> report = hs.evaluation.verification(torch.rand(40), torch.arange(40) % 2 == 0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_evaluation([report], f"{folder}/page.html", title="Pairs").name
+    'page.html'
     """
     run = RunRecord(title, pathlib.Path(), {}, [], {}, {}, 0.0, [], {}, command, evidence)
     page = run_page([run], [])
@@ -129,6 +135,12 @@ def write_energy(
         title: The checkpoint's name.
         bounded: Whether the energies are those of s = 2 in the full space, for which a bound below is known and drawn.
         command: The command line that repeats it.
+
+    >>> import tempfile
+    >>> layers = hs.energy.checkpoints.energy_report({"fc.weight": torch.randn(10, 8)})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_energy(layers, f"{folder}/energy.html").stat().st_size < 5_000_000
+    True
     """
     sections = [checkpoint_section(layers, title, bounded)]
     if command:

@@ -25,6 +25,12 @@ def save(page: Page, path: str | os.PathLike[str]) -> pathlib.Path:
 
     Raises:
         ValueError: If the folder does not exist, or the page is larger than five megabytes.
+
+    >>> import tempfile
+    >>> from hypersphere.report import Note, Section
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save(Page("My page", "", [Section("one", "One", [Note("Text.")])]), f"{folder}/page.html").name
+    'page.html'
     """
     target = pathlib.Path(path)
     if not target.absolute().parent.is_dir():
@@ -40,6 +46,10 @@ def render(page: Page) -> str:
     """Return the page as HTML.
 
     Every text is escaped by the template engine; data are JSON in which no character can end a script.
+
+    >>> from hypersphere.report import Note, Section
+    >>> "&lt;b&gt;" in render(Page("A <b> is text", "", [Section("one", "One", [Note("Text.")])]))
+    True
     """
     jinja = require("jinja2")
     environment = jinja.Environment(

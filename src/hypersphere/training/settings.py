@@ -47,6 +47,9 @@ class Settings:
         rates: factors of the learning rate by pattern of parameter names; the last pattern that fits counts.
         layer_decay: factor of the rate from each block of the network to the one before it, below 1 for fine-tuning.
         weights: start from these: a run, a safetensors file, or a state_dict that torch can load without running code.
+
+    >>> Settings(steps=200, seed=1, optimizer=call(torch.optim.Adam, lr=1e-3)).steps
+    200
     """
 
     steps: int = 1000

@@ -51,6 +51,11 @@ def open_source(
     Raises:
         DataError: with one sentence that says what is wrong with the source.
         ValueError: if an option does not belong to this kind of source.
+
+    >>> import numpy as np
+    >>> source = open_source((np.zeros((6, 8, 8), dtype=np.uint8), ["ann", "ann", "ann", "bob", "bob", "bob"]))
+    >>> len(source), source.records[3].label
+    (6, 'bob')
     """
     if on_error not in ("raise", "skip"):
         raise ValueError(f"on_error must be 'raise' or 'skip', got {on_error!r}")

@@ -81,7 +81,11 @@ class _Gated(_Cell):
 
 
 class GRUCell(_Gated, nn.GRUCell):
-    """``torch.nn.GRUCell`` with operators for its products; each gate's rows are neurons. See :class:`RNNCell`."""
+    """``torch.nn.GRUCell`` with operators for its products; each gate's rows are neurons. See :class:`RNNCell`.
+
+    >>> GRUCell(5, 4)(torch.randn(2, 5)).shape
+    torch.Size([2, 4])
+    """
 
     step = staticmethod(gru_step)
 
@@ -93,7 +97,11 @@ class GRUCell(_Gated, nn.GRUCell):
 
 
 class LSTMCell(_Gated, nn.LSTMCell):
-    """``torch.nn.LSTMCell`` with operators for its products; each gate's rows are neurons. See :class:`RNNCell`."""
+    """``torch.nn.LSTMCell`` with operators for its products; each gate's rows are neurons. See :class:`RNNCell`.
+
+    >>> [state.shape for state in LSTMCell(5, 4)(torch.randn(2, 5))]
+    [torch.Size([2, 4]), torch.Size([2, 4])]
+    """
 
     step = staticmethod(lstm_step)
     states = 2

@@ -123,13 +123,21 @@ class RNN(_Sequence, nn.RNN):  # type: ignore[misc]
 
 
 class GRU(_Sequence, nn.GRU):  # type: ignore[misc]
-    """``torch.nn.GRU`` of :class:`GRUCell`; see :class:`RNN`."""
+    """``torch.nn.GRU`` of :class:`GRUCell`; see :class:`RNN`.
+
+    >>> GRU(5, 4)(torch.randn(7, 2, 5))[0].shape
+    torch.Size([7, 2, 4])
+    """
 
     step = staticmethod(gru_step)
 
 
 class LSTM(_Sequence, nn.LSTM):  # type: ignore[misc]
-    """``torch.nn.LSTM`` of :class:`LSTMCell`; see :class:`RNN`."""
+    """``torch.nn.LSTM`` of :class:`LSTMCell`; see :class:`RNN`.
+
+    >>> LSTM(5, 4)(torch.randn(7, 2, 5))[0].shape
+    torch.Size([7, 2, 4])
+    """
 
     step = staticmethod(lstm_step)
     states = 2

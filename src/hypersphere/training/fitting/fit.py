@@ -65,6 +65,14 @@ def fit(
         DataError: if the pictures cannot be used, with one sentence that says why.
         ValueError: if a setting is wrong, or the folder holds another run.
         KeyboardInterrupt: when stopped; the same call goes on.
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> images = np.random.default_rng(0).integers(0, 255, (32, 8, 8), dtype=np.uint8)  # eight identities, four pictures each
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     run = fit((images, np.arange(8).repeat(4)), folder, steps=1, backbone__width=0.1, pictures=False, threads=1)
+    ...     run.metrics["identities"], run.embedder(list(images[:3])).shape
+    (2, torch.Size([3, 128]))
     """
     began = time.monotonic()
     tell = say or (lambda line: None)

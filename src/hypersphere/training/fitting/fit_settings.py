@@ -48,6 +48,9 @@ class FitSettings(Settings):
         regularizer: another one, such as an orthonormality penalty.
         orthogonal: hidden neurons as rotated fixed ones.
         watched: at most so many held-out images are measured during training; the report at the end is of all.
+
+    >>> FitSettings(size=(32, 32), validation=0.3).augmentations
+    ()
     """
 
     depth: int | None = None
