@@ -56,7 +56,7 @@ def _head_only(rows: Rows, seeds: list[int]) -> list[object]:
     points = [_start(rows, seed) for seed in seeds]
     rate = found(rows, "head-only", "test", seeds[0])["rate"]
     cells = [interval([p[key] for p in points]) for key in ("new", "old")]
-    return ["head-only", rate, *cells, "0", interval([p["old_means"] for p in points]), 0, "–"]
+    return ["head-only", f"{rate:g}", *cells, "0", interval([p["old_means"] for p in points]), 0, "–"]
 
 
 def _line(rows: Rows, method: str, phase: str, seeds: list[int]) -> list[object]:
@@ -139,12 +139,11 @@ def _at(curve: list[tuple[float, float]], level: float) -> float:
 
 
 def _choice(rows: Rows) -> str:
-    lines = ["Held-out accuracy by rate, on the draw of classes that chose the rates:", ""]
+    lines = ["On the draw of classes that chose the rates: rate → held-out accuracy, and that on the old classes:", ""]
     for method in ("head-only", *METHODS):
-        tried = sorted(
-            (r["rate"], r["curve"][-1]["new"]) for r in rows if r["phase"] == "choice" and r["method"] == method
-        )
-        lines.append(f"- {method}: " + ", ".join(f"{rate:g} → {new:.1f}" for rate, new in tried))
+        runs = sorted((r for r in rows if r["phase"] == "choice" and r["method"] == method), key=lambda r: r["rate"])
+        ends = [(r["rate"], r["curve"][-1]) for r in runs]
+        lines.append(f"- {method}: " + ", ".join(f"{rate:g} → {e['new']:.1f} ({e['old']:.1f})" for rate, e in ends))
     return "\n".join(lines)
 
 

@@ -18,3 +18,13 @@ def test_both_checkpoints_are_drawn_beside_random_layers():
 def test_duplicates_are_drawn_on_a_logarithm():
     _, ax = plot_layer_energies(energy_report({"a": torch.ones(9, 8)}))
     assert ax.get_xscale() == "log"
+
+
+def test_the_legend_stays_inside_beside_long_names():
+    layers = energy_report(
+        {f"transformer.encoder.layer.{i}.attention.output.weight": torch.randn(6, 4) for i in range(2)}
+    )
+    figure, axes = plot_layer_energies(layers, layers)
+    figure.canvas.draw()
+    box, page = axes.get_legend().get_window_extent(), figure.bbox
+    assert page.x0 <= box.x0 < box.x1 <= page.x1

@@ -52,7 +52,7 @@ def plot_layer_energies(
     axes.invert_yaxis()
     axes.set_xlabel("hyperspherical energy over that of random neurons")
     axes.margins(y=0.5 / max(len(layers), 2))
-    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3, frameon=False)
+    axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=3, frameon=False)  # long names push the axes right
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     return figure, axes
