@@ -220,17 +220,21 @@ def table(name: str) -> list[list[object]]:
     return [line for _, line in sorted(lines, key=lambda pair: pair[0])]
 
 
-def resolution(name: str) -> float:
-    """The least difference of two means of three seeds that chance alone makes in 5 % of cases, in points of EER.
-
-    Student's t over the variance within arms, pooled over all arms that have every seed.
-    """
+def resolution(name: str) -> str:
+    """Say which differences of two rows chance alone makes in 5 % of cases: Student's t over the variance within arms, pooled."""
     runs = [[r["measures"]["eer"] for r in found if r["measures"]] for found in tested(name).values()]
-    groups = [values for values in runs if len(values) == SEEDS]
-    freedom = len(groups) * (SEEDS - 1)
-    pooled = (sum(statistics.variance(values) * (SEEDS - 1) for values in groups) / freedom) ** 0.5
-    quantile = 1.96 + 2.4 / freedom  # Student's t at 97.5 %, to within 0.01 from 15 degrees of freedom on
-    return quantile * pooled * (2 / SEEDS) ** 0.5
+    groups = [values for values in runs if len(values) > 1]
+    freedom = sum(len(values) - 1 for values in groups)
+    if freedom < 10:
+        return "There are too few seeds yet to say which differences chance alone makes."
+    pooled = (sum(statistics.variance(values) * (len(values) - 1) for values in groups) / freedom) ** 0.5
+    quantile = 1.96 + 2.4 / freedom  # Student's t at 97.5 %, to within 0.03 from 10 degrees of freedom on
+    least = {n: quantile * pooled * (2 / n) ** 0.5 for n in sorted({len(values) for values in runs if values})}
+    said = ", ".join(f"{gap:.2f} with {n} seed{'s' if n > 1 else ''} each" for n, gap in least.items())
+    return (
+        f"The deviation between seeds is {pooled:.2f} points of EER; two objectives are told apart from these differences on: "
+        f"{said}. The noise of who is measured, which all objectives share, is not in it."
+    )
 
 
 def spread_of(values: list[float]) -> str:
@@ -256,7 +260,7 @@ def main() -> None:
         lines = table(name)
         if lines:
             notes = (__doc__ or "").split("\n\n", 2)[2]
-            said = f"Means ± standard errors. Two means that differ by less than {resolution(name):.2f} points of EER are not told apart."
+            said = f"Means ± standard errors over seeds. {resolution(name)}"
             how = "one run after another beside other work."
             report(
                 f"which_objective_{name}", f"Which objective: {name}", header, lines, args, f"{said}\n\n{notes}", how

@@ -67,6 +67,8 @@ def decode(
         raise
     except Exception as error:  # a decoder may fail in any way on damaged bytes; the reason goes into the message
         reason = f"{type(error).__name__}: {error}".replace("\n", " ")
+        if isinstance(error, require("PIL").UnidentifiedImageError):
+            reason = "they are in no format of pictures"  # Pillow names the address of a buffer
         raise corrupt(where, f"{len(content)} bytes that do not decode ({reason})", expected) from error
 
 

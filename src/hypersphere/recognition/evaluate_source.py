@@ -12,6 +12,7 @@ from ..evaluation import (
     ASNorm,
     CosineScore,
     DifferenceReport,
+    OpenSetReport,
     Score,
     compare_embedders,
     open_set_report,
@@ -79,59 +80,24 @@ def evaluate(
     Raises:
         ValueError: With one sentence about what is wrong with the source or an option.
     """
-    if per_template < 1:
-        raise ValueError(f"per_template must be an integer ≥ 1, got {per_template!r}")
-    if per_template > 1 and (quality or not isinstance(score, CosineScore | None)):
-        raise ValueError("templates have length 1, so quality and scores that use lengths need per_template=1")
-    pictures = open_source(source, split=split, on_error=on_error)
+    _check_templates(per_template, quality, score)
+    pictures = _searched(open_source(source, split=split, on_error=on_error))
     strange = None if cohort is None else open_source(cohort, on_error=on_error, identities=1)
-    pictures = _searched(pictures)
     every = [embedder] if against is None else [embedder, against]
-    sides = [_side(e, pictures, strange, score, top, per_template, pool, batch, workers) for e in every]
-    first = sides[0]
-    records, labels = first.records, first.labels
-    queries, gallery = _flags(records)
-    report = open_set_report(
-        first.features,
-        labels,
-        fars=fars,
-        fpirs=fpirs,
-        categories=_categories(records),
-        quality=norm(first.features) if quality else None,
-        queries=queries,
-        gallery=gallery,
-        score=first.score,
-        worst=worst,
-        seed=seed,
-    )
-    comparisons = () if against is None else _compared(sides[0], sides[1], fars, resamples, seed)
+    first, *others = [_side(e, pictures, strange, score, top, per_template, pool, batch, workers) for e in every]
+    report = _report(first, quality, fars=fars, fpirs=fpirs, worst=worst, seed=seed)
     facts = {
-        "embedder": embedder.fingerprint,
-        "against": None if against is None else against.fingerprint,
-        "source": pictures.name,
-        "split": split,
-        "score": type(first.score).__name__,
+        **{"embedder": embedder.fingerprint, "against": None if against is None else against.fingerprint},
+        **{"source": pictures.name, "split": split, "seed": seed, "images": len(pictures)},
         "cohort": None if strange is None else {"source": strange.name, "images": len(strange), "top": top},
-        "images": len(pictures),
-        "images per template": per_template,
-        "pool": pool if per_template > 1 else None,
-        "queries": None if queries is None else int(queries.sum()),
-        "gallery": None if gallery is None else int(gallery.sum()),
-        "seed": seed,
+        **{"images per template": per_template, "pool": pool if per_template > 1 else None},
+        **_said_of(first),
     }
+    compared = tuple(gap for other in others for gap in _compared(first, other, fars, resamples, seed))
     notes = tuple(_unresolved(report, fars, fpirs))
-    dataset = pictures.dataset(embedder.preprocessing)
-    return Evaluation(
-        report,
-        comparisons,
-        facts,
-        notes,
-        tuple(record.name for record in records),
-        pictures.classes,
-        first.features,
-        labels,
-        lambda rows: dataset.batch(first.place[rows])[0],
-    )
+    names, dataset = tuple(record.name for record in first.records), pictures.dataset(embedder.preprocessing)
+    shown = lambda rows: dataset.batch(first.place[rows])[0]  # noqa: E731
+    return Evaluation(report, compared, facts, notes, names, pictures.classes, first.features, first.labels, shown)
 
 
 class _Side(NamedTuple):
@@ -140,6 +106,35 @@ class _Side(NamedTuple):
     place: Int[Tensor, "n"]
     records: tuple[Record, ...]
     score: Score
+
+
+def _check_templates(per_template: int, quality: bool, score: Score | None) -> None:
+    if per_template < 1:
+        raise ValueError(f"per_template must be an integer ≥ 1, got {per_template!r}")
+    if per_template > 1 and (quality or not isinstance(score, CosineScore | None)):
+        raise ValueError("templates have length 1, so quality and scores that use lengths need per_template=1")
+
+
+def _report(side: _Side, quality: bool, **options: Any) -> OpenSetReport:
+    """The report on one embedder's features, by the roles and categories of their records."""
+    queries, gallery = _flags(side.records)
+    return open_set_report(
+        side.features,
+        side.labels,
+        categories=_categories(side.records),
+        quality=norm(side.features) if quality else None,
+        queries=queries,
+        gallery=gallery,
+        score=side.score,
+        **options,
+    )
+
+
+def _said_of(side: _Side) -> dict[str, Any]:
+    """What a report says of how features were compared."""
+    roles = zip(("queries", "gallery"), _flags(side.records), strict=True)
+    counts = {name: None if flags is None else int(flags.sum()) for name, flags in roles}
+    return {"score": type(side.score).__name__, **counts}
 
 
 def _side(

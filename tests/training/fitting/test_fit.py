@@ -157,7 +157,7 @@ class TestBadInput:
     def test_a_text_called_jpg(self, tmp_path):
         source = folder(tmp_path / "people", 5)
         (source / "id00" / "note.jpg").write_text("hello")
-        self.refused(source, tmp_path, r"note.jpg cannot be read: .*; remove it, or .* on_error=skip")
+        self.refused(source, tmp_path, r"note.jpg cannot be read: found 5 bytes .*; remove it, or .* on_error=skip")
 
     def test_a_table_with_a_missing_path(self, tmp_path):
         source = SOURCES["table"](tmp_path / "t")

@@ -154,6 +154,7 @@ def _readable(source: Source, found: dict[str, Any], settings: FitSettings) -> S
     if not bad:
         return source
     name, reason = next(iter(bad.items()))
+    reason = reason.partition(f"{name}: ")[2] or reason  # the reason names the file too, with its folder
     if settings.on_error == "raise":
         more = f", and {len(bad) - 1} other pictures" if len(bad) > 1 else ""
         raise DataError(
