@@ -63,7 +63,9 @@ def test_the_published_change_is_relative():
     ("outcomes", "expected"),
     [
         (["holds", "holds"], "holds"),
-        (["holds", "not measured"], "holds"),
+        (["holds", "not measured"], "holds so far"),
+        (["holds", "reversed", "not measured"], "holds in part so far"),
+        (["within noise", "not measured"], "does not hold here so far"),
         (["holds", "within noise"], "holds in part"),
         (["holds", "reversed"], "holds in part"),
         (["holds", "reversed", "reversed"], "does not hold here"),

@@ -19,7 +19,7 @@ def test_a_section_has_everything_and_its_numbers_come_from_the_rows():
         "| margin above softmax | 61.10 ± 0.64 against 51.00 ± 0.58 | +10.10 ± 0.25 (± 2.39) | 95 against 90 | holds |",
         "| not nothing | 51.00 ± 0.58 against 1 | +50.0 ± 2.5 (± 2.5) |  | holds |",
         "`head.m`: 2 (–)",
-        "6 runs, 6 minutes in all, 1 thread(s) of a CPU, 2026-01-02, hypersphere 0.1.0.",
+        "6 runs, 6 minutes of a core in all, 1 thread(s), 2026-01-02, hypersphere 0.1.0.",
     ):
         assert part in text
     assert "**Verdict: holds in part.**" in section.section(claim(), rows(gap=0.0))
@@ -39,7 +39,8 @@ def test_what_was_chosen_is_shown_with_all_that_was_tried_and_edges_are_marked()
 
 
 @pytest.mark.parametrize(
-    ("error", "text"), [(0.0123, "5.000 ± 0.012"), (12.3, "5 ± 12"), (0.0, "5.0000 ± 0.0000"), (float("nan"), "5")]
+    ("error", "text"),
+    [(0.0123, "5.000 ± 0.012"), (12.3, "5 ± 12"), (0.0, "5.0000 ± 0.0000"), (3e-6, "5 ± 3e-06"), (float("nan"), "5")],
 )
 def test_numbers_have_as_many_digits_as_their_error(error, text):
     assert section.shown(Estimate(5.0, error, 3)) == text

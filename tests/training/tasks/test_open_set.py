@@ -69,7 +69,7 @@ def test_a_margin_is_ahead_of_softmax_on_unseen_characters(tmp_path):
     """The recorded claim at a third of its length: real data, minutes."""
     found = {}
     for name in ("softmax", "A-Softmax m = 4", "AM-Softmax"):
-        config = replace(CLAIM.configs("laptop")[name], steps=700, evaluate_every=700, threads=os.cpu_count() or 1)
+        config = replace(CLAIM.arms("laptop")[name].config, steps=700, evaluate_every=700, threads=os.cpu_count() or 1)
         try:
             found[name] = Experiment(config, tmp_path / name).run()
         except MissingDataError as missing:

@@ -12,7 +12,15 @@ from .tuning import Tuning
 Size = Literal["laptop", "paper"]
 SIZES: tuple[Size, ...] = get_args(Size)
 Outcome = Literal["holds", "within noise", "reversed", "not measured"]
-Verdict = Literal["holds", "holds in part", "does not hold here", "not measured"]
+Verdict = Literal[
+    "holds",
+    "holds in part",
+    "does not hold here",
+    "holds so far",
+    "holds in part so far",
+    "does not hold here so far",
+    "not measured",
+]
 Measured = Mapping[str, Mapping[str, Values]]
 """``measured[arm][metric][seed]``"""
 
@@ -73,16 +81,21 @@ class Check:
 def verdict(outcomes: Sequence[Outcome]) -> Verdict:
     """One rule for all claims: all checks hold; or none does, or fewer than are reversed; or something in between.
 
-    >>> verdict(["holds", "within noise"]), verdict(["reversed", "within noise"])
-    ('holds in part', 'does not hold here')
+    With checks that are not measured yet it says so.
+
+    >>> verdict(["holds", "within noise"]), verdict(["reversed", "within noise"]), verdict(["holds", "not measured"])
+    ('holds in part', 'does not hold here', 'holds so far')
     """
     measured = [outcome for outcome in outcomes if outcome != "not measured"]
     if not measured:
         return "not measured"
     good, bad = measured.count("holds"), measured.count("reversed")
+    whole = len(measured) == len(outcomes)
     if good == len(measured):
-        return "holds"
-    return "does not hold here" if good == 0 or bad > good else "holds in part"
+        return "holds" if whole else "holds so far"
+    if good == 0 or bad > good:
+        return "does not hold here" if whole else "does not hold here so far"
+    return "holds in part" if whole else "holds in part so far"
 
 
 @dataclass(frozen=True)

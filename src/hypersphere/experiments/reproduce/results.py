@@ -30,8 +30,8 @@ are committed before test results are looked at. Numbers are means ± standard e
 batches for every arm, so that a check compares seed by seed: it **holds** when the 95 % interval of the paired differences (Student's t)
 lies on the claimed side of 0, is **reversed** when it lies on the other, and is **within noise** otherwise; chance alone passes one check
 in forty. The unpaired interval (Welch) is printed beside it. A claim *holds* when all of its checks do; it *does not hold here* when none
-does, or fewer hold than are reversed; else it *holds in part*. Rows of earlier settings stay in `results/`; they are shown as superseded,
-without checks, and are not counted.
+does, or fewer hold than are reversed; else it *holds in part*; *so far* stands where checks are not measured yet. Rows of earlier
+settings stay in `results/`; they are shown as superseded, without checks, and are not counted.
 
 A small run cannot refute a large one. It says whether the effect is visible at this size.""".replace(
     "PICTURES", PICTURES
@@ -98,7 +98,7 @@ def summary(results: str | os.PathLike[str] = "results") -> str:
             "reversed" in known
         )
         unknown = f", {len(outcomes) - len(known)} not measured" * (len(known) < len(outcomes))
-        tables = ", ".join(published.table for published in claim.published)
+        tables = ", ".join(dict.fromkeys(published.table for published in claim.published))
         data = ", ".join(dict.fromkeys(arm.data for arm in claim.sized("laptop").values() if arm.data != "none"))
         lines.append(
             f"| [{claim.title}](RESULTS.md#{claim.id}) | {tables} | {data} | {runs} | {counts}{unknown} | {verdict(outcomes)} |"

@@ -11,6 +11,7 @@ from .rows import measured
 from .tuning import shown_choice
 
 Table = dict[str, dict[str, Estimate]]
+TINY = 1e-4  # errors below this are written with an exponent
 
 
 def section(
@@ -95,6 +96,8 @@ def difference(effect: Effect | None) -> str:
     """
     if effect is None:
         return ""
+    if 0 < effect.paired < TINY:
+        return f"{effect.mean:+.2g} ± {effect.paired:.1g} (± {effect.unpaired:.1g})"
     digits = _digits(effect.paired)
     return f"{effect.mean:+.{digits}f} ± {effect.paired:.{digits}f} (± {effect.unpaired:.{digits}f})"
 
@@ -107,6 +110,8 @@ def shown(estimate: Estimate) -> str:
     """
     if math.isnan(estimate.error):
         return f"{estimate.mean:.4g}"
+    if 0 < estimate.error < TINY:
+        return f"{estimate.mean:.3g} ± {estimate.error:.1g}"
     digits = _digits(estimate.error)
     return f"{estimate.mean:.{digits}f} ± {estimate.error:.{digits}f}"
 
@@ -115,14 +120,14 @@ def conditions(rows: Sequence[Row]) -> str:
     """How many runs, how long, with how many threads, when, and with which version."""
     if not rows:
         return "No runs are recorded."
-    minutes = sum(row.get("cpu_seconds", row["seconds"]) for row in rows) / 60
+    minutes = sum(row["cpu_seconds" if "cpu_seconds" in row else "seconds"] for row in rows) / 60
     threads = ", ".join(sorted({str(row["threads"]) for row in rows}))
     dates = sorted({row["date"] for row in rows})
     span = dates[0] if len(dates) == 1 else f"{dates[0]} – {dates[-1]}"
     versions = ", ".join(sorted({row["version"] for row in rows}))
     lost = sum(bool(row.get("diverged")) for row in rows)
     note = f" ({lost} of them diverged and have no measures)" if lost else ""
-    return f"{len(rows)} runs{note}, {minutes:.0f} minutes in all, {threads} thread(s) of a CPU, {span}, hypersphere {versions}."
+    return f"{len(rows)} runs{note}, {minutes:.0f} minutes of a core in all, {threads} thread(s), {span}, hypersphere {versions}."
 
 
 def _digits(error: float) -> int:
