@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 INSTALL := $(PY) -m pip install -q --disable-pip-version-check -c constraints.txt
 OUT ?= runs/demo
 
-.PHONY: demo test coverage test-slow check bench docs format clean
+.PHONY: demo test coverage test-slow check bench attack docs format clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.train
@@ -32,6 +32,10 @@ format: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	@for script in benchmarks/*.py; do case $$script in benchmarks/_*) ;; *) echo "== $$script"; $(PY) $$script || exit 1;; esac; done
+
+# Kinds of attack can be named, make attack ARGS="images flips"; parts that have a row are not tried again without --again.
+attack: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(PY) -m benchmarks.attack $(ARGS)
 
 docs: $(VENV)/.docs
 	$(VENV)/bin/mkdocs build --strict
