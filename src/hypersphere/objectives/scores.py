@@ -114,7 +114,9 @@ def target_logit(
     effect = scores.margin.target(target.cos, Context(g, x.norms, x.labels, x.ignored)) - g(target.cos)
     effect = effect / (1 + annealing)
     effect = effect.detach() if scores.detached else effect
-    return target.plain + x.scale * (effect if target.length is None else target.length * effect)
+    more = x.scale * (effect if target.length is None else target.length * effect)
+    # The margin makes a logit up to 2m − 1 times as large: it must not overflow before the plain logit does.
+    return target.plain + more.clamp_min(-torch.finfo(more.dtype).max / 1024)
 
 
 def is_plain(scores: Scores) -> bool:
