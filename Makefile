@@ -4,7 +4,7 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 INSTALL := $(PY) -m pip install -q --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test coverage test-slow check bench reproduce docs pictures format clean
+.PHONY: demo test coverage test-slow check bench attack reproduce docs pictures format clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.train
@@ -35,6 +35,10 @@ bench: $(VENV)/.dev
 # Hours of one core in all; stop it whenever you like, it goes on where it was. Data are looked for as `hypersphere data list` says.
 reproduce: $(VENV)/.train
 	$(PY) -m hypersphere.cli.main reproduce --missing --threads 1 $(ARGS)
+
+# Kinds of attack can be named, make attack ARGS="images flips"; parts that have a row are not tried again without --again.
+attack: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(PY) -m benchmarks.attack $(ARGS)
 
 docs: $(VENV)/.docs
 	$(VENV)/bin/mkdocs build --strict

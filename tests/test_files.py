@@ -11,11 +11,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import SafetensorError
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from hypersphere.files import (
+    load_tensors,
     load_tree,
     remove_leftovers,
+    save_tensors,
     save_tree,
     write_atomically,
     write_json,
@@ -104,10 +106,10 @@ def test_permissions_are_the_users_own(tmp_path: pathlib.Path) -> None:
 
 def test_leftovers_go_and_nothing_else(tmp_path: pathlib.Path) -> None:
     kept = [".hidden", ".other.12.part", ".x.part", ".x.y.part", "x", "x.part"]
-    for name in (*kept, ".x.13.part"):
+    for name in (*kept, ".x.4194305.part"):
         (tmp_path / name).touch()
-    (tmp_path / ".x.12.part").mkdir()
-    (tmp_path / ".x.12.part" / ".tmpAbC").touch()  # a writer's own temporary file
+    (tmp_path / ".x.4194306.part").mkdir()  # no process has such a number
+    (tmp_path / ".x.4194306.part" / ".tmpAbC").touch()  # a writer's own temporary file
     (tmp_path / f".x.{os.getppid()}.part").touch()
     remove_leftovers(tmp_path, {"x"}, dead=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*kept, f".x.{os.getppid()}.part"])
@@ -140,3 +142,25 @@ def test_a_full_disk_names_the_file_and_leaves_nothing(error, tmp_path):
     with pytest.raises(OSError, match=r"x.safetensors cannot be written: No space left on device"):
         write_atomically(tmp_path / "x.safetensors", write)
     assert not list(tmp_path.iterdir())
+
+
+def test_tensors_carry_checksums_and_are_plain_to_others(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "x.safetensors"
+    tensors = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.zeros(0), "c": torch.tensor(3)}
+    save_tensors(tensors, path)
+    assert all(torch.equal(load_file(path)[name], tensor) for name, tensor in tensors.items())
+    assert all(torch.equal(load_tensors(path)[name], tensor) for name, tensor in tensors.items())
+    raw = path.read_bytes()
+    wrong = 0
+    for at in range(0, len(raw), 3):
+        changed = bytearray(raw)
+        changed[at] ^= 4
+        path.write_bytes(changed)
+        try:
+            found = load_tensors(path)
+        except ValueError:
+            continue
+        wrong += found.keys() != tensors.keys() or not all(torch.equal(found[n], t) for n, t in tensors.items())
+    assert wrong == 0
+    save_file({"d": torch.ones(2)}, path)  # somebody else's file has none
+    assert torch.equal(load_tensors(path)["d"], torch.ones(2))

@@ -7,7 +7,7 @@ import sys
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from . import tally
+from . import reliability_page, tally
 
 KINDS = {
     "flips": "flipped_bits",
@@ -44,6 +44,8 @@ def main() -> int:
             print(f"{kind}, {row['part']}: {told}, {row['seconds']} s ({row['cpu_seconds']} s of CPU)", flush=True)
             if args.scale >= 1:
                 tally.keep(row)
+    if args.scale >= 1:
+        reliability_page.write()
     return 0
 
 

@@ -72,6 +72,7 @@ WORDS = [
     "[[[[",
     '{"call":"SGD"}',
 ]
+WORK = ("steps", "accumulate", "iterations", "episodes", "samples", "turns", "count")  # what is done so often
 SMALL = [
     *(
         "steps=1",
@@ -132,7 +133,7 @@ def settings(tally: Tally, count: int, block: int) -> Tally:
     draw = random.Random(2100 + block)
     with tempfile.TemporaryDirectory() as folder:
         cases = [_words(draw, number, folder) for number in range(count)]
-        for case, answer in each(cases, functools.partial(train, folder)):
+        for case, answer in each(cases, functools.partial(train, folder), cpu=20.0):
             judge(tally, " ".join(case["words"])[:300], answer)
     return tally
 
@@ -211,6 +212,8 @@ def _words(draw: random.Random, number: int, folder: str) -> dict[str, Any]:
             path = draw.choice(
                 [path + ".x", path[:-1], "." + path, path + ".0", path.upper(), "", path + "." + "m." * 40]
             )
+        if path.rpartition(".")[2] in WORK and value in NUMBERS and float(value) > 3:
+            value = "-1"  # a million steps are long, and nothing is wrong with them
         changed.append(f"{path}={value}")
     output = f"{folder}/run/{number}"
     return {"number": number, "words": ["train", recipe, "--size", "smoke", "-o", output, *SMALL, *changed]}

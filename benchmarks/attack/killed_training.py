@@ -15,8 +15,9 @@ from typing import Any
 from . import tally as rows
 from .tally import Tally
 
-ONE, TWO = 180, 30
+ONE, TWO = 180, 30  # kills
 FILES = ("log.jsonl", "metrics.json", "model.safetensors", "best.safetensors", "last.safetensors")
+PATIENCE = 4.0  # seconds that the other processes have to end by themselves
 AT_MOST = 3  # kills of one run before it is left to end
 
 
@@ -81,6 +82,11 @@ def _run(config: Any, folder: pathlib.Path, world: int, after: float | None, vic
             killed = True
             if victim in running:
                 os.kill(running[victim], signal.SIGKILL)
+        lonely = killed and after is not None and time.monotonic() - start > after + PATIENCE
+        for pid in running.values() if lonely else ():
+            os.kill(
+                pid, signal.SIGKILL
+            )  # as a launcher ends the others, which may wait for the lost one in their start
         if time.monotonic() - start > 300:
             for pid in running.values():
                 os.kill(pid, signal.SIGKILL)

@@ -122,7 +122,7 @@ def test_a_bad_image_is_one_error_or_skipped(files, capsys):
     error = run(files, capsys, "enrol", files / "people", code=1)
     assert "bad.png" in error
     assert error.count("\n") == 1
-    assert run(files, capsys, "list", model=None) == ""
+    assert "there is no gallery at" in run(files, capsys, "list", model=None, code=1)
     places = [str(files / name) for name in ("people.db", "model", "people")]
     assert main(["gallery", "enrol", *places, "--skip-bad"]) == 0
     out, error = capsys.readouterr()
@@ -202,3 +202,9 @@ def test_an_action_is_required(capsys):
         main(["gallery"])
     assert stop.value.code == 2
     assert "ACTION" in capsys.readouterr().err
+
+
+def test_a_first_enrolment_that_fails_leaves_no_gallery(files, capsys):
+    (files / "bad.png").write_bytes(b"not a picture")
+    assert "bad.png" in run(files, capsys, "enrol", files / "bad.png", code=1)
+    assert not [path for path in files.iterdir() if path.name.startswith("people.db")]

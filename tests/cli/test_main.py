@@ -52,3 +52,48 @@ def test_as_a_process():
     done = run("--version")
     assert done.returncode == 0
     assert done.stdout.strip() == f"hypersphere {hypersphere.__version__}"
+
+
+def test_a_reader_that_has_had_enough_is_no_error():
+    line = [sys.executable, "-m", "hypersphere.cli.main", "train", "--keys", "lsoftmax-mnist", "--size", "smoke"]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 141  # 128 + SIGPIPE
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (MemoryError(), "the memory is not enough for what was asked: out of memory"),
+        (
+            RuntimeError("[enforce fail at a.cpp] . DefaultCPUAllocator: can't allocate memory"),
+            "DefaultCPUAllocator: can't allocate memory",
+        ),
+        (
+            OSError(28, "x cannot be written: No space left on device"),
+            "hypersphere demo: x cannot be written: No space left on device",
+        ),
+        (PermissionError(13, "Permission denied", "/a/b"), "hypersphere demo: /a/b: Permission denied"),
+    ],
+)
+def test_what_the_system_refuses_is_one_sentence(error, said, monkeypatch, capsys):
+    from hypersphere.cli import demo
+
+    def fail(args):
+        raise error
+
+    monkeypatch.setattr(demo, "run", fail)
+    assert cli.main(["demo"]) == 1
+    assert said in capsys.readouterr().err.strip()
+
+
+def test_a_bug_is_not_hidden(monkeypatch):
+    from hypersphere.cli import demo
+
+    def fail(args):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(demo, "run", fail)
+    with pytest.raises(RuntimeError, match="a bug"):
+        cli.main(["demo"])

@@ -1,6 +1,7 @@
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -213,3 +214,50 @@ def test_ones_own_network_and_data_by_their_path(tmp_path, capsys, monkeypatch):
     from hypersphere.recognition import Embedder
 
     assert Embedder.load(folder / "embedder.safetensors", trust=True)(Digits().data[:2]).shape == (2, 3)
+
+
+NONSENSE = [
+    ("clip=-1", "clip must be a number > 0"),
+    ("optimizer.weight_decay=-1", "weight_decay must be a finite number ≥ 0"),
+    ("optimizer.momentum=NaN", "momentum must be a finite number ≥ 0"),
+    ("schedule.warmup=-1", "warmup must be an integer ≥ 0"),
+    ("threads=1000000", "threads must lie in 0 … 1024"),
+    ("head.m=1e6", "margin m must be a number ≥ 1 and below 100"),
+    ("monitor=nothing", "monitor must be one of accuracy"),
+    ("augment=RotateJitter", "augment=Compose does not fit samples of shape|RotateJitter turns clouds"),
+    ("model=gcn", "do not fit together"),
+    ("model.width=1e9", "memory|width"),
+]
+
+
+@pytest.mark.parametrize(("setting", "said"), NONSENSE)
+def test_nonsense_is_refused_with_its_range_and_leaves_no_folder(setting, said, tmp_path, capsys):
+    output = tmp_path / "runs" / "x"
+    few = [*FEW, "pictures=false", "samples.measured=20"]
+    assert main(["train", "lsoftmax-mnist", "--size", "smoke", "-o", str(output), *few, setting]) == 1
+    assert re.search(said, capsys.readouterr().err)
+    assert not output.parent.exists()
+
+
+def test_pixels_as_they_are_can_be_trained_on(tmp_path):
+    few = [*FEW, "pictures=false", "samples.measured=20", "images.normalize=none"]
+    assert main(["train", "lsoftmax-mnist", "--size", "smoke", "-o", str(tmp_path / "x"), *few]) == 0
+
+
+@pytest.mark.parametrize("name", ["../../x", "/x", "a/b", "..", ""])
+def test_a_name_cannot_leave_the_folder_of_runs(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "lsoftmax-mnist", "--size", "smoke", *FEW, f"name={name}"]) == 1
+    assert "name must be the name of a folder inside runs" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_new_run_from_the_checkpoint_of_another(tmp_path, capsys):
+    few = [*FEW, "pictures=false", "samples.measured=20"]
+    assert main(["train", "opt-mlp-mnist", "--size", "smoke", "-o", str(tmp_path / "a"), *few]) == 0
+    assert main(["train", "--resume", str(tmp_path / "a"), "optimizer.lr=0.01"]) == 1
+    assert "KEY=VALUE only with --output NEW" in capsys.readouterr().err
+    changed = ["-o", str(tmp_path / "b"), "optimizer.lr=0.01", "steps=5"]
+    assert main(["train", "--resume", str(tmp_path / "a"), *changed]) == 0
+    events = (tmp_path / "b" / "events.jsonl").read_text().splitlines()
+    assert json.loads(events[0]) | {"time": ""} == {"event": "start", "step": 3, "time": ""}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hypersphere.data import CorruptDataError
+from hypersphere.data import CorruptDataError, archive
 from hypersphere.data.archive import extract, inside, walk
 
 from .files import tar, write
@@ -64,6 +64,15 @@ class TestArchives:
     def test_large_members_are_refused(self, tmp_path, name):
         with pytest.raises(CorruptDataError, match="700 bytes, expected files of at most 600"):
             list(walk(make(tmp_path / name), limit=600))
+
+    def test_much_of_nothing_is_refused(self, tmp_path, name, monkeypatch):
+        path = make(tmp_path / name, {f"{i}": bytes(1000) for i in range(50)})
+        for limit, value in (("TOTAL", 20_000), ("FILES", 10)):
+            with monkeypatch.context() as patch:
+                patch.setattr(archive, limit, value)
+                with pytest.raises(CorruptDataError, match=r"more than \d+ bytes or \d+ files"):
+                    list(walk(path))
+        assert len(list(walk(path))) == 50
 
     def test_every_truncation_is_noticed(self, name):
         with tempfile.TemporaryDirectory() as folder:

@@ -125,3 +125,15 @@ def test_the_base_class_is_abstract_and_draws_nothing():
     with pytest.raises(TypeError, match="abstract"):
         Augmentation()
     assert Normalize().draws(torch.Size((3, 2))) == 0
+
+
+def test_clouds_alone_are_turned():
+    from hypersphere.data import RotateJitter
+
+    with pytest.raises(ValueError, match=r"RotateJitter turns clouds of shape \(b, n, 3\), got \(2, 1, 4, 4\)"):
+        RotateJitter.__call__.__wrapped__(RotateJitter(), torch.zeros(2, 1, 4, 4), torch.zeros(2, 17)) if hasattr(
+            RotateJitter.__call__, "__wrapped__"
+        ) else RotateJitter()(torch.zeros(2, 1, 4, 4), torch.zeros(2, 17))
+    for wrong, said in (({"sigma": -1.0}, "sigma"), ({"clip": float("nan")}, "clip"), ({"up": 3}, "up")):
+        with pytest.raises(ValueError, match=f"{said} must be"):
+            RotateJitter(**wrong)

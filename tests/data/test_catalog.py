@@ -40,3 +40,10 @@ def test_a_reader_and_its_entry_are_one_name(reader, name):
 def test_an_unknown_name_is_refused():
     with pytest.raises(ValueError, match=r"name must be one of digits, mnist, .*, got 'omni'"):
         entry_of("omni")
+
+
+def test_what_comes_from_an_address_comes_by_https_or_is_compared_with_a_checksum():
+    parts = [(entry.name, part) for entry in CATALOG.values() for source in entry.sources for part in source]
+    addresses = [(name, part) for name, part in parts if part.by == "address"]
+    assert len(addresses) > 5
+    assert [name for name, part in addresses if part.sha256 is None and not part.name.startswith("https://")] == []

@@ -179,3 +179,13 @@ def test_a_batch_cut_after_a_whole_image_is_noticed(tmp_path):
     path.write_bytes(path.read_bytes()[:3073])
     with pytest.raises(CorruptDataError, match=r"batches of \[2, 1, 2, 2, 2\] images"):
         CIFAR10(tmp_path)
+
+
+def test_a_python_batch_has_a_limit(tmp_path, monkeypatch):
+    from hypersphere.data import cifar
+
+    monkeypatch.setattr(cifar, "_LARGEST", 1000)
+    (tmp_path / "cifar10").mkdir()
+    (tmp_path / "cifar10" / "test_batch").write_bytes(bytes(2000))
+    with pytest.raises(CorruptDataError, match="more than 1000 bytes"):
+        CIFAR10(tmp_path, train=False)

@@ -156,3 +156,12 @@ def test_inverse_norms_of_any_length(length):
 
 def test_inverse_norms_of_nan_are_nan():
     assert inverse_norm(torch.tensor([[torch.nan, 1.0]])).isnan().all()
+
+
+def test_the_inverse_of_a_length_below_the_normal_numbers_is_finite():
+    from hypersphere.geometry.norms import inverse_norm
+
+    tiny = torch.tensor([[1e-45, 0.0], [1e-40, 1e-40], [1e-38, 0.0]])
+    found = inverse_norm(tiny)
+    assert found.isfinite().all()
+    assert (tiny.norm(dim=1) * found <= 1.001).all()

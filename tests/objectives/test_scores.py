@@ -1,7 +1,9 @@
 import math
 
+import pytest
 import torch
 
+import hypersphere as hs
 from hypersphere import angular
 from hypersphere.objectives.margins import Margin, NoMargin
 from hypersphere.objectives.margins.margin import ALONE
@@ -95,3 +97,30 @@ def test_products_in_bfloat16():
     low = all_scores(Scores(NoMargin(), angular.Cosine(), 4, matmul_dtype=torch.bfloat16), weight, None, x, None)
     assert low.dtype == torch.float32
     assert 0 < (low - full).abs().max() < 0.02
+
+
+@pytest.mark.parametrize("length", [1e15, 1e17, 1e18])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("m", [1, 4])
+def test_at_a_rate_of_ten_a_margin_is_as_robust_as_a_linear_layer(length, momentum, m):
+    """Wherever cross-entropy on a linear layer stays finite, so does L-Softmax, whose logit is 2m − 1 times as large."""
+    for seed in range(4):
+        torch.manual_seed(seed)
+        x, labels = torch.randn(16, 4), torch.randint(0, 3, (16,))
+        x = (x[:1].repeat(16, 1) if seed % 2 else x) * length
+        head, linear = hs.LSoftmax(4, 3, m=m), torch.nn.Linear(4, 3, bias=False)
+        linear.load_state_dict({"weight": head.weight.detach()})
+
+        def finite(module, loss_of):
+            optimizer = torch.optim.SGD(module.parameters(), lr=10.0, momentum=momentum)
+            for _ in range(12):
+                optimizer.zero_grad()
+                loss = loss_of()
+                if not loss.isfinite():
+                    return False
+                loss.backward()
+                optimizer.step()
+            return bool(module.weight.isfinite().all())
+
+        plain = finite(linear, lambda: torch.nn.functional.cross_entropy(linear(x), labels))  # noqa: B023
+        assert finite(head, lambda: head(x, labels)) or not plain  # noqa: B023

@@ -1,8 +1,10 @@
 import json
+import os
 import pathlib
 
 import pytest
 
+from hypersphere.files import load_tree
 from hypersphere.training import Experiment, to_json
 from hypersphere.training.run_folder import RunFolder, environment, stored_document
 from tests.training.runs import small
@@ -136,3 +138,48 @@ def test_the_environment_names_versions_and_no_one() -> None:
     assert found["packages"]["torch"]
     assert found["packages"]["safetensors"]
     assert not {"hostname", "user", "node"} & found.keys()
+
+
+def test_a_start_that_fails_before_its_first_step_takes_its_folder_with_it(tmp_path: pathlib.Path) -> None:
+    folder = RunFolder(tmp_path / "a" / "b" / "run")
+    folder.open(document())
+    folder.failed = True
+    folder.close()
+    assert not (tmp_path / "a").exists()
+    (tmp_path / "mine").mkdir()
+    folder = RunFolder(tmp_path / "mine" / "run")
+    folder.open(document())
+    (folder.path / "notes.txt").write_text("not the run's")
+    folder.failed = True
+    folder.close()
+    assert sorted(path.name for path in folder.path.iterdir()) == ["notes.txt"]  # what is not its own stays
+    folder = RunFolder(tmp_path / "mine" / "run")  # there before it was opened
+    folder.open(document())
+    folder.checkpoint({"step": 0}, keep=1)
+    folder.failed = True
+    folder.close()
+    assert folder.last.exists()
+
+
+def test_only_leftovers_of_own_files_are_cleaned(tmp_path: pathlib.Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.open(document())
+    folder.record("last.safetensors")
+    folder.close()
+    (tmp_path / ".last.safetensors.7.part").mkdir()
+    (tmp_path / ".last.safetensors.7.part" / ".tmpXyz").touch()
+    (tmp_path / ".precious.7.part").touch()
+    folder.open(document())
+    folder.close()
+    assert [path.name for path in tmp_path.glob(".*.part")] == [".precious.7.part"]
+
+
+def test_a_kill_between_two_links_leaves_nothing_behind(tmp_path: pathlib.Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.open(document())
+    folder.checkpoint({"step": 0}, keep=2)
+    os.link(folder.last, tmp_path / "last-1.safetensors")  # killed before the next checkpoint took its place
+    folder.checkpoint({"step": 1}, keep=2)
+    folder.close()
+    assert not list(tmp_path.glob(".*.part"))
+    assert [load_tree(path)["step"] for path in folder.checkpoints()] == [1, 0]

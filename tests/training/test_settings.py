@@ -9,7 +9,11 @@ from hypersphere.training import Settings
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        *(({name: 0}, f"{name} must be an integer ≥ 1, got 0") for name in ("steps", "keep", "accumulate", "patience")),
+        *(({name: 0}, f"{name} must be an integer ≥ 1, got 0") for name in ("steps", "patience")),
+        ({"keep": 0}, "keep must lie in 1 … 1000, got 0"),
+        ({"keep": 10**6}, "keep must lie in 1 … 1000, got 1000000"),
+        ({"average": 2**32}, "average must lie in 0 … 1000, got 4294967296"),
+        ({"accumulate": 0}, "accumulate must lie in 1 … 65536, got 0"),
         ({"seed": -1}, "seed must be an integer ≥ 0, got -1"),
         ({"steps": True}, "steps must be an integer ≥ 1, got True"),
         ({"steps": 2**53}, "steps must be an integer"),

@@ -49,7 +49,9 @@ def run(args: argparse.Namespace) -> int:
                 say=console.print,
             )
     except KeyboardInterrupt as stop:
-        console.print(f"\n{str(stop) or 'stopped before anything was saved'}; type the same command again to go on")
+        console.print(
+            f"\n{str(stop) or 'stopped; what was saved so far is kept'}; type the same command again to go on"
+        )
         return 130
     if args.json and main_process():
         print(json.dumps(json.loads((done.folder / "report.json").read_text(encoding="utf-8")), ensure_ascii=False))

@@ -23,6 +23,8 @@ from typing import Any
 from .errors import CorruptDataError, DataError, corrupt
 
 LIMIT = 1 << 30  # bytes of one file; the largest in any dataset here is a hundredth of it
+TOTAL = 1 << 36  # bytes of all files of an archive
+FILES = 4_000_000  # in one archive
 _BLOCK = tarfile.BLOCKSIZE
 _BROKEN = (
     tarfile.TarError,
@@ -50,11 +52,21 @@ def walk(
         return
     reader = _zip if path.suffix == ".zip" else _tar
     try:
-        yield from reader(path, select, limit)
+        yield from _bounded(path, reader(path, select, limit))
     except CorruptDataError:
         raise
     except _BROKEN as error:
         raise corrupt(path, f"a damaged archive ({error})", "a whole tar or zip archive") from error
+
+
+def _bounded(path: Path, members: Iterator[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
+    """The members, as long as all of them together are within limits: a small archive may hold very much of nothing."""
+    total = 0
+    for count, (name, content) in enumerate(members, 1):
+        total += len(content)
+        if total > TOTAL or count > FILES:
+            raise corrupt(path, f"more than {TOTAL} bytes or {FILES} files", "an archive of fewer")
+        yield name, content
 
 
 def extract(path: Path, target: Path, rename: Callable[[str], str | None] = lambda name: name) -> list[Path]:

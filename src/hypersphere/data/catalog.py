@@ -196,12 +196,8 @@ _ENTRIES = (
         "research benchmark, none stated",
         ("lfw",),
         ("lfw_deepfunneled_crop128.tar.xz", "lfw-deepfunneled.tgz", "lfw-deepfunneled/"),
-        (
-            _addresses(
-                "http://vis-www.cs.umass.edu/lfw/",
-                dict.fromkeys(("lfw-deepfunneled.tgz", *LFW_LISTS)),
-            ),
-        ),
+        note="no address over https with a known checksum is known: put lfw-deepfunneled.tgz and its lists, "
+        f"{', '.join(LFW_LISTS)}, into the folder lfw of a data root",
     ),
     Entry(
         "tiny_imagenet",

@@ -12,10 +12,12 @@ import torch
 from jaxtyping import Int, UInt8
 
 from .class_names import CIFAR10_NAMES, CIFAR100_COARSE, CIFAR100_FINE
+from .images import read_bytes
 from .in_memory import InMemory
 from .roots import Folder, Root, find
 
 _PIXELS = 3 * 32 * 32
+_LARGEST = 1 << 28  # bytes of one python batch; the largest there is has 155 million
 Batch = tuple[UInt8[np.ndarray, "n 3072"], Int[np.ndarray, "n"]]
 
 
@@ -100,7 +102,7 @@ def _sheets(folder: Folder, paths: Sequence[Path], split: str) -> Batch:
 def _python(folder: Folder, path: Path, key: bytes, classes: int) -> Batch:
     """A pickled dictionary with ``b"data"``, (n, 3072) bytes, and a list of labels."""
     try:
-        batch = _Unpickler(io.BytesIO(path.read_bytes()), encoding="bytes").load()
+        batch = _Unpickler(io.BytesIO(read_bytes(path, _LARGEST)), encoding="bytes").load()
         pixels, labels = batch[b"data"], batch[key]
     except Exception as error:  # damaged pickles fail in any way; the reason goes into the message
         expected = f"a python batch with data and {key.decode()}"

@@ -135,7 +135,9 @@ def target_logit(
     if isinstance(annealing, Tensor) or annealing:
         effect = effect / (1 + annealing)
     effect = effect.detach() if scores.detached else effect
-    return target.plain + x.scale * (effect if target.length is None else target.length * effect)
+    more = x.scale * (effect if target.length is None else target.length * effect)
+    # The margin makes a logit up to 2m − 1 times as large: it must not overflow before the plain logit does.
+    return target.plain + more.clamp_min(-torch.finfo(more.dtype).max / 1024)
 
 
 def looks_at_target(margin: Margin) -> bool:

@@ -41,10 +41,15 @@ def accelerator(settings: Settings) -> tuple[Any, Any]:
 def together(position: Callable[[], str]) -> Iterator[None]:
     """Turn the failure of what processes do together into a :class:`LostProcessError`, which says where this process was.
 
-    Other errors pass. ``position()`` is asked only then: at which step the run is, and from where it goes on.
+    A ``KeyboardInterrupt`` outside the steps, such as in the final writes, gets these words too; other errors pass.
+    ``position()`` is asked only then: at which step the run is, and from where it goes on.
     """
     try:
         yield
+    except KeyboardInterrupt as stop:
+        if stop.args:
+            raise
+        raise KeyboardInterrupt(f"stopped {position()}") from stop  # in the first or the final writes
     except RuntimeError as error:
         reason = next(iter(str(error).splitlines()), "")
         # gloo raises plain errors, known by its name in them; the store and NCCL raise a class of their own

@@ -70,8 +70,8 @@ class RunFolder:
             self._forget()
 
     def close(self) -> None:
-        """Let others write. A run that ``failed`` before its first checkpoint takes what it made with it."""
-        if self.failed and self._new and not self.last.exists():
+        """Let others write. A run that ``failed`` before its first step takes what it made with it."""
+        if self.failed and self._new:
             self._forget()
             (self.path / ".lock").unlink(missing_ok=True)
             with contextlib.suppress(OSError):  # somebody else has put something there
@@ -231,6 +231,9 @@ def _replace_by_link(source: pathlib.Path, target: pathlib.Path) -> None:
     except OSError:  # a file system without links
         shutil.copyfile(source, temporary)
     os.replace(temporary, target)
+    temporary.unlink(
+        missing_ok=True
+    )  # renaming does nothing where both are the same file, as after a kill between two links
 
 
 def _version(package: str) -> str | None:

@@ -82,12 +82,16 @@ class Settings:
     weights: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("steps", "evaluate_every", "log_every", "checkpoint_every", "keep", "accumulate", "timeout"):
+        for name in ("steps", "evaluate_every", "log_every", "checkpoint_every", "timeout"):
             _check(self, name, 1)
-        for name in ("seed", "average", "threads"):
-            _check(self, name, 0)
-        if self.threads > 1024:
-            raise ValueError(f"threads must lie in 0 … 1024, got {self.threads}")
+        _check(self, "seed", 0)
+        for name, least, most in (
+            ("keep", 1, 1000),
+            ("average", 0, 1000),
+            ("accumulate", 1, 65536),
+            ("threads", 0, 1024),
+        ):
+            _check(self, name, least, most)
         if self.patience is not None:
             _check(self, "patience", 1)
         if self.clip is not None and not (math.isfinite(self.clip) and self.clip > 0):
@@ -114,10 +118,15 @@ class Settings:
         return type(self)(**nested({f.name: getattr(self, f.name) for f in fields(self)}, changes))
 
 
-def _check(settings: Settings, name: str, least: int) -> None:
+def _check(settings: Settings, name: str, least: int, most: int | None = None) -> None:
     value = getattr(settings, name)
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**53:
-        raise ValueError(f"{name} must be an integer ≥ {least}, got {value!r}")
+    if (
+        not isinstance(value, int)
+        or isinstance(value, bool)
+        or not least <= value <= (2**53 - 1 if most is None else most)
+    ):
+        wanted = f"be an integer ≥ {least}" if most is None else f"lie in {least} … {most}"
+        raise ValueError(f"{name} must {wanted}, got {value!r}")
 
 
 def _check_rates(optimizer: Call) -> None:

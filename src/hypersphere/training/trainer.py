@@ -139,7 +139,7 @@ class Trainer:
             self._loop(resumed)
             return self._finish()
         except (ValueError, RuntimeError, MemoryError):
-            self.folder.failed = self.main  # a refused start takes its folder with it
+            self.folder.failed = self.main and self.step == 0  # a refused start takes its folder with it
             raise
         finally:
             if self.log is not None:

@@ -1,5 +1,6 @@
 import pytest
 import torch
+from torch import nn
 
 from hypersphere.energy import AdversarialProjection, CoMHE
 from tests.energy.contracts import ProjectionContract
@@ -32,3 +33,15 @@ def test_refuses():
     with pytest.raises(ValueError, match="lr must be"):
         AdversarialProjection(lr=-1.0)
     assert torch.is_grad_enabled()
+
+
+@pytest.mark.parametrize("dim", [2, 30])
+def test_neurons_of_one_dimension_are_left_out(dim):
+    model = nn.Sequential(nn.Linear(1, 5), nn.ReLU(), nn.Linear(5, 4))
+    regularizer = CoMHE(model, projection=AdversarialProjection(dim=dim))
+    total = sum(regularizer.terms(torch.tensor([0, 1])).values())
+    total.backward()
+    regularizer.step()
+    assert total.isfinite()
+    with pytest.raises(ValueError, match="neurons of one dimension have no angle"):
+        CoMHE(nn.Sequential(nn.Linear(1, 5), nn.Linear(5, 1)), projection=AdversarialProjection(dim=dim))

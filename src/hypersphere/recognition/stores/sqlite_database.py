@@ -56,7 +56,9 @@ def connect(path: Path, *, create: bool, readonly: bool) -> sqlite3.Connection:
             db.close()
             raise
     except (sqlite3.Error, OSError) as error:
-        raise ValueError(f"{path} cannot be opened as a gallery: {getattr(error, 'strerror', None) or error}") from error
+        raise ValueError(
+            f"{path} cannot be opened as a gallery: {getattr(error, 'strerror', None) or error}"
+        ) from error
     return db
 
 
