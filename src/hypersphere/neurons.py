@@ -53,7 +53,7 @@ class NeuronWeight:
     def rows(self) -> Float[Tensor, "groups neurons dim"]:
         """The neurons as they are now; those of all processes, who must all call this, where each holds some."""
         weight: Tensor = getattr(self.module, self.parameter)
-        weight = whole_rows(weight)
+        weight = whole_rows(weight) if is_sharded(weight) else weight
         rows = weight.mT if self.transposed else weight
         return rows.flatten(1).unflatten(0, (self.groups, -1))
 

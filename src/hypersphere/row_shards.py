@@ -47,7 +47,7 @@ def first_row(tensor: Tensor) -> int:
     return min(each * tensor.device_mesh.get_local_rank(), len(tensor))
 
 
-def whole_rows(weight: Tensor) -> Float[Tensor, "rows d"]:
+def whole_rows(weight: Tensor) -> Float[Tensor, "rows *d"]:
     """All rows on every process, for what all of them compute alike: each keeps the gradient of its own rows.
 
     Every process must call it. A plain weight is returned as it is.
