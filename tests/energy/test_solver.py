@@ -66,12 +66,13 @@ def test_points_on_a_circle_are_equally_spaced():
         pytest.param(14, 55.67057, marks=pytest.mark.slow),
         pytest.param(44, 31.983423, marks=pytest.mark.slow),
         pytest.param(60, 27.19283, marks=pytest.mark.slow),
-        pytest.param(80, 23.5530672, marks=pytest.mark.slow),
+        pytest.param(70, 25.17092, marks=pytest.mark.slow),
         pytest.param(100, 21.031202, marks=pytest.mark.slow),
     ],
 )
 def test_tammes(n, degrees):
-    points, angle = minimize_energy(n, 3, math.inf, hops=0 if n == 12 else None)
+    quick = {"starts": 32, "hops": 0} if n == 12 else {}
+    points, angle = minimize_energy(n, 3, math.inf, **quick)
     assert math.degrees(angle) == pytest.approx(degrees, abs=6e-8)
     assert smallest_angle(points).item() == angle.item()
 
