@@ -57,6 +57,9 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(json.loads((done.folder / "report.json").read_text(encoding="utf-8")), ensure_ascii=False))
     console.print(str(done.report))
     console.print(f"embedder, report, pictures and choices: {done.folder}")
+    page = done.folder / "report.html"
+    if page.is_file():
+        console.print(f"report page, to open in a browser: {page}")
     return 0
 
 

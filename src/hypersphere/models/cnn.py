@@ -102,7 +102,7 @@ def cnn10(
 
     ``widths`` are the filters of the stages, 64, 128, 256 by default.
 
-    >>> cnn10(10, width=0.05)(torch.zeros(1, 3, 32, 32)).shape
+    >>> cnn10(10, width=0.05, input_size=64)(torch.zeros(1, 3, 64, 64)).shape
     torch.Size([1, 10])
     """
     stages = [row for filters in stage_widths((64, 128, 256), widths) for row in (Conv(filters, 3), Pool())]
