@@ -1,6 +1,8 @@
+import json
+
 from hypersphere.config import call
 from hypersphere.data import Digits
-from hypersphere.experiments.reproduce import robustness_claim
+from hypersphere.experiments.reproduce import Training, robustness_claim
 from hypersphere.training import replace
 
 from .contracts import ClaimContract
@@ -28,11 +30,14 @@ class TestRobustness(ClaimContract):
             task__iterations=2,
             task__attacked_images=8,
         )
-        measured = arm.with_config(small)
-        few = type(arm)(small, (call(robustness_claim.withstood, images=4),))
-        metrics = few.row(0, tmp_path / "laptop" / "natural" / "SphereConv" / "0", threads=1)["metrics"]
-        assert {"black_fgsm_accuracy", "black_bim_accuracy", "masking", "deepfool", "no_gradient"} <= set(metrics)
-        attacker = (tmp_path / "laptop" / "attacker" / "0" / "config.json").read_text()
+        measures = (call(robustness_claim.withstood, rate=0.002, images=4),)
+        place = tmp_path / "laptop"
+        first = Training(small, measures).row(0, place / "natural" / "SphereConv" / "0", threads=1)["metrics"]
+        assert {"black_fgsm_accuracy", "black_bim_accuracy", "masking", "deepfool", "no_gradient"} <= set(first)
+        attacker = (place / "attacker" / "0" / "config.json").read_text()
         assert '"seed": 1000' in attacker
         assert "Sphere" not in attacker
-        assert measured.measures == arm.measures
+        trained = replace(small, task__attacked=0.5, optimizer__lr=0.01)  # another arm with another rate of its own
+        Training(trained, measures).row(0, place / "FGSM-trained" / "SphereConv" / "0", threads=1)
+        events = (place / "attacker" / "0" / "events.jsonl").read_text().splitlines()
+        assert [json.loads(line)["event"] for line in events].count("start") == 1

@@ -9,12 +9,13 @@ from ...angular import Cosine
 from ...config import Call, call
 from ...evaluation import robustness
 from ...operators import Operator, magnitudes
-from ...training import Config, CosineRate, Experiment, Images, replace
+from ...training import Config, CosineRate, Images, replace
 from ..recipes.chapter4 import adversarial_cifar10
 from ..recipes.recipe_book import adam
 from .arms import Arm, Training
 from .claim import Check, Claim, Published, Size
 from .claim_pictures import bars
+from .trained import experiment_in
 from .tuning import Tuning, rates
 
 OPERATORS: dict[str, Call | None] = {
@@ -29,19 +30,24 @@ TRAINED = {"SphereConv": (85.98, 35.07), "BallConv": (82.20, 17.38), "TanhConv":
 BLACK = {"SphereConv": (56.71, 43.10), "BallConv": (49.50, 27.48), "TanhConv": (50.61, 29.06)}
 
 
-def withstood(experiment: Any, folder: pathlib.Path, images: int = 128) -> dict[str, float]:
+def withstood(experiment: Any, folder: pathlib.Path, rate: float, images: int = 128) -> dict[str, float]:
     """The robustness report on the first measured images: black-box attacks, DeepFool, and what suggests masked gradients.
 
-    Black-box attacks are made on a naturally trained convolution of the same architecture, started elsewhere (C.1.3); it is
-    trained once for each seed, in a folder beside the arms'.
+    Black-box attacks are made on a naturally trained convolution of the same architecture, started elsewhere (C.1.3) and trained
+    at ``rate`` whatever the arm's own is; it is trained once for each seed, in a folder beside the arms'.
     """
     task, config = experiment.task, experiment.config
-    plain = config.replace(
-        model=config.model.replace(operator=None), task=config.task.replace(attacked=0.0), seed=config.seed + ELSEWHERE
+    plain = replace(
+        config,
+        name="attacker",
+        seed=config.seed + ELSEWHERE,
+        task__attacked=0.0,
+        model__operator=None,
+        optimizer__lr=rate,
     )
     place = folder.parents[2] / "attacker" / str(config.seed)
     place.parent.mkdir(parents=True, exist_ok=True)
-    attacker = Experiment(replace(plain, name="attacker"), place)
+    attacker = experiment_in(place, plain)
     attacker.run()
     raw, labels = task.measured_samples.batch(torch.arange(images))
     x = task._scaled(raw)
@@ -49,16 +55,16 @@ def withstood(experiment: Any, folder: pathlib.Path, images: int = 128) -> dict[
         task.model.eval(),
         x,
         labels,
-        baseline=attacker.task.model.eval(),
-        deepfool_steps=10,  # type: ignore[union-attr, operator]
+        baseline=attacker.task.model.eval(),  # type: ignore[union-attr, operator]
+        deepfool_steps=10,
     )
-    rates = {
+    names = {
         "noise": "noise",
         "BIM, wide ball": "wide",
         "transferred FGSM": "black_fgsm",
         "transferred BIM": "black_bim",
     }
-    found = {f"{name}_accuracy": 100 * report.accuracy[key] for key, name in rates.items()}
+    found = {f"{name}_accuracy": 100 * report.accuracy[key] for key, name in names.items()}
     found |= {"no_gradient": 100 * report.no_gradient, "masking": float(len(report.findings))}
     return found | {"deepfool": report.strengths["DeepFool ℓ2"].median().item()}
 
@@ -80,11 +86,13 @@ def arms(size: Size) -> dict[str, Arm]:
             optimizer=adam(2e-3),
             schedule=call(CosineRate),
         )
+    assert isinstance(base.optimizer, Call)
+    rate = base.optimizer.get("lr")
     found: dict[str, Arm] = {}
     for group, weight in (("natural", 0.0), ("FGSM-trained", 0.5)):
         for name, operator in OPERATORS.items():
             config = replace(base, task__attacked=weight, model__operator=operator)
-            found[f"{group}/{name}"] = Training(config, (call(withstood),))
+            found[f"{group}/{name}"] = Training(config, (call(withstood, rate=rate),))
     return found
 
 

@@ -17,7 +17,7 @@ POINTS = 600  # two-dimensional features kept for the picture
 
 def trained_row(config: Config, measures: Sequence[Call], folder: pathlib.Path) -> Row:
     """Train or resume a config in a folder, and measure it; a run that diverged has no metrics."""
-    experiment = Experiment(config, folder, fresh=(folder / MARK).exists() and not _resumable(folder, config))
+    experiment = experiment_in(folder, config)
     try:
         metrics = experiment.run()
     except NonFiniteLossError:
@@ -27,6 +27,11 @@ def trained_row(config: Config, measures: Sequence[Call], folder: pathlib.Path) 
     for measure in measures:
         metrics |= measure.build(experiment=experiment, folder=folder)
     return {"metrics": metrics, "curve": curve, **_points(experiment)}
+
+
+def experiment_in(folder: pathlib.Path, config: Config) -> Experiment:
+    """The experiment of a config in a folder: resumed where the folder has the same one, begun anew where it has another."""
+    return Experiment(config, folder, fresh=(folder / MARK).exists() and not _resumable(folder, config))
 
 
 def _resumable(folder: pathlib.Path, config: Config) -> bool:
