@@ -1,13 +1,19 @@
 """The attack counts what it should: workers that die are told apart, rows are replaced, and the page is that of the rows."""
 
 import os
+import pathlib
 import signal
+import subprocess
+import sys
 
 import pytest
 
 from benchmarks.attack import children, tally
+from benchmarks.attack.__main__ import KINDS
 from benchmarks.attack.fuzzed_images import _damaged, _originals
 from benchmarks.attack.reliability_page import PAGE, PROMISES, TITLES, page
+
+ROOT = pathlib.Path(__file__).parents[1]
 
 
 def test_the_page_is_that_of_the_rows():
@@ -84,3 +90,13 @@ def test_damage_is_drawn_from_the_seed():
     assert len(originals) > 20
     once, again = ([_damaged(random.Random(i), originals[i % 20][1]) for i in range(50)] for _ in range(2))
     assert once == again
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "service"])
+def test_a_twentieth_of_the_attack_holds(kind):
+    line = [sys.executable, "-W", "ignore", "-m", "benchmarks.attack", kind, "--scale", "0.05"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(line, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=1500)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert " 0 failed" in done.stdout

@@ -23,7 +23,7 @@ KINDS = {
 
 
 def main() -> int:
-    """Run the kinds that are named, by default all that have no rows yet."""
+    """Run the kinds that are named, by default all, without the parts that have rows; 1 if anything failed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.attack", description=__doc__)
     parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"of {', '.join(KINDS)}; all by default")
     parser.add_argument(
@@ -35,18 +35,20 @@ def main() -> int:
     parser.add_argument("--again", action="store_true", help="also parts that have a row")
     args = parser.parse_args()
     tally.AGAIN, tally.KEPT = args.again, args.scale >= 1
+    failed = 0
     for kind in args.kinds or KINDS:
         module = importlib.import_module(f".{KINDS[kind]}", __package__)
         print(f"== {kind}", flush=True)
         for one in module.attack(args.scale):
             row = one.row()
+            failed += row["failed"]
             told = f"{row['tried']} tried, {row['failed']} failed, {row['outcomes']}"
             print(f"{kind}, {row['part']}: {told}, {row['seconds']} s ({row['cpu_seconds']} s of CPU)", flush=True)
             if args.scale >= 1:
                 tally.keep(row)
     if args.scale >= 1:
         reliability_page.write()
-    return 0
+    return int(failed > 0)
 
 
 if __name__ == "__main__":

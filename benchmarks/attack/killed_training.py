@@ -15,7 +15,7 @@ from typing import Any
 from . import tally as rows
 from .tally import Tally
 
-ONE, TWO = 180, 30  # kills
+BLOCKS, ONE, TWO = 3, 60, 30  # kills of each block on one process, and on two
 FILES = ("log.jsonl", "metrics.json", "model.safetensors", "best.safetensors", "last.safetensors")
 PATIENCE = 4.0  # seconds that the other processes have to end by themselves
 AT_MOST = 3  # kills of one run before it is left to end
@@ -25,9 +25,13 @@ def attack(scale: float) -> Iterator[Tally]:
     """Yield a tally for each number of processes."""
     config = _config()
     _warm(config)
-    for part, count, world in (("one process", ONE, 1), ("two processes", TWO, 2)):
+    parts = [
+        *((f"one process {block}", ONE, 1, 300 + block) for block in range(1, BLOCKS + 1)),
+        ("two processes", TWO, 2, 32),
+    ]
+    for part, count, world, seed in parts:
         if rows.due("kills of training", part):
-            yield _kills(Tally("kills of training", part), round(scale * count), config, world, 30 + world)
+            yield _kills(Tally("kills of training", part), round(scale * count), config, world, seed)
 
 
 def _kills(tally: Tally, count: int, config: Any, world: int, seed: int) -> Tally:
@@ -44,8 +48,9 @@ def _kills(tally: Tally, count: int, config: Any, world: int, seed: int) -> Tall
             run, killed = pathlib.Path(folder) / str(runs), 0
             runs += 1
             while killed < AT_MOST:
-                status, _ = _run(config, run, world, draw.uniform(0, 1.1 * seconds), draw.randrange(world))
+                status, took = _run(config, run, world, draw.uniform(0, 0.9 * seconds), draw.randrange(world))
                 if status == 0:
+                    seconds = took if killed == 0 else seconds  # the machine may be less busy than before
                     break
                 killed += 1
             if status != 0:

@@ -103,7 +103,7 @@ def test_products_in_bfloat16():
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("m", [1, 4])
 def test_at_a_rate_of_ten_a_margin_is_as_robust_as_a_linear_layer(length, momentum, m):
-    """Wherever cross-entropy on a linear layer stays finite, so does L-Softmax, whose logit is 2m − 1 times as large."""
+    """Wherever cross-entropy on a linear layer of features 2m − 1 times as long stays finite, so does L-Softmax."""
     for seed in range(4):
         torch.manual_seed(seed)
         x, labels = torch.randn(16, 4), torch.randint(0, 3, (16,))
@@ -122,5 +122,6 @@ def test_at_a_rate_of_ten_a_margin_is_as_robust_as_a_linear_layer(length, moment
                 optimizer.step()
             return bool(module.weight.isfinite().all())
 
-        plain = finite(linear, lambda: torch.nn.functional.cross_entropy(linear(x), labels))  # noqa: B023
+        longer = (2 * m - 1) * x  # as the margin makes the target's logit
+        plain = finite(linear, lambda: torch.nn.functional.cross_entropy(linear(longer), labels))  # noqa: B023
         assert finite(head, lambda: head(x, labels)) or not plain  # noqa: B023

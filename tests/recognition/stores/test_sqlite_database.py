@@ -73,3 +73,18 @@ def test_an_earlier_version_is_refused(tmp_path):
     with pytest.raises(ValueError, match="version 1; this release reads version 2: enrol anew"):
         connect(tmp_path / "old.db", create=False, readonly=False)
     assert os.listdir(tmp_path) == ["old.db"]
+
+
+def test_a_gallery_that_a_full_disk_did_not_let_be_made_leaves_no_file(tmp_path, monkeypatch):
+    from hypersphere.recognition.stores import sqlite_database
+
+    def full(*_):
+        raise sqlite3.OperationalError("database or disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sqlite_database, "write_meta", full)
+        with pytest.raises(ValueError, match="disk is full"):
+            connect(tmp_path / "people.db", create=True, readonly=False)
+    assert not (tmp_path / "people.db").exists()
+    connect(tmp_path / "people.db", create=True, readonly=False).close()
+    assert (tmp_path / "people.db").exists()

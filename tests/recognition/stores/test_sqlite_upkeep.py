@@ -1,3 +1,5 @@
+import sqlite3
+
 import pytest
 import torch
 
@@ -53,3 +55,17 @@ def test_a_backup_goes_on_while_others_read(gallery, tmp_path):
         reader.identify(torch.randn(6), threshold=0.5)
         gallery.backup(tmp_path / "copy.db")
         assert len(reader.list()) == 9
+
+
+@pytest.mark.parametrize("failing", ["_copy", "template_file.append"])
+def test_a_backup_to_a_full_disk_leaves_nothing(failing, tmp_path, monkeypatch):
+    with Gallery(tmp_path / "people.db") as gallery:
+        gallery.enrol("ada", torch.eye(3))
+
+        def full(*_):
+            raise sqlite3.OperationalError("database or disk is full")
+
+        monkeypatch.setattr(f"hypersphere.recognition.stores.sqlite_upkeep.{failing}", full)
+        with pytest.raises(OSError, match=r"full"):
+            gallery.backup(tmp_path / "copy.db")
+    assert not [path for path in tmp_path.iterdir() if "copy" in path.name]
