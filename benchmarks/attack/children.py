@@ -1,6 +1,7 @@
 """Forked workers: a case that kills, hangs or exhausts its worker is told apart from one that is answered."""
 
 import contextlib
+import faulthandler
 import io
 import json
 import os
@@ -81,6 +82,7 @@ def _serve(cases: Sequence[Any], work: Callable[[Any], dict[str, Any]], pipe: in
         size = int(pathlib.Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY, size + MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    faulthandler.disable()  # a worker that dies is told by its parent
     silent = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silent, 2)  # what libraries say below Python
     with os.fdopen(pipe, "w", encoding="utf-8") as answers:

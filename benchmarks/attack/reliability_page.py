@@ -28,7 +28,7 @@ PROMISES = {
     "everything that several writers put into a gallery is there.",
     "bit flips": "The file is refused, or its content is the same as before.",
     "settings": "The run trains, or one sentence says what is accepted, with status 1 or 2; no traceback, no hang, "
-    "and no folder of a refused start.",
+    "and no folder of a start that is refused before its first checkpoint.",
     "config files": "The run is resumed, or one sentence says what is wrong.",
     "images": "The picture is decoded, or refused with one kind of error.",
     "numerics": "Losses, gradients and weights are finite wherever those of cross-entropy on a linear layer are. L-Softmax at a "
@@ -56,6 +56,7 @@ TAIL = """
   its target cannot be reached, and the gradients grow with the weights. The run then stops with one sentence.
 - A bit that flips in memory, or on its way to the disk before the checksum is computed, is not found.
 - Kills of two processes run on one machine. Several machines were not tried.
+- Kills of training and the fuzzed settings ran with their folders in memory (`TMPDIR`), where flushing costs nothing.
 - Permissions and full disks are tested one by one in the test suite, not by this attack.
 """
 
