@@ -1,6 +1,7 @@
 import pytest
 
 from hypersphere.cli import main as cli
+from hypersphere.data import MissingDataError
 from hypersphere.experiments import reproduce
 from hypersphere.experiments.reproduce import results
 from tests.experiments.reproduce.tiny import claim
@@ -51,6 +52,17 @@ def test_what_is_missing_of_every_claim_is_run_and_reported(tiny, capsys, tmp_pa
     assert "| 6 | " in (tmp_path / "RESULTS.md").read_text(encoding="utf-8")
     assert cli.main(["reproduce", "--missing", *places]) == 0
     assert capsys.readouterr().err == ""
+
+
+def test_a_claim_without_its_data_does_not_stop_the_others(tiny, monkeypatch, capsys, tmp_path):
+    def absent(*_, **__):
+        raise MissingDataError("it is nowhere")
+
+    monkeypatch.setattr(reproduce, "CLAIMS", {"tiny": claim(tuned=False), "other": claim(tuned=False)})
+    monkeypatch.setattr(reproduce, "reproduce", absent)
+    assert cli.main(["reproduce", "--missing", "--results", str(tmp_path), "--output", str(tmp_path)]) == 1
+    assert capsys.readouterr().err.count("it is nowhere") == 2
+    assert (tmp_path / "RESULTS.md").exists()
 
 
 def test_one_thing_must_be_asked_for(capsys):
