@@ -191,7 +191,8 @@ def show(rows: list[dict[str, Any]], args: Any) -> None:
         header,
         table,
         args,
-        "95 % intervals in brackets, of one network: those of the EER by resampling identities, where that was done, the others over pairs or probes as if they "
+        "95 % intervals in brackets, of one network: those of the EER by resampling identities, where that was done, the "
+        "others over pairs or probes as if they "
         "were independent, which is too narrow; ± is the standard error over seeds, which is noise of training alone. CPU seconds are of "
         "the whole call: check, training, report. Measured identities are never trained on; those of `report` were not looked at when "
         "defaults were chosen.\n\nEER of the default less that of the tuned setting, in points, on the same resampled identities: "
