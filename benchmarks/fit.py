@@ -172,6 +172,8 @@ def show(rows: list[dict[str, Any]], args: Any) -> None:
             cells = [_cell(row["figures"][name]) for name in names]
             if "identities_resampled" in row:
                 cells[0] = _span(row["identities_resampled"]["EER"])
+            else:
+                cells[0] = cells[0].partition(" ")[0]
             table.append([phase, study, arm, people, steps, row["seed"], *cells, f"{row['cpu']:.0f}"])
         if len(runs) > 1:
             cells = [_mean([row["figures"][name] for row in runs]) for name in names]
@@ -189,7 +191,8 @@ def show(rows: list[dict[str, Any]], args: Any) -> None:
         header,
         table,
         args,
-        "95 % intervals in brackets, of one network: those of the EER by resampling identities, the others over pairs or probes as if they "
+        "95 % intervals in brackets, of one network: those of the EER by resampling identities, where that was done, the "
+        "others over pairs or probes as if they "
         "were independent, which is too narrow; ± is the standard error over seeds, which is noise of training alone. CPU seconds are of "
         "the whole call: check, training, report. Measured identities are never trained on; those of `report` were not looked at when "
         "defaults were chosen.\n\nEER of the default less that of the tuned setting, in points, on the same resampled identities: "

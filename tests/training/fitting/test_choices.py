@@ -48,7 +48,7 @@ def test_head_by_classes_and_images():
 
 def test_steps_and_batches():
     few, many = chosen(DRAWN)[0], chosen(dataclasses.replace(FACES, images=10**6))[0]
-    assert (few.batch_size, few.steps) == (60, 1000)
+    assert (few.batch_size, few.steps) == (60, 200)
     assert (many.batch_size, many.steps) == (128, 3906)
 
 
