@@ -33,6 +33,7 @@ STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365
 ARMS: dict[str, Any] = {
     "all classes": None,
     "a tenth, all from three quarters on": call(Stages, values=[0.1, 1.0], at=[STEPS * 3 // 4]),
+    "three tenths, all from three quarters on": call(Stages, values=[0.3, 1.0], at=[STEPS * 3 // 4]),
     "a tenth": call(Sample, rate=0.1),
     "a tenth, unbiased": call(Sample, rate=0.1, unbiased=True),
 }
