@@ -39,6 +39,10 @@ def test_the_road_from_a_folder_to_strangers_turned_away(tmp_path):
     assert "unseen identities: EER" in said
     assert re.search(r"rank-1 +\d", said)
     embedder = "run/embedder.safetensors"
+    figures = json.loads(typed("evaluate", embedder, "members", "--json", cwd=tmp_path).stdout)["figures"]
+    assert figures["rank-1"]["value"] > 0.9
+    typed("export", embedder, "--onnx", "run/embedder.onnx", "--images", "members", cwd=tmp_path)
+    assert (tmp_path / "run" / "embedder.onnx").stat().st_size > 10_000
     typed("gallery", "enrol", "known.db", embedder, "members", cwd=tmp_path)
     threshold = typed("gallery", "calibrate", "known.db", embedder, "people", "--far", "0.001", cwd=tmp_path).stdout
     assert threshold.startswith("threshold")
