@@ -1,11 +1,14 @@
 """Averages of weights: a moving one during training, and one of the last checkpoints at the end."""
 
+import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from ..files import load_tree
 
 
 class MovingAverage:
@@ -62,6 +65,12 @@ class MovingAverage:
         for name, tensor in shadow.items():
             self.shadow[name].copy_(tensor)
         self.steps = steps
+
+
+def load_average(task: nn.Module, paths: Sequence[pathlib.Path]) -> None:
+    """Give a task the mean of its states in these checkpoints, the newest of which is the first."""
+    task.load_state_dict(average_states([load_tree(path)["task"] for path in reversed(paths)]))
+    to_sphere(task.model)  # type: ignore[arg-type]
 
 
 def to_sphere(model: nn.Module) -> None:

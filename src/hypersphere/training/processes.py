@@ -6,12 +6,12 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 
 from .._extras import require
 from .settings import Settings
@@ -35,6 +35,19 @@ def accelerator(settings: Settings) -> tuple[Any, Any]:
     group = accelerate.utils.InitProcessGroupKwargs(timeout=datetime.timedelta(seconds=settings.timeout))
     cpu = not torch.accelerator.is_available()
     return accelerate.Accelerator(mixed_precision=settings.precision, cpu=cpu, kwargs_handlers=[ddp, group]), ddp
+
+
+def placed(batch: Sequence[Tensor], device: torch.device, channels_last: bool) -> tuple[Tensor, ...]:
+    """A batch on the device of the run; pictures in the layout of its convolutions."""
+    layouts = ((torch.channels_last if channels_last and x.ndim == 4 else torch.preserve_format) for x in batch)
+    return tuple(x.to(device, non_blocking=True, memory_format=f) for x, f in zip(batch, layouts, strict=True))
+
+
+def any_process(accelerator: Any, flag: bool) -> bool:
+    """Whether the flag is set on any process of the run; every process must ask."""
+    if accelerator.num_processes == 1:
+        return flag
+    return bool(accelerator.reduce(torch.tensor(float(flag), device=accelerator.device)).item())
 
 
 @contextlib.contextmanager

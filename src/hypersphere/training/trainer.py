@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ..config import Call
 from ..data import Loader
-from ..files import finite, load_tree, save_tree
-from .averaging import MovingAverage, average_states, to_sphere
+from ..files import finite, save_tree
+from .averaging import MovingAverage, load_average
 from .binding import bound_to
 from .callbacks import Callback, Progress
 from .clipping import clip_gradients
@@ -22,7 +22,7 @@ from .ending import finish
 from .log import RunLog
 from .memory import checkpoint_blocks
 from .optimizers import build_optimizers, learning_rate, set_rates
-from .processes import accelerator, share_buffers, signals, together
+from .processes import accelerator, any_process, placed, share_buffers, signals, together
 from .resuming import position, restore, state_of
 from .run_folder import RunFolder
 from .schedules import Schedule
@@ -95,7 +95,6 @@ class Trainer:
             task.started = start_from(task.model, settings.weights)
         if settings.gradient_checkpointing:
             checkpoint_blocks(task.model)
-        self.layout = torch.channels_last if settings.channels_last else torch.preserve_format
         if settings.channels_last:
             task.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         shard_heads(task, self.accelerator.device, self.accelerator.num_processes)
@@ -162,7 +161,7 @@ class Trainer:
                     self._evaluate()
                 if self.step % settings.checkpoint_every == 0 or self.step == settings.steps or self.stopped:
                     self._checkpoint()
-                if self._any(stop.is_set()):
+                if any_process(self.accelerator, stop.is_set()):
                     self._checkpoint()
                     if self.main:
                         self.folder.event("interrupt", self.step)
@@ -173,16 +172,12 @@ class Trainer:
         held: list[tuple[Tensor, ...]] = []
         while self.step < self.settings.steps and not self.stopped:
             for batch in self.task.loader:
-                held.append(tuple(self._placed(tensor) for tensor in batch))
+                held.append(placed(batch, self.accelerator.device, self.settings.channels_last))
                 if len(held) == self.settings.accumulate:
                     yield held
                     held = []
                     if self.step >= self.settings.steps or self.stopped:
                         return
-
-    def _placed(self, tensor: Tensor) -> Tensor:
-        layout = self.layout if tensor.ndim == 4 else torch.preserve_format
-        return tensor.to(self.accelerator.device, non_blocking=True, memory_format=layout)
 
     def _train(self, batches: list[tuple[Tensor, ...]]) -> None:
         self.wrapped.train()
@@ -247,7 +242,7 @@ class Trainer:
         score = score if math.isfinite(score) else -math.inf  # undefined is never the best
         self._write(row)
         self.measured = row
-        improved = self._any(self.main and (self.best is None or score > self.best))
+        improved = any_process(self.accelerator, self.main and (self.best is None or score > self.best))
         self.best = score if improved else self.best
         self.waited = 0 if improved else self.waited + 1
         self.stopped = self.settings.patience is not None and self.waited >= self.settings.patience
@@ -273,9 +268,7 @@ class Trainer:
         if self.ema is not None:
             self.ema.load_into(self.task.model)
         elif self.settings.average > 1:
-            paths = reversed(self.folder.checkpoints()[: self.settings.average])
-            self.task.load_state_dict(average_states([load_tree(path)["task"] for path in paths]))
-            to_sphere(self.task.model)
+            load_average(self.task, self.folder.checkpoints()[: self.settings.average])
             with torch.no_grad(), torch.random.fork_rng():
                 self.measured = {"step": self.step, **self.task.evaluate(), **self.task.measures()}
         metrics = {key: value for key, value in self.measured.items() if key != "step"}
@@ -296,8 +289,3 @@ class Trainer:
             self.progress(self.step, row)
         for callback in self.callbacks:
             callback.on_log(self, row)
-
-    def _any(self, flag: bool) -> bool:
-        if self.accelerator.num_processes == 1:
-            return flag
-        return bool(self.accelerator.reduce(torch.tensor(float(flag), device=self.accelerator.device)).item())
