@@ -24,7 +24,13 @@ def is_sharded(tensor: object) -> TypeGuard[Any]:
 
 
 def local_of(tensor: Tensor) -> Tensor:
-    """What this process holds of a tensor, without a gradient: the memory itself."""
+    """What this process holds of a tensor, without a gradient: the memory itself.
+
+    >>> weight = torch.nn.Parameter(torch.zeros(2))
+    >>> _ = local_of(weight).add_(1)
+    >>> weight.tolist()
+    [1.0, 1.0]
+    """
     return (tensor._local_tensor if is_sharded(tensor) else tensor).detach()
 
 
@@ -32,6 +38,15 @@ def local_rows(weight: Tensor) -> Float[Tensor, "rows d"]:
     """The rows that this process holds, with their gradient; a plain weight is its own.
 
     A weight (C, K, d), with K rows for each class, has row c·K + k for centre k of class c.
+
+    >>> weight = torch.nn.Parameter(torch.ones(4, 3))
+    >>> local_rows(weight) is weight
+    True
+
+    Of a head with 5 classes on two processes, the second holds the last two rows:
+
+    >>> local_rows(hs.ArcFace(3, 5).shard().weight).shape  # doctest: +SKIP
+    torch.Size([2, 3])
     """
     if not is_sharded(weight):
         return weight
@@ -40,7 +55,16 @@ def local_rows(weight: Tensor) -> Float[Tensor, "rows d"]:
 
 
 def first_row(tensor: Tensor) -> int:
-    """The number of the first entry of the first dimension that this process holds: a row, or a class of (C, K, d)."""
+    """The number of the first entry of the first dimension that this process holds: a row, or a class of (C, K, d).
+
+    >>> first_row(torch.ones(4, 3))
+    0
+
+    Of a head with 5 classes on two processes, the second holds those from number 3 on:
+
+    >>> first_row(hs.ArcFace(3, 5).shard().weight)  # doctest: +SKIP
+    3
+    """
     if not is_sharded(tensor):
         return 0
     each = -(-len(tensor) // tensor.device_mesh.size())
@@ -51,6 +75,12 @@ def whole_rows(weight: Tensor) -> Float[Tensor, "rows *d"]:
     """All rows on every process, for what all of them compute alike: each keeps the gradient of its own rows.
 
     Every process must call it. A plain weight is returned as it is.
+
+    >>> weight = torch.nn.Parameter(torch.ones(4, 3))
+    >>> whole_rows(weight) is weight
+    True
+    >>> whole_rows(hs.ArcFace(3, 5).shard().weight).shape  # on any number of processes  # doctest: +SKIP
+    torch.Size([5, 3])
     """
     if not is_sharded(weight):
         return weight
@@ -64,6 +94,10 @@ def chosen_rows(weight: Tensor, rows: Shaped[Tensor, "m"]) -> Float[Tensor, "m d
     """The rows of these numbers on every process, for use in shares: gradients are added up and go to who holds the row.
 
     Every process must call it with the same numbers; what travels is m·d numbers, forward and backward.
+
+    >>> chosen_rows(torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]), torch.tensor([2, 0]))
+    tensor([[5., 6.],
+            [1., 2.]])
     """
     local = local_rows(weight)
     if not is_sharded(weight):
@@ -79,18 +113,43 @@ def chosen_rows(weight: Tensor, rows: Shaped[Tensor, "m"]) -> Float[Tensor, "m d
 
 
 def added(share: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """Σ over the processes, replicated; a replicated gradient comes back as it is."""
+    """Σ over the processes, replicated; a replicated gradient comes back as it is.
+
+    Every process must call it. On two processes, whose shares are 1 and 2:
+
+    >>> share = torch.tensor([1.0 + torch.distributed.get_rank()])  # doctest: +SKIP
+    >>> added(share, torch.distributed.group.WORLD)  # doctest: +SKIP
+    tensor([3.])
+    """
     return _Add.apply(share, group)
 
 
 def entered(replicated: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """The same tensor for use in a share: gradients are added up on their way back."""
+    """The same tensor for use in a share: gradients are added up on their way back.
+
+    Every process must take part in the backward pass. On two processes, whose shares are x and 2x, the gradient of
+    their sum is 3 on both:
+
+    >>> x, group = torch.ones(1, requires_grad=True), torch.distributed.group.WORLD  # doctest: +SKIP
+    >>> added((1 + torch.distributed.get_rank()) * entered(x, group), group).backward()  # doctest: +SKIP
+    >>> x.grad  # doctest: +SKIP
+    tensor([3.])
+    """
     return _Enter.apply(replicated, group)
 
 
 @torch.no_grad()
 def rows_together(x: Shaped[Tensor, "_n *d"], group: dist.ProcessGroup) -> Shaped[Tensor, "n *d"]:
-    """The rows of all processes in the order of their ranks, as many as each has, without a gradient."""
+    """The rows of all processes in the order of their ranks, as many as each has, without a gradient.
+
+    Every process must call it. On two processes, of which the first has one row and the second two:
+
+    >>> rank = torch.distributed.get_rank()  # doctest: +SKIP
+    >>> rows_together(torch.full((rank + 1, 2), rank), torch.distributed.group.WORLD)  # doctest: +SKIP
+    tensor([[0, 0],
+            [1, 1],
+            [1, 1]])
+    """
     counts = torch.zeros(dist.get_world_size(group), dtype=torch.int64, device=x.device)
     counts[dist.get_rank(group)] = len(x)
     dist.all_reduce(counts, group=group)

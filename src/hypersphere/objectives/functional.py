@@ -119,7 +119,12 @@ def part_softmax(
     """:func:`margin_softmax` where ``weight`` and ``bias`` are of a part of the classes.
 
     Where other processes hold the other classes, the loss is that of all processes' samples, over all classes, and the
-    same on each process; ``reduction="none"`` returns those of this process's samples.
+    same on each process; ``reduction="none"`` returns those of this process's samples. Here two of three classes, 0 and
+    2, were drawn for a step:
+
+    >>> x, w, drawn = torch.eye(3)[:1], torch.eye(3), torch.tensor([0, 2])
+    >>> part_softmax(Everyone(x, x, torch.tensor([0])), w[drawn], Portion(3, 2, ids=drawn), scale=2.0)
+    tensor(0.1269)
     """
     check(everyone.whole, weight, bias, scale, sub_centers, gradient, reduction, part)
     labels, ignored = counted_labels(everyone.labels, len(everyone.whole), part.num_classes, ignore_index)
@@ -182,7 +187,14 @@ def class_logits(
 
 
 def compared_by(comparison: Comparison | None, label_smoothing: float) -> Comparison:
-    """The comparison that was given, or the cross-entropy; smoothing belongs to the latter alone."""
+    """The comparison that was given, or the cross-entropy; smoothing belongs to the latter alone.
+
+    Raises:
+        ValueError: If another comparison is given together with a smoothing.
+
+    >>> compared_by(None, 0.1)
+    CrossEntropy(label_smoothing=0.1)
+    """
     if comparison is None:
         return CrossEntropy(label_smoothing)
     if label_smoothing:

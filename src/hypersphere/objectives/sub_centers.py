@@ -21,6 +21,12 @@ class SubCenters(NamedTuple):
         counts: How many samples of the class are nearest to each of its centres.
         dominant: The centre with the most samples.
         angles: The angle of each centre to the dominant one, in radians.
+
+    >>> head = hs.ArcFace(2, 2, sub_centers=2)
+    >>> head.weight.data = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]])
+    >>> sub_centers_of(head, torch.tensor([[0.1, 1.0], [-1.0, 0.0]]), torch.tensor([0, 1])).counts
+    tensor([[0, 1],
+            [1, 0]])
     """
 
     counts: Int[Tensor, "c k"]

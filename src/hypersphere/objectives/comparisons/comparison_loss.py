@@ -14,7 +14,14 @@ Summary: TypeAlias = "tuple[Tensor, ...]"
 
 @runtime_checkable
 class Reduce(Protocol):
-    """Combines a tensor with those of the same name that the other processes hold; with one process, the identity."""
+    """Combines a tensor with those of the same name that the other processes hold; with one process, the identity.
+
+    >>> def alone(tensor, how):
+    ...     return tensor
+    >>> binary = hs.objectives.comparisons.Binary()
+    >>> binary.reduce((torch.tensor([0.5, 2.0]),), alone)
+    (tensor([0.5000, 2.0000]),)
+    """
 
     def __call__(self, tensor: Tensor, how: Literal["max", "sum", "top"]) -> Tensor:
         """The entrywise maximum or sum over all processes; of ``"top"`` the k largest of each row of (n, k)."""
@@ -34,6 +41,13 @@ class Comparison(nn.Module, ABC):
 
     Where only a part of the classes was drawn, ``counts`` says how many classes each one of a block stands for: a
     summary made of sums over classes counts its term so many times. ``sums`` is False for a summary that is not.
+
+    >>> softmax, z = hs.objectives.comparisons.CrossEntropy(), torch.tensor([[0.0, 1.0, -1.0]])
+    >>> state = softmax.start(z[:, 0])
+    >>> for block in z.split(2, dim=1):
+    ...     state = softmax.add(state, block)
+    >>> torch.allclose(softmax.finish(state)[0], softmax.of_all(z)[0])
+    True
     """
 
     sums: bool = True

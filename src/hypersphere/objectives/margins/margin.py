@@ -43,6 +43,10 @@ class Context(NamedTuple):
         hardest: The k-th largest cosine among the other classes, for a margin with ``hardest = k``; only in ``others``.
         noise: For each strength that draws, one number of N(0, 1) per sample, the same in every hook, block and process
             of a forward pass and in its backward pass; None where nothing is drawn.
+
+    >>> linear = Context(g=hs.angular.Linear())
+    >>> hs.objectives.margins.AdditiveCosine(0.25).target(torch.tensor([1.0, 0.0]), linear)
+    tensor([ 0.7500, -0.2500])
     """
 
     g: AngularScore = COSINE
@@ -72,6 +76,13 @@ class Margin(nn.Module):
 
     ``hardest`` is the k for which ``others`` wants the k-th largest cosine among the other classes in the context; 0 for
     none, as finding it costs one more pass over the classes.
+
+    >>> class Lowered(Margin):
+    ...     def target(self, cos, context=ALONE):
+    ...         return context.g(cos) - 0.5
+    >>> head = hs.objectives.MarginSoftmax(2, 2, margin=Lowered())
+    >>> head.margin.target(torch.tensor([1.0, 0.0]))
+    tensor([ 0.5000, -0.5000])
     """
 
     hardest: int = 0
@@ -112,6 +123,14 @@ class Strength(nn.Module, ABC):
 
     A margin that takes ``m: float | Strength`` calls it in its hooks. ``least`` and ``most`` bound what it returns, so
     that the margin can refuse it when it is made; ``num_classes`` is how many classes it knows, or None for any.
+
+    >>> class ByNorm(Strength):
+    ...     least, most = 0.0, 0.5
+    ...     def forward(self, context):
+    ...         return 0.5 * context.norms.detach().clamp(max=1)
+    >>> margin = hs.objectives.margins.AdditiveCosine(ByNorm())
+    >>> margin.target(torch.ones(2), Context(norms=torch.tensor([0.5, 2.0])))
+    tensor([0.7500, 0.5000])
     """
 
     least: float

@@ -34,6 +34,12 @@ class PairLoss(nn.Module, ABC):
             the same in every process, and gradients averaged over the processes, as DistributedDataParallel does, are
             those of one process.
         ignore_index: samples with this label do not take part.
+
+    >>> loss, x = hs.objectives.Alignment(), torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    >>> loss(x, torch.tensor([0, 0]))
+    tensor(2.)
+    >>> loss(x, torch.tensor([0, 1]), references=torch.eye(2), reference_labels=torch.tensor([0, 1]))
+    tensor(0.)
     """
 
     needs_labels: bool = True
@@ -118,6 +124,12 @@ class SummedPairLoss(PairLoss):
 
     A new loss gives :meth:`terms`, its sums over some of the rows, and if need be :meth:`combine`, the loss from the
     sums over all.
+
+    >>> class NegativeCosine(SummedPairLoss):
+    ...     def terms(self, cos, positive, negative):
+    ...         return torch.stack([cos[negative].sum(), negative.sum().to(cos)])
+    >>> NegativeCosine()(torch.tensor([[1.0, 0.0], [0.6, 0.8]]), torch.tensor([0, 1]))
+    tensor(0.6000)
     """
 
     @abstractmethod

@@ -37,6 +37,12 @@ class ProxyLoss(Classifier, ABC):
         ignore_index: samples with this label do not take part.
 
     ``weight`` starts Gaussian with standard deviation d^{−1/2}, as in a head.
+
+    >>> loss = hs.objectives.ProxyAnchor(2, 3)
+    >>> loss.weight.data = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+    >>> x = torch.tensor([[0.2, 2.0], [3.0, 0.1]])
+    >>> loss.predict(x), bool(loss(x, torch.tensor([1, 0])) < loss(x, torch.tensor([0, 1])))
+    (tensor([1, 0]), True)
     """
 
     scale: float = 1.0

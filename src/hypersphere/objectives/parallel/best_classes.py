@@ -11,20 +11,39 @@ from .shards import Shards
 
 
 class Best(NamedTuple):
-    """The k classes with the largest logits of each sample, the largest first."""
+    """The k classes with the largest logits of each sample, the largest first.
+
+    >>> head = hs.ArcFace(2, 3)
+    >>> head.weight.data = torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.6, 0.8]])
+    >>> head.topk(torch.tensor([[2.0, 0.0]]), 2).classes
+    tensor([[1, 2]])
+    """
 
     logits: Float[Tensor, "n k"]
     classes: Int[Tensor, "n k"]
 
 
 def best_of(logits: Float[Tensor, "n c"], k: int, first: int = 0) -> Best:
-    """The k best among these classes, fewer if there are fewer; ``first`` is the number of the first of them."""
+    """The k best among these classes, fewer if there are fewer; ``first`` is the number of the first of them.
+
+    >>> best_of(torch.tensor([[1.0, 3.0, 2.0]]), k=2, first=10)
+    Best(logits=tensor([[3., 2.]]), classes=tensor([[11, 12]]))
+    """
     values, places = logits.topk(min(k, logits.shape[1]), -1)
     return Best(values, places + first)
 
 
 def best_over(shards: Shards, logits: Float[Tensor, "n c"], k: int) -> Best:
-    """The k best of all processes' classes for this process's samples, from the logits of all samples here."""
+    """The k best of all processes' classes for this process's samples, from the logits of all samples here.
+
+    Every process must call it, after ``shards.gather``. On two processes with one sample and two classes each:
+
+    >>> shards = hs.objectives.parallel.shards_of(None, 4, torch.device("cpu"), average=True)  # doctest: +SKIP
+    >>> _ = shards.gather(torch.ones(1, 2), torch.tensor([0]))  # doctest: +SKIP
+    >>> logits = torch.tensor([[0.0, 2.0], [0.0, 2.0]]) + shards.rank  # doctest: +SKIP
+    >>> best_over(shards, logits, k=2)  # doctest: +SKIP
+    Best(logits=tensor([[3., 2.]]), classes=tensor([[3, 1]]))
+    """
     here = best_of(logits, k, shards.bounds().first)
     missing = (0, k - here.logits.shape[1])
     values = torch.nn.functional.pad(here.logits, missing, value=-torch.inf)
@@ -36,7 +55,15 @@ def best_over(shards: Shards, logits: Float[Tensor, "n c"], k: int) -> Best:
 
 
 def logits_over(shards: Shards, logits: Float[Tensor, "n c"]) -> Float[Tensor, "_n all"]:
-    """All classes' logits of this process's samples, from those of all samples for the classes here."""
+    """All classes' logits of this process's samples, from those of all samples for the classes here.
+
+    Every process must call it, after ``shards.gather``. On two processes with one sample and two classes each:
+
+    >>> shards = hs.objectives.parallel.shards_of(None, 4, torch.device("cpu"), average=True)  # doctest: +SKIP
+    >>> _ = shards.gather(torch.ones(1, 2), torch.tensor([0]))  # doctest: +SKIP
+    >>> logits_over(shards, torch.tensor([[0.0, 2.0], [0.0, 2.0]]) + shards.rank)  # doctest: +SKIP
+    tensor([[0., 2., 1., 3.]])
+    """
     rows = [part.contiguous() for part in logits.split(shards.counts)]
     mine = shards.counts[shards.rank]
     found = [logits.new_empty(mine, shards.bounds(rank).size) for rank in range(shards.processes)]

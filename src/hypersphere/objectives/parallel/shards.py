@@ -16,7 +16,12 @@ LABELS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 class Bounds(NamedTuple):
-    """The classes of one process: ``first`` and as many as ``size``."""
+    """The classes of one process: ``first`` and as many as ``size``.
+
+    >>> first, size = Bounds(first=4, size=2)
+    >>> torch.arange(10)[first : first + size]
+    tensor([4, 5])
+    """
 
     first: int
     size: int
@@ -34,6 +39,12 @@ class Shards:
         average: Whether gradients of what made the features are averaged over the processes afterwards, as
             ``DistributedDataParallel`` and FSDP2 do. The gradients of the features are then P times those of the loss,
             so that the average is that of one process with all samples.
+
+    On three processes with seven classes:
+
+    >>> mesh = torch.distributed.init_device_mesh("cpu", (3,))  # doctest: +SKIP
+    >>> [tuple(Shards(mesh, 7).bounds(rank)) for rank in range(3)]  # doctest: +SKIP
+    [(0, 3), (3, 3), (6, 1)]
     """
 
     def __init__(self, mesh: DeviceMesh, num_classes: int, average: bool = True):

@@ -21,7 +21,17 @@ Over = DeviceMesh | dist.ProcessGroup | None
 
 
 def shards_of(over: Over, num_classes: int, device: torch.device, average: bool) -> Shards:
-    """The shards of a head on these processes; ``ValueError`` where there are none."""
+    """The shards of a head on these processes.
+
+    Raises:
+        ValueError: If torch.distributed does not run, or the mesh has several dimensions or is of another device.
+
+    On three processes, here for the second of them:
+
+    >>> shards = shards_of(None, 7, torch.device("cpu"), average=True)  # doctest: +SKIP
+    >>> shards.bounds()  # doctest: +SKIP
+    Bounds(first=3, size=3)
+    """
     if not (dist.is_available() and dist.is_initialized()):
         raise ValueError(
             "a head is divided among the processes of torch.distributed, which does not run: start the script with "
@@ -46,7 +56,12 @@ def divided(whole: Float[Tensor, "rows ..."], shards: Shards) -> "DTensor":
     """A tensor with an equal number of rows per class, which all processes hold alike, as (classes, …) in shards.
 
     Row c·K + k of a weight with K sub-centres becomes entry (c, k) of a tensor of three dimensions: a class is never
-    torn apart. Nothing travels.
+    torn apart. Nothing travels. On two processes, for five classes with two sub-centres each:
+
+    >>> shards = shards_of(None, 5, torch.device("cpu"), average=True)  # doctest: +SKIP
+    >>> weight = divided(torch.ones(10, 3), shards)  # doctest: +SKIP
+    >>> weight.shape, weight.to_local().shape  # on the second process  # doctest: +SKIP
+    (torch.Size([5, 2, 3]), torch.Size([2, 2, 3]))
     """
     per_class = len(whole) // shards.num_classes
     by_class = whole.unflatten(0, (shards.num_classes, per_class)) if per_class > 1 else whole
@@ -57,7 +72,14 @@ def divided(whole: Float[Tensor, "rows ..."], shards: Shards) -> "DTensor":
 
 
 def in_shards(local: Tensor, shape: torch.Size, mesh: DeviceMesh) -> "DTensor":
-    """A tensor of this shape, of which this process holds ``local``, its run of the first dimension."""
+    """A tensor of this shape, of which this process holds ``local``, its run of the first dimension.
+
+    Nothing travels. On two processes that hold four rows each:
+
+    >>> mesh = torch.distributed.init_device_mesh("cpu", (2,))  # doctest: +SKIP
+    >>> in_shards(torch.ones(4, 3), torch.Size([8, 3]), mesh).shape  # doctest: +SKIP
+    torch.Size([8, 3])
+    """
     from torch.distributed.tensor import DTensor, Shard
 
     stride = torch.empty(shape, device="meta").stride()
@@ -66,7 +88,13 @@ def in_shards(local: Tensor, shape: torch.Size, mesh: DeviceMesh) -> "DTensor":
 
 @torch.no_grad()
 def fitted(given: Tensor, own: Tensor) -> Tensor:
-    """A stored tensor in the form of ``own``, whatever number of processes stored it: whole or in shards."""
+    """A stored tensor in the form of ``own``, whatever number of processes stored it: whole or in shards.
+
+    In shards, three classes with two sub-centres each are (3, 2, d); on one process they are six rows:
+
+    >>> fitted(torch.ones(3, 2, 4), torch.zeros(6, 4)).shape
+    torch.Size([6, 4])
+    """
     if is_sharded(given):
         if is_sharded(own) and given.shape == own.shape and given.device_mesh == own.device_mesh:
             return given
@@ -86,6 +114,13 @@ def fit_state(optimizer: Optimizer) -> None:
     """After ``load_state_dict``: the optimizer's tensors take the form of their parameters, in shards or whole.
 
     So a state that was stored on another number of processes, or by :func:`whole`, goes on here.
+
+    >>> w = torch.nn.Parameter(torch.zeros(6, 4))
+    >>> optimizer = torch.optim.SGD([w], lr=0.1, momentum=0.9)
+    >>> optimizer.state[w]["momentum_buffer"] = torch.ones(3, 2, 4)  # as it was in shards: classes, sub-centres, d
+    >>> fit_state(optimizer)
+    >>> optimizer.state[w]["momentum_buffer"].shape
+    torch.Size([6, 4])
     """
     per_row = getattr(optimizer, "per_row", ())
     for parameter, state in optimizer.state.items():
@@ -112,7 +147,12 @@ def whole(tree: Any) -> Any:
 
 
 def whole_state_dict(module: nn.Module) -> dict[str, Tensor]:
-    """The state_dict of a module as if its heads were whole, for safetensors; every process must call it, and gets all."""
+    """The state_dict of a module as if its heads were whole, for safetensors; every process must call it, and gets all.
+
+    >>> net = torch.nn.Sequential(torch.nn.Linear(6, 4, bias=False), hs.ArcFace(4, 10))
+    >>> {name: tuple(tensor.shape) for name, tensor in whole_state_dict(net).items()}
+    {'0.weight': (4, 6), '1.weight': (10, 4)}
+    """
     state = cast("dict[str, Tensor]", whole(module.state_dict()))
     for name, head in module.named_modules():
         if getattr(head, "shards", None) is not None:
@@ -122,13 +162,27 @@ def whole_state_dict(module: nn.Module) -> dict[str, Tensor]:
 
 
 def sharded_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters of a module that are in shards, by name: those that no wrapper may average."""
+    """The parameters of a module that are in shards, by name: those that no wrapper may average.
+
+    >>> head = hs.ArcFace(4, 10)
+    >>> sharded_parameters(head)
+    {}
+    >>> list(sharded_parameters(head.shard()))  # on several processes  # doctest: +SKIP
+    ['weight']
+    """
     names = [name for name, p in module.named_parameters() if is_sharded(p) and _of_head(module, name)]
     return {name: module.get_parameter(name) for name in names}
 
 
 def ignore_shards(module: nn.Module) -> nn.Module:
-    """Tell ``DistributedDataParallel`` to leave the shards in a module alone; call it before wrapping. Returns the module."""
+    """Tell ``DistributedDataParallel`` to leave the shards in a module alone; call it before wrapping. Returns the module.
+
+    >>> net = torch.nn.ModuleDict({"body": torch.nn.Linear(6, 4), "head": hs.ArcFace(4, 10)})
+    >>> _ = net["head"].shard()  # on several processes  # doctest: +SKIP
+    >>> ignore_shards(net) is net
+    True
+    >>> net = torch.nn.parallel.DistributedDataParallel(net)  # doctest: +SKIP
+    """
     # The wrapper joins names with a dot also where the module is the wrapped one itself.
     names = [form for name in sharded_parameters(module) for form in (name, f".{name}")]
     torch.nn.parallel.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(module, names)

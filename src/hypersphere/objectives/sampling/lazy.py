@@ -41,6 +41,15 @@ class RowOptimizer(Optimizer):
 
     ``state`` holds for each parameter the momenta, and ``times``, how often each row was touched. Each group holds
     ``shrunk``, the sum of log(1 − lr·decay) so far, for which ``shrinkage`` keeps the value of each row.
+
+    >>> class RowSigns(RowOptimizer):
+    ...     def update(self, weight, gradient, momenta, group, times):
+    ...         weight.sub_(gradient.sign(), alpha=group["lr"])
+    >>> w = torch.nn.Parameter(torch.ones(2, 2))
+    >>> w.grad = torch.sparse_coo_tensor([[1]], [[3.0, -0.1]], (2, 2), check_invariants=True)
+    >>> RowSigns([w], {"lr": 0.5, "weight_decay": 0.0}).step()
+    >>> w.tolist()
+    [[1.0, 1.0], [0.5, 1.5]]
     """
 
     momenta: tuple[str, ...] = ()

@@ -77,7 +77,11 @@ class Sample(nn.Module):
 
 
 def as_sample(sample: "float | Strength | Sample | None") -> Sample | None:
-    """The sample that a head's argument means."""
+    """The sample that a head's argument means: a rate is one with that rate, a sample is itself, None is none.
+
+    >>> as_sample(0.25)
+    Sample(rate=0.25, unbiased=False, seed=0)
+    """
     return sample if sample is None or isinstance(sample, Sample) else Sample(sample)
 
 
