@@ -25,6 +25,12 @@ class Angular(nn.Module, ABC):
 
     A form that is simpler in θ than in cos θ also overrides :meth:`at`, which a head uses where it knows the angle: the
     angle of a cosine near ±1 has lost half of its digits, and with them the slope.
+
+    >>> class Cube(Angular):
+    ...     def forward(self, cos, dim=-1):
+    ...         return cos**3
+    >>> Cube()(torch.tensor([1.0, 0.5, -1.0]))
+    tensor([ 1.0000,  0.1250, -1.0000])
     """
 
     @abstractmethod
@@ -219,7 +225,12 @@ class Sigmoid(Angular):
 
 
 class CustomAngular(Angular):
-    """A user's own g, a callable on cosines; they are cut off at ±1, so arccos is safe. A module keeps its parameters."""
+    """A user's own g, a callable on cosines; they are cut off at ±1, so arccos is safe. A module keeps its parameters.
+
+    >>> g = CustomAngular(lambda cos: 1 - 2 * torch.arccos(cos) / torch.pi)
+    >>> g(torch.tensor([1.0, 0.5, -1.5]))
+    tensor([ 1.0000,  0.3333, -1.0000])
+    """
 
     def __init__(self, function: Callable[[Tensor], Tensor]):
         super().__init__()

@@ -37,6 +37,10 @@ class LayerReport:
         effective_rank: exp of the entropy of the squared singular values, as a share of the largest possible rank.
         dead: Neurons shorter than 10⁻⁶ of the longest, which are left out of everything else.
         duplicates: Pairs nearer than 10⁻³ radians.
+
+    >>> (layer,) = energy_report({"fc.weight": torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 3.0]])})
+    >>> layer.name, layer.neurons, layer.dim, layer.duplicates
+    ('fc.weight', 3, 2, [(1, 2)])
     """
 
     name: str
@@ -75,6 +79,10 @@ class LayerChange:
         rotated: The share of the squared change ‖W' − W‖² that one rotation of the whole layer explains, which leaves
             the energy as it was; None above 1,024 dimensions.
         energy, near_duplicates, effective_rank: Of :class:`LayerReport`, after less before.
+
+    >>> (change,) = energy_changes({"w": torch.eye(2)}, {"w": 3 * torch.eye(2)})
+    >>> change.angle, change.length, change.energy
+    (0.0, 3.0, 0.0)
     """
 
     name: str
@@ -203,7 +211,11 @@ def _near(found: Survey) -> float:
 
 
 def alive(rows: Float[Tensor, "n d"]) -> tuple[Tensor, list[int]]:
-    """The neurons that have a direction, and those that have none: not finite, or shorter than 10⁻⁶ of the longest."""
+    """The neurons that have a direction, and those that have none: not finite, or shorter than 10⁻⁶ of the longest.
+
+    >>> alive(torch.tensor([[3.0, 4.0], [0.0, 0.0], [1.0, 0.0]]))
+    (tensor([0, 2]), [1])
+    """
     lengths = torch.linalg.vector_norm(rows, dim=1).nan_to_num(0, 0, 0)
     good = (lengths > DEAD * lengths.max()) & rows.isfinite().all(1)
     return good.nonzero().flatten(), (~good).nonzero().flatten().tolist()
@@ -223,7 +235,12 @@ def effective_rank(rows: Float[Tensor, "n d"]) -> float:
 
 
 def rotated(before: Float[Tensor, "n d"], after: Float[Tensor, "n d"]) -> float | None:
-    """1 − min_R ‖W' − W·R‖²/‖W' − W‖² over orthogonal R; None in too many dimensions, 0 where nothing changed."""
+    """1 − min_R ‖W' − W·R‖²/‖W' − W‖² over orthogonal R; None in too many dimensions, 0 where nothing changed.
+
+    >>> quarter = torch.tensor([[0.0, 1.0], [-1.0, 0.0]])
+    >>> rotated(torch.eye(2), quarter), rotated(torch.eye(2), 2 * torch.eye(2))
+    (1.0, 0.0)
+    """
     a, b = before.double(), after.double()
     if a.shape[1] > ROTATION:
         return None

@@ -17,6 +17,12 @@ class LowRankBilateral(nn.Module):
     The columns of W̃ are the n neurons of m dimensions; a layer's weight has them in rows. It has r(m + n) parameters in
     place of mn, and what the layer started with is kept exactly if its rank is at most r, else approximately. Register it with
     :func:`low_rank_bilateral`.
+
+    >>> form = LowRankBilateral((6, 8), rank=2, dtype=torch.float64)
+    >>> weight = torch.randn(6, 2).double() @ torch.randn(2, 8).double()
+    >>> y1, y2 = form.right_inverse(weight)
+    >>> torch.allclose(form(y1, y2), weight)
+    True
     """
 
     projection: Tensor

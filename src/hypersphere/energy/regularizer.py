@@ -33,6 +33,15 @@ class Regularizer(nn.Module, ABC):
 
     Raises:
         ValueError: if a weight is negative, a name means nothing, or no layer is left.
+
+    >>> class Decay(Regularizer):
+    ...     def output_value(self, weight, labels):
+    ...         return weight.square().sum()
+    ...     def hidden_values(self, weights):
+    ...         return {name: self.output_value(weight, None) for name, weight in weights.items()}
+    >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+    >>> list(Decay(net, hidden=1e-4, output=0).per_layer())
+    ['0']
     """
 
     def __init__(

@@ -27,7 +27,11 @@ InitOption: TypeAlias = Init | Literal["he", "xavier", "normal"] | None
 
 
 def he_normal(weight: Tensor) -> Tensor:
-    """N(0, 2/fan_in): the initialisation [38] that Liu (2020) uses for CNNs (2.2.7, C.1, 7.5.3)."""
+    """N(0, 2/fan_in): the initialisation [38] that Liu (2020) uses for CNNs (2.2.7, C.1, 7.5.3).
+
+    >>> round(he_normal(torch.empty(1000, 50)).std().item(), 2)
+    0.2
+    """
     return nn.init.kaiming_normal_(weight, nonlinearity="relu")
 
 
@@ -56,6 +60,9 @@ def make_layers(
         width: multiplies every hidden width.
         operator: what every layer that is made computes; None is the factories' own.
         batch: the BatchNorm of the model's maps.
+
+    >>> make_layers(activation="leaky_relu").nonlinearity(8)
+    LeakyReLU(negative_slope=0.1)
     """
     named: dict[str, Any] = {
         "norm": {
@@ -87,6 +94,9 @@ class Layers:
     the number of channels, or the layer itself when it is a :class:`~hypersphere.operators.SphereNorm`; ``activation``
     takes nothing, except that ``nn.PReLU`` gets one slope a channel. ``norm``, ``activation`` and ``init`` may be None:
     no normalization, no nonlinearity, the layer's own initialisation. :func:`make_layers` takes names as well.
+
+    >>> Layers(norm=None, width=0.5).convolutions(3, [16, 32], kernel=3)[0](torch.zeros(1, 3, 8, 8)).shape
+    torch.Size([1, 16, 8, 8])
     """
 
     conv: LayerFactory = nn.Conv2d
@@ -193,7 +203,15 @@ class Layers:
 
 
 class Row(ABC):
-    """One row of an architecture table."""
+    """One row of an architecture table.
+
+    >>> class Average(Row):
+    ...     name, size = "average", lambda self, size: size // 2
+    ...     def build(self, layers, channels):
+    ...         return torch.nn.AvgPool2d(2), channels
+    >>> hs.models.ConvNet([Conv(8), Average()], 10, input_size=8)(torch.zeros(2, 3, 8, 8)).shape
+    torch.Size([2, 10])
+    """
 
     name: str
 
@@ -208,7 +226,11 @@ class Row(ABC):
 
 @dataclass(frozen=True)
 class Conv(Row):
-    """``[kernel×kernel, filters]×times``; the stride is that of the first."""
+    """``[kernel×kernel, filters]×times``; the stride is that of the first.
+
+    >>> Conv(64, times=3, stride=2).size(32)
+    16
+    """
 
     filters: int
     times: int = 1
@@ -237,7 +259,11 @@ class Conv(Row):
 
 @dataclass(frozen=True)
 class Pool(Row):
-    """``kernel×kernel max pooling, stride 2``."""
+    """``kernel×kernel max pooling, stride 2``.
+
+    >>> Pool().size(7), Pool(kernel=3).size(7)
+    (3, 4)
+    """
 
     kernel: int = 2
     name = "pool"
@@ -252,7 +278,11 @@ class Pool(Row):
 
 
 class Residual(nn.Module):
-    """``after(body(x) + shortcut(x))``, with the identity where nothing else is given."""
+    """``after(body(x) + shortcut(x))``, with the identity where nothing else is given.
+
+    >>> Residual(torch.nn.Conv2d(8, 8, 3, padding=1), after=torch.nn.ReLU())(torch.zeros(2, 8, 4, 4)).shape
+    torch.Size([2, 8, 4, 4])
+    """
 
     def __init__(self, body: nn.Module, shortcut: nn.Module | None = None, after: nn.Module | None = None):
         super().__init__()

@@ -69,7 +69,11 @@ class GeneratorOptions(TypedDict, total=False):
 
 
 def generator(latent_dim: int = 128, **options: Unpack[GeneratorOptions]) -> Generator:
-    """The generator of table D.5(a); see :class:`Generator`."""
+    """The generator of table D.5(a); see :class:`Generator`.
+
+    >>> generator(16, image_size=16, out_channels=1, width=0.25)(torch.randn(2, 16)).shape
+    torch.Size([2, 1, 16, 16])
+    """
     return Generator(latent_dim, **options)
 
 
@@ -102,6 +106,11 @@ class Players(nn.Module):
         latent_dim: of ``z ~ N(0, I)``, 128 in table D.5.
         spectral_norm: of the discriminator's weights (D.13).
         width: multiplies every hidden width of both.
+
+    >>> players = Players(width=0.125)
+    >>> images = players.generator(torch.randn(4, players.latent_dim))
+    >>> images.shape, players.discriminator(images).shape
+    (torch.Size([4, 3, 32, 32]), torch.Size([4, 1]))
     """
 
     def __init__(

@@ -133,5 +133,10 @@ class GCNOptions(LayerOptions, total=False):
 
 
 def gcn(num_classes: int | None = 7, **options: Unpack[GCNOptions]) -> GCN:
-    """The two-layer GCN of 7.5.4 and E.10 (tables 7.11, E.6); see :class:`GCN`."""
+    """The two-layer GCN of 7.5.4 and E.10 (tables 7.11, E.6); see :class:`GCN`.
+
+    >>> adjacency = normalized_adjacency(torch.tensor([[0, 1], [1, 2]]), nodes=3)
+    >>> gcn(2, in_features=4, hidden=[8])(torch.ones(3, 4), adjacency).shape
+    torch.Size([3, 2])
+    """
     return GCN(num_classes, **options)

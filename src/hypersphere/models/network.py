@@ -31,6 +31,12 @@ class LayerOptions(TypedDict, total=False):
     - ``width``: multiplies every hidden width (1.0), for small runs; never the feature dimension of a fully connected
       layer.
     - ``classifier``: ``(feature_dim, num_classes) → module`` (``nn.Linear``), e.g. a margin head.
+
+    >>> from hypersphere.models import Conv, ConvNet, LayerOptions
+    >>> options: LayerOptions = {"norm": None, "activation": "prelu", "width": 0.5}
+    >>> net = ConvNet([Conv(16)], 10, average=True, **options)
+    >>> net.feature_dim
+    8
     """
 
     operator: Operator | None
@@ -53,6 +59,12 @@ class Options(LayerOptions, total=False):
     - ``conv``: layer factory with the signature of ``nn.Conv2d``.
     - ``last_activation``: behind the features, as ``activation``; None by default, so that features fill the whole
       sphere and not one orthant (A.1).
+
+    >>> from hypersphere.models import Conv, ConvNet, Options, Pool
+    >>> options: Options = {"in_channels": 1, "input_size": 28, "feature_dim": 2}
+    >>> net = ConvNet([Conv(8), Pool()], 10, **options)
+    >>> net.features(torch.zeros(5, 1, 28, 28)).shape
+    torch.Size([5, 2])
     """
 
     in_channels: int
@@ -69,6 +81,13 @@ class Network(nn.Module, ABC):
     as the margin heads have, ``forward`` calls that; training calls ``model.classifier(model.features(x), labels)``
     for the loss. A network of one tensor takes that tensor; one of several inputs, such as a graph's, redefines
     ``forward``.
+
+    >>> class Flat(Network):
+    ...     feature_dim, classifier = 48, None  # a feature extractor
+    ...     def features(self, x):
+    ...         return x.flatten(1)
+    >>> Flat()(torch.zeros(2, 3, 4, 4)).shape
+    torch.Size([2, 48])
     """
 
     feature_dim: int

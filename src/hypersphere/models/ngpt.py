@@ -168,7 +168,12 @@ class NGPTOptions(Options, total=False):
 
 
 def ngpt(num_classes: int | None = 10, **options: Unpack[NGPTOptions]) -> NGPT:
-    """A transformer on the sphere for small images; see :class:`NGPT`."""
+    """A transformer on the sphere for small images; see :class:`NGPT`.
+
+    >>> net = ngpt(10, depth=2, dim=16, heads=2, input_size=8)
+    >>> net(torch.randn(2, 3, 8, 8)).shape, net.features(torch.randn(2, 3, 8, 8)).shape
+    (torch.Size([2, 10]), torch.Size([2, 16]))
+    """
     return NGPT(num_classes, **options)
 
 

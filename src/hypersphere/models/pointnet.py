@@ -89,7 +89,13 @@ class PointNet(Network):
 
 
 class TNet(nn.Module):
-    """A PointNet that predicts a square matrix for the channels of its input, the identity at the start of training."""
+    """A PointNet that predicts a square matrix for the channels of its input, the identity at the start of training.
+
+    >>> layers = make_layers(conv=torch.nn.Conv1d, norm=None, width=0.1)
+    >>> TNet(layers, channels=2)(torch.randn(1, 2, 20)).detach()
+    tensor([[[1., 0.],
+             [0., 1.]]])
+    """
 
     def __init__(self, layers: Layers, channels: int):
         super().__init__()
@@ -117,5 +123,10 @@ class PointNetOptions(LayerOptions, total=False):
 
 
 def pointnet(num_classes: int | None = 40, **options: Unpack[PointNetOptions]) -> PointNet:
-    """The PointNet of 6.6.2 and 7.5.5, vanilla or with ``t_net=True``; see :class:`PointNet`."""
+    """The PointNet of 6.6.2 and 7.5.5, vanilla or with ``t_net=True``; see :class:`PointNet`.
+
+    >>> net = pointnet(40, t_net=True, width=0.1).eval()
+    >>> net(torch.randn(2, 3, 64)).shape
+    torch.Size([2, 40])
+    """
     return PointNet(num_classes, **options)

@@ -64,6 +64,12 @@ class AttentionScale:
         start: its value at the start; None is √(dimension of a head), about what the lengths of random queries and
             keys give in plain attention.
         learnable: False keeps it there, with nothing new in the ``state_dict``.
+
+    >>> layer = CosineAttention(8, 2, scale=AttentionScale(10.0))
+    >>> layer.log_scale.exp().detach().round()
+    tensor([10., 10.])
+    >>> CosineAttention(8, 2, scale=AttentionScale(10.0, learnable=False)).log_scale is None
+    True
     """
 
     start: float | None = None

@@ -20,6 +20,11 @@ class Conversion:
     """What was changed, what was not and why, by the modules' names; prints as a table.
 
     ``new_parameters`` names what the magnitudes and angles learn: an optimizer made before does not have them.
+
+    >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+    >>> report = convert(net, skip=["2"])
+    >>> report.converted, report.skipped
+    ({'0': 'Linear with magnitude Sphere, angle Cosine'}, {'2': 'named in skip'})
     """
 
     converted: dict[str, str] = field(default_factory=dict)

@@ -68,7 +68,16 @@ def decoupled(
 
 
 class OperatorLayer(nn.Module, ABC):
-    """What makes a layer of torch.nn an operator: put before that layer in a class's bases, it replaces ``forward``."""
+    """What makes a layer of torch.nn an operator: put before that layer in a class's bases, it replaces ``forward``.
+
+    >>> class Bounded(OperatorLayer, torch.nn.Linear):
+    ...     def forward(self, input):
+    ...         return decoupled(input, self.weight, self.bias, self.magnitude, self.angular)
+    >>> layer = Bounded(2, 1, bias=False)
+    >>> layer.decouple(Sphere())
+    >>> bool(layer(torch.tensor([[300.0, 400.0]])).abs() <= 1)
+    True
+    """
 
     default_magnitude: ClassVar[type[Magnitude]] = Sphere
     magnitude: Magnitude

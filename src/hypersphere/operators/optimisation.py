@@ -39,6 +39,27 @@ def project_weights_every(
     r""":func:`project_weights` after every ``steps``-th step of the optimizer; the handle ends it with ``remove()``.
 
     The steps are counted from now on: after resuming from a checkpoint the next projection is ``steps`` steps away.
+
+    Args:
+        optimizer: whose steps are counted.
+        model: whose operators are projected.
+        steps: between two projections, at least 1.
+        norm: s, the length that every neuron gets.
+
+    Returns:
+        A handle whose ``remove()`` ends it.
+
+    Raises:
+        ValueError: if ``steps`` is below 1, if the model has no operators, if ‖w‖ is part of their output, or if their
+            weights are parametrized.
+
+    >>> from hypersphere.operators import SphereLinear
+    >>> layer = SphereLinear(4, 3)
+    >>> optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    >>> handle = project_weights_every(optimizer, layer, steps=1)
+    >>> optimizer.step()
+    >>> torch.allclose(layer.weight.norm(dim=1), torch.ones(3))
+    True
     """
     if steps < 1:
         raise ValueError(f"steps must be an integer ≥ 1, got {steps!r}")

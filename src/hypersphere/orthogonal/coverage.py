@@ -18,6 +18,11 @@ class Coverage:
 
     ``unsupported`` names the entries of ``left_out`` that nobody asked to leave out: weights of a kind that the method
     does not know.
+
+    >>> net = torch.nn.Sequential(torch.nn.Embedding(9, 4), torch.nn.Linear(4, 4), torch.nn.Linear(4, 2))
+    >>> found = coverage(net, classifier="2")
+    >>> list(found.chosen), found.left_out["2"]
+    (['1'], 'the classifier, which is trained as usual')
     """
 
     chosen: dict[str, nn.Module] = field(default_factory=dict)

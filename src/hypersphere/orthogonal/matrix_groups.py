@@ -10,7 +10,13 @@ from .coverage import ClassifierLike, find_classifier
 
 
 class MatrixGroups(NamedTuple):
-    """Parameter groups by who trains them: ``matrices`` for Muon or Pion, ``others`` for AdamW."""
+    """Parameter groups by who trains them: ``matrices`` for Muon or Pion, ``others`` for AdamW.
+
+    >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+    >>> groups = matrix_groups(net)
+    >>> [tuple(p.shape) for group in groups.others for p in group["params"]]
+    [(2, 8), (8,), (2,)]
+    """
 
     matrices: list[dict[str, Any]]
     others: list[dict[str, Any]]

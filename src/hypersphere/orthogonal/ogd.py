@@ -106,7 +106,11 @@ class OGD(Optimizer):
 
 
 class ParamGroups(NamedTuple):
-    """The parameters of a model by who trains them."""
+    """The parameters of a model by who trains them.
+
+    >>> groups = param_groups(hs.orthogonal.overparameterize(torch.nn.Linear(4, 2), "ogd"))
+    >>> optimizers = OGD(groups.rotations, lr=0.02), torch.optim.SGD(groups.others, lr=0.1)
+    """
 
     rotations: list[nn.Parameter]
     others: list[nn.Parameter]

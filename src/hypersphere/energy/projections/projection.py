@@ -17,6 +17,13 @@ class Projection(nn.Module, ABC):
     A subclass says in :meth:`parts` which random arrays it needs and of what size, in :meth:`draw` how to draw one, and
     in :meth:`views` what it makes of the neurons. The arrays are buffers named after their size, so layers of equal size
     share them. ``every`` is the number of steps between redraws, None never redraws.
+
+    >>> projection = hs.energy.RandomProjection(dim=3, count=5, every=100)
+    >>> isinstance(projection, Projection)
+    True
+    >>> projection.bind("fc", weight := torch.randn(1, 10, 64))
+    >>> projection.views({"fc": weight})["fc"][0].shape
+    torch.Size([5, 1, 10, 3])
     """
 
     def __init__(self, *, every: int | None = None, reduce: Literal["mean", "max"] = "mean", seed: int = 0):

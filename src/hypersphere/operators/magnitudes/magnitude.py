@@ -20,6 +20,12 @@ class Magnitude(nn.Module, ABC):
 
     ``weighted`` puts ‖w‖ into it (4.3.5): None leaves it out, ``"linear"`` multiplies by ‖w‖. ``dim`` is the axis of
     the neurons, for members with a parameter per neuron.
+
+    >>> class Root(Magnitude):
+    ...     def radial(self, x_norm, dim=-1):
+    ...         return x_norm.sqrt()
+    >>> Root(weighted="linear")(torch.tensor(2.0), torch.tensor([4.0, 9.0]))
+    tensor([4., 6.])
     """
 
     weightings: ClassVar[tuple[Weighting, ...]] = (None, "linear")
@@ -76,6 +82,10 @@ class CustomMagnitude(Magnitude):
     """A user's own h: a callable on ‖x‖, or on ‖w‖ and ‖x‖ in the order of h(‖w‖, ‖x‖). A module keeps its parameters.
 
     It sees no ‖x‖ below ``MIN_NORM``, where a root or a logarithm has no slope.
+
+    >>> h = CustomMagnitude(lambda w_norm, x_norm: w_norm * x_norm.sqrt())
+    >>> h(torch.tensor(2.0), torch.tensor([4.0, 9.0])), h.uses_weight_norm
+    (tensor([4., 6.]), True)
     """
 
     def __init__(self, function: Callable[..., Tensor]):

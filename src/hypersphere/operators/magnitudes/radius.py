@@ -23,6 +23,13 @@ class Radius(nn.Module):
     keeps its own mean, as in Liu (2020, C.1); those that see the same patches agree. Each process of a
     DistributedDataParallel group uses the mean of its own batch; the buffers are broadcast from the first one, as
     BatchNorm's are.
+
+    >>> Radius(2.0)(torch.tensor([5.0, 7.0]))
+    tensor(2.)
+    >>> radius = Radius(1.0, learnable=True)
+    >>> radius.bind(neurons=1)
+    >>> radius(torch.tensor([[5.0], [7.0]])).detach()
+    tensor([6.])
     """
 
     log_rho: nn.Parameter | None

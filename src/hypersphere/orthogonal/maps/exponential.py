@@ -49,7 +49,12 @@ def exponential(x: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
 
 
 class Exponential(Map):
-    """:func:`exponential` as a method."""
+    """:func:`exponential` as a method.
+
+    >>> r = Exponential()(torch.randn(4, 4))
+    >>> torch.allclose(r @ r.mT, torch.eye(4), atol=1e-5)
+    True
+    """
 
     function = staticmethod(exponential)
     orthogonal = True

@@ -33,7 +33,12 @@ def gram_schmidt(
 
 
 class GramSchmidt(Unrolled):
-    """:func:`gram_schmidt` as a method."""
+    """:func:`gram_schmidt` as a method.
+
+    >>> GramSchmidt(modified=True)(torch.tensor([[3.0, 1.0], [4.0, 1.0]]))
+    tensor([[ 0.6000,  0.8000],
+            [ 0.8000, -0.6000]])
+    """
 
     function = staticmethod(gram_schmidt)
 

@@ -25,7 +25,12 @@ def householder(x: Float[Tensor, "*batch n n"], *, last: bool = False) -> Float[
 
 
 class Householder(Unrolled):
-    """:func:`householder` as a method, with the last reflection, so that training never meets the jump."""
+    """:func:`householder` as a method, with the last reflection, so that training never meets the jump.
+
+    >>> Householder()(torch.tensor([[3.0, 1.0], [4.0, 1.0]]))
+    tensor([[ 0.6000,  0.8000],
+            [ 0.8000, -0.6000]])
+    """
 
     function = staticmethod(householder)
 

@@ -25,7 +25,12 @@ def lowdin(x: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
 
 
 class Lowdin(Unrolled):
-    """:func:`lowdin` as a method."""
+    """:func:`lowdin` as a method.
+
+    >>> Lowdin()(torch.tensor([[0.0, -2.0], [3.0, 0.0]]))
+    tensor([[ 0., -1.],
+            [ 1.,  0.]])
+    """
 
     function = staticmethod(lowdin)
 

@@ -18,6 +18,13 @@ class Map(nn.Module):
 
     ``forward(raw)`` is R; ``act(raw, rows)`` is R v for every row v, and may avoid R or, for a nonlinear T(v) (F.35),
     may not have one. ``identity`` and ``start`` give the X that training begins from.
+
+    >>> class Polar(Map):
+    ...     orthogonal = True
+    ...     def forward(self, raw):
+    ...         return hs.orthogonal.lowdin(raw)
+    >>> hs.orthogonal.overparameterize(torch.nn.Linear(4, 2), Polar())(torch.zeros(1, 4)).shape
+    torch.Size([1, 2])
     """
 
     function: ClassVar[Callable[..., Tensor] | None] = None  # the pure function that this is the twin of
@@ -98,6 +105,9 @@ class Free(Map):
     """R = X: trained by :class:`~hypersphere.orthogonal.OGD` (7.3.5), with a penalty (7.3.6), or freely (UPT, 7.5.1).
 
     ``by`` says who keeps R orthogonal: ``"ogd"``, ``"regularized"``, or nobody, ``"unconstrained"``.
+
+    >>> Free("ogd").freedom(4), Free("unconstrained").freedom(4)
+    (6, 16)
     """
 
     def __init__(self, by: Literal["ogd", "regularized", "unconstrained"] = "unconstrained"):

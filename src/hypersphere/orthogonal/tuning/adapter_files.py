@@ -30,6 +30,13 @@ def save_adapters(model: nn.Module, path: str | os.PathLike[str]) -> None:
     Raises:
         ValueError: for a model without adapters, and for POET after a redraw, whose W₀ is no longer that of the base:
             merge and save the model then.
+
+    >>> import os, tempfile
+    >>> net = hs.orthogonal.finetune(torch.nn.Linear(64, 64), block=8)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_adapters(net, os.path.join(folder, "task.safetensors"))
+    ...     os.listdir(folder)
+    ['task.safetensors']
     """
     layers = {}
     for name, own in adapters(model).items():
@@ -61,6 +68,15 @@ def load_adapters(
 
     Returns:
         The model. Raises ``ValueError`` for another kind of file, other layers or shapes, and another base.
+
+    >>> import copy, tempfile
+    >>> base, x = torch.nn.Linear(64, 64), torch.randn(2, 64)
+    >>> tuned = hs.orthogonal.finetune(copy.deepcopy(base), block=8)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_adapters(tuned, f"{folder}/task.safetensors")
+    ...     loaded = load_adapters(base, f"{folder}/task.safetensors")
+    >>> torch.equal(loaded(x), tuned(x))
+    True
     """
     tree = load_tree(path)
     if not isinstance(tree, dict) or tree.get("format") != FORMAT:

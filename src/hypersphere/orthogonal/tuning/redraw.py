@@ -23,6 +23,12 @@ def redraw(model: nn.Module, generator: torch.Generator | None = None) -> nn.Mod
     Returns:
         The model. Raises ``ValueError`` if no layer is tuned by POET, or if a layer keeps several tasks, whose common
         W₀ must not change.
+
+    >>> from hypersphere.orthogonal import finetune
+    >>> net, x = finetune(torch.nn.Linear(64, 64), "poet", block=8), torch.randn(2, 64)
+    >>> before = net(x)
+    >>> torch.allclose(redraw(net)(x), before, atol=1e-5)
+    True
     """
     found = _poet(model)
     for name, (_, _, own) in found.items():

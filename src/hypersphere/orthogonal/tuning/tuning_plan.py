@@ -37,6 +37,10 @@ class TuningPlan:
 
     ``unsupported`` names the entries of ``left_out`` that nobody asked to leave out. ``classifier`` is the module that
     is trained as usual, if there is one.
+
+    >>> plan = tuning_plan(torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.ReLU(), torch.nn.Linear(6, 2)))
+    >>> plan.classifier, str(plan.adapted["0"])
+    ('2', 'Linear, 6 neurons of 4 numbers')
     """
 
     method: TuningMethod
