@@ -69,7 +69,13 @@ class TransformersNetwork(nn.Module):
 
 
 def timm_network(name: str, in_channels: int = 3) -> nn.Module:
-    """Return the model of ``timm`` with this name, without its classifier and with random weights."""
+    """Return the model of ``timm`` with this name, without its classifier and with random weights.
+
+    Raises:
+        ValueError: if timm has no model of this name.
+
+    >>> net = timm_network("resnet18")  # doctest: +SKIP
+    """
     timm = require("timm")
     try:
         return timm.create_model(name, pretrained=False, num_classes=0, in_chans=in_channels)
