@@ -196,8 +196,8 @@ _ENTRIES = (
         "research benchmark, none stated",
         ("lfw",),
         ("lfw_deepfunneled_crop128.tar.xz", "lfw-deepfunneled.tgz", "lfw-deepfunneled/"),
-        note="no address over https with a known checksum is known: put lfw-deepfunneled.tgz and its lists, "
-        f"{', '.join(LFW_LISTS)}, into the folder lfw of a data root",
+        note=f"put lfw-deepfunneled.tgz and its lists, {', '.join(LFW_LISTS)}, into the folder lfw of a data root, by hand, "
+        "since no address over https with a known checksum is known",
     ),
     Entry(
         "tiny_imagenet",

@@ -4,14 +4,7 @@ import pytest
 import torch
 
 from hypersphere.experiments.reproduce import theory_numbers as numbers
-from hypersphere.experiments.reproduce.theory_claim import CLAIM
 from hypersphere.geometry import uniform
-
-from .contracts import ClaimContract
-
-
-class TestTheory(ClaimContract):
-    claim = CLAIM
 
 
 def test_the_condition_of_the_product_is_that_of_the_hessian_printed_in_b_1():

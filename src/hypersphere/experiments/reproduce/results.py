@@ -47,7 +47,7 @@ def write(results: str | os.PathLike[str] = "results", output: str | os.PathLike
     (root / PICTURES).mkdir(parents=True, exist_ok=True)
     _save(effects_picture([(claim, lines_of(claim, results)) for claim in CLAIMS.values()]), written[1])
     for claim in CLAIMS.values():
-        if rows := recorded(claim, results) or superseded(claim, results):
+        if rows := recorded(claim, results):
             written.append(root / PICTURES / f"{claim.id}.png")
             _save(claim.picture(rows), written[-1])
     write_text(written[0], text(results))
@@ -75,7 +75,7 @@ def text(results: str | os.PathLike[str] = "results") -> str:
         rows, before = recorded(claim, results), superseded(claim, results)
         if rows or before:
             tuning = read_rows(results_file(claim, results, "-tuning"))
-            sections.append(section(claim, rows, f"{PICTURES}/{claim.id}.png", before, tuning))
+            sections.append(section(claim, rows, f"{PICTURES}/{claim.id}.png" if rows else "", before, tuning))
     return "\n\n".join([HEADER, summary(results), *sections]) + "\n"
 
 

@@ -24,7 +24,6 @@ def section(
     """One claim: published, measured, picture, differences, checks, verdict, why; then ``before``, the superseded rows."""
     values = measured(list(rows))
     checks = outcomes_of(claim, values)
-    drawn = claim.caption if rows else f"{claim.caption} Superseded: of earlier settings."
     parts = [
         f'## {claim.title} <a id="{claim.id}"></a>',
         f"**Claim.** {claim.statement}",
@@ -32,7 +31,7 @@ def section(
     ]
     parts += ["**Published.**\n\n" + "\n".join(_published(published) for published in claim.published)]
     parts += ["**Measured.**", *(tables(claim, rows) or ["Nothing yet with the setting the claim has now."])]
-    parts += [f"![{drawn}]({picture})\n\n{drawn}"] if picture else []
+    parts += [f"![{claim.caption}]({picture})\n\n{claim.caption}"] if picture else []
     parts += ["**Checks.**\n\n" + check_table(checks, values), conditions(rows)]
     parts += ["**Differences of setting.**\n\n" + "\n".join(f"- {difference}" for difference in claim.differences)]
     parts += _fairness(claim)

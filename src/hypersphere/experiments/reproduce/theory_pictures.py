@@ -9,6 +9,7 @@ from ..._extras import require
 from ...plots import color, tidy
 from .arms import Row
 
+SHOWN = 4  # images of each line
 KEPT = {
     "Fourier/phase": "phase kept",
     "Fourier/magnitude": "magnitude kept",
@@ -49,9 +50,9 @@ def _images(figure: Any, images: dict[str, dict[str, list[str]]]) -> None:
             continue
         lines = [("given", images[arms[0]]["given"]), *((KEPT[arm], images[arm]["made"]) for arm in arms)]
         for i, (label, pictures) in enumerate(lines):
-            for j, picture in enumerate(pictures):
-                ax = block.add_subplot(len(lines), len(pictures), 1 + i * len(pictures) + j)
-                ax.imshow(_pixels(picture), cmap="gray", vmin=0, vmax=255)
+            for j, picture in enumerate(pictures[:SHOWN]):
+                ax = block.add_subplot(len(lines), SHOWN, 1 + i * SHOWN + j)
+                ax.imshow(_pixels(picture), cmap="gray", vmin=0, vmax=255, interpolation="nearest")
                 ax.set(xticks=[], yticks=[])
                 if j == 0:
                     ax.set_ylabel(label.replace(" ", "\n", 1), fontsize=7, rotation=0, ha="right", va="center")
