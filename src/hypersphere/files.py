@@ -23,6 +23,12 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[str], object
 
     Both the content and the renaming have reached the disk when this returns. A ``private`` file is its owner's alone. What
     cannot be written, as on a full disk, is an ``OSError`` that names ``path``, and nothing is left of it.
+
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_atomically(f"{folder}/a.bin", lambda temporary: pathlib.Path(temporary).write_bytes(b"whole"))
+    ...     [(path.name, path.read_bytes()) for path in pathlib.Path(folder).iterdir()]
+    [('a.bin', b'whole')]
     """
     target = pathlib.Path(path)
     # A folder of its own: some writers make further temporary files beside theirs, which a kill would leave behind.
@@ -130,7 +136,14 @@ def load_tree(path: str | os.PathLike[str]) -> Any:
 
 
 def save_tensors(tensors: Mapping[str, Tensor], path: str | os.PathLike[str]) -> None:
-    """Tensors by name as a plain safetensors file, atomically; its header has a checksum of each, for :func:`read_tensor`."""
+    """Tensors by name as a plain safetensors file, atomically; its header has a checksum of each, for :func:`read_tensor`.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_tensors({"weight": torch.eye(2)}, f"{folder}/layer.safetensors")
+    ...     safetensors.torch.load_file(f"{folder}/layer.safetensors")["weight"].tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
     plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     sums = json.dumps({name: checksum(name, {name: tensor}) for name, tensor in plain.items()})
     write_atomically(path, lambda temporary: safetensors.torch.save_file(plain, temporary, {SUMS: sums}))
@@ -141,6 +154,13 @@ def read_tensor(file: Any, name: str) -> Tensor:
 
     Raises:
         ValueError: if the tensor is not what was written. Files of others have no checksums and are read as they are.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_tensors({"weight": torch.eye(2), "bias": torch.zeros(2)}, f"{folder}/layer.safetensors")
+    ...     with safe_open(f"{folder}/layer.safetensors", framework="pt") as file:
+    ...         read_tensor(file, "bias")
+    tensor([0., 0.])
     """
     tensor: Tensor = file.get_tensor(name)
     text = (file.metadata() or {}).get(SUMS)
@@ -155,7 +175,14 @@ def read_tensor(file: Any, name: str) -> Tensor:
 
 
 def load_tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
-    """All tensors of a safetensors file, each by :func:`read_tensor`; a damaged file is a ``ValueError``."""
+    """All tensors of a safetensors file, each by :func:`read_tensor`; a damaged file is a ``ValueError``.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_tensors({"bias": torch.zeros(2)}, f"{folder}/layer.safetensors")
+    ...     load_tensors(f"{folder}/layer.safetensors")
+    {'bias': tensor([0., 0.])}
+    """
     try:
         with safe_open(path, framework="pt") as file:
             names = list(file.keys())
@@ -201,6 +228,13 @@ def remove_leftovers(folder: str | os.PathLike[str], names: Collection[str], *, 
     """Delete what killed calls of :func:`write_atomically` for files of these names left in a folder, and nothing else.
 
     With ``dead`` only what no running process is writing; without, the caller is known to be the only writer.
+
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     (pathlib.Path(folder) / ".a.txt.123.part").mkdir()  # as process 123 left it when it was killed
+    ...     remove_leftovers(folder, {"a.txt"})
+    ...     list(pathlib.Path(folder).iterdir())
+    []
     """
     for leftover in pathlib.Path(folder).glob(".*.part"):
         name, _, writer = leftover.name[1 : -len(".part")].rpartition(".")

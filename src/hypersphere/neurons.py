@@ -22,6 +22,13 @@ class Classifier(nn.Module):
 
     Energy, over-parameterization and training find a head by this class. ``weight`` has one row, or ``sub_centers``
     rows that follow each other, for each of ``num_classes`` classes.
+
+    >>> class Cosine(Classifier):
+    ...     def __init__(self, dim, num_classes):
+    ...         super().__init__()
+    ...         self.weight, self.num_classes = torch.nn.Parameter(torch.randn(num_classes, dim)), num_classes
+    >>> output_layer(torch.nn.Sequential(torch.nn.Linear(4, 8), Cosine(8, 3)))
+    '1'
     """
 
     weight: Tensor
@@ -35,6 +42,10 @@ class NeuronWeight:
 
     The module is looked at, so that a parametrized weight is the one that acts in the forward pass. ``transposed``
     says that the neurons are the columns, as in the Conv1D of transformers.
+
+    >>> layer = NeuronWeight(torch.nn.Conv2d(4, 6, 3, groups=2), groups=2)
+    >>> layer.rows().shape, layer.stored() is layer.module.weight
+    (torch.Size([2, 3, 18]), True)
     """
 
     module: nn.Module
@@ -186,12 +197,23 @@ def output_layer(model: nn.Module) -> str | None:
 
 
 def has_transposed_weight(module: nn.Module) -> bool:
-    """Whether a layer's weight is (inputs, neurons), as that of Conv1D in transformers, which is recognised by its name."""
+    """Whether a layer's weight is (inputs, neurons), as that of Conv1D in transformers, which is recognised by its name.
+
+    >>> class Conv1D(torch.nn.Module):  # that of transformers: ``nf`` outputs
+    ...     nf = 6
+    >>> has_transposed_weight(Conv1D()), has_transposed_weight(torch.nn.Linear(4, 6))
+    (True, False)
+    """
     return any(kind.__name__ == "Conv1D" for kind in type(module).__mro__) and hasattr(module, "nf")
 
 
 def matches(name: str, module: nn.Module, selector: Selector) -> bool:
-    """Whether one selector means this module."""
+    """Whether one selector means this module.
+
+    >>> layer = torch.nn.Linear(4, 3)
+    >>> matches("layer1.0", layer, "layer1.*"), matches("layer1.0", layer, torch.nn.Conv2d), matches("fc", layer, layer)
+    (True, False, True)
+    """
     if isinstance(selector, str):
         return fnmatch.fnmatchcase(name, selector)
     if isinstance(selector, type):
@@ -202,7 +224,16 @@ def matches(name: str, module: nn.Module, selector: Selector) -> bool:
 
 
 def check_selectors(owner: str, names: Iterable[str], selectors: Iterable[Selector]) -> None:
-    """Refuse a name or pattern that means nothing of what there is."""
+    """Refuse a name or pattern that means nothing of what there is.
+
+    Raises:
+        ValueError: if a string among ``selectors`` matches none of ``names``; types, modules and predicates always pass.
+
+    >>> check_selectors("Net", ["conv", "fc"], ["conv", "f*", torch.nn.Linear])
+    >>> check_selectors("Net", ["conv", "fc"], ["head"])
+    Traceback (most recent call last):
+    ValueError: no module of Net is called 'head'; its modules are conv, fc
+    """
     names = list(names)
     for selector in selectors:
         if isinstance(selector, str) and not any(fnmatch.fnmatchcase(name, selector) for name in names):

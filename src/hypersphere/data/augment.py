@@ -17,7 +17,16 @@ Uniforms = Float[Tensor, "b draws"]
 
 
 class Augmentation(ABC):
-    """``augment(batch, u)``, with row i of ``u`` uniform in [0, 1) for sample i; ``draws`` says how many numbers it needs."""
+    """``augment(batch, u)``, with row i of ``u`` uniform in [0, 1) for sample i; ``draws`` says how many numbers it needs.
+
+    >>> class Brighten(Augmentation):
+    ...     def draws(self, shape):
+    ...         return 1
+    ...     def __call__(self, batch, u):
+    ...         return batch * (1 + u[:, :1])
+    >>> Brighten()(torch.ones(2, 3), torch.tensor([[0.0], [0.5]])).tolist()
+    [[1.0, 1.0, 1.0], [1.5, 1.5, 1.5]]
+    """
 
     def draws(self, shape: torch.Size) -> int:
         """Numbers needed for one sample of this shape."""
@@ -29,7 +38,14 @@ class Augmentation(ABC):
 
 
 class Compose(Augmentation):
-    """One after the other; the numbers are divided among them in order, by the shape of the samples that enter."""
+    """One after the other; the numbers are divided among them in order, by the shape of the samples that enter.
+
+    >>> augment = Compose(CropFlip(pad=1), Normalize(0.0, 255.0))
+    >>> augment.draws(torch.Size([1, 2, 2]))
+    3
+    >>> augment(torch.full((1, 1, 2, 2), 255, dtype=torch.uint8), torch.tensor([[0.5, 0.5, 0.9]])).tolist()
+    [[[[1.0, 1.0], [1.0, 1.0]]]]
+    """
 
     def __init__(self, *steps: Augmentation):
         self.steps = steps
@@ -123,7 +139,18 @@ FACES = Normalize(127.5, 128.0)  # Liu (2020, 2.3.6): every pixel of a face
 
 
 class RotateJitter(Augmentation):
-    """PointNet's augmentation: each cloud turned about the axis ``up``, each point moved by Gaussian noise of ``sigma``, clipped."""
+    """PointNet's augmentation: each cloud turned about the axis ``up``, each point moved by Gaussian noise of ``sigma``, clipped.
+
+    Args:
+        sigma: standard deviation of the noise, in the units of the points.
+        clip: largest distance that the noise moves a point along an axis.
+        up: number of the axis that the clouds turn about.
+
+    >>> augment, cloud = RotateJitter(sigma=0.0), torch.tensor([[[1.0, 2.0, 0.0]]])
+    >>> u = torch.tensor([[0.25, 0.5, 0.5, 0.5]])  # a quarter turn, and the middle of the noise three times
+    >>> augment.draws(cloud.shape[1:]), augment(cloud, u).round(decimals=4).tolist()
+    (4, [[[-0.0, 2.0, 1.0]]])
+    """
 
     def __init__(self, sigma: float = 0.01, clip: float = 0.05, up: int = 1):
         for name, value in (("sigma", sigma), ("clip", clip)):

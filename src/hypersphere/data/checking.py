@@ -69,6 +69,11 @@ class Twins:
     """Pictures that are equal, or nearly so.
 
     ``names`` are the pictures, ``labels`` their identities and ``splits`` the splits they are in, each without repetition.
+
+    >>> picture = torch.randint(0, 256, (1, 8, 8), dtype=torch.uint8)
+    >>> twins = check((torch.cat([picture, 255 - picture, picture]), ["ann", "bob", "eve"])).duplicates[0]
+    >>> print(twins, twins.labels)
+    the arrays[0] = the arrays[2] ('ann', 'eve')
     """
 
     names: tuple[str, ...]
@@ -97,6 +102,12 @@ class CheckReport:
         splits: Pictures and identities of each split.
         shared_identities: Identities that are in more than one split.
         readable: Positions of the pictures that can be read.
+
+    >>> print(check((torch.randint(0, 256, (6, 8, 8), dtype=torch.uint8), ["ann", "bob"] * 3)))
+    the arrays
+      6 images of 2 identities: 3 images each
+      sizes, height × width × channels: 8×8×1 (6 images)
+      every image can be read, and none is there twice
     """
 
     source: str

@@ -27,6 +27,10 @@ class CIFAR10(InMemory):
     Read from ``cifar10/`` below a data root: ``data_batch_1 … 5`` and ``test_batch`` as binary records (``.bin``), as python batches
     (no ending; unpickled by an unpickler that knows arrays and containers only), or as PNG sheets of one image a row (``.png``, with
     ``train_lables.json`` and ``test_lables.json``, spelled so).
+
+    >>> images = CIFAR10(train=False)  # doctest: +SKIP
+    >>> images.data.shape, images.classes[:2]  # doctest: +SKIP
+    (torch.Size([10000, 3, 32, 32]), ('airplane', 'automobile'))
     """
 
     def __init__(self, root: Root = None, train: bool = True):
@@ -51,6 +55,10 @@ class CIFAR100(InMemory):
     """50,000 training (``train``) or 10,000 test images, uint8 (n, 3, 32, 32), in 100 classes, or 20 superclasses (``coarse``).
 
     Read from ``cifar100/{train,test}.bin`` (binary) or ``cifar100/{train,test}`` (python batches) below a data root.
+
+    >>> images = CIFAR100(train=False, coarse=True)  # doctest: +SKIP
+    >>> images.data.shape, len(images.classes)  # doctest: +SKIP
+    (torch.Size([10000, 3, 32, 32]), 20)
     """
 
     def __init__(self, root: Root = None, train: bool = True, coarse: bool = False):

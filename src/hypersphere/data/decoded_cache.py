@@ -37,6 +37,13 @@ class DecodedCache(Dataset[tuple[Tensor, int]]):
 
     Raises:
         CorruptDataError: if the file, or a picture when it is read, is not what was written.
+
+    >>> import tempfile
+    >>> pictures = hs.data.open_source((torch.zeros(4, 8, 8), [0, 0, 1, 1])).dataset(hs.data.Preprocessing((8, 8), 1))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     stored = DecodedCache(cached(pictures, folder).path)
+    ...     len(stored), stored.batch(torch.tensor([1, 2]))[0].shape
+    (4, torch.Size([2, 1, 8, 8]))
     """
 
     def __init__(self, path: str | os.PathLike[str]):
@@ -98,6 +105,17 @@ def cached(dataset: SourceDataset, folder: str | os.PathLike[str] | None = None,
         dataset: The dataset of a source.
         folder: Where the file goes; by default :func:`cache_folder`.
         workers: Threads that decode.
+
+    Raises:
+        DataError: if the folder has no room for the pictures.
+        ValueError: if the source has no digest, so that nothing would say whether it changed.
+
+    >>> import tempfile
+    >>> pictures = hs.data.open_source((torch.zeros(4, 8, 8), [0, 0, 1, 1])).dataset(hs.data.Preprocessing((8, 8), 1))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     stored = cached(pictures, folder)
+    ...     torch.equal(stored[3][0], pictures[3][0]), cached(pictures, folder).path == stored.path
+    (True, True)
     """
     path = Path(folder or cache_folder()) / f"{dataset.digest()}.safetensors"
     try:

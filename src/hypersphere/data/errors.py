@@ -4,15 +4,34 @@ from pathlib import Path
 
 
 class DataError(ValueError):
-    """A dataset cannot be read; the message names the file, what was expected and the remedy."""
+    """A dataset cannot be read; the message names the file, what was expected and the remedy.
+
+    >>> try:
+    ...     hs.data.open_source((torch.zeros(2, 8, 8), ["ann", "ann"]))
+    ... except DataError as error:
+    ...     print(error)
+    the arrays holds one identity (ann); at least 2 are needed
+    """
 
 
 class CorruptDataError(DataError):
-    """A file is there but is not what it should be: truncated, of another format, or reaching out of the data root."""
+    """A file is there but is not what it should be: truncated, of another format, or reaching out of the data root.
+
+    >>> hs.data.open_source((torch.zeros(3, 8, 8), ["ann", "bob"]))
+    Traceback (most recent call last):
+    hypersphere.data.errors.CorruptDataError: the arrays: labels must be 3 whole numbers or texts, one for each image, ...
+    """
 
 
 class MissingDataError(DataError, FileNotFoundError):
-    """No data root holds the dataset, or one of its files is absent."""
+    """No data root holds the dataset, or one of its files is absent.
+
+    >>> try:
+    ...     hs.data.MNIST(root="an/empty/folder")
+    ... except MissingDataError as error:
+    ...     print(error)
+    mnist is not in an/empty/folder/mnist: expected ... get it with `hypersphere data get mnist` ...
+    """
 
 
 def corrupt(path: Path | str, found: str, expected: str, remedy: str = "") -> CorruptDataError:

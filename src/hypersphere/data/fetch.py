@@ -28,6 +28,22 @@ def get(name: str, root: Root = None, force: bool = False, say: Callable[[str], 
     ``name`` is that of the catalog or of the reader: ``omniglot`` and ``Omniglot`` are the same. Each source of the catalog is
     tried in turn. The sha256 of every file is kept beside them in ``<name>.sha256``; an interrupted download goes on where it
     stopped when called again.
+
+    Args:
+        name: Name of the dataset or of its reader.
+        root: Data root, or several; by default those of :func:`data_roots`.
+        force: Whether it is obtained although it is there.
+        say: Called with a line about each step.
+
+    Returns:
+        The folder that holds the files of the dataset.
+
+    Raises:
+        MissingDataError: if the dataset is not there and has no source to be obtained from; the message says what to do.
+        OSError: if every source failed; the message has the reason of each.
+
+    >>> get("mnist", root="datasets").name  # doctest: +SKIP
+    'mnist'
     """
     entry = entry_of(name)
     name = entry.name

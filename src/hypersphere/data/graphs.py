@@ -51,6 +51,10 @@ class Planetoid(Nodes):
     Read from ``planetoid/<name>.npz`` below a data root. The original files are pickles and are not read; two pickle-free forms are:
     ``x_{data,indices,indptr,shape}``, ``y``, ``edges`` and optionally ``{train,val,test}_idx``, or the GNN benchmark's
     ``{attr,adj}_{data,indices,indptr,shape}`` and ``labels``.
+
+    >>> graph = Planetoid("cora")  # doctest: +SKIP
+    >>> graph.data.shape, len(graph.edges), len(graph.train), len(graph.test)  # doctest: +SKIP
+    (torch.Size([2708, 1433]), 5278, 140, 1000)
     """
 
     def __init__(self, name: Literal["cora", "citeseer", "pubmed", "dblp"], root: Root = None, seed: int = 0):

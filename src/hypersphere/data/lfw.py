@@ -24,6 +24,10 @@ class LFW(InMemory):
 
     ``crop`` keeps the centre (112 shows the face and little else) and ``size`` resizes. A class is a person. Read from ``lfw/`` below a
     data root: ``lfw_deepfunneled_crop128.tar.xz``, or the authors' ``lfw-deepfunneled.tgz`` (packed or not) with its lists beside it.
+
+    >>> faces = LFW(crop=112)  # doctest: +SKIP
+    >>> faces.data.shape, len(faces.classes), len(faces.pairs())  # doctest: +SKIP
+    (torch.Size([13233, 3, 112, 112]), 5749, 6000)
     """
 
     def __init__(self, root: Root = None, crop: int | None = None, size: int | None = None):

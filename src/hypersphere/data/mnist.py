@@ -21,6 +21,10 @@ class MNIST(InMemory):
     """60,000 training (``train``) or 10,000 test digits, uint8 (n, 1, 28, 28).
 
     Read from ``mnist/{train,t10k}-{images-idx3,labels-idx1}-ubyte`` below a data root, as they are or with ``.gz``.
+
+    >>> digits = MNIST(train=False)  # doctest: +SKIP
+    >>> digits.data.shape, digits.data.dtype  # doctest: +SKIP
+    (torch.Size([10000, 1, 28, 28]), torch.uint8)
     """
 
     name = "mnist"
@@ -45,7 +49,12 @@ class MNIST(InMemory):
 
 
 class FashionMNIST(MNIST):
-    """60,000 training (``train``) or 10,000 test articles of clothing, uint8 (n, 1, 28, 28); files as MNIST's, in ``fashion_mnist/``."""
+    """60,000 training (``train``) or 10,000 test articles of clothing, uint8 (n, 1, 28, 28); files as MNIST's, in ``fashion_mnist/``.
+
+    >>> articles = FashionMNIST(train=False)  # doctest: +SKIP
+    >>> len(articles), articles.classes[:2]  # doctest: +SKIP
+    (10000, ('t-shirt/top', 'trouser'))
+    """
 
     name = "fashion_mnist"
     names = FASHION_NAMES

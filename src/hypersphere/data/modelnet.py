@@ -18,6 +18,10 @@ class ModelNet10Voxels(InMemory):
     """3,984 training (``train``) or 907 test shapes, uint8 (n, 1, 30, 30, 30) of 0 and 1; grids without a voxel are left out.
 
     Read from ``modelnet10_voxels/modelnet10.npz`` below a data root. :meth:`clouds` turns the grids into point clouds.
+
+    >>> shapes = ModelNet10Voxels(train=False)  # doctest: +SKIP
+    >>> shapes.data.shape, shapes.clouds(points=64).data.shape  # doctest: +SKIP
+    (torch.Size([907, 1, 30, 30, 30]), torch.Size([907, 64, 3]))
     """
 
     def __init__(self, root: Root = None, train: bool = True):
@@ -63,6 +67,10 @@ class ModelNet10Clouds(InMemory):
         train: the training part rather than the test part.
         points: surface points of each shape.
         seed: fixes which points.
+
+    >>> shapes = ModelNet10Clouds(train=False, points=64)  # doctest: +SKIP
+    >>> shapes.data.shape, shapes.classes[:3]  # doctest: +SKIP
+    (torch.Size([907, 64, 3]), ('bathtub', 'bed', 'chair'))
     """
 
     def __init__(self, root: Root = None, train: bool = True, *, points: int = 1024, seed: int = 0):
@@ -75,6 +83,10 @@ class ModelNet40(InMemory):
 
     Read from ``modelnet40/`` below a data root: the HDF5 files that ``{train,test}_files.txt`` lists, or ``{train,test}_points.npy``
     and ``{train,test}_labels.npy``.
+
+    >>> shapes = ModelNet40(train=False, points=512)  # doctest: +SKIP
+    >>> shapes.data.shape, len(shapes.classes)  # doctest: +SKIP
+    (torch.Size([2468, 512, 3]), 40)
     """
 
     def __init__(self, root: Root = None, train: bool = True, points: int = 1024):

@@ -17,6 +17,10 @@ class Omniglot(InMemory):
 
     A class is a character, named ``Alphabet/characterNN``; ``size`` resizes (28 is usual). The two sets share no character. Read from
     ``omniglot/`` below a data root: ``omniglot_png.tar.xz``, the authors' ``images_{background,evaluation}.zip``, or either unpacked.
+
+    >>> drawings = Omniglot(background=False, size=28)  # doctest: +SKIP
+    >>> drawings.data.shape, len(drawings.classes), drawings.classes[0]  # doctest: +SKIP
+    (torch.Size([13180, 1, 28, 28]), 659, 'Angelic/character01')
     """
 
     def __init__(self, root: Root = None, background: bool = True, size: int | None = None):

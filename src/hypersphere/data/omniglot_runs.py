@@ -15,7 +15,14 @@ _FILE = re.compile(r"(run\d\d)/(?:class_labels\.txt|(?:test/item|training/class)
 
 
 class OneShotRun(NamedTuple):
-    """Query i shows the character of ``support[answers[i]]``, drawn by another hand."""
+    """Query i shows the character of ``support[answers[i]]``, drawn by another hand.
+
+    >>> support = torch.eye(9, dtype=torch.uint8).reshape(9, 1, 3, 3)
+    >>> run = OneShotRun(support, query=support.flip(0), answers=torch.arange(9).flip(0))
+    >>> guesses = torch.cdist(run.query.flatten(1).float(), run.support.flatten(1).float()).argmin(1)
+    >>> (guesses == run.answers).double().mean().item()
+    1.0
+    """
 
     support: UInt8[Tensor, "ways 1 h w"]
     query: UInt8[Tensor, "queries 1 h w"]
@@ -27,6 +34,10 @@ def one_shot_runs(root: Root = None, size: int | None = None) -> tuple[OneShotRu
 
     Each has 20 support and 20 query images, uint8 (20, 1, 105, 105), ink 0 on 255, of characters of the evaluation set; ``size``
     resizes as :class:`Omniglot` does. Support images are in the order of their file names, queries in that of the list of answers.
+
+    >>> runs = one_shot_runs(size=28)  # doctest: +SKIP
+    >>> len(runs), runs[0].support.shape, runs[0].query.shape  # doctest: +SKIP
+    (20, torch.Size([20, 1, 28, 28]), torch.Size([20, 1, 28, 28]))
     """
     folder = find("omniglot", root)
     source = folder.file("one_shot_all_runs.zip", "all_runs.zip")

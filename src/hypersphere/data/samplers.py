@@ -21,7 +21,11 @@ class Sampler(Protocol):
 
 
 class Shuffled:
-    """Every sample once, in random order."""
+    """Every sample once, in random order.
+
+    >>> Shuffled(5).order(seed=0, epoch=0).tolist(), Shuffled(5).order(seed=0, epoch=1).tolist()
+    ([3, 2, 4, 1, 0], [2, 1, 0, 4, 3])
+    """
 
     def __init__(self, n: int):
         self.n = n
@@ -35,7 +39,11 @@ class Shuffled:
 
 
 class Sequential(Shuffled):
-    """Every sample once, in the dataset's order."""
+    """Every sample once, in the dataset's order.
+
+    >>> Sequential(4).order(seed=0, epoch=1).tolist()
+    [0, 1, 2, 3]
+    """
 
     def order(self, seed: int, epoch: int) -> Int[Tensor, "n"]:
         """0 … n − 1."""
@@ -77,7 +85,13 @@ class ClassBalancedSampler:
 
 @dataclass(frozen=True, eq=False)
 class Episode:
-    """One few-shot task: dataset indices of ``support`` (ways, shots) and ``query`` (ways, queries), and their ``classes`` (ways,)."""
+    """One few-shot task: dataset indices of ``support`` (ways, shots) and ``query`` (ways, queries), and their ``classes`` (ways,).
+
+    >>> labels = torch.arange(6).repeat(4)
+    >>> episode = EpisodeSampler(labels, ways=3, shots=1, queries=2)[0]
+    >>> bool((labels[episode.query] == episode.classes[:, None]).all())
+    True
+    """
 
     support: Int[Tensor, "ways shots"]
     query: Int[Tensor, "ways queries"]

@@ -65,6 +65,10 @@ class ImbalancedSingle(Subset):
     """A few classes keep only some of their samples (5.5.1; D.1: class 0 of CIFAR-10 keeps 10 %; D.8: classes 0 – 9 of CIFAR-100).
 
     ``keep`` is a fraction of each class's samples, or an integer count (the MNIST of Liu, 2020, keeps 100 zeros). All others keep theirs.
+
+    >>> whole = hs.data.InMemory(torch.zeros(80, 1), torch.arange(4).repeat(20), ("cat", "cow", "dog", "hen"))
+    >>> ImbalancedSingle(whole, classes=[0], keep=0.1).labels.bincount().tolist()
+    [2, 20, 20, 20]
     """
 
     def __init__(self, dataset: Any, classes: Sequence[int] = (0,), keep: int | float = 0.1, seed: int = 0):
@@ -80,6 +84,10 @@ class ImbalancedMultiple(Subset):
     """Class c keeps ``step``·(c + 1) samples (5.5.1, D.1: step 500 on CIFAR-10; D.8: step 5 on CIFAR-100).
 
     ``step=None`` is the largest class divided by the number of classes, which gives the numbers of Liu (2020).
+
+    >>> whole = hs.data.InMemory(torch.zeros(80, 1), torch.arange(4).repeat(20), ("cat", "cow", "dog", "hen"))
+    >>> ImbalancedMultiple(whole).labels.bincount().tolist()
+    [5, 10, 15, 20]
     """
 
     def __init__(self, dataset: Any, step: int | None = None, seed: int = 0):

@@ -21,6 +21,10 @@ class TinyImageNet(InMemory):
     A class is a WordNet number such as ``n01443537``, in sorted order; ``size`` resizes. Test images carry no labels and are left out.
     Read from ``tiny_imagenet/tiny-imagenet-200.zip`` (packed or not) or ``tiny_imagenet_32/tiny_imagenet_200_32x32_train_val.tar.xz``
     below a data root; kept decoded (:func:`archived_pictures`), so that the second reading takes a second.
+
+    >>> images = TinyImageNet(train=False, size=32)  # doctest: +SKIP
+    >>> images.data.shape, len(images.classes), images.classes[0]  # doctest: +SKIP
+    (torch.Size([10000, 3, 32, 32]), 200, 'n01443537')
     """
 
     def __init__(self, root: Root = None, train: bool = True, size: int | None = None):

@@ -12,7 +12,13 @@ from .streams import PAIR, Stream
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """Pairs: sample ``first[i]`` against ``second[i]``, whether they are the ``same`` identity, and the ``fold`` they are in."""
+    """Pairs: sample ``first[i]`` against ``second[i]``, whether they are the ``same`` identity, and the ``fold`` they are in.
+
+    >>> labels = torch.arange(6).repeat(4)
+    >>> drawn = pairs(labels, positives=2, negatives=3)
+    >>> len(drawn), torch.equal(drawn.same, labels[drawn.first] == labels[drawn.second])
+    (5, True)
+    """
 
     first: Int[Tensor, "n"]
     second: Int[Tensor, "n"]

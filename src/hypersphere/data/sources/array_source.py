@@ -24,6 +24,13 @@ class ArraySource(Source):
     Pixels are uint8, uint16, boolean, or floating point in [0, 1]. Which axis holds the channels is seen from its length: it is
     the one of 1, 3 or 4, and the last where both could be. Arrays ``split``, ``is_query``, ``is_gallery`` and ``category`` are
     taken as a table's columns of these names.
+
+    Raises:
+        CorruptDataError: if the arrays are of other shapes or types, or of different lengths.
+
+    >>> source = ArraySource(np.zeros((4, 8, 8, 3), dtype=np.uint8), ["ann", "ann", "bob", "bob"], split=["train", "test"] * 2)
+    >>> source.classes, source.splits, source.records[1].name, source.fetch(1).shape
+    (('ann', 'bob'), ('test', 'train'), 'the arrays[1]', (8, 8, 3))
     """
 
     def __init__(
@@ -84,6 +91,17 @@ def read_arrays(
 
     ``images`` and ``labels`` name the arrays. Without them the usual names are looked for (data, images, x; labels, targets, y),
     then the only array that can hold pictures, and the only other one of as many values.
+
+    Raises:
+        MissingDataError: if there is no such file.
+        CorruptDataError: if it is damaged, larger than ``limit`` bytes when unpacked, or does not say which arrays are meant.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.savez(f"{folder}/faces.npz", images=np.zeros((4, 8, 8), dtype=np.uint8), who=np.array([7, 7, 9, 9]))
+    ...     source = read_arrays(f"{folder}/faces.npz")
+    >>> len(source), source.classes
+    (4, ('7', '9'))
     """
     path = Path(path)
     if not path.is_file():

@@ -15,6 +15,14 @@ class DatasetSource(Source):
 
     Labels are taken from ``dataset.labels`` or ``dataset.targets`` where there are as many as items; otherwise every item is
     read once to see them. ``dataset.classes`` names the labels, if they are whole numbers and there are names for all.
+
+    Raises:
+        DataError: if the dataset can only be iterated over, or its items are not (image, label).
+
+    >>> items = torch.utils.data.TensorDataset(torch.rand(2, 1, 8, 8), torch.tensor([0, 1]))
+    >>> source = DatasetSource(items, name="two pictures")
+    >>> source.classes, source.records[1].name
+    (('0', '1'), 'two pictures[1]')
     """
 
     def __init__(self, dataset: "Dataset[Any]", name: str | None = None):

@@ -17,6 +17,18 @@ class FolderSource(Source):
     ``depth`` says how many levels of folders name an identity: 1 for ``<person>/…``, 2 for ``<alphabet>/<character>/…``. Where
     the folders at the top are all called like splits (train, val, test, …), they are the splits, and identities lie below.
     Hidden files are left out. Nothing outside ``root`` is read, not even through a link.
+
+    Raises:
+        MissingDataError: if there is no such folder.
+        DataError: if it holds no image, no folder for each identity, or an image above the levels that ``depth`` counts.
+
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for person in ("ann", "bob"):
+    ...         pathlib.Path(folder, person).mkdir()
+    ...         _ = pathlib.Path(folder, person, "1.pgm").write_bytes(b"P5 2 2 255 1234")
+    ...     FolderSource(folder).classes, FolderSource(folder).image(1).size
+    (('ann', 'bob'), (2, 2))
     """
 
     def __init__(self, root: str | os.PathLike[str], depth: int = 1):

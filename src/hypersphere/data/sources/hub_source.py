@@ -19,6 +19,16 @@ class HubSource(Source):
 
     ``images`` and ``labels`` name the columns. Without them the images are the only column of type Image, and the labels the
     only one of type ClassLabel, else the column ``label`` or ``labels``. An image is read from its row when asked for.
+
+    Raises:
+        DataError: if the columns cannot be told, or the rows were reordered without being written anew.
+        CorruptDataError: if a file is damaged.
+
+    >>> import datasets  # doctest: +SKIP
+    >>> datasets.load_dataset("uoft-cs/cifar10").save_to_disk("cifar10")  # doctest: +SKIP
+    >>> source = HubSource("cifar10")  # doctest: +SKIP
+    >>> len(source), source.splits  # doctest: +SKIP
+    (60000, ('test', 'train'))
     """
 
     def __init__(self, folder: str | os.PathLike[str], images: str | None = None, labels: str | None = None):

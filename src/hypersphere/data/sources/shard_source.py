@@ -32,6 +32,14 @@ class ShardSource(Source):
     image is then read by itself, so that samples can be shuffled and a run resumed exactly. ``<key>.json`` is an object with
     ``label`` and, where there are any, the other fields of :class:`Record`. ``shards`` is a tar file, a folder of them, or a
     name with a range, as in ``train-{000..127}.tar``. Compressed tars have no place to go to and are refused.
+
+    >>> import pathlib, shutil, tempfile
+    >>> with tempfile.TemporaryDirectory() as files, tempfile.TemporaryDirectory() as folder:
+    ...     _ = pathlib.Path(files, "0001.pgm").write_bytes(b"P5 2 2 255 1234")
+    ...     _ = pathlib.Path(files, "0001.cls").write_text("ann")
+    ...     source = ShardSource(shutil.make_archive(f"{folder}/train-000", "tar", files))
+    ...     source.records[0].label, source.fetch(0)
+    ('ann', b'P5 2 2 255 1234')
     """
 
     def __init__(self, shards: str | os.PathLike[str]):

@@ -27,6 +27,10 @@ class Record:
     ``name`` is its path, or its place in an archive or array, as errors and reports say it; ``label`` is who or what it shows.
     ``split``, ``is_query``, ``is_gallery`` and ``category`` are those of a table and None where nothing is said; ``box`` =
     (x_1, y_1, x_2, y_2) is the part of the image that counts, in pixels.
+
+    >>> record = hs.data.open_source((torch.zeros(2, 8, 8), ["ann", "bob"])).records[1]
+    >>> record.name, record.label, record.split
+    ('the arrays[1]', 'bob', None)
     """
 
     name: str
@@ -43,6 +47,13 @@ class Source(ABC):
 
     The ``classes`` are the different labels in sorted order (by value if all are whole numbers), and ``labels`` (n,) their
     numbers. Nothing is decoded before it is asked for.
+
+    >>> class Greys(Source):
+    ...     def fetch(self, index):
+    ...         return torch.full((1, 8, 8), 40 * index, dtype=torch.uint8)
+    >>> source = Greys("greys", [Record("dark", "night"), Record("light", "day")])
+    >>> source.classes, source.labels.tolist(), source.pixels(1, Preprocessing(size=(1, 1), channels=1)).tolist()
+    (('day', 'night'), [1, 0], [[[40]]])
     """
 
     def __init__(self, name: str, records: Sequence[Record], classes: Sequence[str] | None = None):

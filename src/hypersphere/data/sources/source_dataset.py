@@ -18,6 +18,12 @@ class SourceDataset(Dataset[tuple[Tensor, int]]):
 
     ``labels`` (n,), ``classes`` and ``records`` are the source's. :class:`Loader` decodes ahead in workers; :meth:`in_memory`
     decodes everything at once, for sets that fit.
+
+    >>> source = hs.data.open_source((torch.zeros(4, 9, 9), ["ann", "ann", "bob", "bob"]))
+    >>> dataset = SourceDataset(source, Preprocessing(size=(6, 6), channels=3))
+    >>> picture, label = dataset[2]
+    >>> len(dataset), picture.shape, dataset.classes[label]
+    (4, torch.Size([3, 6, 6]), 'bob')
     """
 
     def __init__(self, source: Source, preprocessing: Preprocessing):

@@ -24,6 +24,18 @@ class TableSource(Source):
     Paths are relative to ``root``, by default the table's folder. A cell that is empty says nothing. ``x_1 y_1 x_2 y_2`` are
     the corners of the crop box in pixels. With ``skip_missing`` rows whose file is not there are left out
     and named in ``missing``.
+
+    Raises:
+        MissingDataError: if there is no such table or, without ``skip_missing``, no file that one of its rows names.
+        CorruptDataError: if it is no table, lacks a column, or a cell cannot be what its column says.
+
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = pathlib.Path(folder, "1.pgm").write_bytes(b"P5 2 2 255 1234")
+    ...     _ = pathlib.Path(folder, "faces.csv").write_text("path,label,split\\n1.pgm,ann,train\\n2.pgm,bob,train\\n")
+    ...     source = TableSource(f"{folder}/faces.csv", skip_missing=True)
+    >>> [(record.label, record.split) for record in source.records], len(source.missing)
+    ([('ann', 'train')], 1)
     """
 
     def __init__(
