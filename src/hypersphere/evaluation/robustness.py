@@ -52,6 +52,13 @@ def robustness(
     the bounds allow (which must succeed), attacks transferred from ``baseline`` — a plain network of the same
     architecture (C.1.3) — and, with ``decision_steps``, an attack of foolbox that sees decisions only.
     What looks like masking is named in ``findings``.
+
+    >>> model = torch.nn.Linear(2, 2, bias=False)
+    >>> model.weight.data = torch.eye(2)
+    >>> images, labels = torch.tensor([[0.9, 0.1], [0.52, 0.5]]), torch.tensor([0, 0])
+    >>> report = robustness(model, images, labels, epsilon=0.1, step=0.05, iterations=4)
+    >>> report.accuracy["clean"], report.accuracy["PGD"], report.findings
+    (1.0, 0.5, [])
     """
     if labels.shape != images.shape[:1] or not len(images):
         raise ValueError(f"labels must have shape ({len(images)},) with at least one image, got {tuple(labels.shape)}")
@@ -89,7 +96,13 @@ def robustness(
 
 @dataclass(frozen=True, repr=False)
 class RobustnessReport(Report):
-    """Accuracy under each attack, DeepFool strengths of each image, the share of images without a usable gradient."""
+    """Accuracy under each attack, DeepFool strengths of each image, the share of images without a usable gradient.
+
+    >>> strengths = {"DeepFool ℓ2": torch.tensor([0.1, 0.3])}
+    >>> accuracy = {"clean": 1.0, "noise": 1.0, "FGSM": 0.2, "BIM": 0.5, "PGD": 0.5, "BIM, wide ball": 0.0}
+    >>> RobustnessReport(accuracy, strengths, no_gradient=0.0, images=100).findings
+    ['one step (FGSM) is stronger than many (BIM, PGD)']
+    """
 
     accuracy: dict[str, float]
     strengths: dict[str, Float[Tensor, "n"]]
@@ -149,7 +162,14 @@ def transfer(
     attack: Any = bim,
     **options: Any,
 ) -> float:
-    """Black-box accuracy of ``target`` on images that ``attack`` made with ``source``'s gradient (C.1.3, table 4.8)."""
+    """Black-box accuracy of ``target`` on images that ``attack`` made with ``source``'s gradient (C.1.3, table 4.8).
+
+    >>> source, target = torch.nn.Linear(2, 2, bias=False), torch.nn.Linear(2, 2, bias=False)
+    >>> source.weight.data, target.weight.data = torch.eye(2), 2 * torch.eye(2)
+    >>> images, labels = torch.tensor([[0.9, 0.1], [0.52, 0.5]]), torch.tensor([0, 0])
+    >>> transfer(source, target, images, labels, fgsm, epsilon=0.1)
+    0.5
+    """
     return (predictions(target, attack(source, images, labels, **options)) == labels).double().mean().item()
 
 
