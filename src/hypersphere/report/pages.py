@@ -38,6 +38,12 @@ def write_page(runs: str | os.PathLike[str] | Paths, path: str | os.PathLike[str
 
     Raises:
         ValueError: If a folder holds no run, or the page would be larger than five megabytes.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = pathlib.Path(folder, "config.json").write_text('{"head": "CosFace", "steps": 100}')
+    ...     write_page(folder).name
+    'report.html'
     """
     folders = [runs] if isinstance(runs, str | os.PathLike) else list(runs)
     read = read_runs(folders)
