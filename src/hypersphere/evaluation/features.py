@@ -23,6 +23,9 @@ def ensemble(features: Sequence[Float[Tensor, "n _"]], *, normalized: bool = Fal
 
     A patch with longer features weighs more; ``normalized`` gives all of them the same say.
 
+    Raises:
+        ValueError: If there is no patch, or the patches are not of equally many images.
+
     >>> eyes, mouth = torch.tensor([[3.0, 4.0]]), torch.tensor([[2.0]])
     >>> ensemble([eyes, mouth]), ensemble([eyes, mouth], normalized=True)
     (tensor([[3., 4., 2.]]), tensor([[0.6000, 0.8000, 1.0000]]))

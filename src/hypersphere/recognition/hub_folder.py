@@ -89,6 +89,14 @@ def push_hub_folder(folder: str | os.PathLike[str], name: str, *, private: bool 
 
     The repository is made if there is none, private unless said otherwise. Credentials are those of ``huggingface_hub``.
 
+    Args:
+        folder: What :func:`write_hub_folder` wrote; other files in it are not uploaded.
+        name: The repository, ``owner/name``.
+        private: Whether a repository that is made can be seen by its owner alone.
+
+    Raises:
+        ValueError: If the name has another form, or the hub cannot be reached or refuses; the folder stays as it is.
+
     >>> push_hub_folder("small-embedder", "ada/small-embedder", private=False)  # doctest: +SKIP
     'https://huggingface.co/ada/small-embedder/tree/main/'
     """
