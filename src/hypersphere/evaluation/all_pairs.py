@@ -16,7 +16,13 @@ BINS = 200  # of the histograms
 
 
 class PairErrors(NamedTuple):
-    """Pairs ``(first, second)`` of images, as indices into the features, and their cosines."""
+    """Pairs ``(first, second)`` of images, as indices into the features, and their cosines.
+
+    >>> features = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.6, 0.8]])
+    >>> worst = all_pairs(features, torch.tensor([0, 0, 1, 1])).false_accepts
+    >>> int(worst.first[0]), int(worst.second[0]), round(float(worst.scores[0]), 3)
+    (1, 3, 0.677)
+    """
 
     first: Int[Tensor, "k"]
     second: Int[Tensor, "k"]
@@ -30,6 +36,13 @@ class AllPairs(NamedTuple):
     pairs with the highest cosines, ``false_rejects`` the same pairs with the lowest, the worst first. The
     histograms count scores in equal bins over ``span``, from −1 to 1 for cosines; what lies beyond is in the bins at the
     ends. ``unit`` is that of the scores.
+
+    >>> features = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.6, 0.8]])
+    >>> counted = all_pairs(features, torch.tensor([0, 0, 1, 1]))
+    >>> int(counted.same_histogram.sum()), int(counted.different_histogram.sum())
+    (2, 4)
+    >>> round(float(counted.false_rejects.scores[0]), 3)  # the least similar pair of one identity
+    0.8
     """
 
     roc: Roc

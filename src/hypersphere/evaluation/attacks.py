@@ -53,6 +53,11 @@ def bim(
 
     Each step is clipped back into the ball and the bounds. ``start`` is where the steps begin; None begins
     at the images themselves.
+
+    >>> model = torch.nn.Linear(2, 2, bias=False)
+    >>> model.weight.data = torch.eye(2)
+    >>> bim(model, torch.tensor([[0.5, 0.5]]), torch.tensor([0]), epsilon=0.25, step=0.1, iterations=2)
+    tensor([[0.3000, 0.7000]])
     """
     check_images(images, epsilon, bounds)
     if not step > 0 or iterations < 1:
@@ -82,6 +87,11 @@ def pgd(
     """:func:`bim` from uniformly random points of the ball.
 
     Of several ``restarts`` the first that fools the model is kept, or the last if none does.
+
+    >>> model = torch.nn.Linear(2, 2, bias=False)
+    >>> model.weight.data = torch.eye(2)
+    >>> pgd(model, torch.tensor([[0.5, 0.5]]), torch.tensor([0]), epsilon=0.25, step=0.1, iterations=10)
+    tensor([[0.2500, 0.7500]])
     """
     if restarts < 1:
         raise ValueError(f"restarts must be an integer ≥ 1, got {restarts!r}")
@@ -105,6 +115,11 @@ def random_noise(
     """A uniformly random point of each image's ball: the attack that needs no gradient and should be the weakest.
 
     The noise depends on ``seed``, ``index`` and the shape alone; another ``index`` gives other noise.
+
+    >>> images = torch.full((2, 3), 0.5)
+    >>> noisy = random_noise(images, epsilon=0.1)
+    >>> bool(((noisy - images).abs() <= 0.1).all()), torch.equal(noisy, random_noise(images, epsilon=0.1))
+    (True, True)
     """
     check_images(images, epsilon, bounds)
     noise = (2 * Stream(seed, NOISE, index).uniforms(images.numel()) - 1).view(images.shape).to(images)
@@ -125,6 +140,12 @@ def adversarial_loss(
 
     The images are made in evaluation mode (BatchNorm's statistics do not move for them); the loss is taken in the
     model's own mode, and its gradient does not flow through the making of x̃.
+
+    >>> model, images, labels = torch.nn.Linear(4, 2), torch.rand(8, 4), torch.arange(8) % 2
+    >>> loss = adversarial_loss(model, images, labels, epsilon=0.1)
+    >>> loss.backward()
+    >>> bool(loss > torch.nn.functional.cross_entropy(model(images), labels))
+    True
     """
     if not 0 <= weight <= 1:
         raise ValueError(f"weight must be between 0 and 1, got {weight!r}")

@@ -48,13 +48,23 @@ def calibration(
 def expected_calibration_error(
     probabilities: Float[Tensor, "n c"], labels: Shaped[Tensor, "..."], bins: int = 15
 ) -> float:
-    r"""Σ_b n_b/n·|accuracy_b − confidence_b|, the ``ece`` of :func:`calibration`."""
+    r"""Σ_b n_b/n·|accuracy_b − confidence_b|, the ``ece`` of :func:`calibration`.
+
+    >>> round(expected_calibration_error(torch.tensor([[0.9, 0.1], [0.8, 0.2]]), torch.tensor([0, 1]), bins=1), 4)
+    0.35
+    """
     return calibration(probabilities, labels, bins).ece
 
 
 @dataclass(frozen=True, repr=False)
 class CalibrationReport(Report):
-    """Count, mean confidence and accuracy of every bin, and the Brier score, the mean of Σ_c (p_c − [c = y])²."""
+    """Count, mean confidence and accuracy of every bin, and the Brier score, the mean of Σ_c (p_c − [c = y])².
+
+    >>> probabilities = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.6, 0.4]])
+    >>> report = calibration(probabilities, torch.tensor([0, 1, 0]), bins=4)
+    >>> report.counts.tolist(), report.accuracy.tolist(), round(report.mce, 2)
+    ([0, 0, 1, 2], [0.0, 0.0, 1.0, 0.5], 0.4)
+    """
 
     counts: Int[Tensor, "bins"]
     confidence: Float[Tensor, "bins"]

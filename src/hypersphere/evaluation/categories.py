@@ -23,6 +23,12 @@ class CategoryRates:
     ``far`` and ``frr`` are the false accept and false reject rates of pairs within the category, by the FAR of all
     pairs whose threshold is used; empty if the category lacks one kind of pair. ``rank_1`` is of the category's
     images before the gallery of everyone; None if no image has a mate.
+
+    >>> labels, sites = torch.arange(12).repeat(3), ["north", "south"] * 18
+    >>> features = torch.eye(12)[labels] + 0.05 * torch.randn(36, 12)
+    >>> north, south = hs.evaluation.open_set_report(features, labels, fars=[1e-2], categories=sites).categories
+    >>> north.name, north.images, float(north.frr[1e-2]), float(north.rank_1)
+    ('north', 18, 0.0, 1.0)
     """
 
     name: str

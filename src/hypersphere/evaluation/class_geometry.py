@@ -11,7 +11,13 @@ from ..geometry import angle, cosine, normalize
 
 
 class ClassAngles(NamedTuple):
-    """Angles in radians, as :func:`class_angles` defines them."""
+    """Angles in radians, as :func:`class_angles` defines them.
+
+    >>> x = torch.tensor([[1.0, 0.1], [1.0, -0.1], [0.1, 1.0], [-0.1, 1.0]])
+    >>> angles = class_angles(x, torch.tensor([0, 0, 1, 1]))
+    >>> round(angles.intra, 3), round(angles.inter, 3)
+    (0.1, 1.571)
+    """
 
     intra: float
     inter: float

@@ -56,7 +56,12 @@ def neural_collapse(
 
 @dataclass(frozen=True, repr=False)
 class CollapseReport(Report):
-    """The result of :func:`neural_collapse`; ``nc3`` and ``nc4`` are None without a classifier."""
+    """The result of :func:`neural_collapse`; ``nc3`` and ``nc4`` are None without a classifier.
+
+    >>> report = neural_collapse(torch.eye(3).repeat(4, 1), torch.arange(3).repeat(4))
+    >>> list(report.numbers()), report.nc3 is None
+    (['NC1', 'NC2 norms', 'NC2 angles'], True)
+    """
 
     nc1: float
     nc2_norms: float

@@ -136,7 +136,14 @@ def compare_embedders(
 
 @dataclass(frozen=True, repr=False)
 class DifferenceReport(Report):
-    """A ``measure`` of both embedders, first minus second, and the share of resamples in which the first is better."""
+    """A ``measure`` of both embedders, first minus second, and the share of resamples in which the first is better.
+
+    >>> same = torch.arange(400) < 200
+    >>> better, worse = torch.randn(400) + 3 * same, torch.randn(400) + same
+    >>> report = paired_difference(better, worse, same, resamples=30)
+    >>> report.measure, report.wins, float(report.first) < float(report.second)
+    ('EER', 1.0, True)
+    """
 
     measure: str
     first: Measurement

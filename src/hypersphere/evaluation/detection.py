@@ -53,7 +53,13 @@ class DetectionCurve(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class DetectionReport(Report):
-    """Scores and ranks of all probes; :meth:`tpir` and :meth:`curve` read them at any threshold."""
+    """Scores and ranks of all probes; :meth:`tpir` and :meth:`curve` read them at any threshold.
+
+    >>> probes = torch.tensor([[1.0, 0.1, 0.0], [0.0, 1.0, 0.2], [1.0, 1.0, 1.0], [-1.0, 0.5, 0.0]])
+    >>> report = open_set(probes, torch.tensor([0, 1, 7, 8]), torch.eye(3), torch.tensor([0, 1, 2]))
+    >>> round(report.threshold(fpir=0.5), 3), report.curve().tpir[-1].item()
+    (0.577, 1.0)
+    """
 
     ranking: Ranking
     unit: str = "cosine"

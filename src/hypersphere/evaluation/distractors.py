@@ -77,7 +77,13 @@ def distractor_identification(
 
 @dataclass(frozen=True, repr=False)
 class DistractorReport(Report):
-    """Ranks ``(sizes, pairs)`` of each probe's mate and the ROC of verification, for each number of distractors."""
+    """Ranks ``(sizes, pairs)`` of each probe's mate and the ROC of verification, for each number of distractors.
+
+    >>> features, distractors = torch.eye(4).repeat(2, 1), -torch.eye(4).repeat(3, 1)
+    >>> report = distractor_identification(features, torch.arange(4).repeat(2), distractors, sizes=[5, 12])
+    >>> report.ranks.shape, [float(report.rank(1, size)) for size in report.sizes]
+    (torch.Size([2, 8]), [1.0, 1.0])
+    """
 
     ranks: Int[Tensor, "sizes pairs"]
     sizes: tuple[int, ...]

@@ -13,6 +13,11 @@ class Episodes(NamedTuple):
     """Indices of support ``(episodes, ways, shots)`` and query ``(episodes, ways, queries)`` samples.
 
     A way is a class.
+
+    >>> labels = torch.arange(4).repeat(5)
+    >>> episodes = sample_episodes(labels, ways=2, shots=1, queries=3, count=10)
+    >>> bool((labels[episodes.query] == labels[episodes.support]).all())  # of the same class, way by way
+    True
     """
 
     support: Int[Tensor, "episodes ways shots"]

@@ -22,6 +22,13 @@ def ensemble(features: Sequence[Float[Tensor, "n _"]], *, normalized: bool = Fal
     """Features of several patches of the same images as one: plain concatenation (A.8, three patches, no PCA).
 
     A patch with longer features weighs more; ``normalized`` gives all of them the same say.
+
+    Raises:
+        ValueError: If there is no patch, or the patches are not of equally many images.
+
+    >>> eyes, mouth = torch.tensor([[3.0, 4.0]]), torch.tensor([[2.0]])
+    >>> ensemble([eyes, mouth]), ensemble([eyes, mouth], normalized=True)
+    (tensor([[3., 4., 2.]]), tensor([[0.6000, 0.8000, 1.0000]]))
     """
     if not features or len({len(f) for f in features}) > 1:
         raise ValueError(

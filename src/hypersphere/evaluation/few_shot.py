@@ -67,7 +67,12 @@ def few_shot(
 
 @dataclass(frozen=True, repr=False)
 class FewShotReport(Report):
-    """The accuracy of each episode."""
+    """The accuracy of each episode.
+
+    >>> report = few_shot(torch.eye(5).repeat(20, 1), torch.arange(5).repeat(20), episodes=10)
+    >>> report.ways, report.shots, report.accuracies.shape, float(report.accuracy)
+    (5, 1, torch.Size([10]), 1.0)
+    """
 
     accuracies: Float[Tensor, "episodes"]
     ways: int

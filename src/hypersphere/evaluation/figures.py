@@ -74,6 +74,16 @@ class Report(ABC):
     """Figures of one evaluation: ``print(report)`` is a table, :meth:`json` a string, :meth:`plot` a picture.
 
     A new report says its ``title``, its :meth:`figures` and how it is drawn.
+
+    >>> class Speed(Report):
+    ...     title = "speed"
+    ...     def figures(self):
+    ...         return [Figure("images", 250.0, "per second")]
+    ...     def plot(self, ax=None):
+    ...         return hs.plots.plot_bars(self.numbers(), title=self.title, ax=ax)
+    >>> print(Speed())
+    speed
+      images  250 per second
     """
 
     title: str = "evaluation"

@@ -68,7 +68,13 @@ def identification(
 
 @dataclass(frozen=True, repr=False)
 class IdentificationReport(Report):
-    """Ranks ``(probes,)`` of the right identity among ``identities``, and of its first image among ``images``."""
+    """Ranks ``(probes,)`` of the right identity among ``identities``, and of its first image among ``images``.
+
+    >>> gallery, ids = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]]), torch.tensor([0, 1, 2])
+    >>> report = identification(torch.tensor([[2.0, 1.0], [1.0, 0.5]]), torch.tensor([0, 1]), gallery, ids)
+    >>> report.ranks.tolist(), report.cmc.tolist()
+    ([1, 2], [0.5, 1.0, 1.0])
+    """
 
     ranks: Int[Tensor, "p"]
     identities: int

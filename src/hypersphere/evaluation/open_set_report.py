@@ -108,7 +108,13 @@ def open_set_report(
 
 @dataclass(frozen=True, repr=False)
 class OpenSetReport(Report):
-    """The result of :func:`open_set_report`; parts that the data is too small for are None."""
+    """The result of :func:`open_set_report`; parts that the data is too small for are None.
+
+    >>> labels = torch.arange(12).repeat(4)
+    >>> report = open_set_report(torch.eye(12)[labels] + 0.05 * torch.randn(48, 12), labels, fars=[1e-2])
+    >>> float(report.eer), float(report.retrieval.mean_average_precision), report.threshold(far=1e-2) > 0.1
+    (0.0, 1.0, True)
+    """
 
     pairs: AllPairs
     ranking: Ranking

@@ -84,6 +84,11 @@ class RetrievalReport(Report):
     """Of each query: average precision, the same at R, R-precision, and the rank of the first relevant image.
 
     ``left_out`` queries had nothing relevant in the gallery of ``images`` images.
+
+    >>> features = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.9, 0.3]])
+    >>> report = retrieval(features, torch.tensor([0, 0, 0, 1]))
+    >>> report.first.tolist(), round(float(report.mean_reciprocal_rank), 3), report.left_out
+    ([1, 1, 2], 0.833, 1)
     """
 
     precision: Float[Tensor, "q"]

@@ -52,6 +52,30 @@ def robustness(
     the bounds allow (which must succeed), attacks transferred from ``baseline`` — a plain network of the same
     architecture (C.1.3) — and, with ``decision_steps``, an attack of foolbox that sees decisions only.
     What looks like masking is named in ``findings``.
+
+    Args:
+        model: Gives logits of images.
+        images: Images within ``bounds``, at least one.
+        labels: Their classes.
+        baseline: A plain network whose attacks are transferred to the model; None leaves these out.
+        epsilon: Radius of the ℓ∞ ball; the default is that of Liu (2020), C.1.2, as are the next two.
+        step: Length of a step of the iterative attacks.
+        iterations: How many steps they take.
+        bounds: The least and the largest value of a pixel.
+        batch: How many images are attacked at a time.
+        deepfool_steps: The most steps that DeepFool takes.
+        decision_steps: Steps of the attack that sees decisions only; 0 leaves it out, more need foolbox.
+        seed: Seed of the random starts and of the noise.
+
+    Raises:
+        ValueError: If there is no image, labels do not fit, or images lie outside their bounds.
+
+    >>> model = torch.nn.Linear(2, 2, bias=False)
+    >>> model.weight.data = torch.eye(2)
+    >>> images, labels = torch.tensor([[0.9, 0.1], [0.52, 0.5]]), torch.tensor([0, 0])
+    >>> report = robustness(model, images, labels, epsilon=0.1, step=0.05, iterations=4)
+    >>> report.accuracy["clean"], report.accuracy["PGD"], report.findings
+    (1.0, 0.5, [])
     """
     if labels.shape != images.shape[:1] or not len(images):
         raise ValueError(f"labels must have shape ({len(images)},) with at least one image, got {tuple(labels.shape)}")
@@ -89,7 +113,13 @@ def robustness(
 
 @dataclass(frozen=True, repr=False)
 class RobustnessReport(Report):
-    """Accuracy under each attack, DeepFool strengths of each image, the share of images without a usable gradient."""
+    """Accuracy under each attack, DeepFool strengths of each image, the share of images without a usable gradient.
+
+    >>> strengths = {"DeepFool ℓ2": torch.tensor([0.1, 0.3])}
+    >>> accuracy = {"clean": 1.0, "noise": 1.0, "FGSM": 0.2, "BIM": 0.5, "PGD": 0.5, "BIM, wide ball": 0.0}
+    >>> RobustnessReport(accuracy, strengths, no_gradient=0.0, images=100).findings
+    ['one step (FGSM) is stronger than many (BIM, PGD)']
+    """
 
     accuracy: dict[str, float]
     strengths: dict[str, Float[Tensor, "n"]]
@@ -149,7 +179,22 @@ def transfer(
     attack: Any = bim,
     **options: Any,
 ) -> float:
-    """Black-box accuracy of ``target`` on images that ``attack`` made with ``source``'s gradient (C.1.3, table 4.8)."""
+    """Black-box accuracy of ``target`` on images that ``attack`` made with ``source``'s gradient (C.1.3, table 4.8).
+
+    Args:
+        source: The network that is attacked.
+        target: The network that is measured.
+        images: Images within the attack's bounds.
+        labels: Their classes.
+        attack: A function such as :func:`fgsm`, :func:`bim` or :func:`pgd`.
+        options: What else the attack takes, such as ``epsilon``.
+
+    >>> source, target = torch.nn.Linear(2, 2, bias=False), torch.nn.Linear(2, 2, bias=False)
+    >>> source.weight.data, target.weight.data = torch.eye(2), 2 * torch.eye(2)
+    >>> images, labels = torch.tensor([[0.9, 0.1], [0.52, 0.5]]), torch.tensor([0, 0])
+    >>> transfer(source, target, images, labels, fgsm, epsilon=0.1)
+    0.5
+    """
     return (predictions(target, attack(source, images, labels, **options)) == labels).double().mean().item()
 
 

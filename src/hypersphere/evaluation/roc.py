@@ -113,7 +113,15 @@ class Roc:
 
 
 def roc_curve(scores: Shaped[Tensor, "..."], same: Shaped[Tensor, "..."]) -> Roc:
-    """The curve of scores ``(n,)`` of pairs and whether each pair is of the same identity ``(n,)``."""
+    """The curve of scores ``(n,)`` of pairs and whether each pair is of the same identity ``(n,)``.
+
+    Raises:
+        ValueError: If the shapes differ, a score is not finite, or one kind of pair is missing.
+
+    >>> far, tar, thresholds = roc_curve(torch.tensor([0.9, 0.6, 0.3]), torch.tensor([True, False, True]))
+    >>> far.tolist(), tar.tolist()
+    ([0.0, 0.0, 1.0, 1.0], [0.0, 0.5, 0.5, 1.0])
+    """
     return sorted_roc(*sort_pairs(*check_pairs(scores, same)))
 
 

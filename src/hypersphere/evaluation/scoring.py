@@ -15,6 +15,14 @@ class Score(ABC):
 
     Each feature is turned once into a row of numbers that holds all a comparison needs of it; rows are then compared
     as often as wanted. :func:`open_set_report`, :func:`retrieval` and galleries take any of them.
+
+    >>> class Nearness(Score):
+    ...     def rows(self, features, name="features"):
+    ...         return features.double()
+    ...     def matrix(self, first, second):
+    ...         return -torch.cdist(first, second)
+    >>> Nearness()(torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 2.0], [4.0, 4.0]])).tolist()
+    [[-2.0, -5.0]]
     """
 
     unit: str = "score"

@@ -11,7 +11,12 @@ from .ranking import check_ids
 
 
 class Templates(NamedTuple):
-    """Unit features ``(identities, d)`` of the ``ids`` in ascending order, each made of ``counts`` images."""
+    """Unit features ``(identities, d)`` of the ``ids`` in ascending order, each made of ``counts`` images.
+
+    >>> made = templates(torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.0, 5.0]]), torch.tensor([7, 7, 3]))
+    >>> made.ids.tolist(), made.counts.tolist(), made.features.shape
+    ([3, 7], [1, 2], torch.Size([2, 2]))
+    """
 
     features: Float[Tensor, "t d"]
     ids: Int[Tensor, "t"]

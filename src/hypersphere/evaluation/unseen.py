@@ -62,7 +62,12 @@ def unseen_classes(
 
 @dataclass(frozen=True, repr=False)
 class UnseenReport(Report):
-    """The three reports of :func:`unseen_classes`."""
+    """The three reports of :func:`unseen_classes`.
+
+    >>> report = unseen_classes(torch.eye(9).repeat(6, 1), torch.arange(9).repeat(6), ways=5, episodes=2)
+    >>> list(report.numbers())
+    ['classes', 'EER', 'TAR@FAR=1e-3', 'rank-1', '5-way 1-shot']
+    """
 
     verification: VerificationReport
     identification: IdentificationReport

@@ -71,6 +71,11 @@ class VerificationReport(Report):
 
     ``rows`` ``(folds, n)`` are the scores of all pairs by each fold's transform, None where one score serves all folds.
     Figures are computed when asked for.
+
+    >>> scores = torch.tensor([0.9, 0.8, 0.7, 0.35, 0.4, 0.3, 0.2, 0.1])
+    >>> report = verification(scores, torch.arange(8) < 4, folds=4)
+    >>> round(report.threshold(far=0.25), 2), report.accuracies.tolist()
+    (0.35, [1.0, 0.5, 1.0, 0.5])
     """
 
     roc: Roc

@@ -64,7 +64,13 @@ def style(index: int) -> dict[str, str]:
 
 
 def tidy(ax: Any, *, title: str = "", xlabel: str = "", ylabel: str = "", legend: bool = False) -> None:
-    """Set title and labels, remove the box where it says nothing, and put a legend beside the axes, never over data."""
+    """Set title and labels, remove the box where it says nothing, and put a legend beside the axes, never over data.
+
+    >>> figure, ax = axes()
+    >>> tidy(ax, title="Training", xlabel="step", ylabel="loss")
+    >>> ax.get_title(), ax.get_xlabel(), ax.spines["top"].get_visible()
+    ('Training', 'step', False)
+    """
     ax.set(title=title, xlabel=xlabel, ylabel=ylabel)
     ax.spines[["top", "right"]].set_visible(False)
     if legend and ax.get_legend_handles_labels()[1]:

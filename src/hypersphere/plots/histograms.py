@@ -84,7 +84,20 @@ def plot_angle_histogram(
 
 
 def plot_learned_k(curvatures: dict[str, Float[Tensor, " n"]], *, bins: int = 30, ax: Any = None) -> tuple[Any, Any]:
-    """Draw the curvature k of learnable sigmoid operators, one outline a layer, and return ``(fig, ax)``."""
+    """Draw the curvature k of learnable sigmoid operators, one outline a layer, and return ``(fig, ax)``.
+
+    Args:
+        curvatures: The curvature of each filter, by the name of the layer in the legend.
+        bins: How many bins there are from 0 to the largest curvature.
+        ax: Axes to draw on; None makes a new figure.
+
+    Raises:
+        ValueError: If there is no layer.
+
+    >>> fig, ax = plot_learned_k({"conv1": torch.rand(16), "conv2": torch.rand(32)})
+    >>> ax.get_xlabel(), len(ax.get_legend().get_texts())
+    ('curvature k', 2)
+    """
     if not curvatures:
         raise ValueError("curvatures must hold at least one layer, got an empty dict")
     figure, ax = axes(ax, size=BESIDE)

@@ -15,6 +15,11 @@ class ApproximateIndex:
 
     ``cells`` defaults to about 4·√g; ``probed`` of them are looked at for each probe, ``probed = cells`` being exact.
     Needs faiss: ``pip install 'torch-hypersphere[search]'``.
+
+    >>> gallery = torch.randn(100, 8)
+    >>> scores, indices = ApproximateIndex(gallery, cells=4, probed=4).search(gallery[:2], k=3)
+    >>> indices[:, 0].tolist(), scores.shape
+    ([0, 1], torch.Size([2, 3]))
     """
 
     def __init__(self, gallery: Float[Tensor, "g d"], *, cells: int | None = None, probed: int = 16, seed: int = 0):

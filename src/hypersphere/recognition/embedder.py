@@ -32,6 +32,14 @@ class Embedder(nn.Module):
         preprocessing: how an image becomes its input.
         call: the constructor call that builds the network; without it the embedder works but cannot be saved.
         card: what is known of its making, kept in its file.
+
+    >>> import tempfile
+    >>> network = hs.config.call(hs.models.mlp, num_classes=None, input_size=4, hidden=(16,))
+    >>> embedder = Embedder(network.build(), Preprocessing(size=(4, 4), channels=1), network)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     embedder.save(f"{folder}/small.safetensors")
+    ...     Embedder.load(f"{folder}/small.safetensors")(torch.rand(3, 1, 4, 4)).shape
+    torch.Size([3, 16])
     """
 
     def __init__(

@@ -26,7 +26,16 @@ Embedded = tuple[list[Tensor], list[str], dict[str, str]]
 
 
 class Features(NamedTuple):
-    """Features of image files, in the order of ``files``, and the fingerprint of the embedder that made them."""
+    """Features of image files, in the order of ``files``, and the fingerprint of the embedder that made them.
+
+    >>> import tempfile
+    >>> embedder = Embedder(torch.nn.Flatten(), hs.data.Preprocessing(size=(4, 4), channels=1))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "a.pgm").write_bytes(b"P5 4 4 255 " + bytes(16)), Path(folder, "b.pgm").write_text("text")
+    ...     found = embed(embedder, [folder], skip_errors=True)
+    >>> found.features.shape, len(found.files), len(found.skipped)
+    (torch.Size([1, 16]), 1, 1)
+    """
 
     features: Float[Tensor, "n d"]
     files: list[str]
@@ -71,6 +80,13 @@ def embed(
 
     Raises:
         ValueError: For a file that cannot be read, unless ``skip_errors``, and if nothing is left; on every process.
+
+    >>> import tempfile
+    >>> embedder = Embedder(torch.nn.Flatten(), hs.data.Preprocessing(size=(4, 4), channels=1))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "grey.pgm").write_bytes(b"P5 4 4 255 " + bytes(16))
+    ...     embed(embedder, [folder]).features.shape
+    torch.Size([1, 16])
     """
     if batch < 1:
         raise ValueError(f"batch must be an integer ≥ 1, got {batch!r}")
@@ -124,6 +140,13 @@ def save_features(features: Features, path: str | os.PathLike[str]) -> None:
     """Write features ``(n, d)`` with their files, fingerprint and a checksum; the file appears whole or not at all.
 
     A path that ends in ``.npy`` gets the numbers alone, as NumPy reads them.
+
+    >>> import tempfile
+    >>> made = Features(torch.eye(2), ["a.png", "b.png"], fingerprint="3f9c")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_features(made, f"{folder}/features.npy")
+    ...     np.load(f"{folder}/features.npy").shape
+    (2, 2)
     """
     if Path(path).suffix == ".npy":
         with_suffix = features.features.contiguous().numpy()
@@ -136,7 +159,14 @@ def save_features(features: Features, path: str | os.PathLike[str]) -> None:
 
 
 def load_features(path: str | os.PathLike[str]) -> Features:
-    """Read what :func:`save_features` wrote; a damaged file is a ``ValueError``."""
+    """Read what :func:`save_features` wrote; a damaged file is a ``ValueError``.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_features(Features(torch.eye(2), ["a.png", "b.png"], "3f9c"), f"{folder}/made.safetensors")
+    ...     load_features(f"{folder}/made.safetensors").files
+    ['a.png', 'b.png']
+    """
     header, tensors = read_file(path, FORMAT)
     content = header.get("content")
     if not isinstance(content, dict) or header.get("sha256") != checksum(content, tensors):

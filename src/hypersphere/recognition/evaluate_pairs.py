@@ -40,6 +40,15 @@ def evaluate_pairs(
 
     ``pairs`` and ``images`` are those of :func:`hypersphere.data.pair_list.read_pair_list`; the other arguments are those
     of :func:`evaluate`.
+
+    >>> import pathlib, tempfile
+    >>> embedder = Embedder(torch.nn.Flatten(), hs.data.Preprocessing(size=(2, 2), channels=1))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for name, grey in (("a", 10), ("b", 20), ("c", 250)):
+    ...         _ = pathlib.Path(folder, f"{name}.pgm").write_bytes(b"P5 2 2 255 " + bytes([grey] * 4))
+    ...     _ = pathlib.Path(folder, "pairs.txt").write_text("a.pgm b.pgm 1\\na.pgm c.pgm 0")
+    ...     float(evaluate_pairs(embedder, f"{folder}/pairs.txt").report.verification.eer)
+    0.0
     """
     listed = read_pair_list(pairs, images)
     strange = None if cohort is None else open_source(cohort, identities=1)

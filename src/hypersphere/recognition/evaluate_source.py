@@ -79,6 +79,12 @@ def evaluate(
 
     Raises:
         ValueError: With one sentence about what is wrong with the source or an option.
+
+    >>> embedder = Embedder(torch.nn.Flatten(), hs.data.Preprocessing(size=(8, 8), channels=1))
+    >>> people = torch.randint(0, 256, (10, 8, 8), dtype=torch.uint8).repeat(3, 1, 1)  # three pictures of each of ten
+    >>> result = evaluate(embedder, (people.numpy(), torch.arange(10).repeat(3).numpy()), fars=[1e-2], fpirs=[1e-1])
+    >>> float(result.report.eer), float(result.report.rank(1))
+    (0.0, 1.0)
     """
     _check_templates(per_template, quality, score)
     pictures = _searched(open_source(source, split=split, on_error=on_error))

@@ -34,6 +34,12 @@ class Evaluation(Report):
         features: Of each row of the report.
         labels: The identity of each row, an index into ``classes``.
         pixels: Gives the prepared 8-bit images of rows.
+
+    >>> embedder = hs.recognition.Embedder(torch.nn.Flatten(), hs.data.Preprocessing(size=(8, 8), channels=1))
+    >>> people = torch.randint(0, 256, (10, 8, 8), dtype=torch.uint8).repeat(3, 1, 1).numpy()
+    >>> result = hs.recognition.evaluate(embedder, (people, torch.arange(10).repeat(3).numpy()), fars=[1e-2, 1e-4])
+    >>> list(result.recommended()), result.notes[0]
+    (['FAR=1e-2', 'FPIR=1e-1'], 'FAR 1e-4 is not resolved by 405 different pairs')
     """
 
     report: OpenSetReport | PairReport

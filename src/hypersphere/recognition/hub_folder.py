@@ -37,6 +37,13 @@ def write_hub_folder(
 
     Raises:
         ValueError: If the embedder cannot be saved, or the licence is empty.
+
+    >>> import tempfile
+    >>> network = hs.config.call(hs.models.mlp, num_classes=None, input_size=4, hidden=(16,))
+    >>> embedder = Embedder(network.build(), hs.data.Preprocessing(size=(4, 4), channels=1), network)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     sorted(file.name for file in write_hub_folder(embedder, folder, licence="mit").iterdir())
+    ['README.md', 'config.json', 'model.safetensors']
     """
     if not licence or not licence.strip() or "\n" in licence:
         raise ValueError(f"licence must be the hub's name of a licence, such as mit or other, got {licence!r}")
@@ -81,6 +88,17 @@ def push_hub_folder(folder: str | os.PathLike[str], name: str, *, private: bool 
     """Upload a written folder to the hub as ``name`` = ``owner/name``, and return its address.
 
     The repository is made if there is none, private unless said otherwise. Credentials are those of ``huggingface_hub``.
+
+    Args:
+        folder: What :func:`write_hub_folder` wrote; other files in it are not uploaded.
+        name: The repository, ``owner/name``.
+        private: Whether a repository that is made can be seen by its owner alone.
+
+    Raises:
+        ValueError: If the name has another form, or the hub cannot be reached or refuses; the folder stays as it is.
+
+    >>> push_hub_folder("small-embedder", "ada/small-embedder", private=False)  # doctest: +SKIP
+    'https://huggingface.co/ada/small-embedder/tree/main/'
     """
     if name.count("/") != 1 or not all(name.split("/")):
         raise ValueError(f"a hub id has the form owner/name, got {name!r}")

@@ -28,6 +28,10 @@ class OnnxReport(NamedTuple):
     """What was written and how close it is to torch.
 
     ``difference`` is the largest ‖f − f'‖/‖f‖ over ``images`` images; ``size`` is in bytes.
+
+    >>> report = OnnxReport(Path("faces.onnx"), images=32, difference=2.5e-7, size=1_300_000)
+    >>> f"{report.path} of {report.size / 1e6:.1f} MB differs from torch by at most {report.difference:.1e}"
+    'faces.onnx of 1.3 MB differs from torch by at most 2.5e-07'
     """
 
     path: Path
@@ -54,6 +58,11 @@ def export_onnx(
 
     Raises:
         ValueError: If the network cannot be written as a graph, or the features differ; no file is left then.
+
+    >>> embedder = Embedder(torch.nn.Flatten(), hs.data.Preprocessing(size=(4, 4), channels=1))
+    >>> export_onnx(embedder, "small.onnx", torch.zeros(1, 1, 4, 4, dtype=torch.uint8))  # one image is too few
+    Traceback (most recent call last):
+    ValueError: images must be at least two of shape (1, 4, 4) in uint8, got torch.uint8 (1, 1, 4, 4)
     """
     wanted = (embedder.preprocessing.channels, *embedder.preprocessing.size)
     if images.ndim != 4 or len(images) < 2 or tuple(images.shape[1:]) != wanted or images.dtype != torch.uint8:

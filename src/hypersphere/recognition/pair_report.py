@@ -53,7 +53,14 @@ def pair_report(
 
 @dataclass(frozen=True, repr=False)
 class PairReport(Report):
-    """The result of :func:`pair_report`; without enough pairs there is no calibration."""
+    """The result of :func:`pair_report`; without enough pairs there is no calibration.
+
+    >>> scores, same = torch.linspace(0.9, 0.1, 40), torch.arange(40) < 20
+    >>> report = pair_report(scores, same, torch.arange(80).view(40, 2), fars=[0.1])
+    >>> accepts, rejects = report.worst_pairs()
+    >>> int(accepts.first[0]), int(rejects.first[0])  # the most similar of two people, the least similar of one
+    (40, 38)
+    """
 
     verification: VerificationReport
     calibration: ScoreCalibration | None

@@ -24,6 +24,12 @@ def source_features(embedder: Embedder, source: Source, batch: int = 64, *, work
 
     Raises:
         DataError: naming the picture that cannot be read.
+
+    >>> embedder = Embedder(torch.nn.Flatten(), hs.data.Preprocessing(size=(4, 4), channels=1))
+    >>> images = torch.zeros(6, 8, 8, dtype=torch.uint8).numpy()
+    >>> source = hs.data.open_source((images, ["ann", "ann", "ann", "bob", "bob", "bob"]))
+    >>> source_features(embedder, source).shape
+    torch.Size([6, 16])
     """
     if batch < 1:
         raise ValueError(f"batch must be an integer ≥ 1, got {batch!r}")

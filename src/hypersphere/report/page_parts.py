@@ -129,7 +129,12 @@ class Section:
 
 @dataclass(frozen=True)
 class Sheet:
-    """Many small pictures in one file: a data address, the number of columns and rows, and the size of each in pixels."""
+    """Many small pictures in one file: a data address, the number of columns and rows, and the size of each in pixels.
+
+    >>> sheet = Sheet("data:image/png;base64,iVBORw0KGgo=", columns=3, rows=2, width=6, height=8)
+    >>> Page("Faces", "Six pictures.", [], {"faces": sheet}).sheets["faces"].columns
+    3
+    """
 
     address: str
     columns: int

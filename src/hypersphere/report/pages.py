@@ -38,6 +38,12 @@ def write_page(runs: str | os.PathLike[str] | Paths, path: str | os.PathLike[str
 
     Raises:
         ValueError: If a folder holds no run, or the page would be larger than five megabytes.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = pathlib.Path(folder, "config.json").write_text('{"head": "CosFace", "steps": 100}')
+    ...     write_page(folder).name
+    'report.html'
     """
     folders = [runs] if isinstance(runs, str | os.PathLike) else list(runs)
     read = read_runs(folders)
@@ -153,6 +159,15 @@ class ReportPage(Callback):
 
     Args:
         path: The file to write; None is ``report.html`` in the run's folder.
+
+    >>> import tempfile
+    >>> from hypersphere.training import Classification, Settings, Trainer
+    >>> data = torch.utils.data.TensorDataset(torch.randn(40, 4), torch.arange(40) % 4)
+    >>> task = Classification(torch.nn.Linear(4, 3), hs.CosFace(3, 4), train=data, measured=data, batch_size=8)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Trainer(task, folder, Settings(steps=1, pictures=False), callbacks=[ReportPage()]).run()
+    ...     pathlib.Path(folder, "report.html").is_file()
+    True
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None):

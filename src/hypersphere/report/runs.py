@@ -27,6 +27,14 @@ class RunRecord:
 
     ``choices`` are ``{"key", "value", "reason"}`` each; ``check`` is what a check of the data found; ``command`` is the
     command line that made the run.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = pathlib.Path(folder, "config.json").write_text('{"head": "CosFace"}')
+    ...     _ = pathlib.Path(folder, "log.jsonl").write_text('{"step": 0, "loss": 3.0}\\n{"step": 1, "loss": 2.5}\\n')
+    ...     (run,) = read_runs([folder])
+    >>> run.settings["head"], run.series("loss"), run.evidence
+    ('CosFace', ([0, 1], [3.0, 2.5]), None)
     """
 
     name: str
@@ -84,6 +92,14 @@ def read_runs(paths: Sequence[str | os.PathLike[str]]) -> list[RunRecord]:
 
     Raises:
         ValueError: If there is no path, or a folder holds no run, or a file of it cannot be read.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for name in ("first", "second"):
+    ...         pathlib.Path(folder, name).mkdir()
+    ...         _ = pathlib.Path(folder, name, "config.json").write_text("{}")
+    ...     [run.name for run in read_runs([f"{folder}/first", f"{folder}/second"])]
+    ['first', 'second']
     """
     if not paths:
         raise ValueError("runs must name at least one folder of a run, got none")

@@ -32,6 +32,16 @@ def create_app(engine: Engine, keys: BearerKeys | None = None) -> FastAPI:
     Args:
         engine: The embedder and the gallery.
         keys: Who may ask. Without keys everybody who reaches this machine by a loopback address.
+
+    >>> import tempfile
+    >>> network = hs.config.call(hs.models.mlp, num_classes=None, input_size=4, hidden=(16,))
+    >>> embedder = hs.recognition.Embedder(network.build(), hs.data.Preprocessing(size=(4, 4), channels=1), network)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     engine = Engine(embedder, f"{folder}/people.db")
+    ...     app = create_app(engine, BearerKeys(["correct-horse-battery"]))
+    ...     engine.close()  # an ASGI server does so when it stops
+    >>> "/v1/search" in app.openapi()["paths"]
+    True
     """
     keys = keys or BearerKeys()
 

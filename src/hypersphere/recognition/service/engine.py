@@ -33,6 +33,15 @@ class Engine:
         gallery: The file of a gallery, or ``postgresql://…``.
         limits: What a request may take.
         window: Seconds that an image waits for others to be embedded with.
+
+    >>> import tempfile
+    >>> network = hs.config.call(hs.models.mlp, num_classes=None, input_size=4, hidden=(16,))
+    >>> embedder = Embedder(network.build(), hs.data.Preprocessing(size=(4, 4), channels=1), network)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     engine = Engine(embedder, f"{folder}/people.db", Limits(images=4))
+    ...     engine.batcher.submit([torch.zeros(1, 4, 4, dtype=torch.uint8)]).result().shape
+    ...     engine.close()
+    torch.Size([1, 16])
     """
 
     def __init__(self, embedder: Embedder, gallery: str | Path, limits: Limits | None = None, *, window: float = 0.002):

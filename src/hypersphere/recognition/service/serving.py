@@ -30,6 +30,9 @@ def serve(engine: Engine, host: str = "127.0.0.1", port: int = 8000, keys: Beare
     Raises:
         ValueError: When others could reach a service without keys.
         OSError: When the address cannot be listened on.
+
+    >>> serve(Engine(hs.load("characters"), "people.db"), port=8000)  # doctest: +SKIP
+    serving on http://127.0.0.1:8000 (open to everybody on this machine: no key is set)
     """
     keys = keys or BearerKeys()
     with listener(host, port, bool(keys)) as place:

@@ -12,7 +12,12 @@ SERVER = ("postgresql://", "postgres://")
 
 
 class Recall(NamedTuple):
-    """How many of the exact ``k`` nearest templates an approximate index finds, measured on ``probes`` templates."""
+    """How many of the exact ``k`` nearest templates an approximate index finds, measured on ``probes`` templates.
+
+    >>> gallery = hs.recognition.Gallery("postgresql://ada@localhost/people#staff")  # doctest: +SKIP
+    >>> gallery.build_index(k=10, probes=100).recall > 0.95  # doctest: +SKIP
+    True
+    """
 
     recall: float
     k: int
@@ -20,7 +25,18 @@ class Recall(NamedTuple):
 
 
 class DamagedGalleryError(OSError):
-    """What is stored does not fit its checksum, or a part of it is missing."""
+    """What is stored does not fit its checksum, or a part of it is missing.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with hs.recognition.Gallery(f"{folder}/people.db") as gallery:
+    ...         _ = gallery.enrol("ada", torch.eye(2))
+    ...     Path(folder, "people.db.features-0").unlink()
+    ...     with hs.recognition.Gallery(f"{folder}/people.db") as gallery:
+    ...         gallery.identify(torch.eye(2), threshold=0.5)
+    Traceback (most recent call last):
+    hypersphere.recognition.stores.store.DamagedGalleryError: ... is missing...
+    """
 
 
 @runtime_checkable
