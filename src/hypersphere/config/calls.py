@@ -107,7 +107,13 @@ def call(target: Callable[..., Any], /, **arguments: Any) -> Call:
 
 
 def nested(values: Mapping[str, Any], changes: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """``values`` with ``changes``, of which ``part__knob`` changes the call, mapping or dataclass ``values[part]``."""
+    """``values`` with ``changes``, of which ``part__knob`` changes the call, mapping or dataclass ``values[part]``.
+
+    >>> from hypersphere.config import call, nested
+    >>> values = nested({"steps": 10, "head": call(hs.objectives.ArcFace)}, {"steps": 20, "head__m": 0.4})
+    >>> values["steps"], values["head"].arguments
+    (20, {'m': 0.4})
+    """
     result = dict(values)
     inner: dict[str, dict[str, Any]] = {}
     for key, value in changes.items():

@@ -52,6 +52,15 @@ def decode(value: Any, parameter: Parameter, path: str, *, trust: bool = False) 
 
     A name outside the library (``package.module:name``) is imported only with ``trust``: whoever wrote the file decides
     which code runs. Unknown names and arguments, and values of another type, are a ``ValueError`` that names them.
+
+    >>> from hypersphere.config import Parameter, decode
+    >>> slot = Parameter("head", torch.nn.Module, None)
+    >>> decode({"call": "ArcFace", "m": 0.4}, slot, "head").build(in_features=8, num_classes=3).margin
+    AdditiveAngle(m=0.4)
+    >>> decode({"call": "my.package:Head"}, slot, "head")
+    Traceback (most recent call last):
+    ...
+    ValueError: head is 'my.package:Head', code outside hypersphere: it is imported only if you say that you trust it
     """
     if isinstance(value, dict) and NAME in value:
         return _call(value, parameter, path, trust)
@@ -61,7 +70,16 @@ def decode(value: Any, parameter: Parameter, path: str, *, trust: bool = False) 
 
 
 def decode_arguments(target: Any, values: Any, path: str = "", *, trust: bool = False) -> dict[str, Any]:
-    """The arguments of a call from a JSON object."""
+    """The arguments of a call from a JSON object.
+
+    >>> from hypersphere.config import decode_arguments
+    >>> decode_arguments(hs.objectives.ArcFace, {"m": 0.4, "scale": 16})
+    {'m': 0.4, 'scale': 16.0}
+    >>> decode_arguments(hs.objectives.ArcFace, {"scal": 16})
+    Traceback (most recent call last):
+    ...
+    ValueError: there is no key scal: ArcFace has ...; did you mean scale?
+    """
     if not isinstance(values, dict):
         raise ValueError(f"{path or 'a config'} must be an object with keys, got {values!r}")
     known = parameters(target)
@@ -97,7 +115,12 @@ def flat(value: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def differences(one: Any, other: Any) -> dict[str, tuple[Any, Any]]:
-    """The settings that differ between two trees, by key; None stands where one has no such setting."""
+    """The settings that differ between two trees, by key; None stands where one has no such setting.
+
+    >>> from hypersphere.config import call, differences
+    >>> differences(call(hs.objectives.ArcFace, m=0.4), call(hs.objectives.ArcFace, m=0.3))
+    {'m': (0.4, 0.3)}
+    """
     a, b = ({k: v for k, v in flat({"": encode(tree, defaults=True)}).items() if k} for tree in (one, other))
     a, b = ({key.removeprefix("."): value for key, value in tree.items()} for tree in (a, b))
     every = [*a, *(key for key in b if key not in a)]

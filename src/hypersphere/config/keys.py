@@ -15,7 +15,13 @@ from .values import SEQUENCES, bases, check_value, described, kind_of, options, 
 
 @dataclass(frozen=True)
 class Key:
-    """One line of the list of keys: where, what is there now, what is accepted, and what it means."""
+    """One line of the list of keys: where, what is there now, what is accepted, and what it means.
+
+    >>> from hypersphere.config import call, keys
+    >>> key = next(keys(call(hs.training.StepRate, gamma=0.5)))
+    >>> key.path, key.value, key.accepted, key.help
+    ('milestones', (), 'a list', 'steps, counted from the start of the run.')
+    """
 
     path: str
     value: Any
@@ -24,7 +30,12 @@ class Key:
 
 
 def as_call(value: Any) -> Call:
-    """A call as it is, or the call that makes a dataclass."""
+    """A call as it is, or the call that makes a dataclass.
+
+    >>> from hypersphere.config import as_call
+    >>> as_call(hs.training.Images(size=16)).replace(channels=1).build()
+    Images(size=16, channels=1, crop=None, normalize='deviation', mirror=False)
+    """
     if isinstance(value, Call):
         return value
     assert dataclasses.is_dataclass(value)
@@ -55,6 +66,10 @@ def keys(tree: Call, prefix: str = "", given: tuple[str, ...] = ()) -> Iterator[
     """Every key of a tree that can be set now, in the order of the signatures.
 
     Arguments that come from the surroundings are left out: those that a slot says are ``given``, and required ones.
+
+    >>> from hypersphere.config import call, keys
+    >>> [f"{key.path}={key.value}" for key in keys(call(hs.training.StepRate, gamma=0.5))]
+    ['milestones=()', 'gamma=0.5', 'warmup=0']
     """
     for name, parameter in parameters(tree.target).items():
         if name not in tree.arguments and (parameter.required or name in given):

@@ -60,7 +60,16 @@ def builders(base: Any, rooms: tuple[str, ...] = ROOMS, takes: str | None = None
 
 
 def lookup(name: str, base: Any, rooms: Iterable[str], path: str, takes: str | None = None) -> Callable[..., Any]:
-    """The builder of a name; an unknown one is a ``ValueError`` that lists what there is and the nearest name."""
+    """The builder of a name; an unknown one is a ``ValueError`` that lists what there is and the nearest name.
+
+    >>> from hypersphere.config import lookup
+    >>> lookup("CosFace", torch.nn.Module, ["hypersphere.objectives"], "head").__name__
+    'CosFace'
+    >>> lookup("CosFac", torch.nn.Module, ["hypersphere.objectives"], "head")
+    Traceback (most recent call last):
+    ...
+    ValueError: head must be one of ..., got 'CosFac'; did you mean CosFace?
+    """
     known = builders(base, tuple(rooms), takes)
     if name in known:
         return known[name]
@@ -69,7 +78,16 @@ def lookup(name: str, base: Any, rooms: Iterable[str], path: str, takes: str | N
 
 
 def imported(name: str, path: str) -> Callable[..., Any]:
-    """``package.module:name``: something of the user's own."""
+    """``package.module:name``: something of the user's own.
+
+    >>> from hypersphere.config import imported
+    >>> imported("collections:OrderedDict", "data").__name__
+    'OrderedDict'
+    >>> imported("collections:Nothing", "data")
+    Traceback (most recent call last):
+    ...
+    ValueError: data: 'collections:Nothing' cannot be imported: ...
+    """
     module, _, attribute = name.partition(":")
     try:
         value: Any = importlib.import_module(module)
@@ -83,7 +101,13 @@ def imported(name: str, path: str) -> Callable[..., Any]:
 
 
 def spelled(target: Callable[..., Any]) -> str:
-    """How a target is written in a config: its name where a room exports it, ``module:name`` otherwise."""
+    """How a target is written in a config: its name where a room exports it, ``module:name`` otherwise.
+
+    >>> from collections import OrderedDict
+    >>> from hypersphere.config import spelled
+    >>> spelled(hs.objectives.ArcFace), spelled(OrderedDict)
+    ('ArcFace', 'collections:OrderedDict')
+    """
     name = getattr(target, "__name__", "")
     package = str(getattr(target, "__module__", "")).partition(".")[0]
     for room in (room for room in ROOMS if room.partition(".")[0] == package):

@@ -27,7 +27,13 @@ OWN = Own()
 
 @dataclass(frozen=True)
 class Parameter:
-    """One argument of a constructor."""
+    """One argument of a constructor.
+
+    >>> from hypersphere.config import parameters
+    >>> gamma = parameters(hs.training.StepRate)["gamma"]
+    >>> gamma.default, gamma.required, gamma.help
+    (0.1, False, 'a positive number.')
+    """
 
     name: str
     annotation: Any
@@ -67,7 +73,12 @@ def parameters(target: Callable[..., Any]) -> dict[str, Parameter]:
 
 
 def summary(target: Callable[..., Any]) -> str:
-    """The first sentence of the docstring."""
+    """The first sentence of the docstring.
+
+    >>> from hypersphere.config import summary
+    >>> summary(hs.training.ConstantRate)
+    'The rate stays as it is.'
+    """
     text = inspect.getdoc(target) or ""
     return text.strip().split("\n\n")[0].replace("\n", " ")
 

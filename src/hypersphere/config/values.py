@@ -28,6 +28,11 @@ class Kind:
     ``start`` is what is called when a key inside an empty slot is set, where there is one natural choice; ``takes`` leaves
     only what has an argument of this name. ``given`` names the arguments that come from the surroundings when the call is made,
     here and in the calls inside it: they are not listed as keys, and their defaults are not part of a config.
+
+    >>> from hypersphere.config import Call, Kind, assign, call
+    >>> def trained(rate: Annotated[Call, Kind(hs.training.Schedule, ("hypersphere.training",))]): ...
+    >>> assign(call(trained), ["rate=CosineRate", "rate.final=0.1"]).get("rate").build().final
+    0.1
     """
 
     base: Any = object

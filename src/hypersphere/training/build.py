@@ -19,7 +19,16 @@ from .tasks.headed import with_head
 
 
 def build_task(config: Config) -> Task:
-    """The task a config describes; its network starts from torch's random state, so seed it first."""
+    """The task a config describes; its network starts from torch's random state, so seed it first.
+
+    >>> from hypersphere.training import Config, build_task, call
+    >>> task = build_task(Config(model=call(hs.models.mlp, width=0.05), head=call(hs.objectives.ArcFace)))
+    >>> type(task).__name__, len(task.train_samples), task.model.classifier.num_classes
+    ('Classification', 1442, 10)
+    >>> loss, parts = task(0, *next(iter(task.loader)))  # of the first batch
+    >>> loss.shape, list(parts)
+    (torch.Size([]), ['objective'])
+    """
     kind = config.task.target
     if inspect_graph(config):
         return _graph(config)

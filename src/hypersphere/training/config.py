@@ -51,6 +51,10 @@ class Images:
         normalize: none leaves pixels in 0 … 255; unit makes them 0 … 1; deviation subtracts the mean of each channel and
             divides by its deviation; pixel_mean subtracts the mean image and divides by 128; faces is (x − 127.5)/128.
         mirror: the embedder appends the features of the mirror image.
+
+    >>> from hypersphere.training import Config, Images
+    >>> Config(images=Images(size=16, normalize="unit")).images.size
+    16
     """
 
     size: int | None = None
@@ -79,6 +83,11 @@ class Term:
     Args:
         objective: such as CenterLoss.
         weight: of its value in the sum.
+
+    >>> from hypersphere.training import Config, Term, call
+    >>> config = Config(losses=(Term(call(hs.objectives.CenterLoss), weight=0.01),))
+    >>> config.losses[0].objective.name, config.losses[0].weight
+    ('CenterLoss', 0.01)
     """
 
     objective: LossCall
@@ -107,6 +116,13 @@ class Config(Settings):
         orthogonal: hidden neurons as rotated fixed ones.
         project_every: steps between weight projections of operators; 0 for none.
         weighted_gradients: multiply the gradients of operators by the norm of the weight.
+
+    >>> from hypersphere.training import Config, call
+    >>> config = Config(steps=200, head=call(hs.objectives.ArcFace, m=0.3), energy=call(hs.energy.MHE))
+    >>> config.data.name, config.model.name, config.head.arguments
+    ('Digits', 'cnn9', {'m': 0.3})
+    >>> config.replace(head__m=0.4, images__size=16).head.arguments
+    {'m': 0.4}
     """
 
     name: str = "run"
@@ -138,7 +154,12 @@ class Config(Settings):
 
 
 def to_json(config: Config) -> str:
-    """The config as text, every setting written out."""
+    """The config as text, every setting written out.
+
+    >>> text = to_json(Config(steps=7))
+    >>> json.loads(text)["steps"], json.loads(text)["head"]["call"]
+    (7, 'Softmax')
+    """
     return json.dumps(encode(config, defaults=True), indent=1) + "\n"
 
 

@@ -46,7 +46,13 @@ class Scaling(Augmentation):
 
 
 class MeanImage(Normalize):
-    """(x − mean image)/128: what is subtracted differs from pixel to pixel, so no preprocessing of files can say it."""
+    """(x − mean image)/128: what is subtracted differs from pixel to pixel, so no preprocessing of files can say it.
+
+    >>> images = InMemory(torch.tensor([[[[0, 100]]], [[[128, 100]]]], dtype=torch.uint8), torch.tensor([0, 1]), ("a", "b"))
+    >>> scale = MeanImage.of(images, pixelwise=True, scale=128.0)
+    >>> scale(images.data, torch.empty(2, 0, dtype=torch.float64)).flatten().tolist()
+    [-0.5, 0.0, 0.5, 0.0]
+    """
 
     preprocessing: Preprocessing | None = None
 
@@ -56,6 +62,10 @@ class Listed:
 
     Labels come from ``dataset.labels`` or ``dataset.targets``, else every sample is read once. Classes are those of the
     dataset, or the numbers from 0 to the largest label.
+
+    >>> samples = Listed([(torch.zeros(3), 1), (torch.ones(3), 0), (torch.ones(3), 2)])
+    >>> samples.labels.tolist(), samples.classes, samples.batch(torch.tensor([0, 2]))[0].shape
+    ([1, 0, 2], ('0', '1', '2'), torch.Size([2, 3]))
     """
 
     def __init__(self, dataset: Any):

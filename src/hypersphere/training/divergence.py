@@ -9,7 +9,18 @@ if TYPE_CHECKING:
 
 
 class NonFiniteLossError(ValueError):
-    """The loss or the weights became infinite or NaN; the message names the last good checkpoint."""
+    """The loss or the weights became infinite or NaN; the message names the last good checkpoint.
+
+    >>> import tempfile
+    >>> from hypersphere.training import Classification, Settings, Trainer, call
+    >>> data = hs.data.InMemory(torch.full((4, 3), torch.inf), torch.tensor([0, 1, 0, 1]), ("a", "b"))
+    >>> task = Classification(torch.nn.Linear(3, 2), call(hs.objectives.Softmax), data)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     Trainer(task, folder, Settings(steps=1, threads=1)).run()
+    Traceback (most recent call last):
+    ...
+    hypersphere.training.divergence.NonFiniteLossError: the features are not finite at step 0; none was saved. Try ...
+    """
 
 
 def diverged(trainer: "Trainer", reason: str) -> NoReturn:

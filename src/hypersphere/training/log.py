@@ -52,7 +52,15 @@ class RunLog:
 
 
 def read_log(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """The rows of a run; an unfinished last line (the run was killed, or is writing it) is left out."""
+    """The rows of a run; an unfinished last line (the run was killed, or is writing it) is left out.
+
+    >>> import tempfile
+    >>> from hypersphere.training import read_log
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = pathlib.Path(folder, "log.jsonl").write_text('{"step": 1, "loss": 2.5}' + chr(10) + '{"step": 2, "lo')
+    ...     read_log(folder)
+    [{'step': 1, 'loss': 2.5}]
+    """
     path = pathlib.Path(folder) / "log.jsonl"
     return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]] if path.exists() else []
 

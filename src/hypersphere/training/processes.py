@@ -18,7 +18,14 @@ from .settings import Settings
 
 
 class LostProcessError(ConnectionError):
-    """Another process of the run has died, or has not answered within ``timeout`` seconds; the message says how to go on."""
+    """Another process of the run has died, or has not answered within ``timeout`` seconds; the message says how to go on.
+
+    >>> with together(lambda: "at step 7; start it again, it goes on from step 5"):
+    ...     raise RuntimeError("gloo: connection closed by peer")  # what torch raises when another process dies
+    Traceback (most recent call last):
+    ...
+    hypersphere.training.processes.LostProcessError: process 0 of 1 lost another one (...) at step 7; start it again, ...
+    """
 
 
 def accelerator(settings: Settings) -> tuple[Any, Any]:

@@ -10,6 +10,11 @@ class Schedule(ABC):
 
     Args:
         warmup: steps over which the factor rises linearly to 1 before the shape begins.
+
+    >>> class Halving(Schedule):
+    ...     def shape(self, done, steps, step): return 0.5**done
+    >>> [Halving(warmup=2).factor(step, 10) for step in range(4)]
+    [0.5, 1.0, 1.0, 0.5]
     """
 
     def __init__(self, *, warmup: int = 0):

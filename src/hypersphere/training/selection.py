@@ -26,6 +26,12 @@ class Selection:
         validation: this part of the training set, or of its classes where unseen classes are measured, is held out and
             measured instead of the test set.
         measured: at most so many samples are measured, drawn at random, the same for every run.
+
+    >>> from hypersphere.training import Config, Selection, build_task, call
+    >>> few = Selection(classes=3, per_class=20, validation=0.1)
+    >>> task = build_task(Config(samples=few, model=call(hs.models.mlp, width=0.05)))
+    >>> task.train_samples.labels.bincount().tolist()
+    [20, 20, 20]
     """
 
     classes: int | None = None

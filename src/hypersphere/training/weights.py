@@ -15,7 +15,15 @@ WRAPPERS = ("model.", "module.", "backbone.", "_orig_mod.", "body.", "network.")
 
 
 def load_weights(path: str | os.PathLike[str]) -> dict[str, Tensor]:
-    """The tensors of a run folder, a ``.safetensors`` file, or a ``.pt``/``.pth`` state_dict, by name. Never runs code."""
+    """The tensors of a run folder, a ``.safetensors`` file, or a ``.pt``/``.pth`` state_dict, by name. Never runs code.
+
+    >>> import tempfile
+    >>> from hypersphere.training import load_weights
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     torch.save(torch.nn.Linear(4, 2).state_dict(), f"{folder}/linear.pt")
+    ...     {name: tuple(tensor.shape) for name, tensor in load_weights(f"{folder}/linear.pt").items()}
+    {'weight': (2, 4), 'bias': (2,)}
+    """
     file = pathlib.Path(path)
     if file.is_dir():
         file = file / "model.safetensors"
@@ -44,6 +52,13 @@ def start_from(model: nn.Module, path: str | os.PathLike[str]) -> dict[str, list
     A network that is wrapped on one side only, in a projection or in another trainer's module, has the same names behind
     those of its wrappers, and fits. The classifier of another set of classes has another shape and is left as it is, which
     the result says. If nothing fits it is a ``ValueError``.
+
+    >>> import tempfile
+    >>> from hypersphere.training import start_from
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     torch.save({"module.weight": torch.ones(2, 4), "module.scale": torch.ones(1)}, f"{folder}/other.pt")
+    ...     start_from(torch.nn.Linear(4, 2), f"{folder}/other.pt")
+    {'loaded': ['weight'], 'missing': ['bias'], 'unused': ['module.scale'], 'misshapen': []}
     """
     found = load_weights(path)
     own = model.state_dict()

@@ -67,6 +67,12 @@ def demonstrate(
 
     Raises:
         ValueError: if ``epochs`` is less than 1.
+
+    >>> from hypersphere.experiments.demonstration import demonstrate
+    >>> demonstrate("runs/demo", epochs=0)
+    Traceback (most recent call last):
+    ...
+    ValueError: epochs must be an integer ≥ 1, got 0
     """
     if epochs < 1:
         raise ValueError(f"epochs must be an integer ≥ 1, got {epochs}")

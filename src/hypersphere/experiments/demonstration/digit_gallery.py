@@ -18,7 +18,13 @@ FIT = ("backbone=cnn3", "backbone.widths=32,64,64", "steps=150", "threads=1")
 
 
 class DigitAnswers(NamedTuple):
-    """What the gallery said to new pictures of one digit; ``role`` says what the digit is to it."""
+    """What the gallery said to new pictures of one digit; ``role`` says what the digit is to it.
+
+    >>> from hypersphere.experiments.demonstration import DigitAnswers
+    >>> seven = DigitAnswers("7", role="stranger", pictures=40, right=0, wrong=2, unknown=38)
+    >>> f"{seven.unknown / seven.pictures:.0%} of the pictures of a stranger were rejected"
+    '95% of the pictures of a stranger were rejected'
+    """
 
     digit: str
     role: str

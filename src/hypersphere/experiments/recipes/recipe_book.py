@@ -24,6 +24,11 @@ class Recipe:
 
     ``smoke`` runs in seconds on data inside the package, to see that everything works; ``laptop`` in minutes on two cores, on
     real data; ``paper`` is the dissertation's own setting.
+
+    >>> from hypersphere.experiments import recipes
+    >>> chosen = recipes.get("sphereface-lfw")
+    >>> chosen.tables, chosen.config("paper").head.name, chosen.config("smoke").steps
+    ('2.8, 2.9', 'SphereFace', 4)
     """
 
     name: str
@@ -74,7 +79,16 @@ def saturated(steps: int = 42500) -> Call:
 
 
 def recipe(name: str, *, tables: str, data: str) -> Callable[[Callable[[Size], Config]], Callable[[Size], Config]]:
-    """Make a function a recipe under a name; the first line of its docstring is the summary."""
+    """Make a function a recipe under a name; the first line of its docstring is the summary.
+
+    >>> from hypersphere.experiments import recipes
+    >>> @recipes.recipe("my-digits", tables="none", data="Digits")
+    ... def my_digits(size: recipes.Size) -> Config:
+    ...     "A short run on the digits."
+    ...     return Config(steps=10 if size == "smoke" else 1000)
+    >>> recipes.get("my-digits").summary, recipes.RECIPES.pop("my-digits").config("smoke").steps
+    ('A short run on the digits.', 10)
+    """
 
     def register(function: Callable[[Size], Config]) -> Callable[[Size], Config]:
         summary = (function.__doc__ or "").strip().splitlines()[0]
@@ -85,7 +99,16 @@ def recipe(name: str, *, tables: str, data: str) -> Callable[[Callable[[Size], C
 
 
 def get(name: str) -> Recipe:
-    """The recipe of a name; an unknown one is an error that lists those there are and the nearest."""
+    """The recipe of a name; an unknown one is an error that lists those there are and the nearest.
+
+    >>> from hypersphere.experiments import recipes
+    >>> recipes.get("mhe-cifar10").tables
+    '5.1'
+    >>> recipes.get("mhe-cifar")
+    Traceback (most recent call last):
+    ...
+    ValueError: there is no recipe 'mhe-cifar'; there are ...; did you mean mhe-cifar10?
+    """
     if name not in RECIPES:
         raise ValueError(f"there is no recipe {name!r}; there are {', '.join(sorted(RECIPES))}{nearest(name, RECIPES)}")
     return RECIPES[name]

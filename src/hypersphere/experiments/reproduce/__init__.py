@@ -38,7 +38,16 @@ CLAIMS: dict[str, Claim] = {
 
 
 def get(id: str) -> Claim:
-    """The claim of an id; an unknown one is an error that lists those there are and the nearest."""
+    """The claim of an id; an unknown one is an error that lists those there are and the nearest.
+
+    >>> from hypersphere.experiments import reproduce
+    >>> reproduce.get("theory").title
+    'Lemmas, theorems and the two pictures'
+    >>> reproduce.get("theorie")
+    Traceback (most recent call last):
+    ...
+    ValueError: there is no claim 'theorie'; there are ...; did you mean theory?
+    """
     if id not in CLAIMS:
         raise ValueError(f"there is no claim {id!r}; there are {', '.join(CLAIMS)}{nearest(id, CLAIMS)}")
     return CLAIMS[id]

@@ -23,7 +23,15 @@ Row = dict[str, Any]
 
 
 class Arm(ABC):
-    """One side of a comparison."""
+    """One side of a comparison.
+
+    >>> class Coin(Arm):
+    ...     data = "none"
+    ...     def setting(self): return {"sides": 2}
+    ...     def make(self, seed, folder, threads): return {"metrics": {"heads": float(seed % 2)}}
+    >>> Coin().row(1, pathlib.Path("runs"))["metrics"]
+    {'heads': 1.0}
+    """
 
     @property
     @abstractmethod
@@ -67,6 +75,11 @@ class Computation(Arm):
     Args:
         function: what is computed, with its settings.
         source: name of the dataset it reads; "none" where it draws its own numbers.
+
+    >>> def power(exponent: float, seed: int): return {"metrics": {"value": 2.0**exponent}}
+    >>> arm = Computation(Call(power, {"exponent": 3.0}))
+    >>> arm.row(0, pathlib.Path("runs"))["metrics"], arm.setting()["function.exponent"]
+    ({'value': 8.0}, 3.0)
     """
 
     function: Call
@@ -96,6 +109,10 @@ class Training(Arm):
     Args:
         config: of the run; its seed is replaced.
         measures: calls whose targets take ``experiment`` and ``folder`` and return more metrics of the trained network.
+
+    >>> arm = Training(Config(steps=10, batch_size=64, seed=3))
+    >>> arm.data, arm.setting()
+    ('Digits', {'steps': 10, 'batch_size': 64})
     """
 
     config: Config
@@ -132,7 +149,11 @@ class Training(Arm):
 
 
 def differing(one: Arm, other: Arm) -> dict[str, tuple[Any, Any]]:
-    """The settings in which two arms differ, by key; None stands where one has no such setting, or its default."""
+    """The settings in which two arms differ, by key; None stands where one has no such setting, or its default.
+
+    >>> differing(Training(Config(steps=10)), Training(Config(steps=10, batch_size=64)))
+    {'batch_size': (None, 64)}
+    """
     a, b = stored(one.setting()), stored(other.setting())
     return {key: (a.get(key), b.get(key)) for key in [*a, *(k for k in b if k not in a)] if a.get(key) != b.get(key)}
 

@@ -27,7 +27,13 @@ Measured = Mapping[str, Mapping[str, Values]]
 
 @dataclass(frozen=True)
 class Published:
-    """One table of Liu (2020), as far as the claim needs it."""
+    """One table of Liu (2020), as far as the claim needs it.
+
+    >>> from hypersphere.experiments import reproduce
+    >>> table = reproduce.get("imbalance").published[0]
+    >>> table.table, table.what, table.values
+    ('figure 5.4', 'accuracy (%) on MNIST with 100 zeros', {'baseline': 88.5, 'MHE': 98.0})
+    """
 
     table: str
     what: str
@@ -41,6 +47,13 @@ class Check:
     It holds when the 95 % interval of the paired differences (:class:`Effect`) lies on the claimed side of 0, is reversed when
     it lies on the other, and is within noise otherwise. With ``no_worse`` a difference within noise is enough to hold.
     ``published`` are the two values that Liu (2020) prints for the same comparison, ``arm`` first.
+
+    >>> check = Check("margin above softmax", "accuracy", arm="margin", than="softmax")
+    >>> ours, other = {0: 93.0, 1: 95.0, 2: 94.0}, {0: 91.0, 1: 93.1, 2: 91.9}
+    >>> check.outcome({"margin": {"accuracy": ours}, "softmax": {"accuracy": other}})
+    'holds'
+    >>> check.outcome({"margin": {"accuracy": other}, "softmax": {"accuracy": ours}})
+    'reversed'
     """
 
     name: str
@@ -104,6 +117,11 @@ class Claim:
 
     ``arms(size)`` are compared, by name; a name ``group/arm`` puts it into a table of its own. ``paper`` is the text's setting,
     ``laptop`` the one recorded here, whose ``differences`` are spelled out. ``metrics`` are the columns of the table.
+
+    >>> from hypersphere.experiments import reproduce
+    >>> claim = reproduce.get("theory")
+    >>> claim.checks[0].name, len(claim.sized("laptop")), claim.unfair()
+    ('lemma 1: condition grows at least as c²', 28, {})
     """
 
     id: str

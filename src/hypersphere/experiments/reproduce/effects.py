@@ -41,6 +41,10 @@ class Effect:
         paired: half the width of the interval of the differences seed by seed (same batches, same start).
         unpaired: half the width of Welch's interval, which does not use that seeds belong together.
         seeds: number of pairs.
+
+    >>> effect = Effect.between({0: 3.0, 1: 5.0, 2: 4.0}, {0: 1.0, 1: 3.1, 2: 1.9})
+    >>> "{:.0f} % more, between {:.0f} % and {:.0f} %".format(*effect.relative)
+    '100 % more, between 88 % and 112 %'
     """
 
     mean: float

@@ -31,6 +31,13 @@ def reproduce(
     checkpoint; a run that has a row with the same setting is not run again. Hyperparameters come from ``results/<id>-tuning.jsonl``,
     which is filled first: measured on a held-out part of the training set, one seed, the same grid for every arm. ``seeds`` is
     the claim's own number if it is left out. ``only`` is a pattern such as ``CNN-6/*`` of the arms to run.
+
+    >>> import tempfile
+    >>> from hypersphere.experiments.reproduce import get, reproduce
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     rows = reproduce(get("theory"), seeds=1, only="rotation/cayley", results=folder, runs=folder, say=str)
+    >>> [(row["arm"], row["seed"], row["metrics"]["energy_drift"] < 1e-3) for row in rows]
+    [('rotation/cayley', 0, True)]
     """
     seeds = claim.seeds if seeds is None else seeds
     if seeds < 1:
@@ -92,7 +99,14 @@ def tune(
 
 
 def missing(claim: Claim, results: str | os.PathLike[str], size: Size = "laptop") -> int:
-    """How many of the claim's own number of runs have no row that counts."""
+    """How many of the claim's own number of runs have no row that counts.
+
+    >>> import tempfile
+    >>> from hypersphere.experiments.reproduce import get, missing
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     missing(get("theory"), folder)  # 28 arms with 5 seeds each
+    140
+    """
     there = {(row["arm"], row["seed"]) for row in recorded(claim, results, size)}
     return sum((name, seed) not in there for name in claim.sized(size) for seed in range(claim.seeds))
 

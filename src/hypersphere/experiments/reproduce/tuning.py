@@ -23,6 +23,10 @@ class Axis:
         factors: of the arm's own value.
         change: a config with its value multiplied.
         applies: whether a config has this setting.
+
+    >>> batch = Axis("batch", (0.5, 1.0, 2.0), lambda config, factor: replace(config, batch_size=int(128 * factor)))
+    >>> batch.change(Config(), 2.0).batch_size, batch.beyond([0.5, 1.0, 2.0], best=2.0)
+    (256, 4.0)
     """
 
     name: str
@@ -50,6 +54,11 @@ class Tuning:
     """The axes an arm may choose on, one after the other, the same for every arm that has them.
 
     ``short`` makes the run that is compared of the arm's config.
+
+    >>> tuning = Tuning((rates(0.2, 1, 5),), short=lambda config: replace(config, steps=100))
+    >>> choice = tuning.search(Config(), score=lambda choice: -abs(choice["lr"] - 5))  # as if 5 were best
+    >>> choice, tuning.applied(Config(), choice).optimizer.arguments["lr"]
+    ({'lr': 5.0}, 0.5)
     """
 
     axes: tuple[Axis, ...]
@@ -104,7 +113,14 @@ def rates(*factors: float) -> Axis:
 
 
 def weights(*factors: float) -> Axis:
-    """Weights of the penalty of an arm, energy or regulariser: those of its hidden and its output term together."""
+    """Weights of the penalty of an arm, energy or regulariser: those of its hidden and its output term together.
+
+    >>> config = Config(energy=Call(hs.energy.MHE, {"hidden": 1.0, "output": 0.1}))
+    >>> weights(0.1, 1, 10).change(config, 10).energy.arguments
+    {'hidden': 10.0, 'output': 1.0}
+    >>> weights(0.1, 1, 10).applies(Config())
+    False
+    """
 
     def change(config: Config, factor: float) -> Config:
         parts = {"energy": config.energy, "regularizer": config.regularizer}

@@ -24,7 +24,12 @@ ASKED = "you asked for it"
 
 @dataclass(frozen=True)
 class Choice:
-    """One setting that a fit chose: its key, its value as text, and why."""
+    """One setting that a fit chose: its key, its value as text, and why.
+
+    >>> from hypersphere.training import Choice
+    >>> print(Choice("batch_size", "16", "128, or a quarter of a small set"))
+    batch_size=16: 128, or a quarter of a small set
+    """
 
     key: str
     value: str

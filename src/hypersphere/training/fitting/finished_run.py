@@ -24,6 +24,15 @@ class Run:
 
     Raises:
         ValueError: if the folder holds no finished fit.
+
+    >>> import tempfile
+    >>> from hypersphere.training import Run
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for name, content in (("report", {"figures": {"eer": {"value": 0.02}}}), ("choices", {"choices": []})):
+    ...         _ = pathlib.Path(folder, f"{name}.json").write_text(json.dumps(content))
+    ...     pathlib.Path(folder, "held_out.safetensors").touch()  # what a fit has left
+    ...     Run(folder).metrics
+    {'eer': 0.02}
     """
 
     def __init__(self, folder: str | os.PathLike[str]):

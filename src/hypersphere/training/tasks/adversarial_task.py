@@ -26,6 +26,12 @@ class Adversarial(Classification):
         iterations: of BIM and PGD.
         attacked: weight of the attacked images in the training loss; 0 is natural training.
         attacked_images: measured images that are attacked at every evaluation, the first ones.
+
+    >>> from hypersphere.training import Adversarial, call
+    >>> data = hs.data.InMemory(torch.rand(12, 1, 4, 4), torch.arange(12) % 3, ("a", "b", "c"))
+    >>> task = Adversarial(torch.nn.Flatten(), call(hs.objectives.Softmax), data, iterations=2)
+    >>> [name for name in task.evaluate() if name.endswith("_accuracy")]
+    ['balanced_accuracy', 'unattacked_accuracy', 'fgsm_accuracy', 'bim_accuracy', 'pgd_accuracy']
     """
 
     def __init__(

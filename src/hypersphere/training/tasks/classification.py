@@ -43,6 +43,13 @@ class Classification(Task):
         workers: threads that read batches ahead of the step.
         project_every: steps between weight projections of operators (4.4.1 of Liu, 2020); 0 for none.
         weighted_gradients: multiply the gradients of operators by the norm of the weight (4.4.2).
+
+    >>> from hypersphere.training import Classification, call
+    >>> data = hs.data.InMemory(torch.randn(30, 4), torch.arange(30) % 3, ("a", "b", "c"))
+    >>> task = Classification(torch.nn.Linear(4, 8), call(hs.objectives.ArcFace), data, batch_size=10)
+    >>> loss, parts = task(0, *next(iter(task.loader)))
+    >>> list(parts), task.embed(data).shape, 0 <= task.evaluate()["accuracy"] <= 100
+    (['objective'], torch.Size([30, 8]), True)
     """
 
     model: Any

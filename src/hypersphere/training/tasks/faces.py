@@ -24,6 +24,14 @@ class Faces(Classification):
         measured: the images that the pairs index.
         threshold_pairs, measured_pairs: pairs to choose the threshold from, and pairs to measure.
         fold: LFW fold used for evaluation; the other folds, without the next, are trained on.
+
+    >>> from hypersphere.training import Faces, call
+    >>> people = hs.data.InMemory(torch.rand(30, 1, 4, 4), torch.arange(30) % 3, ("Ann", "Bob", "Cid"))
+    >>> drawn = [hs.data.pairs(people.labels, 100, 100, seed=seed) for seed in (0, 1)]
+    >>> head = call(hs.objectives.SphereFace)
+    >>> task = Faces(torch.nn.Flatten(), head, people, people, threshold_pairs=drawn[0], measured_pairs=drawn[1])
+    >>> list(task.evaluate())
+    ['accuracy', 'eer', 'auc', 'tar']
     """
 
     unseen = True

@@ -26,6 +26,13 @@ class FewShotRecognition(Classification):
         epochs: of the classifiers trained on an episode's support (F.3).
         train_classes, validation_classes, test_classes: how the classes of a dataset without a division of its own are
             divided, in their order (Mini-ImageNet: 64, 16, 20).
+
+    >>> from hypersphere.training import FewShotRecognition, call
+    >>> seen, unseen = (hs.data.InMemory(torch.randn(30, 4), torch.arange(30) % 3, names) for names in ("abc", "xyz"))
+    >>> few = {"ways": 3, "shots": 1, "queries": 2, "episodes": 4, "epochs": 1}
+    >>> task = FewShotRecognition(torch.nn.Linear(4, 8), call(hs.objectives.Softmax), seen, unseen, **few)
+    >>> list(task.evaluate())[:4]
+    ['accuracy', 'baseline', 'baseline++', 'accuracy_interval']
     """
 
     unseen = True

@@ -39,6 +39,12 @@ class GAN(Task):
         augment: changes training batches at random.
         scaling: makes inputs of samples; they must lie in [0, 1].
         seed: of batches, augmentation and latent vectors.
+
+    >>> from hypersphere.training import GAN
+    >>> images = hs.data.InMemory(torch.rand(16, 1, 8, 8), torch.zeros(16, dtype=torch.long), ("picture",))
+    >>> task = GAN(hs.models.Players(1, 8, latent_dim=4, width=0.05), images, images, components=4)
+    >>> task.generate(3).shape, list(task.eval().evaluate())
+    (torch.Size([3, 1, 8, 8]), ['discriminator_loss', 'generator_loss', 'frechet'])
     """
 
     partial = True

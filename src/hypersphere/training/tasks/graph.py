@@ -26,6 +26,12 @@ class Graph(Classification):
     Args:
         graph: nodes, edges and the three sets of labelled nodes.
         validation: measure the validation nodes instead of the test nodes.
+
+    >>> from hypersphere.training import Graph, call
+    >>> graph = hs.data.PlantedGraph(nodes=60)
+    >>> task = Graph(hs.models.gcn(None, in_features=32), hs.objectives.Softmax(16, 4), graph)
+    >>> len(task.train_samples), len(task.measured_samples), 0 <= task.eval().evaluate()["accuracy"] <= 100
+    (10, 40, True)
     """
 
     def __init__(

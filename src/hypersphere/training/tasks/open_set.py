@@ -22,6 +22,12 @@ class OpenSet(Classification):
     Args:
         ways: classes of a one-shot episode, at most as many as are measured.
         published_runs: also answer the 20 published one-shot runs of Omniglot, whose images are read at the inputs' size.
+
+    >>> from hypersphere.training import OpenSet, call
+    >>> seen, unseen = (hs.data.InMemory(torch.randn(30, 4), torch.arange(30) % 3, names) for names in ("abc", "xyz"))
+    >>> task = OpenSet(torch.nn.Linear(4, 8), call(hs.objectives.ArcFace), seen, unseen)
+    >>> "".join(task.train_samples.classes), "".join(task.measured_samples.classes), task.embed(unseen).shape
+    ('abc', 'xyz', torch.Size([30, 8]))
     """
 
     unseen = True

@@ -34,6 +34,18 @@ class Task(nn.Module, ABC):
 
     ``forward(step, *batch)`` gives the loss and its named parts. The trainer calls :meth:`advance` after every step,
     :meth:`evaluate` now and then, and :meth:`pictures` at the end. ``loader`` gives batches; ``model`` is what is kept.
+
+    >>> class Slope(Task):  # a task of one's own: a regression
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.model = nn.Linear(1, 1)
+    ...     def forward(self, step, *batch):
+    ...         loss = (self.model(batch[0]) - batch[1]).square().mean()
+    ...         return loss, {"square": loss}
+    ...     def evaluate(self): return {"slope": float(self.model.weight)}
+    >>> loss, parts = Slope()(0, torch.ones(4, 1), torch.zeros(4, 1))
+    >>> loss.requires_grad, list(parts)
+    (True, ['square'])
     """
 
     model: nn.Module
