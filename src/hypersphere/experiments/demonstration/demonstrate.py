@@ -28,6 +28,10 @@ class Demonstration:
         heads: Four heads on all ten digits.
         page: The report page.
         heads_page: The page of the four heads side by side.
+
+    >>> shown = demonstrate("runs/demo")  # half a minute  # doctest: +SKIP
+    >>> shown.page.name  # doctest: +SKIP
+    'report.html'
     """
 
     folder: pathlib.Path
