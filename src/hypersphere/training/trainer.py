@@ -50,6 +50,14 @@ class Trainer:
         fresh: forget a run that the folder holds.
         document: what ``config.json`` says; by default the settings and a description of the task.
         start: the folder of another run from whose newest checkpoint this one starts, with settings of its own.
+
+    >>> import tempfile
+    >>> from hypersphere.training import Classification, Trainer, call
+    >>> data = hs.data.InMemory(torch.randn(30, 4), torch.arange(30) % 3, "abc")
+    >>> task = Classification(torch.nn.Linear(4, 8), call(hs.objectives.ArcFace), data, batch_size=10)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     0 <= Trainer(task, folder, Settings(steps=2, threads=1, pictures=False)).run()["accuracy"] <= 100
+    True
     """
 
     best: float | None
