@@ -98,7 +98,7 @@ def push_hub_folder(folder: str | os.PathLike[str], name: str, *, private: bool 
         ValueError: If the name has another form, or the hub cannot be reached or refuses; the folder stays as it is.
 
     >>> push_hub_folder("small-embedder", "ada/small-embedder", private=False)  # doctest: +SKIP
-    'https://huggingface.co/ada/small-embedder/tree/main/'
+    'https://.../ada/small-embedder/commit/...'
     """
     if name.count("/") != 1 or not all(name.split("/")):
         raise ValueError(f"a hub id has the form owner/name, got {name!r}")

@@ -160,13 +160,12 @@ class ReportPage(Callback):
     Args:
         path: The file to write; None is ``report.html`` in the run's folder.
 
-    >>> import tempfile
-    >>> from hypersphere.training import Classification, Settings, Trainer
-    >>> data = torch.utils.data.TensorDataset(torch.randn(40, 4), torch.arange(40) % 4)
-    >>> task = Classification(torch.nn.Linear(4, 3), hs.CosFace(3, 4), train=data, measured=data, batch_size=8)
+    >>> import tempfile, types
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = Trainer(task, folder, Settings(steps=1, pictures=False), callbacks=[ReportPage()]).run()
-    ...     pathlib.Path(folder, "report.html").is_file()
+    ...     _ = pathlib.Path(folder, "config.json").write_text('{"head": "CosFace"}')
+    ...     ended = types.SimpleNamespace(main=True, folder=types.SimpleNamespace(path=folder))  # stands for a trainer
+    ...     ReportPage(f"{folder}/page.html").on_end(ended, {})
+    ...     pathlib.Path(folder, "page.html").is_file()
     True
     """
 
