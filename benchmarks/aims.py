@@ -14,6 +14,9 @@ INTRODUCTION = """# Benchmarks
 
 One script a question. Speed is a ratio to a floor within one interleaved run (the least CPU time of several rounds), memory is taken in a
 fresh process; `--record` writes a dated report with shapes and threads into `reports/`. `python benchmarks/aims.py` writes this page.
+
+Tammes' and Thomson's problems have a line for every number of points: [solver_tammes_1](reports/solver_tammes_1.md),
+[solver_thomson_1](reports/solver_thomson_1.md).
 """
 
 
@@ -28,13 +31,60 @@ class Aim(NamedTuple):
     unit: str = ""
 
 
-def heads(classes: str, most: dict[str, float]) -> list[Aim]:
+def heads(report: str, classes: str, most: dict[str, float]) -> list[Aim]:
     """Time of heads against dense cross-entropy."""
-    report = "heads_1M" if classes == "1M" else "heads"
     return [Aim(f"{name}, {classes} classes", report, (classes, name), "time / floor", m) for name, m in most.items()]
 
 
+def operators(most: dict[str, float]) -> list[Aim]:
+    """Time of layers against nn.Conv2d, at three sizes."""
+    sizes = ("64@32² eager", "128@16² eager", "256@8² eager")
+    report = "operators_eager_1_thread"
+    return [Aim(f"{name}, {size}", report, (name,), size, m) for name, m in most.items() for size in sizes]
+
+
+PLAIN = ("Softmax", "LSoftmax", "WSoftmax", "SSoftmax", "ASoftmax", "AMSoftmax", "ArcFace")
+FIELD = ("SphereFaceR", "AdaFace", "MagFace", "ElasticFace", "AdaCos", "UniFace", "CurricularFace", "MVSoftmax")
+SMALL = "heads_10_100_1k_1_thread"
+
 AIMS: dict[str, list[Aim]] = {
+    "Heads against dense cross-entropy (batch 128, d 512)": [
+        *heads(SMALL, "10", dict.fromkeys(PLAIN, 1.05)),
+        *heads(SMALL, "100", dict.fromkeys(PLAIN, 1.05)),
+        *heads(SMALL, "1k", dict.fromkeys(PLAIN, 1.05) | {"GASoftmax": 1.3, "ArcFace k=3": 1.8} | dict.fromkeys(FIELD, 1.10)),
+        *heads("heads_100k_1_thread", "100k", {"ArcFace": 0.5, "AMSoftmax": 0.5, "CurricularFace": 0.5, "ArcFace k=3": 1.25}),
+    ],
+    "Operators against nn.Conv2d": operators(
+        {
+            "SphereConv2d": 1.10,
+            "SphereConv2d, linear": 1.30,
+            "SphereConv2d, sigmoid": 1.30,
+            "SphereConv2d, square cosine": 1.30,
+            "TanhConv2d, learned radius": 1.25,
+        }
+    ),
+    "Orthogonal maps against their floors": [
+        Aim(f"{name}, {size}", "orthogonal_aims_1", (name, size), "of the floor", most)
+        for name, size, most in (
+            ("layer R·V", "1152→128", 1.10),
+            ("cayley", "n = 64", 1.10),
+            ("cayley", "n = 256", 1.10),
+            ("lowdin", "n = 576", 4.0),
+            ("exponential", "n = 576", 5.0),
+            ("newton_schulz", "n = 576", 8.0),
+        )
+    ],
+    "Fine-tuning against peft's OFT (one layer, a step)": [
+        Aim(f"OFT, {name}", f"orthogonal_finetune_{name.lower()}", ("OFT, block 32",), "of peft's OFT", 0.8)
+        for name in ("ViT", "BERT")
+    ],
+    "Regularisers, share of a CNN-9 step": [
+        Aim("Group CoMHE", "energy_training", ("Group CoMHE",), "of a step", 3.0, " %"),
+        Aim("AP-CoMHE, unrolled", "energy_training", ("AP-CoMHE (unrolled)",), "of a step", 4.0, " %"),
+    ],
+    "Energy of a table of 30,522 × 768": [
+        Aim(f"{threads} thread{'s' * (threads > 1)}", "energy_table", (f"{threads}",), "CPU s", 20.0, " s") for threads in (1, 2)
+    ],
     "Datasets (CPU seconds from the second reading on)": [
         Aim("Tiny-ImageNet", "reading", ("Tiny-ImageNet, 100,000 training images",), "afterwards, CPU s", 2.0, " s"),
     ],
@@ -45,7 +95,10 @@ AIMS: dict[str, list[Aim]] = {
             "identify after an enrolment", "galleries_100000", ("file (SQLite)",), "identify after one enrolment, ms", 50.0, " ms"
         ),
     ],
-    "Package": [Aim("import, against `import torch`", "import_time", ("import torch, hypersphere",), "ratio", 1.15)],
+    "Package": [
+        Aim("import, against `import torch`", "import_time", ("import torch, hypersphere",), "ratio", 1.15),
+        Aim("demo beside two busy loops, against alone", "demo", ("beside 2 busy loops",), "ratio", 2.0),
+    ],
 }  # fmt: skip
 
 
