@@ -227,7 +227,7 @@ def check_selectors(owner: str, names: Iterable[str], selectors: Iterable[Select
     """Refuse a name or pattern that means nothing of what there is.
 
     Raises:
-        ValueError: if a string among ``selectors`` matches none of ``names``; types, modules and predicates always pass.
+        ValueError: if a string among ``selectors`` matches none of ``names``; types, modules and predicates pass.
 
     >>> check_selectors("Net", ["conv", "fc"], ["conv", "f*", torch.nn.Linear])
     >>> check_selectors("Net", ["conv", "fc"], ["head"])

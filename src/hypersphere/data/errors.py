@@ -19,7 +19,7 @@ class CorruptDataError(DataError):
 
     >>> hs.data.open_source((torch.zeros(3, 8, 8), ["ann", "bob"]))
     Traceback (most recent call last):
-    hypersphere.data.errors.CorruptDataError: the arrays: labels must be 3 whole numbers or texts, one for each image, ...
+    hypersphere.data.errors.CorruptDataError: the arrays: labels must be 3 whole numbers or texts, one for each ...
     """
 
 

@@ -39,7 +39,7 @@ def get(name: str, root: Root = None, force: bool = False, say: Callable[[str], 
         The folder that holds the files of the dataset.
 
     Raises:
-        MissingDataError: if the dataset is not there and has no source to be obtained from; the message says what to do.
+        MissingDataError: if the dataset is not there and cannot be obtained from anywhere; the message says what to do.
         OSError: if every source failed; the message has the reason of each.
 
     >>> get("mnist", root="datasets").name  # doctest: +SKIP

@@ -28,7 +28,8 @@ class ArraySource(Source):
     Raises:
         CorruptDataError: if the arrays are of other shapes or types, or of different lengths.
 
-    >>> source = ArraySource(np.zeros((4, 8, 8, 3), dtype=np.uint8), ["ann", "ann", "bob", "bob"], split=["train", "test"] * 2)
+    >>> images, labels = np.zeros((4, 8, 8, 3), dtype=np.uint8), ["ann", "ann", "bob", "bob"]
+    >>> source = ArraySource(images, labels, split=["train", "test"] * 2)
     >>> source.classes, source.splits, source.records[1].name, source.fetch(1).shape
     (('ann', 'bob'), ('test', 'train'), 'the arrays[1]', (8, 8, 3))
     """
@@ -94,7 +95,7 @@ def read_arrays(
 
     Raises:
         MissingDataError: if there is no such file.
-        CorruptDataError: if it is damaged, larger than ``limit`` bytes when unpacked, or does not say which arrays are meant.
+        CorruptDataError: if it is damaged, holds more than ``limit`` bytes, or leaves open which arrays are meant.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

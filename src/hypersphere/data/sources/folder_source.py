@@ -20,7 +20,7 @@ class FolderSource(Source):
 
     Raises:
         MissingDataError: if there is no such folder.
-        DataError: if it holds no image, no folder for each identity, or an image above the levels that ``depth`` counts.
+        DataError: if it holds no image, no folder of an identity, or an image above the levels that ``depth`` counts.
 
     >>> import pathlib, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
