@@ -47,7 +47,7 @@ def test_installed_into_a_clean_environment_it_works_and_its_own_tests_pass(buil
     python = tmp_path / "venv" / "bin" / "python"
     wheel = next(built.glob("*.whl"))
     pip = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "-c", ROOT / "constraints.txt"]
-    run(*pip, f"{wheel}[train]", "pytest", "beartype", "hypothesis", folder=tmp_path)
+    run(*pip, f"{wheel}[train,export]", "pytest", "beartype", "hypothesis", folder=tmp_path)
     where = run(python, "-c", "import hypersphere; print(hypersphere.__file__)", folder=tmp_path)
     assert str(tmp_path / "venv") in where  # the installed package, and not the source
     command = tmp_path / "venv" / "bin" / "hypersphere"
