@@ -52,7 +52,11 @@ AIMS: dict[str, list[Aim]] = {
         *heads(SMALL, "10", dict.fromkeys(PLAIN, 1.05)),
         *heads(SMALL, "100", dict.fromkeys(PLAIN, 1.05)),
         *heads(SMALL, "1k", dict.fromkeys(PLAIN, 1.05) | {"GASoftmax": 1.3, "ArcFace k=3": 1.8} | dict.fromkeys(FIELD, 1.10)),
-        *heads("heads_100k_1_thread", "100k", {"ArcFace": 0.5, "AMSoftmax": 0.5, "CurricularFace": 0.5, "ArcFace k=3": 1.25}),
+        *heads("heads_10_1k", "10", dict.fromkeys(("Softmax", "SSoftmax", "ASoftmax", "AMSoftmax", "ArcFace"), 1.05)),
+        *heads("heads_10_1k", "1k", dict.fromkeys(("Softmax", "SSoftmax", "ASoftmax", "AMSoftmax", "ArcFace"), 1.05)),
+        *heads("heads_10_1k", "1k", {"GASoftmax": 1.3, "ArcFace k=3": 1.8, "CurricularFace": 1.10, "AdaFace": 1.10}),
+        *heads("heads_100k", "100k", {"ArcFace": 0.5, "AMSoftmax": 0.5, "ArcFace k=3": 1.25}),
+        *heads("heads_100k_1_thread", "100k", {"CurricularFace": 0.5}),
     ],
     "Operators against nn.Conv2d": operators(
         {
