@@ -44,6 +44,7 @@ def run(args: argparse.Namespace) -> int:
     from ..experiments import reproduce as claims
     from ..experiments.reproduce import results
     from ..experiments.reproduce.claim_page import write_claim
+    from ..experiments.reproduce.rows import read_rows, results_file
     from ..experiments.reproduce.section import section
 
     if args.list:
@@ -71,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
         claims.pilot(claim, args.pilot, only=args.only, say=print, **where)
         return 0
     rows = claims.reproduce(claim, args.size, only=args.only, say=say, **where)
-    print(section(claim, rows))
+    print(section(claim, rows, tuning=read_rows(results_file(claim, args.results, "-tuning"))))
     if args.page:
         say(
             f"page: {write_claim(claim, rows, args.page, command=f'hypersphere reproduce {claim.id} --size {args.size}')}"
