@@ -134,7 +134,9 @@ def test_a_pilot_changes_settings_looks_at_held_out_samples_and_is_kept(tmp_path
     places = {"results": tmp_path / "results", "runs": tmp_path / "runs", "threads": 1}
     said = []
     found = pilot(claim(), ["steps=2", "optimizer.lr=0.05"], only="b/*", say=said.append, **places)
-    assert [(row["arm"], row["seed"], row["changes"]) for row in found] == [("b/margin", 0, ["steps=2", "optimizer.lr=0.05"])]
+    assert [(row["arm"], row["seed"], row["changes"]) for row in found] == [
+        ("b/margin", 0, ["steps=2", "optimizer.lr=0.05"])
+    ]
     assert found[0]["setting"]["samples.validation"] == 0.1
     assert (found[0]["setting"]["steps"], found[0]["setting"]["optimizer.lr"]) == (2, 0.05)
     assert rows.read_rows(tmp_path / "results" / "tiny-pilot.jsonl") == found
