@@ -1,5 +1,6 @@
 """Shapes and types are checked at run time in tests only; doctests see torch and hypersphere."""
 
+import functools
 import gc
 import os
 
@@ -16,6 +17,30 @@ jaxtyping.install_import_hook("hypersphere", "tests.typecheck.check")
 torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)
 settings.register_profile("default", deadline=None, print_blob=True, derandomize=True)
 settings.load_profile("default")
+
+
+def _typed_once(check):
+    """A check of gradients runs its function, there and back, with the types checked once, then without: shapes stay the same."""
+
+    @functools.wraps(check)
+    def run(function, inputs, *args, **options):
+        given = (inputs,) if isinstance(inputs, torch.Tensor) else inputs
+        outputs = function(*given)
+        outputs = [outputs] if isinstance(outputs, torch.Tensor) else outputs
+        total = sum(output.sum() for output in outputs if output.requires_grad)
+        torch.autograd.grad(total, [x for x in given if x.requires_grad], allow_unused=True)
+        before = jaxtyping.config.jaxtyping_disable
+        jaxtyping.config.update("jaxtyping_disable", True)
+        try:
+            return check(function, inputs, *args, **options)
+        finally:
+            jaxtyping.config.update("jaxtyping_disable", before)
+
+    return run
+
+
+torch.autograd.gradcheck = _typed_once(torch.autograd.gradcheck)
+torch.autograd.gradgradcheck = _typed_once(torch.autograd.gradgradcheck)
 
 
 @pytest.hookimpl(wrapper=True)
