@@ -9,8 +9,9 @@ import pytest
 import torch
 from hypothesis import settings
 
-import tests.typecheck  # noqa: F401  (the hook finds it by name)
+import tests.typecheck  # the hook finds it by name
 
+jaxtyping.jaxtyped = tests.typecheck.typed
 jaxtyping.install_import_hook("hypersphere", "tests.typecheck.check")
 
 # Two workers share two cores; more threads than cores only slow both down.
