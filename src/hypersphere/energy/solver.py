@@ -65,9 +65,7 @@ def minimize_energy(
     if not tolerance > 0:
         raise ValueError(f"tolerance must be a number > 0, got {tolerance!r}")
     if s == math.inf:
-        points = spread(
-            n, dim, half_space, starts=starts, hops=hops, tolerance=tolerance, steps=steps, seed=seed, device=device
-        )
+        points = spread(n, dim, half_space, starts=starts, hops=hops, steps=steps, seed=seed, device=device)
         return points, smallest_angle(points, half_space)
     generator = torch.Generator().manual_seed(seed)
     start = uniform(starts * n, dim, generator=generator, dtype=torch.float64).view(starts, n, dim).to(device)
