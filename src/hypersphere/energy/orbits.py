@@ -75,10 +75,13 @@ def _turn(order: int, dim: int, fixed: int) -> Orbits:
     return Orbits(torch.block_diag(*[plane] * (dim // 2), *[axis] * (dim % 2)), order, ends[:fixed])
 
 
-def random_orbits(
-    batch: int, n: int, symmetry: Orbits, generator: torch.Generator
-) -> Float[Tensor, "batch m dim"]:
+def random_orbits(batch: int, n: int, symmetry: Orbits, generator: torch.Generator) -> Float[Tensor, "batch m dim"]:
     """One random point for each orbit of n points."""
     dim = len(symmetry.turn)
     m = (n - len(symmetry.fixed)) // symmetry.order
     return uniform(batch * m, dim, generator=generator, dtype=torch.float64).view(batch, m, dim)
+
+
+def itself(entries: Float[Tensor, "batch signs m n"]) -> Float[Tensor, "batch signs m"]:
+    """A view of the entries of each point with itself, of m points with all n of which they are the first."""
+    return entries[..., : entries.shape[2]].diagonal(dim1=2, dim2=3)

@@ -11,9 +11,12 @@ from .hops import distinct, hop, shaken
 from .orbits import Orbits, alone, random_orbits, turns
 
 GROUP = 32  # starts that are searched together
+SYMMETRIC = 128  # over its order: the starts of a symmetry, of which the fewer there are the more points an orbit has
 STEPS = 60  # in which the interior-point method ends from a random start
 KEPT = 8  # symmetric arrangements that are relaxed without their symmetry
-MARGIN = 3e-3  # of 1 − cos: a row that ends so much short of the best, to first order, is given up
+MARGIN = 3e-3  # of 1 − cos: a row that is expected to end so much short of the best is given up
+DAMPINGS = (1e-3, 1e-5, 1e-7)  # a smaller one converges where the contacts leave a point free to first order
+PATIENCE = 6  # rounds of hops that may bring nothing
 
 
 def spread(
@@ -30,7 +33,7 @@ def spread(
     """The best of several searches of 32 random starts each; every search has a seed of its own.
 
     A search knows nothing of the others and the best one counts, so more starts never give less. It begins with 32
-    random arrangements and with 32 of every symmetry that so many points can have, makes the contacts of all exact,
+    random arrangements and with 64 to 21 of every symmetry that so many points can have, makes the contacts of all exact,
     lets the best symmetric ones go on without their symmetry, and hops on from the best of all.
     """
     found = torch.stack(
@@ -67,18 +70,18 @@ class _Search:
             self._relaxed,
             children=GROUP,
             rounds=hops,
-            patience=6,
+            patience=PATIENCE,
             apart=1e-9,
             half_space=self.half_space,
             generator=self.generator,
         )
-        # A smaller damping converges where the contacts leave a point free to first order, a larger one where many do.
-        ends = [equalize(best[None], self.half_space, steps=100, damping=damping) for damping in (1e-3, 1e-5)]
-        last = torch.cat([best[None], *ends])
-        return last[largest_cosine(last, self.half_space).argmin()]
+        for damping in DAMPINGS:
+            best = equalize(best[None], self.half_space, steps=100, damping=damping)[0]
+        return best
 
     def _starts(self, symmetry: Orbits) -> Tensor:
-        points = random_orbits(GROUP, self.n, symmetry, self.generator).to(self.device)
+        batch = GROUP if symmetry.order == 1 else SYMMETRIC // symmetry.order
+        points = random_orbits(batch, self.n, symmetry, self.generator).to(self.device)
         return symmetry.whole(self._exact(points, symmetry))
 
     def _relaxed(self, points: Tensor) -> tuple[Tensor, Tensor]:
