@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from hypersphere.energy.tammes import _soft_maximum, spread
+from hypersphere.energy.tammes import spread
 
 pytestmark = pytest.mark.untyped  # the checks take longer than the arithmetic
 
@@ -49,17 +49,16 @@ def test_few_steps_still_end_on_a_packing():
     assert degrees(spread(4, 3, False, starts=1, hops=0, steps=3)) == pytest.approx(math.degrees(math.acos(-1 / 3)))
 
 
-@pytest.mark.parametrize("half_space", [False, True])
-def test_the_gradient_is_the_derivative(half_space):
-    x = torch.randn(2, 12, dtype=torch.float64)
-    value, gradient = _soft_maximum(x, 3, half_space, 8.0)
-    unit = x.view(2, 4, 3) / x.view(2, 4, 3).norm(dim=2, keepdim=True)
-    cos = unit @ unit.mT
-    q = 2 - 2 * (cos.abs() if half_space else cos)
-    pairs = q.masked_select(~torch.eye(4, dtype=torch.bool)).view(2, 12)
-    assert torch.allclose(value, pairs.pow(-4).sum(1).log() / 8 + math.log(2))
-    for k in range(12):
-        step = torch.zeros_like(x)
-        step[:, k] = 1e-6
-        up, down = (_soft_maximum(x + sign * step, 3, half_space, 8.0)[0] for sign in (1, -1))
-        assert torch.allclose(gradient[:, k], (up - down) / 2e-6, atol=1e-7)
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize(("n", "best"), [(43, 32.0906244), (49, 29.9235851), (50, 29.7529564), (80, 23.5530672)])
+def test_sizes_whose_best_is_rare_are_found_with_any_seed(n, best, seed):
+    assert degrees(spread(n, 3, False, starts=64, hops=16, seed=seed)) == pytest.approx(best, abs=6e-8)
+
+
+@pytest.mark.parametrize(("n", "dim", "half_space"), [(7, 2, False), (3, 2, True), (5, 4, False)])
+def test_where_few_or_no_symmetries_are_possible(n, dim, half_space):
+    points = spread(n, dim, half_space, starts=1, hops=0)
+    cos = points @ points.T - 2 * torch.eye(n, dtype=points.dtype)
+    best = {(7, 2): math.cos(2 * math.pi / 7), (3, 2): 0.5, (5, 4): -0.25}[n, dim]
+    assert (cos.abs() - torch.eye(n) if half_space else cos).max().item() == pytest.approx(best, abs=1e-12)

@@ -52,16 +52,16 @@ class _Search:
         self, n: int, dim: int, half_space: bool, steps: int, seed: int, device: torch.device | str | None
     ) -> None:
         self.n, self.half_space, self.steps, self.device = n, half_space, steps, device
-        self.symmetries = [alone(dim), *turns(n, dim, half_space)]
+        self.alone, self.symmetries = alone(dim), turns(n, dim, half_space)[::-1]  # the quickest first
         self.generator = torch.Generator().manual_seed(seed)
-        self.least = math.inf
+        self.least = 1.0
 
     def best(self, hops: int) -> Tensor:
         """The best arrangement of the group."""
-        points = torch.cat([self._starts(symmetry) for symmetry in self.symmetries])
+        points = torch.cat([self._starts(symmetry) for symmetry in [*self.symmetries, self.alone]])
         values = self._values(points)
-        kept, _ = distinct(points[GROUP:], values[GROUP:], 1e-9, KEPT)
-        if len(kept):
+        if self.symmetries:
+            kept, _ = distinct(points[:-GROUP], values[:-GROUP], 1e-9, KEPT)
             kept, reached = self._relaxed(shaken(kept, self.generator))
             points, values = torch.cat([points, kept]), torch.cat([values, reached])
         best, _ = hop(
@@ -85,7 +85,7 @@ class _Search:
         return symmetry.whole(self._exact(points, symmetry))
 
     def _relaxed(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        points = self._exact(points, self.symmetries[0])
+        points = self._exact(points, self.alone)
         return points, self._values(points)
 
     def _exact(self, points: Tensor, symmetry: Orbits) -> Tensor:
