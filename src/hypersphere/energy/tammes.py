@@ -14,7 +14,7 @@ GROUP = 32  # starts that are searched together
 SYMMETRIC = 128  # over its order: the starts of a symmetry, of which the fewer there are the more points an orbit has
 STEPS = 60  # in which the interior-point method ends from a random start
 KEPT = 8  # symmetric arrangements that are relaxed without their symmetry
-MARGIN = 3e-3  # of 1 − cos: a row that is expected to end so much short of the best is given up
+MARGIN = 5e-3  # of 1 − cos: a row that is expected to end so much short of the best is given up
 DAMPINGS = (1e-3, 1e-5, 1e-7)  # a smaller one converges where the contacts leave a point free to first order
 PATIENCE = 6  # rounds of hops that may bring nothing
 
