@@ -14,6 +14,7 @@ GROUP = 32  # starts that are searched together
 SYMMETRIC = 128  # over its order: the starts of a symmetry, of which the fewer there are the more points an orbit has
 STEPS = 60  # in which the interior-point method ends from a random start
 KEPT = 8  # symmetric arrangements that are relaxed without their symmetry
+SHAKEN = 4  # times each of them: of 80 points every second one falls back
 MARGIN = 5e-3  # of 1 − cos: a row that is expected to end so much short of the best is given up
 DAMPINGS = (1e-3, 1e-5, 1e-7)  # a smaller one converges where the contacts leave a point free to first order
 PATIENCE = 6  # rounds of hops that may bring nothing
@@ -62,7 +63,7 @@ class _Search:
         values = self._values(points)
         if self.symmetries:
             kept, _ = distinct(points[:-GROUP], values[:-GROUP], 1e-9, KEPT)
-            kept, reached = self._relaxed(shaken(kept, self.generator))
+            kept, reached = self._relaxed(shaken(kept.repeat(SHAKEN, 1, 1), self.generator))
             points, values = torch.cat([points, kept]), torch.cat([values, reached])
         best, _ = hop(
             points,
