@@ -17,7 +17,7 @@ from .pair_sums import value_and_gradient
 ROUGHLY = 1e-6  # tolerance that tells arrangements apart while the search goes on
 SHORT = 150  # steps of a relaxation while the search goes on
 CHILDREN = 24  # of a round of hops
-SYMMETRIC = 288  # over its order: the starts of a symmetry, of which the fewer there are the more points an orbit has
+SYMMETRIC = 12  # times the starts, 24 at most, over its order: the starts of a symmetry
 PATIENCE = 6  # rounds of hops that may bring nothing
 KEPT = 8  # symmetric arrangements that are relaxed without their symmetry
 
@@ -50,7 +50,7 @@ def least_points(
     points, energies = rough(start)
     found = []
     for symmetry in turns(n, dim, half_space):
-        orbits = random_orbits(SYMMETRIC // symmetry.order, n, symmetry, generator).to(device)
+        orbits = random_orbits(SYMMETRIC * min(starts, 24) // symmetry.order, n, symmetry, generator).to(device)
         flat, values = lbfgs(
             orbit_objective(kernel, half_space, symmetry), orbits.flatten(1), tolerance=loose, steps=short
         )
