@@ -37,7 +37,7 @@ def minimize_energy(
     Args:
         starts: random starting points, all minimised together by L-BFGS; by default 48 up to n = 141 and fewer beyond,
             down to 1. For ``s = math.inf`` they are searched in groups of 32, and a group that has begun is finished: 64
-            up to n = 100 by default, 32 beyond. The best group counts, so that more starts never give a smaller angle.
+            up to n = 80 by default, 32 beyond. The best group counts, so that more starts never give a smaller angle.
         hops: rounds in which the best arrangements are disturbed and relaxed again, fewer if several bring nothing; by
             default 16 for ``s = math.inf`` and from n = 80 to 250, and none for fewer, which need none, or more, where a
             hop takes long. A search that hops begins with symmetric arrangements, too. Minima multiply with ``n``: of
@@ -53,7 +53,7 @@ def minimize_energy(
     if n < 2 or dim < 2:
         raise ValueError(f"minimize_energy needs n ≥ 2 points in dim ≥ 2 dimensions, got n={n}, dim={dim}")
     if starts is None:
-        starts = (64 if n <= 100 else 32) if s == math.inf else min(48, max(1, 960_000 // n**2))
+        starts = (64 if n <= 80 else 32) if s == math.inf else min(48, max(1, 960_000 // n**2))
     if hops is None:
         hops = 16 if s == math.inf else 16 if n in MANY else 0
     for name, value, least in (("starts", starts, 1), ("hops", hops, 0), ("steps", steps, 1)):
