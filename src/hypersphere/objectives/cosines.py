@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Float, Integer
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from ..geometry import inverse_norm
@@ -11,14 +11,39 @@ from .chunked import Block, Gradients, Inputs
 from .scores import MIN_NORM
 
 
-def spread(d: Float[Tensor, "n c"], nearest: Integer[Tensor, "n c"], sub_centers: int) -> Float[Tensor, "n ck"]:
+def nearest_of(
+    each: Float[Tensor, "n ck"], sub_centers: int
+) -> tuple[Float[Tensor, "n c"], Float[Tensor, "n c"] | None]:
+    """The largest of each class's products, and which of its centres that was, the first of equals; None for one centre.
+
+    Which one is a number of the products' dtype: on a CPU comparisons that give numbers are many times faster than masks.
+
+    >>> nearest_of(torch.tensor([[1.0, 5.0, 7.0, 7.0]]), 2)
+    (tensor([[5., 7.]]), tensor([[1., 0.]]))
+    """
+    if sub_centers == 1:
+        return each, None
+    centres = each.T.unflatten(0, (-1, sub_centers))
+    best, nearest = torch.maximum(centres[:, 0], centres[:, 1]), torch.empty_like(centres[:, 0])
+    torch.gt(centres[:, 1], centres[:, 0], out=nearest)
+    for k in range(2, sub_centers):
+        nearer = torch.gt(centres[:, k], best, out=torch.empty_like(best))
+        torch.maximum(nearest, nearer.mul_(k), out=nearest)
+        torch.maximum(best, centres[:, k], out=best)
+    return best.T, nearest.T
+
+
+def spread(d: Float[Tensor, "n c"], nearest: Shaped[Tensor, "n c"], sub_centers: int) -> Float[Tensor, "n ck"]:
     """One number per class at the place of its nearest centre, 0 at the others.
 
     >>> spread(torch.tensor([[5.0, 7.0]]), torch.tensor([[1, 0]]), 2)
     tensor([[0., 5., 7., 0.]])
     """
-    each = d.new_zeros(*d.shape, sub_centers)
-    return each.scatter_(2, nearest.long().unsqueeze(-1), d.unsqueeze(-1)).flatten(1)
+    which = nearest.T.to(d.dtype)
+    each = d.new_empty(d.shape[1], sub_centers, d.shape[0])
+    for k in range(sub_centers):
+        torch.eq(which, k, out=each[:, k]).mul_(d.T)
+    return each.flatten(0, 1).T
 
 
 class PlainLogits:
