@@ -101,21 +101,22 @@ def _target(
     scale = batch.scale if length is None else batch.scale * length
     cos = (own / scale if plain else own).clamp_(-1, 1)
     context = Context(g, batch.norms, batch.labels, batch.ignored, noise=batch.noise)
-    if margin.penalty(context) is not None:
+    if type(margin).penalty is not Margin.penalty and margin.penalty(context) is not None:
         return None
-    score = sloped(g, cos)
-    psi = None if score is None else score if type(margin).target is Margin.target else margin.target_with_slope(cos, context)
+    score: tuple[Tensor, Tensor | float] | None = (cos, 1.0) if plain else sloped(g, cos)
+    own_hook = type(margin).target is not Margin.target
+    psi = margin.target_with_slope(cos, context) if own_hook and score is not None else score
     if score is None or psi is None:
         return None
-    effect, slope = psi[0] - score[0], psi[1] - score[1]
-    if isinstance(annealing, Tensor) or annealing:
-        effect, slope = effect / (1 + annealing), slope / (1 + annealing)
-    if scores.detached:
-        slope.zero_()
+    (value, slope), effect = psi, psi[0] - score[0]
+    if scores.detached or isinstance(annealing, Tensor) or annealing:
+        effect = effect / (1 + annealing)
+        value = score[0] + effect
+        slope = score[1] if scores.detached else score[1] + (slope - score[1]) / (1 + annealing)
     if not plain:
-        return _Target((score[0] + effect) * scale, cos, slope.add_(score[1]).mul_(scale))
-    by_scale = effect - cos * slope if isinstance(scale, Tensor) else None
-    return _Target(own + effect * scale, cos, slope.add_(1), by_scale)
+        return _Target(value * scale, cos, slope * scale)
+    # t = S·ψ(P/S); written from the plain logit on, it is that logit exactly where there is no margin.
+    return _Target(own + effect * scale, cos, slope, value - cos * slope if isinstance(scale, Tensor) else None)
 
 
 def _others(z: Tensor, target: _Target, batch: Batch, scores: Scores) -> tuple[Tensor, Tensor | None] | None:

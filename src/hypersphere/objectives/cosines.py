@@ -67,17 +67,15 @@ class PlainLogits:
 
     def block(self, part: slice, inputs: Inputs, inverse: Tensor | None = None) -> Block:
         """The products of the classes in ``part``, and in ``nearest`` which sub-centre each came from."""
-        a = inputs.batch[0]
+        a, rows = inputs.batch[0], self._rows(inputs.weight, part).to(inputs.batch[0].dtype)
         if self.normalized and inverse is None:
-            inverse = inverse_norm(self._rows(inputs.weight, part).to(a.dtype))
-        z = self._product(a, part, inputs.weight, inverse, 0)
-        nearest = torch.zeros(z.shape, dtype=torch.uint8, device=z.device) if self.sub_centers > 1 else None
-        for k in range(1, self.sub_centers):
-            other = self._product(a, part, inputs.weight, inverse, k)
-            assert nearest is not None
-            nearest.masked_fill_(other > z, k)
-            torch.maximum(z, other, out=z)
-        return Block(inverse, z, nearest)
+            inverse = inverse_norm(rows)
+        # The memory runs over the samples first: the nearest centre is found along it, and so are sums over classes.
+        each = self._matmul(rows.flatten(0, 1), a.T)
+        if inverse is not None:
+            each.mul_(inverse.view(-1, 1))
+        z, nearest = nearest_of(each.T, self.sub_centers)
+        return Block(inverse, z, None if nearest is None else nearest.to(_index_dtype(self.sub_centers)))
 
     def logits(self, part: slice, block: Block, inputs: Inputs) -> Float[Tensor, "n c"]:
         """z of the classes in ``part``: the products, and a new tensor only where there is a bias."""
@@ -105,33 +103,50 @@ class PlainLogits:
         rows = self._rows(inputs.weight, part).flatten(0, 1).to(a.dtype)
         each = d if block.nearest is None else spread(d, block.nearest, self.sub_centers)
         inverse = None if block.inverse is None else block.inverse.flatten()
+        # The derivative of a row of usual length needs no bound, and both of its factors 1/‖w‖ may be taken at once.
+        usual = inverse is None or bool((inverse <= 1 / MIN_NORM).all())
+        along = None
+        if inverse is not None and gradients.weight is not None:
+            along = (each.T.unflatten(0, (-1, self.sub_centers)) * block.products.T.unsqueeze(1)).sum(-1).flatten()
+        if inverse is not None and usual:
+            each.mul_(inverse)
         if gradients.weight is not None:
-            along = each.unflatten(1, (-1, self.sub_centers)) * block.products.unsqueeze(-1)
             out = self._rows(gradients.weight, part).flatten(0, 1)
-            self._pull_rows(out, each, along.sum(0).flatten(), rows, a, inverse)
+            self._pull_rows(out, each, along, rows, a, inverse, usual)
         if d_a is not None:
-            d_a += self._matmul(each if inverse is None else each.mul_(inverse), rows)
+            d_a += self._matmul(each if inverse is None or usual else each.mul_(inverse), rows)
 
     def _pull_rows(
-        self, out: Tensor, d: Tensor, along: Tensor, rows: Tensor, a: Tensor, inverse: Tensor | None
+        self,
+        out: Tensor,
+        d: Tensor,
+        along: Tensor | None,
+        rows: Tensor,
+        a: Tensor,
+        inverse: Tensor | None,
+        usual: bool,
     ) -> None:
-        """(Dᵀa − (Dᵀz)·w/‖w‖²)/‖w‖ into ``out``, by one factor of 1/‖w‖ at a time: their square may leave the range."""
+        """(Dᵀa − (Dᵀz)·w/‖w‖²)/‖w‖ into ``out``; ``d`` has the last division where lengths are ``usual``."""
         direct = out.dtype == a.dtype and self.matmul_dtype is None
         result = torch.mm(d.T, a, out=out) if direct else self._matmul(d.T, a)
-        if inverse is not None:
-            # As normalize(w, min_norm=…): the gradient of a shorter row is that of one of this length.
+        if inverse is not None and along is not None and usual:
+            result.addcmul_(rows, along.mul_(inverse).mul_(inverse).unsqueeze(-1), value=-1)
+        elif inverse is not None and along is not None:
+            # As normalize(w, min_norm=…): the gradient of a shorter row is that of one of this length. One factor of
+            # 1/‖w‖ at a time: their square may leave the range.
             bounded = inverse * (1 / (self.min_norm * inverse)).clamp_max(1)
             # A factor of 1e33 is as large as float32 allows beside the sums; rows shorter than 1e-33 have rounded directions.
             result.addcmul_(rows, along.mul_(inverse.clamp_max(1e33)).neg_().unsqueeze(-1)).mul_(bounded.unsqueeze(-1))
         if not direct:
             out.copy_(result)
 
-    def _product(self, a: Tensor, part: slice, weight: Tensor, inverse: Tensor | None, k: int) -> Tensor:
-        z = self._matmul(a, self._rows(weight, part)[:, k].to(a.dtype).T)
-        return z if inverse is None else z.mul_(inverse[:, k])
-
     def _matmul(self, a: Tensor, b: Tensor) -> Tensor:
         return a @ b if self.matmul_dtype is None else (a.to(self.matmul_dtype) @ b.to(self.matmul_dtype)).to(a.dtype)
 
     def _rows(self, weight: Tensor, part: slice) -> Tensor:
         return weight.unflatten(0, (-1, self.sub_centers))[part]
+
+
+def _index_dtype(sub_centers: int) -> torch.dtype:
+    """The smallest dtype that counts the centres: a large head keeps one number per logit."""
+    return torch.int8 if sub_centers <= 127 else torch.int16

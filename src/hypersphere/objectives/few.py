@@ -1,7 +1,7 @@
 """The losses of a head of few classes, from all products at once."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import torch
@@ -13,7 +13,7 @@ from ..geometry import accumulation_dtype
 from .closed import closed_losses
 from .comparisons import Comparison
 from .head_options import Scale
-from .margins.margin import AngularScore, Context, Strength, drawn_for
+from .margins.margin import AngularScore, Context, Margin, Strength, drawn_for
 from .products import Found, How, Products, multiply, products
 from .scores import (
     Batch,
@@ -70,12 +70,17 @@ def few_losses(
         each = found.norms if isinstance(scale, str) else float(scale)
         batch = Batch(found.norms, each, labels, ignored, noise)
         # A margin moves its statistics when it is asked; a second derivative asks again, with the buffers of now.
-        buffers = {f"margin.{name}": b.clone() for name, b in scores.margin.named_buffers()}
+        buffers = {f"margin.{name}": b.clone() for name, b in _buffers_of(scores.margin)}
         again = functools.partial(_again, rest, buffers)
         loss = closed_losses(x, weight, bias, found, how, batch, scores, comparison, g, annealing, again)
         if loss is not None:
             return loss
     return _losses(rest, found, x, weight, bias)
+
+
+def _buffers_of(margin: Margin) -> Iterator[tuple[str, Tensor]]:
+    """The margin's buffers by name; most margins have none, and are not looked through."""
+    return margin.named_buffers() if margin._buffers or margin._modules else iter(())
 
 
 class _Rest(NamedTuple):

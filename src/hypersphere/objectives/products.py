@@ -73,7 +73,6 @@ class Products(NamedTuple):
     lengths: Float[Tensor, "ck"]
 
 
-@torch.no_grad()
 def multiply(x: Float[Tensor, "n d"], weight: Float[Tensor, "ck d"], how: How) -> Found | None:
     r"""The products without a graph; None if a length is unusual.
 
@@ -84,19 +83,20 @@ def multiply(x: Float[Tensor, "n d"], weight: Float[Tensor, "ck d"], how: How) -
     >>> multiply(torch.zeros(1, 2), torch.eye(2), How()) is None
     True
     """
-    if not len(x):
+    if not x.shape[0]:
         return None
-    norms, lengths = torch.linalg.vector_norm(x, dim=1), torch.linalg.vector_norm(weight, dim=1)
-    for measured in (norms, lengths):
-        least, most = torch.aminmax(measured)
-        if not (least.item() >= MIN_NORM and most.item() <= LONGEST):
-            return None
-    each = torch.mm(weight, x.T)
-    if how.by_weight:
-        each.mul_(lengths.reciprocal().unsqueeze(1))
-    raw, nearest = nearest_of(each.T, how.sub_centers)
-    times = norms.reciprocal().mul_(how.scale) if how.by_x else None
-    return Found(raw, nearest, times, norms, lengths)
+    with torch.no_grad():
+        norms, lengths = torch.linalg.vector_norm(x, dim=1), torch.linalg.vector_norm(weight, dim=1)
+        for measured in (norms, lengths):
+            least, most = torch.aminmax(measured)
+            if not (least.item() >= MIN_NORM and most.item() <= LONGEST):
+                return None
+        each = torch.mm(weight, x.T)
+        if how.by_weight:
+            each.div_(lengths.unsqueeze(1))
+        raw, nearest = nearest_of(each.T, how.sub_centers)
+        times = norms.reciprocal().mul_(how.scale) if how.by_x else None
+        return Found(raw, nearest, times, norms, lengths)
 
 
 def scaled(found: Found) -> Float[Tensor, "n c"]:
@@ -128,20 +128,17 @@ def pull(
     needs: tuple[bool, ...],
 ) -> tuple[Tensor | None, Tensor | None]:
     """∂L/∂x and ∂L/∂w, those that are needed, from ∂L/∂raw, ∂L/∂‖x‖ and ∂L/∂‖w‖; ``d`` is used up."""
-    d_x = d_weight = None
-    along = d * found.raw if how.by_x or (how.by_weight and found.nearest is None) else None
-    if needs[0]:
-        d_x = _radial(x, found.norms, along.sum(1) if along is not None and how.by_x else None, d_norms)
-    k, sums = how.sub_centers, None
+    k, inner_x, inner_w = how.sub_centers, None, None
+    along = d * found.raw if how.by_x or (how.by_weight and k == 1) else None
+    if needs[0] and how.by_x and along is not None:
+        inner_x = along.sum(1)
     each = d if found.nearest is None else spread(d, found.nearest, k)
-    if needs[1]:
-        if how.by_weight:
-            sums = along.sum(0) if along is not None and k == 1 else _sums(each, found.raw, k)
-        d_weight = _radial(weight, found.lengths, sums, d_lengths)
+    if needs[1] and how.by_weight:
+        inner_w = along.sum(0) if along is not None and k == 1 else _sums(each, found.raw, k)
     if how.by_weight:
-        each = each.div_(found.lengths)
-    d_x = None if d_x is None else d_x.addmm_(each, weight)
-    d_weight = None if d_weight is None else d_weight.addmm_(each.T, x)
+        each.div_(found.lengths)
+    d_x = _added(x, found.norms, inner_x, d_norms, each, weight) if needs[0] else None
+    d_weight = _added(weight, found.lengths, inner_w, d_lengths, each.T, x) if needs[1] else None
     return d_x, d_weight
 
 
@@ -176,12 +173,18 @@ def _sums(each: Tensor, raw: Tensor, k: int) -> Tensor:
     return (each.T.unflatten(0, (-1, k)) * raw.T.unsqueeze(1)).sum(-1).flatten()
 
 
-def _radial(rows: Tensor, lengths: Tensor, along: Tensor | None, d_length: Tensor | None) -> Tensor:
-    """What reaches rows along themselves: −Σ D·P/‖x‖² of the division by their length, and that of the length itself."""
+def _added(
+    rows: Tensor, lengths: Tensor, along: Tensor | None, d_length: Tensor | None, left: Tensor, right: Tensor
+) -> Tensor:
+    """A product, and what reaches rows along themselves: −Σ D·P/‖x‖² of the division by their length, and that of the
+    length itself."""
+    if along is None and d_length is None:
+        return torch.mm(left, right)
     if along is None:
-        return torch.zeros_like(rows) if d_length is None else rows * (d_length / lengths).unsqueeze(1)
+        assert d_length is not None
+        return (rows * (d_length / lengths).unsqueeze(1)).addmm_(left, right)
     factor = along.div_(lengths) if d_length is None else along.div_(lengths).sub_(d_length)
-    return rows * factor.div_(lengths).neg_().unsqueeze(1)
+    return (rows * factor.div_(lengths).unsqueeze(1)).addmm_(left, right, beta=-1)
 
 
 def _with_own(like: Tensor, d_others: Tensor | None, d_own: Tensor | None, column: Tensor) -> Tensor:

@@ -38,9 +38,9 @@ class Clipped(Margin):
             return None
         if isinstance(m, (int, float)) and m == 1:
             return cos, torch.ones_like(cos)
-        inside = cos.clamp(-1, 1)
-        u = inside.acos().mul_(m)
-        slope = slope_of_wave(inside, u.sin(), m, 0.0).masked_fill_(u >= math.pi, 0)
+        theta = cos.clamp(-1, 1).acos_()
+        u = theta * m
+        slope = slope_of_wave(theta, u.sin(), m, 0.0).masked_fill_(u >= math.pi, 0)
         return u.clamp_max_(math.pi).cos_(), slope
 
     def extra_repr(self) -> str:

@@ -179,6 +179,8 @@ class Strength(nn.Module, ABC):
 
 def drawn_for(margin: Margin, norms: Float[Tensor, "n"]) -> dict[Strength, Float[Tensor, "n"]] | None:
     """One number of N(0, 1) per sample for each strength in the margin that draws, in training; None if there is none."""
+    if not margin._modules:  # as for most margins: nothing to look through
+        return None
     drawing = [m for m in margin.modules() if isinstance(m, Strength) and m.draws and m.training]
     return {strength: torch.randn_like(norms) for strength in drawing} or None
 
