@@ -46,6 +46,16 @@ def spread(d: Float[Tensor, "n c"], nearest: Shaped[Tensor, "n c"], sub_centers:
     return each.flatten(0, 1).T
 
 
+def sums_of(each: Float[Tensor, "n ck"], z: Float[Tensor, "n c"], sub_centers: int) -> Float[Tensor, "ck"]:
+    """Σ over the samples of each centre's number times the product of its class.
+
+    >>> sums_of(torch.tensor([[0.0, 5.0, 7.0, 0.0]]), torch.tensor([[2.0, 3.0]]), 2)
+    tensor([ 0., 10., 21.,  0.])
+    """
+    centres = each.T.unflatten(0, (-1, sub_centers)).unbind(1)
+    return torch.stack([(d * z.T).sum(-1) for d in centres], 1).flatten()
+
+
 class PlainLogits:
     r"""z = a·w/‖w‖ + b (or a·w + b), the largest over sub-centres, and its gradient, for features a = scale·x̂.
 
@@ -107,7 +117,7 @@ class PlainLogits:
         usual = inverse is None or bool((inverse <= 1 / MIN_NORM).all())
         along = None
         if inverse is not None and gradients.weight is not None:
-            along = (each.T.unflatten(0, (-1, self.sub_centers)) * block.products.T.unsqueeze(1)).sum(-1).flatten()
+            along = sums_of(each, block.products, self.sub_centers)
         if inverse is not None and usual:
             each.mul_(inverse)
         if gradients.weight is not None:

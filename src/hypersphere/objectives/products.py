@@ -19,7 +19,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ..geometry import norm, normalize
-from .cosines import nearest_of, spread
+from .cosines import nearest_of, spread, sums_of
 from .scores import MIN_NORM
 
 LONGEST = 1e15
@@ -134,7 +134,7 @@ def pull(
         inner_x = along.sum(1)
     each = d if found.nearest is None else spread(d, found.nearest, k)
     if needs[1] and how.by_weight:
-        inner_w = along.sum(0) if along is not None and k == 1 else _sums(each, found.raw, k)
+        inner_w = along.sum(0) if along is not None and k == 1 else sums_of(each, found.raw, k)
     if how.by_weight:
         each.div_(found.lengths)
     d_x = _added(x, found.norms, inner_x, d_norms, each, weight) if needs[0] else None
@@ -166,11 +166,6 @@ class _Products(torch.autograd.Function):
         d = _with_own(found.raw, d_others, d_own, column)
         d = d if found.times is None else d.mul_(found.times.unsqueeze(1))
         return (*pull(x, weight, found, how, d, d_norms, d_lengths, needs), None, None, None)
-
-
-def _sums(each: Tensor, raw: Tensor, k: int) -> Tensor:
-    """Σ over the samples of ∂L/∂raw·raw for every sub-centre."""
-    return (each.T.unflatten(0, (-1, k)) * raw.T.unsqueeze(1)).sum(-1).flatten()
 
 
 def _added(

@@ -73,8 +73,8 @@ class Curricular(Around):
 
     def others(self, cos: Float[Tensor, "n c"], context: Context = ALONE) -> Float[Tensor, "n c"]:
         """g(θ_j)·(t + cos θ_j) for the hard classes."""
-        g = context.g(cos)
-        return torch.where(cos > _reached(self.margin, context), g * (self.t.to(cos.dtype) + cos), g)
+        g, hard = context.g(cos), _harder(self.margin, cos.detach(), context)
+        return g * (1 + hard * (cos + (self.t.to(cos.dtype) - 1)))
 
     def others_with_slope(self, cos: Float[Tensor, "n c"], context: Context = ALONE) -> Sloped | None:
         """With g = cos, t + 2·cos θ_j for the hard classes and 1 for the others."""
@@ -112,8 +112,8 @@ class Misclassified(Around):
 
     def others(self, cos: Float[Tensor, "n c"], context: Context = ALONE) -> Float[Tensor, "n c"]:
         """t·g(θ_j) + t − 1 for the hard classes."""
-        g = context.g(cos)
-        return torch.where(cos > _reached(self.margin, context), self.t * g + (self.t - 1), g)
+        g, hard = context.g(cos), _harder(self.margin, cos.detach(), context)
+        return g + hard * (g + 1) * (self.t - 1)
 
     def others_with_slope(self, cos: Float[Tensor, "n c"], context: Context = ALONE) -> Sloped | None:
         """With g = cos, t for the hard classes and 1 for the others."""
