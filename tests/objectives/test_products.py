@@ -6,9 +6,9 @@ from torch.nn import functional as F
 
 from hypersphere import objectives
 from hypersphere.objectives import large
-from hypersphere.objectives.products import LONGEST, How, multiply
+from hypersphere.objectives.products import How, multiply
 from hypersphere.objectives.products import products as attached
-from hypersphere.objectives.scores import MIN_NORM
+from hypersphere.objectives.scores import LONGEST, MIN_NORM
 
 KINDS = list(itertools.product([True, False], [True, False], [True, False], [1, 3]))
 HEADS = ["Softmax", "Hinge", "LSoftmax", "WSoftmax", "SSoftmax", "SphereFace", "GASoftmax", "ArcFace", "CosFace"]

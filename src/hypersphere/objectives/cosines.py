@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..geometry import inverse_norm
 from .chunked import Block, Gradients, Inputs
-from .scores import MIN_NORM
+from .scores import LONGEST, MIN_NORM
 
 
 def nearest_of(
@@ -114,7 +114,7 @@ class PlainLogits:
         each = d if block.nearest is None else spread(d, block.nearest, self.sub_centers)
         inverse = None if block.inverse is None else block.inverse.flatten()
         # The derivative of a row of usual length needs no bound, and both of its factors 1/‖w‖ may be taken at once.
-        usual = inverse is None or bool((inverse <= 1 / MIN_NORM).all())
+        usual = inverse is None or _are_usual(inverse)
         along = None
         if inverse is not None and gradients.weight is not None:
             along = sums_of(each, block.products, self.sub_centers)
@@ -155,6 +155,12 @@ class PlainLogits:
 
     def _rows(self, weight: Tensor, part: slice) -> Tensor:
         return weight.unflatten(0, (-1, self.sub_centers))[part]
+
+
+def _are_usual(inverse: Tensor) -> bool:
+    """Whether the squares of 1/‖w‖ keep their digits and none has to be bounded."""
+    least, most = torch.aminmax(inverse)
+    return least.item() >= 1 / LONGEST and most.item() <= 1 / MIN_NORM
 
 
 def _index_dtype(sub_centers: int) -> torch.dtype:

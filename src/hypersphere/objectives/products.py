@@ -20,10 +20,7 @@ from torch import Tensor
 
 from ..geometry import norm, normalize
 from .cosines import nearest_of, spread, sums_of
-from .scores import MIN_NORM
-
-LONGEST = 1e15
-"""Squares of longer vectors may leave the range of float32."""
+from .scores import LONGEST, MIN_NORM
 
 
 class How(NamedTuple):

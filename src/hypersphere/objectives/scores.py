@@ -17,6 +17,8 @@ MIN_NORM = 1e-4
 """The gradient of x/‖x‖ grows as 1/‖x‖. Features and class weights shorter than this get the gradient of one of this
 length; their values, and everything about longer ones, are exact. Forms scaled by ‖x‖ need no bound on x, those by
 ‖w‖‖x‖ none at all."""
+LONGEST = 1e15
+"""Squares of longer vectors may leave the range of float32."""
 
 
 class Batch(NamedTuple):
