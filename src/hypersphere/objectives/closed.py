@@ -77,7 +77,7 @@ class _Target(NamedTuple):
 
     logit: Tensor
     cos: Tensor | None = None
-    by_product: Tensor | None = None
+    by_product: Tensor | float | None = None
     by_scale: Tensor | None = None
 
 

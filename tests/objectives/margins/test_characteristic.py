@@ -17,7 +17,6 @@ class TestClipped(MarginContract):
 
 class TestShrunk(MarginContract):
     margin = Shrunk(1.5)
-    knows_slope_of_others = False
     formula = staticmethod(np.cos)
 
     def test_leaves_the_others_alone(self):

@@ -25,7 +25,6 @@ class TestQualityAdaptive(MarginContract):
 
 class TestMagnitudeAware(MarginContract):
     margin = MagnitudeAware()
-    knows_slope = False
 
     def formula(self, theta):
         return np.where(theta + 0.45 <= math.pi, np.cos(theta + 0.45), -np.cos(theta + 0.45) - 2)

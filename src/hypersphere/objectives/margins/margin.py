@@ -99,7 +99,7 @@ class Margin(nn.Module):
         super().__init_subclass__(**options)
         for hook in ("target", "others"):
             if hook in cls.__dict__ and f"{hook}_with_slope" not in cls.__dict__:
-                setattr(cls, f"{hook}_with_slope", _unknown)
+                setattr(cls, f"{hook}_with_slope", unknown_slope)
 
     def target(self, cos: Float[Tensor, "n"], context: Context = ALONE) -> Float[Tensor, "n"]:
         """ψ(θ) of each sample's own class; without a margin g(θ)."""
@@ -208,7 +208,7 @@ def sloped(g: AngularScore, cos: Float[Tensor, "*n"]) -> Sloped | None:
     return None if slope is None else (score, slope)
 
 
-def _unknown(self: Margin, cos: Tensor, context: Context = ALONE) -> None:
+def unknown_slope(self: Margin, cos: Tensor, context: Context = ALONE) -> None:
     """No slope in closed form."""
     return None
 
