@@ -112,8 +112,11 @@ def ratios(size: str, rounds: int, chosen: list[str]) -> dict[str, float]:
 
 
 def memory(name: str, classes: int) -> float:
-    """Peak above the weight, its gradient included; a small head has run before, so that code and libraries are loaded."""
-    step(make(name, 2_000), *batch(2_000))
+    """Peak above the weight, its gradient included; a smaller head has run before, so that code and libraries are loaded.
+
+    The smaller one has enough classes to be taken in chunks as the one that is measured.
+    """
+    step(make(name, 5_000), *batch(5_000))
     head, (x, y) = make(name, classes), batch(classes)
     gc.collect()
     return _harness.measure_peak(lambda: step(head, x, y))

@@ -8,7 +8,7 @@ import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import torch
 from jaxtyping import Float
@@ -32,6 +32,12 @@ class Angular(nn.Module, ABC):
     >>> Cube()(torch.tensor([1.0, 0.5, -1.0]))
     tensor([ 1.0000,  0.1250, -1.0000])
     """
+
+    def __init_subclass__(cls, **options: Any):
+        """A slope belongs to the form that it was written for: one that changes g alone does not inherit it."""
+        super().__init_subclass__(**options)
+        if "forward" in cls.__dict__ and "slope_of" not in cls.__dict__:
+            setattr(cls, "slope_of", Angular.slope_of)  # noqa: B010 (a method is not assigned in mypy's eyes)
 
     @abstractmethod
     def forward(self, cos: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:

@@ -11,9 +11,10 @@ import safetensors.torch
 import torch
 from torch import nn
 
-from hypersphere.angular import Cosine
+from hypersphere.angular import Cosine, Sigmoid, SquareCosine
 from hypersphere.objectives import Annealing, MarginSoftmax, Sample
-from hypersphere.objectives.margins import Margin
+from hypersphere.objectives.margins import Context, Margin
+from hypersphere.objectives.margins.margin import unknown_slope
 from tests.export import onnx_outputs
 from tests.objectives.parallel_cases import agree, divided_batch, on_shards, results
 
@@ -24,6 +25,20 @@ def waves(theta: np.ndarray, m: float) -> np.ndarray:
     """(−1)^k cos(mθ) − 2k, eq. 2.6, from the angle."""
     k = np.minimum(np.floor(m * theta / math.pi), math.ceil(m) - 1)
     return (-1.0) ** k * np.cos(m * theta) - 2 * k
+
+
+class WithSlope(torch.autograd.Function):
+    """A hook with its slope as the derivative, so that gradcheck can compare it with differences of the values."""
+
+    @staticmethod
+    def forward(ctx, cos, hook):
+        value, slope = hook(cos)
+        ctx.save_for_backward(slope)
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.saved_tensors[0], None
 
 
 class MarginContract:
@@ -52,6 +67,33 @@ class MarginContract:
         cos = torch.cos(torch.linspace(0.05, 3.09, 23, dtype=torch.float64)).requires_grad_()
         assert torch.autograd.gradcheck(self.margin.target, cos)
         assert torch.autograd.gradgradcheck(self.margin.target, cos)
+
+    def test_the_slope_in_closed_form_is_the_derivative(self):
+        for g in (Cosine(), SquareCosine(), Sigmoid(0.4, learnable="layer")):
+            cos = torch.cos(torch.linspace(0.05, 3.09, 23, dtype=torch.float64)).requires_grad_()
+            found = self.margin.target_with_slope(cos.detach(), Context(g))
+            if isinstance(g, Cosine):
+                assert (found is None) == (type(self.margin).target_with_slope is unknown_slope)
+            if found is not None:
+                assert torch.allclose(found[0], self.margin.target(cos, Context(g)), rtol=1e-12, atol=1e-12)
+                assert torch.autograd.gradcheck(
+                    lambda c, g=g: WithSlope.apply(c, lambda c: self.margin.target_with_slope(c, Context(g))), cos
+                )
+
+    def test_the_slope_on_the_others_is_the_derivative(self):
+        context = Context(target=torch.tensor([[0.5], [-0.2]], dtype=torch.float64))
+        cos = torch.cos(torch.linspace(0.05, 3.09, 14, dtype=torch.float64)).view(2, 7).requires_grad_()
+        found = self.margin.others_with_slope(cos.detach(), context)
+        assert (found is None) == (type(self.margin).others_with_slope is unknown_slope)
+        if found is not None:
+            assert torch.allclose(found[0], self.margin.others(cos, context), rtol=1e-12, atol=1e-12)
+            assert torch.autograd.gradcheck(
+                lambda c: WithSlope.apply(c, lambda c: self.margin.others_with_slope(c, context)), cos
+            )
+
+    def test_the_slope_stays_finite_at_both_poles_and_beyond_rounding(self):
+        found = self.margin.target_with_slope(torch.tensor([1.0, -1.0, 1.0000001, -1.0000001]))
+        assert found is None or all(torch.isfinite(t).all() for t in found)
 
     def test_stays_finite_at_both_poles_and_beyond_rounding(self):
         cos = torch.tensor([1.0, -1.0, 1.0000001, -1.0000001], requires_grad=True)

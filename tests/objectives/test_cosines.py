@@ -3,8 +3,22 @@ import torch
 
 from hypersphere.geometry import normalize
 from hypersphere.objectives.chunked import Block, Gradients, Inputs
-from hypersphere.objectives.cosines import PlainLogits
+from hypersphere.objectives.cosines import PlainLogits, nearest_of, spread, sums_of
 from hypersphere.objectives.scores import MIN_NORM
+
+
+@pytest.mark.parametrize("k", [2, 3, 5])
+def test_the_nearest_centre_is_the_first_of_equals(k):
+    each = torch.randint(0, 4, (6, 7 * k)).double()
+    best, nearest = nearest_of(each, k)
+    centres = each.unflatten(1, (-1, k))
+    assert torch.equal(best, centres.amax(-1))
+    assert torch.equal(nearest.long(), (centres == centres.amax(-1, keepdim=True)).int().argmax(-1))
+    d = torch.randn(6, 7, dtype=torch.float64)
+    expected = torch.zeros_like(centres).scatter(2, nearest.long().unsqueeze(-1), d.unsqueeze(-1))
+    for dtype in (torch.float64, torch.int8):
+        assert torch.equal(spread(d, nearest.to(dtype), k), expected.flatten(1))
+    assert torch.allclose(sums_of(expected.flatten(1), best, k), (expected * best.unsqueeze(-1)).sum(0).flatten())
 
 
 def pulled(logits, inputs, parts, d, needs, keep):

@@ -3,22 +3,57 @@
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Float, Integer
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from ..geometry import inverse_norm
 from .chunked import Block, Gradients, Inputs
-from .scores import MIN_NORM
+from .scores import LONGEST, MIN_NORM
 
 
-def spread(d: Float[Tensor, "n c"], nearest: Integer[Tensor, "n c"], sub_centers: int) -> Float[Tensor, "n ck"]:
+def nearest_of(
+    each: Float[Tensor, "n ck"], sub_centers: int
+) -> tuple[Float[Tensor, "n c"], Float[Tensor, "n c"] | None]:
+    """The largest of each class's products, and which of its centres that was, the first of equals; None for one centre.
+
+    Which one is a number of the products' dtype: on a CPU comparisons that give numbers are many times faster than masks.
+
+    >>> nearest_of(torch.tensor([[1.0, 5.0, 7.0, 7.0]]), 2)
+    (tensor([[5., 7.]]), tensor([[1., 0.]]))
+    """
+    if sub_centers == 1:
+        return each, None
+    centres = each.T.unflatten(0, (-1, sub_centers))
+    best, nearest = torch.maximum(centres[:, 0], centres[:, 1]), torch.empty_like(centres[:, 0])
+    torch.gt(centres[:, 1], centres[:, 0], out=nearest)
+    for k in range(2, sub_centers):
+        nearer = torch.gt(centres[:, k], best, out=torch.empty_like(best))
+        torch.maximum(nearest, nearer.mul_(k), out=nearest)
+        torch.maximum(best, centres[:, k], out=best)
+    return best.T, nearest.T
+
+
+def spread(d: Float[Tensor, "n c"], nearest: Shaped[Tensor, "n c"], sub_centers: int) -> Float[Tensor, "n ck"]:
     """One number per class at the place of its nearest centre, 0 at the others.
 
     >>> spread(torch.tensor([[5.0, 7.0]]), torch.tensor([[1, 0]]), 2)
     tensor([[0., 5., 7., 0.]])
     """
-    each = d.new_zeros(*d.shape, sub_centers)
-    return each.scatter_(2, nearest.long().unsqueeze(-1), d.unsqueeze(-1)).flatten(1)
+    which = nearest.T.to(d.dtype)
+    each = d.new_empty(d.shape[1], sub_centers, d.shape[0])
+    for k in range(sub_centers):
+        torch.eq(which, k, out=each[:, k]).mul_(d.T)
+    return each.flatten(0, 1).T
+
+
+def sums_of(each: Float[Tensor, "n ck"], z: Float[Tensor, "n c"], sub_centers: int) -> Float[Tensor, "ck"]:
+    """Σ over the samples of each centre's number times the product of its class.
+
+    >>> sums_of(torch.tensor([[0.0, 5.0, 7.0, 0.0]]), torch.tensor([[2.0, 3.0]]), 2)
+    tensor([ 0., 10., 21.,  0.])
+    """
+    centres = each.T.unflatten(0, (-1, sub_centers)).unbind(1)
+    return torch.stack([(d * z.T).sum(-1) for d in centres], 1).flatten()
 
 
 class PlainLogits:
@@ -42,17 +77,15 @@ class PlainLogits:
 
     def block(self, part: slice, inputs: Inputs, inverse: Tensor | None = None) -> Block:
         """The products of the classes in ``part``, and in ``nearest`` which sub-centre each came from."""
-        a = inputs.batch[0]
+        a, rows = inputs.batch[0], self._rows(inputs.weight, part).to(inputs.batch[0].dtype)
         if self.normalized and inverse is None:
-            inverse = inverse_norm(self._rows(inputs.weight, part).to(a.dtype))
-        z = self._product(a, part, inputs.weight, inverse, 0)
-        nearest = torch.zeros(z.shape, dtype=torch.uint8, device=z.device) if self.sub_centers > 1 else None
-        for k in range(1, self.sub_centers):
-            other = self._product(a, part, inputs.weight, inverse, k)
-            assert nearest is not None
-            nearest.masked_fill_(other > z, k)
-            torch.maximum(z, other, out=z)
-        return Block(inverse, z, nearest)
+            inverse = inverse_norm(rows)
+        # The memory runs over the samples first: the nearest centre is found along it, and so are sums over classes.
+        each = self._matmul(rows.flatten(0, 1), a.T)
+        if inverse is not None:
+            each.mul_(inverse.view(-1, 1))
+        z, nearest = nearest_of(each.T, self.sub_centers)
+        return Block(inverse, z, None if nearest is None else nearest.to(_index_dtype(self.sub_centers)))
 
     def logits(self, part: slice, block: Block, inputs: Inputs) -> Float[Tensor, "n c"]:
         """z of the classes in ``part``: the products, and a new tensor only where there is a bias."""
@@ -80,33 +113,56 @@ class PlainLogits:
         rows = self._rows(inputs.weight, part).flatten(0, 1).to(a.dtype)
         each = d if block.nearest is None else spread(d, block.nearest, self.sub_centers)
         inverse = None if block.inverse is None else block.inverse.flatten()
+        # The derivative of a row of usual length needs no bound, and both of its factors 1/‖w‖ may be taken at once.
+        usual = inverse is None or _are_usual(inverse)
+        along = None
+        if inverse is not None and gradients.weight is not None:
+            along = sums_of(each, block.products, self.sub_centers)
+        if inverse is not None and usual:
+            each.mul_(inverse)
         if gradients.weight is not None:
-            along = each.unflatten(1, (-1, self.sub_centers)) * block.products.unsqueeze(-1)
             out = self._rows(gradients.weight, part).flatten(0, 1)
-            self._pull_rows(out, each, along.sum(0).flatten(), rows, a, inverse)
+            self._pull_rows(out, each, along, rows, a, inverse, usual)
         if d_a is not None:
-            d_a += self._matmul(each if inverse is None else each.mul_(inverse), rows)
+            d_a += self._matmul(each if inverse is None or usual else each.mul_(inverse), rows)
 
     def _pull_rows(
-        self, out: Tensor, d: Tensor, along: Tensor, rows: Tensor, a: Tensor, inverse: Tensor | None
+        self,
+        out: Tensor,
+        d: Tensor,
+        along: Tensor | None,
+        rows: Tensor,
+        a: Tensor,
+        inverse: Tensor | None,
+        usual: bool,
     ) -> None:
-        """(Dᵀa − (Dᵀz)·w/‖w‖²)/‖w‖ into ``out``, by one factor of 1/‖w‖ at a time: their square may leave the range."""
+        """(Dᵀa − (Dᵀz)·w/‖w‖²)/‖w‖ into ``out``; ``d`` has the last division where lengths are ``usual``."""
         direct = out.dtype == a.dtype and self.matmul_dtype is None
         result = torch.mm(d.T, a, out=out) if direct else self._matmul(d.T, a)
-        if inverse is not None:
-            # As normalize(w, min_norm=…): the gradient of a shorter row is that of one of this length.
+        if inverse is not None and along is not None and usual:
+            result.addcmul_(rows, along.mul_(inverse).mul_(inverse).unsqueeze(-1), value=-1)
+        elif inverse is not None and along is not None:
+            # As normalize(w, min_norm=…): the gradient of a shorter row is that of one of this length. One factor of
+            # 1/‖w‖ at a time: their square may leave the range.
             bounded = inverse * (1 / (self.min_norm * inverse)).clamp_max(1)
             # A factor of 1e33 is as large as float32 allows beside the sums; rows shorter than 1e-33 have rounded directions.
             result.addcmul_(rows, along.mul_(inverse.clamp_max(1e33)).neg_().unsqueeze(-1)).mul_(bounded.unsqueeze(-1))
         if not direct:
             out.copy_(result)
 
-    def _product(self, a: Tensor, part: slice, weight: Tensor, inverse: Tensor | None, k: int) -> Tensor:
-        z = self._matmul(a, self._rows(weight, part)[:, k].to(a.dtype).T)
-        return z if inverse is None else z.mul_(inverse[:, k])
-
     def _matmul(self, a: Tensor, b: Tensor) -> Tensor:
         return a @ b if self.matmul_dtype is None else (a.to(self.matmul_dtype) @ b.to(self.matmul_dtype)).to(a.dtype)
 
     def _rows(self, weight: Tensor, part: slice) -> Tensor:
         return weight.unflatten(0, (-1, self.sub_centers))[part]
+
+
+def _are_usual(inverse: Tensor) -> bool:
+    """Whether the squares of 1/‖w‖ keep their digits and none has to be bounded."""
+    least, most = torch.aminmax(inverse)
+    return least.item() >= 1 / LONGEST and most.item() <= 1 / MIN_NORM
+
+
+def _index_dtype(sub_centers: int) -> torch.dtype:
+    """The smallest dtype that counts the centres: a large head keeps one number per logit."""
+    return torch.int8 if sub_centers <= 127 else torch.int16

@@ -1,6 +1,7 @@
 """A block of a large head whose scores go through hooks: any φ, any g, differentiated from the cosines on."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -10,8 +11,9 @@ from torch.func import functional_call
 from ..geometry import norm
 from .chunked import Block, Gradients, Inputs
 from .cosines import PlainLogits
+from .margins.margin import Sloped
 from .part import WHOLE, Portion, classes_of, entered
-from .scores import BatchFeatures, Scores, scores_of_cosines
+from .scores import BatchFeatures, Scores, others_with_slope, scores_of_cosines
 
 
 class HookedLogits:
@@ -62,6 +64,8 @@ class HookedLogits:
     ) -> None:
         """Carry ∂L/∂z to the cosines and on to the weights, and to everything else the scores depend on."""
         assert block.products is not None
+        if self._pull_closed(part, block, inputs, slope, gradients):
+            return
         cos = block.products.detach().requires_grad_()
         lengths = self._lengths(part, inputs)
         bias = None if inputs.bias is None else inputs.bias[part].detach()
@@ -84,6 +88,24 @@ class HookedLogits:
             if total is not None and id(leaf) in by_id:
                 total += by_id[id(leaf)]
 
+    def _pull_closed(
+        self, part: slice, block: Block, inputs: Inputs, slope: Callable[[Tensor], Tensor], gradients: Gradients
+    ) -> bool:
+        """The same without a graph where φ knows its slope and the scale is a constant; False where not."""
+        assert block.products is not None
+        scale = inputs.batch[2].unsqueeze(-1)
+        if self.weight_norm or gradients.batch[2] is not None or self.names:
+            return False
+        found = self._call(part, block.products, None, None, inputs.batch, True)
+        if found is None:
+            return False
+        z, by_cos = found[0] * scale, found[1]
+        d = slope(z if inputs.bias is None else z.add_(inputs.bias[part]))
+        if gradients.bias is not None:
+            torch.sum(d, 0, out=gradients.bias[part])
+        self.cosines.pull_products(part, block, inputs, d.mul_(by_cos.mul_(scale)), gradients)
+        return True
+
     def _pull_rows(
         self, part: slice, block: Block, inputs: Inputs, d_cos: Tensor, d_lengths: Tensor | None, gradients: Gradients
     ) -> None:
@@ -98,12 +120,23 @@ class HookedLogits:
     def _scores(
         self, part: slice, cos: Tensor, lengths: Tensor | None, bias: Tensor | None, batch: tuple[Tensor, ...]
     ) -> Tensor:
+        return self._call(part, cos, lengths, bias, batch, False)
+
+    def _call(
+        self,
+        part: slice,
+        cos: Tensor,
+        lengths: Tensor | None,
+        bias: Tensor | None,
+        batch: tuple[Tensor, ...],
+        with_slope: bool,
+    ) -> Any:
         directions, norms, scale, target, *own = batch
         x = BatchFeatures(directions, norms, scale, directions, self.labels, self.ignored, self.noise)
         state = {**self.buffers, **dict(zip(self.names, own, strict=True))}
-        return functional_call(
-            self.hooks, state, (classes_of(self.part, part), cos, lengths, bias, x, target, self.hardest)
-        )
+        classes = classes_of(self.part, part)
+        given = (classes, cos, lengths, bias, x, target, self.hardest, with_slope)
+        return functional_call(self.hooks, state, given)
 
 
 class _Hooks(nn.Module):
@@ -122,5 +155,8 @@ class _Hooks(nn.Module):
         x: BatchFeatures,
         target: Tensor,
         hardest: Tensor | None,
-    ) -> Tensor:
+        with_slope: bool,
+    ) -> Tensor | Sloped | None:
+        if with_slope:
+            return others_with_slope(self.scores, classes, cos, x, target, hardest)
         return scores_of_cosines(self.scores, classes, cos, lengths, bias, x, target, hardest)

@@ -134,7 +134,7 @@ class _Others(torch.autograd.Function):
         *batch: Tensor,
     ) -> Summary:
         inputs = Inputs(weight, bias, batch)
-        state, blocks = comparison.start(batch[0][:, 0]), []
+        state, blocks, room = comparison.start(batch[0][:, 0]), [], _Room(len(weight) // logits.sub_centers)
         for part in _parts(len(weight) // logits.sub_centers, chunk):
             block = logits.block(part, inputs)
             z = logits.logits(part, block, inputs)
@@ -142,7 +142,7 @@ class _Others(torch.autograd.Function):
             state = comparison.add(state, _fill(z, labels, part, -torch.inf), counts)
             # The products may be z itself; a slope of 0 times −∞ would be NaN.
             _fill(z, labels, part, 0.0)
-            blocks.append(block if keep else Block(block.inverse))
+            blocks.append(room.stored(block, part) if keep else Block(block.inverse))
         others = whole.processes
         summary = comparison.finish(state if others is None else comparison.reduce(state, others))
         ctx.save_for_backward(labels, weight, bias, *batch, *summary)
@@ -165,6 +165,25 @@ class _Others(torch.autograd.Function):
             slope = _slope(ctx.comparison, summary, gradients, labels, part, ctx.counts)
             logits.pull(part, whole, inputs, slope, found)
         return (None, None, None, None, None, None, found.weight, found.bias, *found.batch)
+
+
+class _Room:
+    """One tensor for what is kept of all blocks with several centres: between the larger tensors that a block needs for
+    a moment, many small ones that stay would leave holes of twice their size."""
+
+    def __init__(self, classes: int):
+        self.classes = classes
+        self.products: Tensor | None = None
+        self.nearest: Tensor | None = None
+
+    def stored(self, block: Block, part: slice) -> Block:
+        """The same block in the memory of this room; one whose products are all there ever was stays where it is."""
+        products, nearest = block.products, block.nearest
+        if products is None or nearest is None:
+            return block
+        if self.products is None or self.nearest is None:
+            self.products, self.nearest = (t.new_empty(self.classes, len(t)) for t in (products, nearest))
+        return Block(block.inverse, self.products[part].copy_(products.T).T, self.nearest[part].copy_(nearest.T).T)
 
 
 def _slope(

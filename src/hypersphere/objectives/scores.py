@@ -11,12 +11,14 @@ from torch.func import functional_call
 from ..angular import Angular, Cosine
 from ..geometry import norm, normalize
 from .margins import Margin
-from .margins.margin import AngularScore, Context, Strength
+from .margins.margin import AngularScore, Context, Sloped, Strength, sloped
 
 MIN_NORM = 1e-4
 """The gradient of x/‖x‖ grows as 1/‖x‖. Features and class weights shorter than this get the gradient of one of this
 length; their values, and everything about longer ones, are exact. Forms scaled by ‖x‖ need no bound on x, those by
 ‖w‖‖x‖ none at all."""
+LONGEST = 1e15
+"""Squares of longer vectors may leave the range of float32."""
 
 
 class Batch(NamedTuple):
@@ -188,13 +190,7 @@ def scores_of_cosines(
     hardest: Float[Tensor, "n"] | None = None,
 ) -> Float[Tensor, "n c"]:
     """The scores of ``classes``, whose cosines, lengths and biases these are, through the hooks."""
-    norms, labels, ignored, own, kth = (
-        None if t is None else t.unsqueeze(-1) for t in (x.norms, x.labels, x.ignored, target, hardest)
-    )
-    noise = None if x.noise is None else {strength: z.unsqueeze(-1) for strength, z in x.noise.items()}
-    context = Context(angular_of(scores, classes), norms, labels, ignored, own, kth, noise)
-    # The k-th largest cosine is compared with the cosines as they were found, before rounding is cut off.
-    inside = cos if scores.margin.hardest else cos.clamp(-1, 1)
+    context, inside = _context_of(scores, classes, x, target, hardest), _inside(scores, cos)
     z = scores.margin.others(inside, context)
     if scores.detached:
         plain = context.g(inside)
@@ -202,6 +198,40 @@ def scores_of_cosines(
     z = z * (x.scale.unsqueeze(-1) if isinstance(x.scale, Tensor) else x.scale)
     z = z if lengths is None else z * lengths
     return z if bias is None else z + bias
+
+
+@torch.no_grad()
+def others_with_slope(
+    scores: Scores,
+    classes: slice | Int[Tensor, "c"],
+    cos: Float[Tensor, "n c"],
+    x: Batch | BatchFeatures,
+    target: Float[Tensor, "n"] | None,
+    hardest: Float[Tensor, "n"] | None = None,
+) -> Sloped | None:
+    """φ of ``classes`` and its derivative by the cosines, a new tensor, before any scale; None where it is not known."""
+    context, inside = _context_of(scores, classes, x, target, hardest), _inside(scores, cos)
+    found = scores.margin.others_with_slope(inside, context)
+    if found is None or not scores.detached:
+        return found
+    plain = sloped(context.g, inside)
+    return None if plain is None else (found[0], plain[1])
+
+
+def _context_of(
+    scores: Scores, classes: slice | Tensor, x: Batch | BatchFeatures, target: Tensor | None, hardest: Tensor | None
+) -> Context:
+    """What the hook on the others may look at, as columns."""
+    norms, labels, ignored, own, kth = (
+        None if t is None else t.unsqueeze(-1) for t in (x.norms, x.labels, x.ignored, target, hardest)
+    )
+    noise = None if x.noise is None else {strength: z.unsqueeze(-1) for strength, z in x.noise.items()}
+    return Context(angular_of(scores, classes), norms, labels, ignored, own, kth, noise)
+
+
+def _inside(scores: Scores, cos: Tensor) -> Tensor:
+    # The k-th largest cosine is compared with the cosines as they were found, before rounding is cut off.
+    return cos if scores.margin.hardest else cos.clamp(-1, 1)
 
 
 def angular_of(scores: Scores, classes: slice | Int[Tensor, "..."]) -> AngularScore:
@@ -225,6 +255,9 @@ class _Own:
 
     def span(self, like: Tensor) -> float | Tensor:
         return self.angular.span(like)
+
+    def slope_of(self, cos: Tensor, g: Tensor) -> None:
+        return None
 
 
 class _At(nn.Module):

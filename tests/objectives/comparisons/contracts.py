@@ -75,6 +75,16 @@ class ComparisonContract:
             slope = self.comparison.slope(z.detach()[:, part], detached, gradients)
             assert torch.allclose(slope, expected[:, part], rtol=1e-12, atol=1e-12)
 
+    def test_the_slopes_of_the_loss_are_those_of_autograd(self):
+        t, z = self.batch()
+        summary = self.summary(z)
+        found, expected = (
+            kind.loss_with_slopes(self.comparison, t, summary, 10) for kind in (type(self.comparison), Comparison)
+        )
+        for a, b in zip((*found[:2], *found[2]), (*expected[:2], *expected[2]), strict=True):
+            assert torch.allclose(a, b, rtol=1e-13, atol=1e-13)
+        assert torch.equal(found[0], self.comparison.loss(t, summary, 10))
+
     def test_large_logits_stay_finite(self):
         t = torch.tensor([300.0, -300.0, 0.0])
         z = torch.tensor([[-300.0, 300.0], [300.0, 300.0], [-300.0, -300.0]])

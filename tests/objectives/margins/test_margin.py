@@ -5,9 +5,19 @@ import pytest
 import torch
 
 from hypersphere import angular
-from hypersphere.objectives.margins import Context, Margin, NoMargin
+from hypersphere.objectives.functional import margin_softmax
+from hypersphere.objectives.margins import (
+    AdditiveAngle,
+    AdditiveCosine,
+    Context,
+    Margin,
+    NoMargin,
+    Strength,
+    TwoSided,
+)
 from hypersphere.objectives.margins.extension import extended
-from hypersphere.objectives.margins.margin import number
+from hypersphere.objectives.margins.margin import ALONE, number
+from hypersphere.objectives.strengths import Drawn
 from tests.objectives.contracts import ANGLES, MarginContract
 
 
@@ -19,6 +29,42 @@ class TestNoMargin(MarginContract):
         cos = torch.linspace(-1, 1, 9)
         assert torch.equal(self.margin.target(cos, Context(angular.Linear())), angular.Linear()(cos))
         assert torch.equal(self.margin.others(cos[None], Context(angular.Linear())), angular.Linear()(cos[None]))
+
+
+def test_a_slope_is_not_inherited_by_who_changes_the_hook():
+    class Lowered(AdditiveCosine):
+        def target(self, cos, context=ALONE):
+            return super().target(cos, context) - 0.1
+
+    class Raised(AdditiveCosine):
+        def others(self, cos, context=ALONE):
+            return context.g(cos) + 0.1
+
+    cos = torch.zeros(2)
+    assert Lowered(0.2).target_with_slope(cos) is None
+    assert Lowered(0.2).others_with_slope(cos[None]) is not None
+    assert Raised(0.2).target_with_slope(cos) is not None
+    assert Raised(0.2).others_with_slope(cos[None]) is None
+
+
+def test_a_strength_with_a_gradient_leaves_the_slope_to_autograd():
+    class ByNorm(Strength):
+        least, most = 0.0, 0.5
+
+        def forward(self, context):
+            return 0.5 * context.norms.clamp(max=1)
+
+    context = Context(norms=torch.ones(2))
+    for kind in (AdditiveCosine, AdditiveAngle, TwoSided):
+        assert kind(ByNorm()).target_with_slope(torch.zeros(2), context) is None
+        assert kind(Drawn()).target_with_slope(torch.zeros(2), context) is not None
+    x, w, y = torch.randn(4, 3).double() / 4, torch.randn(5, 3).double(), torch.tensor([0, 1, 2, 4])
+    found = []
+    for chunk in (None, "auto"):
+        leaf = x.clone().requires_grad_()
+        loss = margin_softmax(leaf, w, y, margin=AdditiveCosine(ByNorm()), chunk=chunk)
+        found.append(torch.autograd.grad(loss, leaf)[0])
+    assert torch.allclose(*found)
 
 
 def test_a_margin_by_default_changes_nothing():

@@ -62,6 +62,13 @@ class Binary(Comparison):
         """p·softplus(−t) + q·Σ softplus(z)."""
         return -self.positive * F.logsigmoid(target) + self.negative * summary[0]
 
+    def loss_with_slopes(
+        self, target: Float[Tensor, "n"], summary: Summary, num_classes: int | Float[Tensor, ""]
+    ) -> tuple[Float[Tensor, "n"], Float[Tensor, "n"], Summary]:
+        """−p·σ(−t) by t, q by the sum."""
+        by_target = torch.sigmoid(-target).mul_(-self.positive)
+        return self.loss(target, summary, num_classes), by_target, (torch.full_like(target, self.negative),)
+
     def extra_repr(self) -> str:
         """The two weights."""
         return f"positive={self.positive:g}, negative={self.negative:g}"

@@ -1,8 +1,9 @@
 """What a comparison is: a summary of the other classes' logits that can be taken in pieces, and a loss of it."""
 
 from abc import ABC, abstractmethod
-from typing import Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -52,6 +53,12 @@ class Comparison(nn.Module, ABC):
 
     sums: bool = True
 
+    def __init_subclass__(cls, **options: Any):
+        """Slopes belong to the loss that they were written for: who changes the loss alone does not inherit them."""
+        super().__init_subclass__(**options)
+        if "loss" in cls.__dict__ and "loss_with_slopes" not in cls.__dict__:
+            setattr(cls, "loss_with_slopes", Comparison.loss_with_slopes)  # noqa: B010
+
     @abstractmethod
     def start(self, like: Float[Tensor, "n"]) -> State:
         """The state before any class, in the dtype and on the device of ``like``."""
@@ -87,3 +94,17 @@ class Comparison(nn.Module, ABC):
         self, target: Float[Tensor, "n"], summary: Summary, num_classes: int | Float[Tensor, ""]
     ) -> Float[Tensor, "n"]:
         """The loss of each sample from its own logit and the summary of the others."""
+
+    def loss_with_slopes(
+        self, target: Float[Tensor, "n"], summary: Summary, num_classes: int | Float[Tensor, ""]
+    ) -> tuple[Float[Tensor, "n"], Float[Tensor, "n"], Summary]:
+        """The loss, its derivative by the target's logit and those by the summary, without a graph.
+
+        By default it is autograd through :meth:`loss`; a member that knows the derivatives in closed form is faster.
+        """
+        leaves = [t.detach().requires_grad_() for t in (target, *summary)]
+        with torch.enable_grad():
+            loss = self.loss(leaves[0], tuple(leaves[1:]), num_classes)
+            found = torch.autograd.grad(loss.sum(), leaves, allow_unused=True)
+        by_target, *by_summary = (torch.zeros_like(t) if d is None else d for t, d in zip(leaves, found, strict=True))
+        return loss.detach(), by_target, tuple(by_summary)

@@ -78,6 +78,17 @@ class CrossEntropy(Comparison):
             return loss
         return loss + self.label_smoothing * (target - (target + summary[1]) / num_classes)
 
+    def loss_with_slopes(
+        self, target: Float[Tensor, "n"], summary: Summary, num_classes: int | Float[Tensor, ""]
+    ) -> tuple[Float[Tensor, "n"], Float[Tensor, "n"], Summary]:
+        """σ(log Σ exp z − t) by the summary and its negative by t, smoothed."""
+        above = summary[0] - target
+        loss, share = F.softplus(above, threshold=40), above.sigmoid_()
+        if not self.label_smoothing:
+            return loss, share.neg(), (share,)
+        loss, each = self.loss(target, summary, num_classes), self.label_smoothing / num_classes
+        return loss, self.label_smoothing - each - share, (share, torch.zeros_like(share) - each)
+
     def extra_repr(self) -> str:
         """The smoothing, if there is any."""
         return f"label_smoothing={self.label_smoothing:g}" if self.label_smoothing else ""

@@ -5,8 +5,8 @@ import math
 from jaxtyping import Float
 from torch import Tensor
 
-from .extension import extended
-from .margin import ALONE, Context, Margin, Strength, number, shown, value
+from .extension import extended, extended_with_slope
+from .margin import ALONE, Context, Margin, Sloped, Strength, constant, number, shown, sloped, value
 
 
 class AdditiveCosine(Margin):
@@ -23,6 +23,11 @@ class AdditiveCosine(Margin):
     def target(self, cos: Float[Tensor, "n"], context: Context = ALONE) -> Float[Tensor, "n"]:
         """g(θ) − m."""
         return context.g(cos) - value(self.m, context)
+
+    def target_with_slope(self, cos: Float[Tensor, "n"], context: Context = ALONE) -> Sloped | None:
+        """The slope is that of g."""
+        m, found = constant(self.m, context), sloped(context.g, cos)
+        return None if m is None or found is None else (found[0] - m, found[1])
 
     def warning(self) -> str | None:
         """An offset beyond 1 is unusual: no two unit vectors are more than 2 apart in cosine."""
@@ -51,6 +56,11 @@ class AdditiveAngle(Margin):
     def target(self, cos: Float[Tensor, "n"], context: Context = ALONE) -> Float[Tensor, "n"]:
         """g(θ + m), continued past π."""
         return extended(cos, 1.0, value(self.m, context), context.g)
+
+    def target_with_slope(self, cos: Float[Tensor, "n"], context: Context = ALONE) -> Sloped | None:
+        """With g = cos, sin(θ + m)/sin θ."""
+        m = constant(self.m, context)
+        return None if m is None else extended_with_slope(cos, 1.0, m, context.g)
 
     def warning(self) -> str | None:
         """An angle beyond 1.2 rad is unusual."""

@@ -2,11 +2,14 @@
 
 import math
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ...angular import Cosine
 from ...geometry import arccos
-from .margin import ALONE, Context, Margin, Strength, number, shown, value
+from .extension import slope_of_wave
+from .margin import ALONE, Context, Margin, Sloped, Strength, constant, number, shown, value
 
 
 class Clipped(Margin):
@@ -27,6 +30,18 @@ class Clipped(Margin):
         """g(min(mθ, π))."""
         m = value(self.m, context)
         return context.g(cos) if isinstance(m, (int, float)) and m == 1 else context.g.at(_clipped(cos, m))
+
+    def target_with_slope(self, cos: Float[Tensor, "n"], context: Context = ALONE) -> Sloped | None:
+        """With g = cos, m·sin(mθ)/sin θ, and 0 past π/m."""
+        m = constant(self.m, context)
+        if m is None or not isinstance(context.g, Cosine):
+            return None
+        if isinstance(m, (int, float)) and m == 1:
+            return cos, torch.ones_like(cos)
+        theta = cos.clamp(-1, 1).acos_()
+        u = theta * m
+        slope = slope_of_wave(theta, u.sin(), m, 0.0).masked_fill_(u >= math.pi, 0)
+        return u.clamp_max_(math.pi).cos_(), slope
 
     def extra_repr(self) -> str:
         """The factor."""

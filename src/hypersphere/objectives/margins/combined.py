@@ -5,8 +5,8 @@ import math
 from jaxtyping import Float
 from torch import Tensor
 
-from .extension import extended
-from .margin import ALONE, Context, Margin, Strength, number, shown, value
+from .extension import extended, extended_with_slope
+from .margin import ALONE, Context, Margin, Sloped, Strength, constant, number, shown, value
 
 
 class Combined(Margin):
@@ -27,6 +27,14 @@ class Combined(Margin):
         """g(m₁θ + m₂) − m₃."""
         m1, m2, m3 = (value(m, context) for m in (self.m1, self.m2, self.m3))
         return extended(cos, m1, m2, context.g) - m3
+
+    def target_with_slope(self, cos: Float[Tensor, "n"], context: Context = ALONE) -> Sloped | None:
+        """With g = cos, m₁·sin(m₁θ + m₂ − kπ)/sin θ."""
+        m1, m2, m3 = (constant(m, context) for m in (self.m1, self.m2, self.m3))
+        if m1 is None or m2 is None or m3 is None:
+            return None
+        found = extended_with_slope(cos, m1, m2, context.g)
+        return None if found is None else (found[0] - m3, found[1])
 
     def extra_repr(self) -> str:
         """The three margins."""

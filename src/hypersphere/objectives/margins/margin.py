@@ -3,7 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -24,6 +24,9 @@ class AngularScore(Protocol):
 
     def span(self, like: Tensor) -> float | Tensor:
         """g(0) − g(π)."""
+
+    def slope_of(self, cos: Tensor, g: Tensor) -> Tensor | None:
+        """∂g/∂cos θ from cos θ and g(θ); None where it is left to autograd."""
 
 
 COSINE: AngularScore = Cosine()
@@ -59,6 +62,8 @@ class Context(NamedTuple):
 
 
 ALONE = Context()
+Sloped: TypeAlias = tuple[Tensor, Tensor]
+"""Scores and their derivatives by the cosines, of the same shape, without a graph."""
 
 
 class Margin(nn.Module):
@@ -72,6 +77,8 @@ class Margin(nn.Module):
     - ``others`` is called on a block of classes at a time, on whichever process holds their weights, and again in the
       backward pass of a large head, with the buffers as they were in the forward pass. It must treat each class by
       itself and change no state. What it may know of the classes outside of its block is in the context.
+    - ``target_with_slope`` and ``others_with_slope`` are the same with the derivative by the cosine, where a margin
+      knows it in closed form: heads then need no graph of the hooks.
     - ``penalty`` is a term of each sample's loss that looks at the context alone, such as a price on ‖x‖.
 
     ``hardest`` is the k for which ``others`` wants the k-th largest cosine among the other classes in the context; 0 for
@@ -87,6 +94,13 @@ class Margin(nn.Module):
 
     hardest: int = 0
 
+    def __init_subclass__(cls, **options: Any):
+        """A slope belongs to the hook that it was written for: a margin that changes a hook alone does not inherit it."""
+        super().__init_subclass__(**options)
+        for hook in ("target", "others"):
+            if hook in cls.__dict__ and f"{hook}_with_slope" not in cls.__dict__:
+                setattr(cls, f"{hook}_with_slope", unknown_slope)
+
     def target(self, cos: Float[Tensor, "n"], context: Context = ALONE) -> Float[Tensor, "n"]:
         """ψ(θ) of each sample's own class; without a margin g(θ)."""
         return context.g(cos)
@@ -94,6 +108,19 @@ class Margin(nn.Module):
     def others(self, cos: Float[Tensor, "n c"], context: Context = ALONE) -> Float[Tensor, "n c"]:
         """φ(θ) of the other classes; g(θ) for most margins."""
         return context.g(cos)
+
+    def target_with_slope(self, cos: Float[Tensor, "n"], context: Context = ALONE) -> Sloped | None:
+        """ψ(θ) and ∂ψ/∂cos θ, without a graph; None leaves the derivative to autograd.
+
+        A head calls it in place of :meth:`target`, so it moves the same statistics, but only if it does not return
+        None. It has no meaning where ψ depends on anything with a gradient besides the cosine: a learned parameter, ‖x‖.
+        A margin that overrides ``target`` has no slope unless it overrides this as well.
+        """
+        return sloped(context.g, cos)
+
+    def others_with_slope(self, cos: Float[Tensor, "n c"], context: Context = ALONE) -> Sloped | None:
+        """φ(θ) and ∂φ/∂cos θ, without a graph, as :meth:`target_with_slope`."""
+        return sloped(context.g, cos)
 
     def penalty(self, context: Context) -> Float[Tensor, "n"] | None:
         """What is added to the loss of each sample; None, for most margins, is nothing."""
@@ -139,6 +166,8 @@ class Strength(nn.Module, ABC):
     draws: bool = False
     """Whether the numbers are drawn from torch's random state: a head then draws once for each sample and forward pass,
     the same on processes that share a batch, and the strength finds what was drawn for it in ``context.noise``."""
+    constant: bool = False
+    """Whether no gradient flows through m: it has no parameters and looks at ‖x‖ without its gradient, if at all."""
 
     @abstractmethod
     def forward(self, context: Context) -> Float[Tensor, "..."]:
@@ -150,6 +179,8 @@ class Strength(nn.Module, ABC):
 
 def drawn_for(margin: Margin, norms: Float[Tensor, "n"]) -> dict[Strength, Float[Tensor, "n"]] | None:
     """One number of N(0, 1) per sample for each strength in the margin that draws, in training; None if there is none."""
+    if not margin._modules:  # as for most margins: nothing to look through
+        return None
     drawing = [m for m in margin.modules() if isinstance(m, Strength) and m.draws and m.training]
     return {strength: torch.randn_like(norms) for strength in drawing} or None
 
@@ -157,6 +188,29 @@ def drawn_for(margin: Margin, norms: Float[Tensor, "n"]) -> dict[Strength, Float
 def value(m: float | Strength, context: Context) -> float | Tensor:
     """m in this context: the number itself, or what the strength returns."""
     return m(context) if isinstance(m, Strength) else m
+
+
+def constant(m: float | Strength, context: Context) -> float | Tensor | None:
+    """m in this context as :func:`value`, where no gradient flows through it; None where one may."""
+    return m if not isinstance(m, Strength) else m(context) if m.constant else None
+
+
+def sloped(g: AngularScore, cos: Float[Tensor, "*n"]) -> Sloped | None:
+    """g(θ) and ∂g/∂cos θ, where g knows its slope in closed form.
+
+    >>> sloped(hs.angular.SquareCosine(), torch.tensor([0.5]))
+    (tensor([0.2500]), tensor([1.]))
+    """
+    if isinstance(g, Cosine):
+        return cos, torch.ones_like(cos)
+    score = g(cos)
+    slope = g.slope_of(cos, score)
+    return None if slope is None else (score, slope)
+
+
+def unknown_slope(self: Margin, cos: Tensor, context: Context = ALONE) -> None:
+    """No slope in closed form."""
+    return None
 
 
 def number(name: str, given: float | Strength, least: float, below: float = math.inf) -> float | Strength:

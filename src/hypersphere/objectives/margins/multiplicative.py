@@ -3,8 +3,8 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from .extension import extended
-from .margin import ALONE, Context, Margin, Strength, number, shown, value
+from .extension import extended, extended_with_slope
+from .margin import ALONE, Context, Margin, Sloped, Strength, constant, number, shown, value
 
 
 class Multiplicative(Margin):
@@ -28,6 +28,11 @@ class Multiplicative(Margin):
     def target(self, cos: Float[Tensor, "n"], context: Context = ALONE) -> Float[Tensor, "n"]:
         """ψ(θ) from cos θ."""
         return extended(cos, value(self.m, context), 0.0, context.g)
+
+    def target_with_slope(self, cos: Float[Tensor, "n"], context: Context = ALONE) -> Sloped | None:
+        """With g = cos, m·sin(mθ − kπ)/sin θ."""
+        m = constant(self.m, context)
+        return None if m is None else extended_with_slope(cos, m, 0.0, context.g)
 
     def warning(self) -> str | None:
         """A factor beyond 10 is unusual."""

@@ -6,8 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .extension import extended
-from .margin import ALONE, Context, Margin
+from ...angular import Cosine
+from .extension import extended, extended_with_slope
+from .margin import ALONE, Context, Margin, Sloped
 from .statistics import deviation_of, mean_of
 
 
@@ -42,13 +43,27 @@ class QualityAdaptive(Margin):
         """ψ(θ) by the quality of each sample; without norms z = 0."""
         if context.norms is None:
             return context.g(cos) - self.m
-        norms = context.norms.detach().clamp(1e-3, 100)
+        z = self._quality(context.norms, context)
+        return extended(cos, 1.0, -self.m * z, context.g) - (self.m + self.m * z)
+
+    def target_with_slope(self, cos: Float[Tensor, "n"], context: Context = ALONE) -> Sloped | None:
+        """With g = cos, sin(θ − m·z)/sin θ."""
+        if not isinstance(context.g, Cosine):
+            return None
+        if context.norms is None:
+            return cos - self.m, torch.ones_like(cos)
+        z = self._quality(context.norms, context)
+        found = extended_with_slope(cos, 1.0, -self.m * z, context.g)
+        return None if found is None else (found[0] - (self.m + self.m * z), found[1])
+
+    def _quality(self, norms: Tensor, context: Context) -> Tensor:
+        """z of each sample; in training the statistics follow the batch first."""
+        norms = norms.detach().clamp(1e-3, 100)
         if self.training:
             self.mean.lerp_(mean_of(norms, context, self.mean), self.momentum)
             self.deviation.lerp_(deviation_of(norms, context, self.deviation), self.momentum)
         mean, deviation = self.mean.to(norms.dtype), self.deviation.to(norms.dtype)
-        z = (self.h * (norms - mean) / (deviation + 1e-3)).clamp(-1, 1)
-        return extended(cos, 1.0, -self.m * z, context.g) - (self.m + self.m * z)
+        return (self.h * (norms - mean) / (deviation + 1e-3)).clamp(-1, 1)
 
     def extra_repr(self) -> str:
         """The three numbers."""

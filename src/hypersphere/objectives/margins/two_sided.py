@@ -3,7 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from .margin import ALONE, Context, Margin, Strength, number, shown, value
+from .margin import ALONE, Context, Margin, Sloped, Strength, constant, number, shown, sloped, value
 
 
 class TwoSided(Margin):
@@ -23,9 +23,19 @@ class TwoSided(Margin):
         """g(θ) − m."""
         return context.g(cos) - value(self.m, context)
 
+    def target_with_slope(self, cos: Float[Tensor, "n"], context: Context = ALONE) -> Sloped | None:
+        """The slope is that of g."""
+        m, found = constant(self.m, context), sloped(context.g, cos)
+        return None if m is None or found is None else (found[0] - m, found[1])
+
     def others(self, cos: Float[Tensor, "n c"], context: Context = ALONE) -> Float[Tensor, "n c"]:
         """g(θ) + m."""
         return context.g(cos) + value(self.m, context)
+
+    def others_with_slope(self, cos: Float[Tensor, "n c"], context: Context = ALONE) -> Sloped | None:
+        """The slope is that of g."""
+        m, found = constant(self.m, context), sloped(context.g, cos)
+        return None if m is None or found is None else (found[0] + m, found[1])
 
     def extra_repr(self) -> str:
         """The offset."""

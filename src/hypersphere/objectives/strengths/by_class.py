@@ -19,6 +19,7 @@ class ByClass(Strength):
     """
 
     values: Tensor
+    constant = True
 
     def __init__(self, values: Sequence[float]):
         super().__init__()

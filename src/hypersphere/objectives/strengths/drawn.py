@@ -21,6 +21,7 @@ class Drawn(Strength):
     """
 
     draws = True
+    constant = True
 
     def __init__(self, mean: float = 0.5, std: float = 0.05):
         super().__init__()

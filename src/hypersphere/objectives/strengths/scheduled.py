@@ -56,6 +56,7 @@ class Ramp(_Schedule):
             raise ValueError(f"start and stop must be finite numbers, got {start!r} and {stop!r}")
         self.start, self.stop, self.begin, self.end, self.law = float(start), stop, begin, end, law
         self.num_classes = stop.num_classes if isinstance(stop, Strength) else None
+        self.constant = stop.constant if isinstance(stop, Strength) else True
         self.least, self.most = min(self.start, *ends), max(self.start, *ends)
 
     def forward(self, context: Context) -> Float[Tensor, "..."]:
@@ -86,6 +87,7 @@ class Stages(_Schedule):
             raise ValueError(f"values must be finite numbers, one more than at has steps, got {values!r} and {at!r}")
         if list(at) != sorted(set(at)) or any(step < 1 for step in at):
             raise ValueError(f"at must be increasing steps ≥ 1, got {at!r}")
+        self.constant = True
         self.values, self.at = [float(v) for v in values], list(at)
         self.least, self.most = min(self.values), max(self.values)
 
