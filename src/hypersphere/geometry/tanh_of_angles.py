@@ -69,7 +69,9 @@ def tanh_of_arctan(k: float) -> tuple[Float[Tensor, "p"], Float[Tensor, "q"]] | 
     tested = torch.linspace(1e-6, 1, 2001, dtype=torch.float64).square()
     for count in range(5, _MOST + 1):
         p, q = count // 2, count - count // 2
-        points = (1 - torch.cos(torch.linspace(0.5, count - 1.5, count - 1, dtype=torch.float64) * math.pi / (count - 1))) / 2
+        points = (
+            1 - torch.cos(torch.linspace(0.5, count - 1.5, count - 1, dtype=torch.float64) * math.pi / (count - 1))
+        ) / 2
         values = _over_tangent(points, k)
         powers = points[:, None] ** torch.arange(q, dtype=torch.float64)
         # P(y)/f(y) − (Q(y) − 1) = 1 in every point y.

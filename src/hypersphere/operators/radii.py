@@ -5,6 +5,7 @@ once; backward needs one slope more, as f is homogeneous: ‖x‖·∂f/∂‖x�
 the batch, through which a gradient flows as well, is left to autograd: there is one ρ a neuron.
 """
 
+import functools
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from .magnitudes.radius import WithRadius
-from .tails import affine, in_tiles
+from .tails import affine, in_tiles, plain_affine
 from .tiles import Collected, differentiated, room_for_gradient, tiles
 
 
@@ -56,7 +57,7 @@ class _Radii(torch.autograd.Function):
         product, x_norm, radius, bias, gains = ctx.saved_tensors
         magnitude, needs = ctx.magnitude, ctx.needs_input_grad
         if torch.is_grad_enabled():
-            plain = lambda p, n, r, b: p * magnitude.gain_within(n, r) + (0 if b is None else b)
+            plain = functools.partial(_plainly, magnitude)
             return (*differentiated(plain, (product, x_norm, radius, bias), grad, needs[:4]), None)
         d_product, d_norm = room_for_gradient(gains), torch.empty_like(x_norm)
         d_radius, d_bias = Collected(radius), Collected(bias if needs[3] else None)
@@ -73,3 +74,7 @@ class _Radii(torch.autograd.Function):
         # Where ‖x‖ is 0 its slope is 0 as well, and stays so.
         d_norm.mul_((x_norm >= magnitude.shortest) / x_norm.clamp_min(torch.finfo(x_norm.dtype).tiny))
         return d_product, d_norm, d_radius.sum.div_(radius), d_bias.sum, None
+
+
+def _plainly(magnitude: WithRadius, product: Tensor, x_norm: Tensor, radius: Tensor, bias: Tensor | None) -> Tensor:
+    return plain_affine(product, magnitude.gain_within(x_norm, radius), bias)

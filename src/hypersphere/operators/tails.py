@@ -5,6 +5,7 @@ as many as stay in the processor's cache, go through the whole chain. Forward fi
 (:meth:`~hypersphere.angular.Angular.with_slope`); the inner products and h·∂g/∂cos θ are kept, and g only where h learns something.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -87,8 +88,7 @@ class _Tail(torch.autograd.Function):
         product, over, h, bias, slopes, values = ctx.saved_tensors
         needs = ctx.needs_input_grad
         if torch.is_grad_enabled():
-            plain = lambda p, o, h, b: h * ctx.angular(p * o) + (0 if b is None else b)
-            return (*differentiated(plain, (product, over, h, bias), grad, needs[:4]), None)
+            return (*differentiated(_plain_tail(ctx.angular), (product, over, h, bias), grad, needs[:4]), None)
         d_product, d_over = room_for_gradient(slopes), torch.empty_like(over)
         d_h = torch.empty_like(h) if needs[2] else None
         d_bias = Collected(bias if needs[3] else None)
@@ -115,8 +115,7 @@ class _Scaled(torch.autograd.Function):
         product, factor, bias = ctx.saved_tensors
         needs = ctx.needs_input_grad
         if torch.is_grad_enabled():
-            plain = lambda p, f, b: p * f + (0 if b is None else b)
-            return (*differentiated(plain, (product, factor, bias), grad, needs[:3]), None)
+            return (*differentiated(plain_affine, (product, factor, bias), grad, needs[:3]), None)
         d_product, d_factor = room_for_gradient(product, ctx.ours), torch.empty_like(factor)
         d_bias = Collected(bias if needs[2] else None)
         for part in tiles(product):
@@ -130,3 +129,12 @@ class _Scaled(torch.autograd.Function):
 def affine(y: Tensor, factor: Tensor, bias: Tensor | None, out: Tensor) -> Tensor:
     """y·factor + bias in one pass."""
     return torch.mul(y, factor, out=out) if bias is None else torch.addcmul(bias, y, factor, out=out)
+
+
+def plain_affine(y: Tensor, factor: Tensor, bias: Tensor | None) -> Tensor:
+    """y·factor + bias for autograd."""
+    return y * factor if bias is None else torch.addcmul(bias, y, factor)
+
+
+def _plain_tail(angular: Angular) -> Callable[..., Tensor]:
+    return lambda product, over, h, bias: plain_affine(angular(product * over), h, bias)
