@@ -17,7 +17,7 @@ def inputs(each_neuron=False):
 
 
 @pytest.mark.parametrize("g", FORMS, ids=repr)
-@pytest.mark.parametrize(("tile", "each_neuron"), [(8, False), (8, True), (2**16, False)])
+@pytest.mark.parametrize(("tile", "each_neuron"), [(8, False), (8, True), (2**17, False)])
 def test_value_and_both_derivatives(g, tile, each_neuron, monkeypatch):
     monkeypatch.setattr(tiles, "TILE", tile)
     product, over, h, bias = inputs(each_neuron)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .magnitudes.radius import WithRadius
 from .tails import affine, in_tiles, plain_affine
-from .tiles import Collected, differentiated, room_for_gradient, tiles
+from .tiles import Collected, differentiated, room_for_gradient, sum_into, tiles
 
 
 def scaled_by_radii(
@@ -68,7 +68,7 @@ class _Radii(torch.autograd.Function):
             by_radius = magnitude.radius_slope(x_norm[part], radius, gain).mul_(both)
             d_radius.add(by_radius)
             by_norm = both.mul_(gain).mul_(magnitude.degree).sub_(by_radius) if magnitude.degree else by_radius.neg_()
-            d_norm[part] = by_norm.sum_to_size(x_norm[part].shape)
+            sum_into(d_norm[part], by_norm)
             torch.mul(arrived, gain, out=d_product[part])
         assert d_radius.sum is not None
         # Where ‖x‖ is 0 its slope is 0 as well, and stays so.

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..angular import Angular
 from ..geometry.tracing import is_traced
-from .tiles import Collected, differentiated, room_for_gradient, tiles
+from .tiles import Collected, differentiated, room_for_gradient, sum_into, tiles
 
 
 def angular_tail(
@@ -96,9 +96,9 @@ class _Tail(torch.autograd.Function):
             arrived = grad[part]
             d_bias.add(arrived)
             if d_h is not None:
-                d_h[part] = (values[part] * arrived).sum_to_size(h[part].shape)
+                sum_into(d_h[part], values[part] * arrived)
             by_cos = torch.mul(slopes[part], arrived, out=d_product[part])
-            d_over[part] = (by_cos * product[part]).sum_to_size(over[part].shape)
+            sum_into(d_over[part], by_cos * product[part])
             by_cos.mul_(over[part])
         return d_product, d_over, d_h, d_bias.sum, None
 
@@ -121,7 +121,7 @@ class _Scaled(torch.autograd.Function):
         for part in tiles(product):
             arrived = grad[part]
             d_bias.add(arrived)
-            d_factor[part] = (arrived * product[part]).sum_to_size(factor[part].shape)
+            sum_into(d_factor[part], arrived * product[part])
             torch.mul(arrived, factor[part], out=d_product[part])
         return d_product, d_factor, d_bias.sum, None
 
