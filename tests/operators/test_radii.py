@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 
+from hypersphere import angular
 from hypersphere.operators import Conv2d, magnitudes, tiles
 from hypersphere.operators.radii import scaled_by_radii
 
@@ -87,6 +88,25 @@ def test_a_graph_that_is_kept_gives_the_same_gradients_again(magnitude, angle, m
     for a, b, c in zip(first, second, last, strict=True):
         assert torch.equal(a, b)
         assert torch.equal(a, c)
+
+
+@pytest.mark.parametrize("magnitude", [magnitudes.Sphere(), magnitudes.Tanh(), magnitudes.Ball()], ids=repr)
+@pytest.mark.parametrize("g", [angular.Cosine(), angular.Sigmoid(0.3)], ids=repr)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_in_tiles_is_single_precision_rounded(magnitude, g, dtype, monkeypatch):
+    monkeypatch.setattr(tiles, "TILE", 64)
+    layer = Conv2d(3, 4, 3, padding=1, magnitude=magnitude, angular=g)
+    half = Conv2d(3, 4, 3, padding=1, magnitude=magnitude, angular=g, dtype=dtype)
+    half.load_state_dict(layer.state_dict())
+    layer.load_state_dict(half.state_dict())
+    x = torch.randn(4, 3, 6, 6).to(dtype)
+    results = []
+    for module, leaf in ((half, x.clone().requires_grad_()), (layer, x.float().requires_grad_())):
+        out = module(leaf)
+        results.append((out, *torch.autograd.grad(out.float().square().sum(), (leaf, *module.parameters()))))
+    assert results[0][0].dtype == dtype
+    for a, b in zip(*results, strict=True):
+        assert torch.allclose(a.float(), b, rtol=0.1, atol=0.03 * b.abs().max().item())
 
 
 def test_the_arriving_gradient_is_left_as_it_is():

@@ -33,7 +33,7 @@ def scaled_by_radii(
     >>> scaled_by_radii(torch.tensor([[1.0, -2.0]]), norms, radii, None, Ball())
     tensor([[ 0.5000, -0.5000]])
     """
-    if not in_tiles(product, x_norm) or radius.dtype != product.dtype:
+    if not in_tiles(product, x_norm) or radius.dtype != x_norm.dtype:
         return None
     result: Tensor = _Radii.apply(product, x_norm, radius, bias, magnitude)
     return result
@@ -44,7 +44,7 @@ class _Radii(torch.autograd.Function):
     def forward(
         ctx: Any, product: Tensor, x_norm: Tensor, radius: Tensor, bias: Tensor | None, magnitude: WithRadius
     ) -> Tensor:
-        result, gains = torch.empty_like(product), torch.empty_like(product)
+        result, gains = torch.empty_like(product), torch.empty_like(product, dtype=x_norm.dtype)
         for part in tiles(product):
             magnitude.gain_into(x_norm[part], radius, gains[part])
             affine(product[part], gains[part], bias, result[part])
@@ -59,17 +59,17 @@ class _Radii(torch.autograd.Function):
         if torch.is_grad_enabled():
             plain = functools.partial(_plainly, magnitude)
             return (*differentiated(plain, (product, x_norm, radius, bias), grad, needs[:4]), None)
-        d_product, d_norm = room_for_gradient(gains), torch.empty_like(x_norm)
+        d_product, d_norm = room_for_gradient(gains, dtype=product.dtype), torch.empty_like(x_norm)
         d_radius, d_bias = Collected(radius), Collected(bias if needs[3] else None)
         for part in tiles(product):
-            arrived, gain = grad[part], gains[part]
+            arrived, gain = grad[part].to(gains.dtype), gains[part]
             d_bias.add(arrived)
             both = arrived * product[part]
             by_radius = magnitude.radius_slope(x_norm[part], radius, gain).mul_(both)
             d_radius.add(by_radius)
             by_norm = both.mul_(gain).mul_(magnitude.degree).sub_(by_radius) if magnitude.degree else by_radius.neg_()
             sum_into(d_norm[part], by_norm)
-            torch.mul(arrived, gain, out=d_product[part])
+            affine(arrived, gain, None, d_product[part])
         assert d_radius.sum is not None
         # Where ‖x‖ is 0 its slope is 0 as well, and stays so.
         d_norm.mul_((x_norm >= magnitude.shortest) / x_norm.clamp_min(torch.finfo(x_norm.dtype).tiny))
@@ -77,4 +77,4 @@ class _Radii(torch.autograd.Function):
 
 
 def _plainly(magnitude: WithRadius, product: Tensor, x_norm: Tensor, radius: Tensor, bias: Tensor | None) -> Tensor:
-    return plain_affine(product, magnitude.gain_within(x_norm, radius), bias)
+    return plain_affine(product, magnitude.gain_within(x_norm, radius), bias).to(product.dtype)

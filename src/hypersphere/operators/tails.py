@@ -59,18 +59,19 @@ def scaled(
 
 
 def in_tiles(product: Tensor, *others: Tensor) -> bool:
-    """Whether tiles of the first axis can be worked on: one dtype, one number of samples, and nobody looks inside."""
+    """Whether tiles of the first axis can be worked on: nobody looks inside, and the others are in float32 or better."""
     if is_traced() or not product.numel():
         return False
-    return all((t.dtype, t.ndim, t.shape[0]) == (product.dtype, product.ndim, product.shape[0]) for t in others)
+    dtype = torch.promote_types(product.dtype, torch.float32)
+    return all((t.dtype, t.ndim, t.shape[0]) == (dtype, product.ndim, product.shape[0]) for t in others)
 
 
 class _Tail(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, product: Tensor, over: Tensor, h: Tensor, bias: Tensor | None, angular: Angular) -> Tensor:
         result = torch.empty_like(product)
-        slopes = torch.empty_like(product) if any(ctx.needs_input_grad) else None
-        values = torch.empty_like(product) if ctx.needs_input_grad[2] else None
+        slopes = torch.empty_like(product, dtype=h.dtype) if any(ctx.needs_input_grad) else None
+        values = torch.empty_like(product, dtype=h.dtype) if ctx.needs_input_grad[2] else None
         for part in tiles(product):
             pair = angular.with_slope(product[part] * over[part])
             assert pair is not None
@@ -89,17 +90,17 @@ class _Tail(torch.autograd.Function):
         needs = ctx.needs_input_grad
         if torch.is_grad_enabled():
             return (*differentiated(_plain_tail(ctx.angular), (product, over, h, bias), grad, needs[:4]), None)
-        d_product, d_over = room_for_gradient(slopes), torch.empty_like(over)
+        d_product, d_over = room_for_gradient(slopes, dtype=product.dtype), torch.empty_like(over)
         d_h = torch.empty_like(h) if needs[2] else None
         d_bias = Collected(bias if needs[3] else None)
         for part in tiles(product):
-            arrived = grad[part]
+            arrived = grad[part].to(h.dtype)
             d_bias.add(arrived)
             if d_h is not None:
                 sum_into(d_h[part], values[part] * arrived)
-            by_cos = torch.mul(slopes[part], arrived, out=d_product[part])
-            sum_into(d_over[part], by_cos * product[part])
-            by_cos.mul_(over[part])
+            by_cos = slopes[part] * arrived
+            affine(by_cos, over[part], None, d_product[part])
+            sum_into(d_over[part], by_cos.mul_(product[part]))
         return d_product, d_over, d_h, d_bias.sum, None
 
 
@@ -108,33 +109,47 @@ class _Scaled(torch.autograd.Function):
     def forward(ctx: Any, product: Tensor, factor: Tensor, bias: Tensor | None, ours: bool) -> Tensor:
         ctx.save_for_backward(product, factor, bias)
         ctx.ours = ours
-        return affine(product, factor, bias, torch.empty_like(product))
+        result = torch.empty_like(product)
+        for part in tiles(product):
+            affine(product[part], factor[part], bias, result[part])
+        return result
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         product, factor, bias = ctx.saved_tensors
         needs = ctx.needs_input_grad
         if torch.is_grad_enabled():
-            return (*differentiated(plain_affine, (product, factor, bias), grad, needs[:3]), None)
+            return (*differentiated(_plain_scaled, (product, factor, bias), grad, needs[:3]), None)
         d_product, d_factor = room_for_gradient(product, ctx.ours), torch.empty_like(factor)
         d_bias = Collected(bias if needs[2] else None)
         for part in tiles(product):
-            arrived = grad[part]
+            arrived = grad[part].to(factor.dtype)
             d_bias.add(arrived)
             sum_into(d_factor[part], arrived * product[part])
-            torch.mul(arrived, factor[part], out=d_product[part])
+            affine(arrived, factor[part], None, d_product[part])
         return d_product, d_factor, d_bias.sum, None
 
 
-def affine(y: Tensor, factor: Tensor, bias: Tensor | None, out: Tensor) -> Tensor:
-    """y·factor + bias in one pass."""
-    return torch.mul(y, factor, out=out) if bias is None else torch.addcmul(bias, y, factor, out=out)
+def affine(y: Tensor, factor: Tensor, bias: Tensor | None, out: Tensor) -> None:
+    """Write y·factor + bias into ``out``, in the factor's precision."""
+    wide, direct = y.to(factor.dtype), out if out.dtype == factor.dtype else None
+    if bias is None:
+        result = torch.mul(wide, factor, out=direct)
+    else:
+        result = torch.addcmul(bias, wide, factor, out=direct)
+    if direct is None:
+        out.copy_(result)
 
 
 def plain_affine(y: Tensor, factor: Tensor, bias: Tensor | None) -> Tensor:
     """y·factor + bias for autograd."""
-    return y * factor if bias is None else torch.addcmul(bias, y, factor)
+    wide = y.to(factor.dtype)
+    return wide * factor if bias is None else torch.addcmul(bias, wide, factor)
+
+
+def _plain_scaled(product: Tensor, factor: Tensor, bias: Tensor | None) -> Tensor:
+    return plain_affine(product, factor, bias).to(product.dtype)
 
 
 def _plain_tail(angular: Angular) -> Callable[..., Tensor]:
-    return lambda product, over, h, bias: plain_affine(angular(product * over), h, bias)
+    return lambda product, over, h, bias: plain_affine(angular(product * over), h, bias).to(product.dtype)

@@ -24,7 +24,7 @@ def tiles(whole: Float[Tensor, "n *rest"]) -> Iterator[slice]:
     return (slice(start, min(start + size, n)) for start in range(0, n, size))
 
 
-def room_for_gradient(kept: Tensor, ours: bool = True) -> Tensor:
+def room_for_gradient(kept: Tensor, ours: bool = True, dtype: torch.dtype | None = None) -> Tensor:
     """Where a backward pass puts a gradient of the size of ``kept``: over it, once the graph is not used again.
 
     Fresh memory costs as much as several passes over it. ``ours`` says that nobody but the caller has ``kept``, which must
@@ -33,9 +33,10 @@ def room_for_gradient(kept: Tensor, ours: bool = True) -> Tensor:
     >>> room_for_gradient(torch.zeros(3), ours=False).shape
     torch.Size([3])
     """
-    if ours and not torch._C._autograd._get_current_graph_task_keep_graph():
+    dtype = kept.dtype if dtype is None else dtype
+    if ours and dtype == kept.dtype and not torch._C._autograd._get_current_graph_task_keep_graph():
         return kept
-    return torch.empty_like(kept)
+    return torch.empty_like(kept, dtype=dtype)
 
 
 def differentiated(
