@@ -43,6 +43,31 @@ def operators(most: dict[str, float]) -> list[Aim]:
     return [Aim(f"{name}, {size}", report, (name,), size, m) for name, m in most.items() for size in sizes]
 
 
+ANGLES = ("SphereConv2d", "SphereConv2d, linear", "SphereConv2d, sigmoid", "SphereConv2d, square cosine")
+RADIUS = "TanhConv2d, learned radius"
+
+
+def compiled_operators() -> list[Aim]:
+    """Time of compiled layers against the compiled nn.Conv2d, and of compiled networks; memory of the eager one."""
+    layer, net = "operators_compiled_1_thread", "operators_network_1_thread"
+    sizes = ("64@32² compiled", "128@16² compiled", "256@8² compiled")
+    nets = ("CNN-9 of SphereConv", "CNN-9 of SphereConv, linear")
+    return [
+        Aim("SphereConv2d, memory", "operators_memory_1_thread", ("SphereConv2d",), "of nn.Conv2d", 1.25),
+        *[Aim(f"{name}, {size}", layer, (name,), size, 1.10) for name in ANGLES for size in sizes],
+        *[Aim(f"{RADIUS}, {size}", layer, (RADIUS,), size, 1.25) for size in sizes],
+        *[Aim(f"{name}, compiled", net, (name,), "compiled", 1.08) for name in nets],
+    ]
+
+
+def operators_in_modes(most: dict[str, float]) -> list[Aim]:
+    """Time of layers against nn.Conv2d in the same mode; the aims are those of the usual one."""
+    report = "operators_modes_1_thread"
+    modes = ("channels-last", "bf16 autocast", "channels-last, bf16 autocast")
+    return [Aim(f"{name}, {mode}", report, (name,), mode, m) for name, m in most.items() for mode in modes]
+
+
+OPERATORS = dict.fromkeys(ANGLES, 1.30) | {"SphereConv2d": 1.10, RADIUS: 1.25}
 PLAIN = ("Softmax", "LSoftmax", "WSoftmax", "SSoftmax", "ASoftmax", "AMSoftmax", "ArcFace")
 FIELD = ("SphereFaceR", "AdaFace", "MagFace", "ElasticFace", "AdaCos", "UniFace", "CurricularFace", "MVSoftmax")
 SMALL = "heads_10_100_1k_1_thread"
@@ -58,15 +83,8 @@ AIMS: dict[str, list[Aim]] = {
         *heads("heads_100k", "100k", {"ArcFace": 0.5, "AMSoftmax": 0.5, "ArcFace k=3": 1.25}),
         *heads("heads_100k_1_thread", "100k", {"CurricularFace": 0.5}),
     ],
-    "Operators against nn.Conv2d": operators(
-        {
-            "SphereConv2d": 1.10,
-            "SphereConv2d, linear": 1.30,
-            "SphereConv2d, sigmoid": 1.30,
-            "SphereConv2d, square cosine": 1.30,
-            "TanhConv2d, learned radius": 1.25,
-        }
-    ),
+    "Operators against nn.Conv2d": [*operators(OPERATORS), *compiled_operators()],
+    "Operators against nn.Conv2d in other modes, 64@32² (the aims are those of the usual mode)": operators_in_modes(OPERATORS),
     "Orthogonal maps against their floors": [
         Aim(f"{name}, {size}", "orthogonal_aims_1", (name, size), "of the floor", most)
         for name, size, most in (
