@@ -126,7 +126,7 @@ REGULARIZERS: dict[str, Callable[[nn.Module], nn.Module] | None] = {
     "half-space MHE": MHE,
     "full-space MHE": lambda net: MHE(net, half_space=False),
     "RP-CoMHE": lambda net: CoMHE(net, RandomProjection()),
-    "AP-CoMHE (alternating)": lambda net: CoMHE(net, AnglePreservingProjection()),
+    "AP-CoMHE (alternating)": lambda net: CoMHE(net, AnglePreservingProjection(mode="alternating")),
     "AP-CoMHE (unrolled)": lambda net: CoMHE(net, AnglePreservingProjection(mode="unrolled")),
     "Adv-CoMHE": lambda net: CoMHE(net, AdversarialProjection()),
     "Group CoMHE": lambda net: CoMHE(net, ChannelGroups()),
