@@ -116,11 +116,13 @@ AIMS: dict[str, list[Aim]] = {
 
 
 def measured(aim: Aim) -> tuple[float, str] | None:
-    """The first number of the aim's cell and the date of its report; None if it was not recorded."""
+    """The first number of the aim's cell and the date of its report; None if it, or its column, was not recorded."""
     path = HERE / "reports" / f"{aim.report}.json"
     if not path.exists():
         return None
     found = json.loads(path.read_text(encoding="utf-8"))
+    if aim.column not in found["header"]:
+        return None
     at = found["header"].index(aim.column)
     for row in found["rows"]:
         if set(aim.cells) <= {str(cell) for cell in row}:
