@@ -34,6 +34,8 @@ ARMS: dict[str, Any] = {
     "all classes": None,
     "a tenth, all from three quarters on": call(Stages, values=[0.1, 1.0], at=[STEPS * 3 // 4]),
     "three tenths, all from three quarters on": call(Stages, values=[0.3, 1.0], at=[STEPS * 3 // 4]),
+    "a tenth, all from half on": call(Stages, values=[0.1, 1.0], at=[STEPS // 2]),
+    "a tenth, all from a quarter on": call(Stages, values=[0.1, 1.0], at=[STEPS // 4]),
     "a tenth": call(Sample, rate=0.1),
     "a tenth, unbiased": call(Sample, rate=0.1, unbiased=True),
 }
