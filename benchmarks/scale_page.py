@@ -14,6 +14,7 @@ PAGE = HERE.parent / "docs" / "scale.md"
 DIM = 512
 PASSES = {"all": 14, "0.1": 26}
 """How often a step reads or writes a row of the weight's length: the head, and RowSGD with momentum, line by line."""
+SIZES = {"100k": 1e5, "1M": 1e6}
 POWERS = {5: "10⁵", 6: "10⁶", 7: "10⁷", 8: "10⁸", 9: "10⁹"}
 
 FUNCTION = string.Template("""
@@ -54,15 +55,15 @@ def drawn(classes: float, samples: float, rate: float) -> float:
 
 
 def constants(rows: list[dict[str, Any]], part: str) -> Constants:
-    """From two batches of 100k classes: what grows with the batch are products, what does not goes through the rows."""
+    """What grows with the batch, at 100k classes, are products; what is left of a step at 1M goes through the rows."""
     rate = 1.0 if part == "all" else float(part)
-    few, many = (
-        float(row_of(rows, C="100k", processes=1, batch=batch, classes_drawn=part)["CPU s"])
-        / drawn(100_000, batch, rate)
-        for batch in (128, 1024)
-    )
-    slope = (many - few) / (1024 - 128)
-    return Constants(6 * DIM / slope, PASSES[part] * 4 * DIM / (few - 128 * slope))
+
+    def each(size: str, batch: int) -> float:  # CPU seconds of a class that takes part
+        row = row_of(rows, C=size, processes=1, batch=batch, classes_drawn=part)
+        return float(row["CPU s"]) / drawn(SIZES[size], batch, rate)
+
+    slope = (each("100k", 1024) - each("100k", 128)) / (1024 - 128)
+    return Constants(6 * DIM / slope, PASSES[part] * 4 * DIM / (each("1M", 128) - 128 * slope))
 
 
 def seconds(
@@ -121,7 +122,7 @@ def checked_table(rows: list[dict[str, Any]], here: dict[str, Constants]) -> lis
     ]
     for row in rows:
         classes, part, processes, batch = (
-            {"100k": 1e5, "1M": 1e6}[row["C"]],
+            SIZES[row["C"]],
             *(row[n] for n in ("classes drawn", "processes", "batch")),
         )
         said = seconds(classes, processes, part, here[part], batch=batch // processes)

@@ -187,8 +187,9 @@ def _candidates(unit: Tensor, gallery: Rows, count: int, chunk: int) -> Best:
 def largest(products: Float[Tensor, "p n"], count: int) -> Best:
     """``topk``, by way of the runs of ``RUN`` columns with the largest maxima, among which the largest columns are.
 
-    >>> largest(torch.tensor([[0.1, 0.9, 0.5]]), 2)
-    (tensor([[0.9000, 0.5000]]), tensor([[1, 2]]))
+    >>> values, columns = largest(torch.tensor([[0.1, 0.9, 0.5]]), 2)
+    >>> columns
+    tensor([[1, 2]])
     """
     runs = products.shape[1] // RUN
     if runs < 4 * count:
