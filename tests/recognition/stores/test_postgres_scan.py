@@ -56,6 +56,12 @@ def test_more_ties_than_it_looks_at_first_come_in_the_order_of_enrolment(gallery
         assert [match.identity for match in found] == names[:3]
 
 
+def test_more_than_a_thousand_identities_are_returned_when_asked_for(gallery, way):
+    gallery.enrol([f"p{i}" for i in range(1100)], torch.randn(1100, 3))
+    (found,) = gallery.identify(torch.ones(3), 1050, threshold=0.5)
+    assert len({match.identity for match in found}) == 1050
+
+
 def test_what_changes_between_two_searches_is_seen(gallery, way):
     gallery.enrol(["ada", "bob"], torch.eye(2))
     assert [m.identity for m in gallery.identify(torch.tensor([1.0, 0.1]), 2, threshold=0.5)[0]] == ["ada", "bob"]
