@@ -10,8 +10,10 @@ INSTALL := $(PY) -m pip install -q --disable-pip-version-check -c constraints.tx
 demo: $(VENV)/.train
 	$(PY) -m hypersphere.cli.main demo
 
+# Compiled files are kept: without them two workers and their processes compile a thousand files each, every time. With worksteal
+# a worker gets whole files, so that what a file prepares is prepared once.
 test: $(VENV)/.dev
-	$(PY) -m pytest -n 2 -m "not slow" $(ARGS)
+	PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -n 2 --dist worksteal -m "not slow" $(ARGS)
 
 # Line tracing makes compiled code ten times slower, so it is apart from the tests.
 coverage: $(VENV)/.dev

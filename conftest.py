@@ -1,5 +1,7 @@
 """Shapes and types are checked at run time in tests only; doctests see torch and hypersphere."""
 
+import functools
+import gc
 import os
 
 import jaxtyping
@@ -7,8 +9,9 @@ import pytest
 import torch
 from hypothesis import settings
 
-import tests.typecheck  # noqa: F401  (the hook finds it by name)
+import tests.typecheck  # the hook finds it by name
 
+jaxtyping.jaxtyped = tests.typecheck.typed
 jaxtyping.install_import_hook("hypersphere", "tests.typecheck.check")
 
 # Two workers share two cores; more threads than cores only slow both down.
@@ -17,9 +20,45 @@ settings.register_profile("default", deadline=None, print_blob=True, derandomize
 settings.load_profile("default")
 
 
+def _typed_once(check):
+    """A check of gradients runs its function, there and back, with the types checked once, then without: shapes stay the same."""
+
+    @functools.wraps(check)
+    def run(function, inputs, *args, **options):
+        given = (inputs,) if isinstance(inputs, torch.Tensor) else inputs
+        outputs = function(*given)
+        outputs = [outputs] if isinstance(outputs, torch.Tensor) else outputs
+        total = sum(output.sum() for output in outputs if output.requires_grad)
+        torch.autograd.grad(total, [x for x in given if x.requires_grad], allow_unused=True)
+        before = jaxtyping.config.jaxtyping_disable
+        jaxtyping.config.update("jaxtyping_disable", True)
+        try:
+            return check(function, inputs, *args, **options)
+        finally:
+            jaxtyping.config.update("jaxtyping_disable", before)
+
+    return run
+
+
+torch.autograd.gradcheck = _typed_once(torch.autograd.gradcheck)
+torch.autograd.gradgradcheck = _typed_once(torch.autograd.gradgradcheck)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session):
+    """What is collected stays until the end: a million objects that are never garbage need not be looked through."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 @pytest.fixture(autouse=True)
 def _seed():
-    torch.manual_seed(0)
+    # torch.manual_seed writes down the whole stack for a GPU that is not there, which takes milliseconds
+    torch.manual_seed(0) if torch.cuda.is_available() else torch.default_generator.manual_seed(0)
 
 
 @pytest.fixture(autouse=True)

@@ -1,12 +1,14 @@
 """Every operator against torch.nn.Conv2d: forward and backward, eager and compiled, and peak memory.
 
-3×3 convolutions of 64 channels on 32², 128 on 16² and 256 on 8², batch 32, with a bias. ``--modes`` measures channels-last
-memory and bfloat16 autocast instead, ``--network`` a compiled CNN-9 of operators against the compiled convolutional one.
+3×3 convolutions of 64 channels on 32², 128 on 16² and 256 on 8², batch 32, with a bias. ``--eager`` leaves the compiled columns
+and memory out, ``--compiled`` measures angles and radii compiled, ``--peaks`` memory, ``--modes`` channels-last and bfloat16
+autocast, ``--network`` a compiled CNN-9 of operators against the compiled convolutional one.
 """
 
 import functools
+import statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import torch
 from _harness import interleaved, measure_peak, parser, peak_memory, report
@@ -19,6 +21,10 @@ SHAPES = [(64, 32), (128, 16), (256, 8)]
 BATCH = 32
 EAGER_AIMS = {"SphereConv2d": 1.10, "TanhConv2d, learned radius": 1.25}
 EAGER_AIMS |= {f"SphereConv2d, {g}": 1.30 for g in ("linear", "sigmoid", "square cosine")}
+
+
+COMPILED_AIMS = dict.fromkeys(EAGER_AIMS, 1.10) | {"TanhConv2d, learned radius": 1.25}
+MEMORY_AIMS = {"SphereConv2d": 1.25}
 
 
 def layers(channels: int, all_of_them: bool = True) -> dict[str, nn.Module]:
@@ -62,8 +68,11 @@ def training_step(
     return step
 
 
-def ratios(channels: int, size: int, compiled: bool, rounds: int) -> dict[str, float]:
-    made = layers(channels, all_of_them=not compiled)
+def ratios(
+    channels: int, size: int, compiled: bool, rounds: int, names: Collection[str] | None = None
+) -> dict[str, float]:
+    made = layers(channels, all_of_them=not compiled or names is not None)
+    made = {name: layer for name, layer in made.items() if names is None or name in names}
     torch._dynamo.reset()
     work = {
         name: training_step(torch.compile(layer) if compiled else layer, list(layer.parameters()), channels, size)
@@ -107,6 +116,20 @@ def network(rounds: int) -> list[list[object]]:
     return [[name, columns[0][name], columns[1][name], aims.get(name, "1.08")] for name in nets]
 
 
+def compiled_angles(rounds: int) -> list[list[object]]:
+    """What has an aim, compiled, against the compiled nn.Conv2d."""
+    names = ["nn.Conv2d", *COMPILED_AIMS]
+    found = [ratios(channels, size, True, rounds, names) for channels, size in SHAPES]
+    return [[name, *[column[name] for column in found], COMPILED_AIMS.get(name, "–")] for name in names]
+
+
+def peaks_of_aims() -> list[list[object]]:
+    """The median of three fresh processes: the same code takes more or less memory from one to the next."""
+    names = ["nn.Conv2d", *EAGER_AIMS]
+    used = {name: statistics.median(peak_memory(sys.argv[0], name, "64") for _ in range(3)) for name in names}
+    return [[n, used[n], used[n] / used["nn.Conv2d"], MEMORY_AIMS.get(n, "–")] for n in names]
+
+
 def memory(name: str, channels: str) -> None:
     size = dict(SHAPES)[int(channels)]
     layer = layers(int(channels))[name]
@@ -118,6 +141,8 @@ def main() -> None:
     p = parser(__doc__)
     p.add_argument("--modes", action="store_true", help="channels-last and bfloat16 autocast, eager, 64@32²")
     p.add_argument("--network", action="store_true", help="a whole CNN-9, eager and compiled")
+    p.add_argument("--compiled", action="store_true", help="angles and radii, compiled")
+    p.add_argument("--peaks", action="store_true", help="memory of angles and radii, eager, 64@32²")
     p.add_argument("--eager", action="store_true", help="leave the compiled columns and memory out")
     args = p.parse_args()
     torch.set_num_threads(args.threads)
@@ -126,6 +151,19 @@ def main() -> None:
         memory(*args.memory)
         return
     suffix = "" if args.threads == 2 else f"_{args.threads}_thread"
+    if args.compiled:
+        header = ["layer", *[f"{c}@{s}² compiled" for c, s in SHAPES], "aim"]
+        notes = "Ratios to the compiled `nn.Conv2d`, 3×3, batch 32, forward and backward."
+        report(f"operators_compiled{suffix}", "Operators, compiled", header, compiled_angles(args.rounds), args, notes)
+        return
+    if args.peaks:
+        header = ["layer", "MiB", "of nn.Conv2d", "aim"]
+        how = "the median of 3 processes."
+        notes = (
+            "What resident memory rises by in one forward and backward pass, 3×3, 64 channels on 32², batch 32, eager."
+        )
+        report(f"operators_memory{suffix}", "Memory of operators", header, peaks_of_aims(), args, notes, how)
+        return
     if args.modes:
         header = ["layer", "channels-last", "bf16 autocast", "channels-last, bf16 autocast"]
         notes = (

@@ -2,6 +2,7 @@
 
 python benchmarks/orthogonal_finetune.py --threads 1            # some minutes on two cores
 python benchmarks/orthogonal_finetune.py --threads 1 --record   # also write the dated reports
+python benchmarks/orthogonal_finetune.py --threads 1 --oft --record   # OFT, its floor and LoRA alone, reports of their own
 """
 
 import copy
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 
 from hypersphere import orthogonal
 
+OFT = ("nothing but the positions", "peft OFT, block 32", "OFT, block 32", "peft LoRA, rank 8")
 TARGETS = r".*(query|key|value|dense|q_proj|k_proj|v_proj|o_proj|fc1|fc2)$"
 
 
@@ -25,6 +27,7 @@ def main() -> None:
     p.add_argument("--models", nargs="+", choices=["vit", "bert"], default=["vit", "bert"])
     p.add_argument("--layers", type=int, default=2)
     p.add_argument("--batch", type=int, default=4)
+    p.add_argument("--oft", action="store_true", help="only the floor, OFT, peft's OFT and its LoRA")
     args = p.parse_args()
     torch.set_num_threads(args.threads)
     warnings.simplefilter("ignore")  # peers' own
@@ -35,7 +38,8 @@ def main() -> None:
 def _table(name: str, args) -> None:
     torch.manual_seed(0)
     model, inputs, size = _model(name, args)
-    steps = {key: _step(make(copy.deepcopy(model)), inputs) for key, make in _variants().items()}
+    variants = {key: make for key, make in _variants().items() if not args.oft or key in OFT}
+    steps = {key: _step(make(copy.deepcopy(model)), inputs) for key, make in variants.items()}
     counts = {key: step.parameters for key, step in steps.items()}
     times = interleaved(steps, rounds=1, warmup=0)
     quick = {key: step for key, step in steps.items() if times[key] < 4 * min(times.values())}
@@ -53,7 +57,7 @@ def _table(name: str, args) -> None:
     )
     header = ["tuning", "parameters", "s a step", "of peft's OFT", "MiB"]
     title = f"Fine-tuning a {'ViT-base' if name == 'vit' else 'BERT-base'} with {args.layers} of its 12 layers"
-    report(f"orthogonal_finetune_{name}", title, header, rows, args, notes)
+    report(f"orthogonal_finetune_{name}{'_oft' * args.oft}", title, header, rows, args, notes)
 
 
 def _model(name: str, args) -> tuple[nn.Module, Tensor, str]:

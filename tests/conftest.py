@@ -1,6 +1,12 @@
 import pytest
 
+from tests import processes
 from tests.pool import Pool
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish():
+    processes.stop()
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,8 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
+from tests.processes import forked
+
 
 def run(worker: Callable[..., Any], *args: Any, processes: int = 2) -> list[Any]:
     """``worker(rank, *args)`` in each process of one gloo group; what each returned, by rank.
@@ -16,7 +18,8 @@ def run(worker: Callable[..., Any], *args: Any, processes: int = 2) -> list[Any]
     The worker must be a module-level function; its result is saved with torch.save and must load with ``weights_only``.
     """
     with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(_enter, (worker, folder, processes, args), nprocs=processes)
+        forked()  # starts the process that is forked
+        mp.start_processes(_enter, (worker, folder, processes, args), nprocs=processes, start_method="forkserver")
         return [torch.load(os.path.join(folder, f"{rank}.pt"), weights_only=True) for rank in range(processes)]
 
 

@@ -1,7 +1,6 @@
 """Three processes that stay: gloo groups of one, two and three of them, to which tests send functions to run."""
 
 import contextlib
-import multiprocessing
 import os
 import tempfile
 import traceback
@@ -11,6 +10,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+
+from tests.processes import forked
 
 SIZE = 3
 
@@ -23,7 +24,7 @@ class Pool:
     """
 
     def __init__(self) -> None:
-        context = multiprocessing.get_context("spawn")
+        context = forked()
         self._folder = tempfile.TemporaryDirectory()
         self._connections: list[Connection] = []
         self._processes = []

@@ -36,3 +36,18 @@ def test_a_missed_aim_and_one_without_a_report_are_said(aims, tmp_path, monkeypa
     assert "not measured" in aims.table([met._replace(report="absent")])[-1]
     with pytest.raises(ValueError, match="no row"):
         aims.table([met._replace(cells=("b",))])
+
+
+def test_a_floor_above_the_aim_and_a_column_that_is_not_there_are_said(aims, tmp_path, monkeypatch):
+    monkeypatch.setattr(aims, "HERE", tmp_path)
+    (tmp_path / "reports").mkdir()
+    found = {
+        "conditions": "2026-01-02, torch, 1 threads, …",
+        "header": ["way", "ratio"],
+        "rows": [["frozen", 0.9], ["ours", 1.0]],
+    }
+    (tmp_path / "reports" / "r.json").write_text(json.dumps(found))
+    aim = aims.Aim("w", "r", ("ours",), "ratio", 0.8, "", ("frozen",))
+    assert "**no**; the aim is below what the frozen network alone costs (0.9)" in aims.table([aim])[-1]
+    assert "| **no** |" in aims.table([aim._replace(most=0.95)])[-1]
+    assert "not measured" in aims.table([aim._replace(column="seconds")])[-1]

@@ -20,9 +20,24 @@ class AngularContract:
         cos = torch.cos(torch.linspace(0, math.pi, 201, dtype=torch.float64))
         cos = torch.cat([cos, torch.tensor([1 + 1e-15, -1 - 1e-15], dtype=torch.float64)]).requires_grad_()
         value = self.g(cos)
-        slope = self.g.slope_of(cos.detach(), value.detach())
-        if slope is not None:
-            assert torch.allclose(slope, torch.autograd.grad(value.sum(), cos)[0], rtol=1e-9)
+        pair = self.g.with_slope(cos.detach())
+        if pair is not None:
+            assert torch.allclose(pair[0], value, rtol=1e-12, atol=1e-15)
+            assert torch.allclose(pair[1], torch.autograd.grad(value.sum(), cos)[0], rtol=1e-9)
+
+    def test_value_and_slope_in_single_precision(self):
+        cos = torch.cat([torch.linspace(-1, 1, 4001), torch.tensor([1e-30, -1e-10, 1e-4, 1 - 2**-24, 1 + 2**-23])])
+        pair = self.g.with_slope(cos)
+        if pair is not None:
+            exact = cos.double().clamp(-1, 1).requires_grad_()
+            value = self.g(exact)
+            slope = torch.autograd.grad(value.sum(), exact)[0]
+            assert torch.allclose(pair[0].double(), value, rtol=4e-7, atol=1e-37 if value[2000] == 0 else 4e-7)
+            inner = cos.abs() < 0.99  # nearer to the poles a slope is bounded by the dtype's own ε
+            sine = (1 - exact.detach()[inner].square()).sqrt()
+            found, slope = pair[1].double()[inner] * sine, slope[inner] * sine
+            # In the angle, and against the steepest: the sigmoid's slope is made of 1 − (g/T)², which has the digits of 1.
+            assert torch.allclose(found, slope, rtol=2e-6, atol=1e-6 * slope.max().item())
 
     def test_agrees_with_the_formula_on_the_angle(self):
         theta = np.linspace(0, math.pi, 5001)

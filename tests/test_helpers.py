@@ -1,10 +1,17 @@
 """The tests' own helpers do what they say."""
 
+from collections.abc import Callable
+from typing import Literal
+
+import jaxtyping
 import pytest
 import torch
 import torch.distributed as dist
+from beartype.roar import BeartypeCallHintViolation
+from jaxtyping import Float, TypeCheckError
+from torch import Tensor
 
-from tests import distributed, export
+from tests import distributed, export, typecheck
 
 
 def _sum_of_ranks(rank, offset):
@@ -15,6 +22,42 @@ def _sum_of_ranks(rank, offset):
 
 def test_processes_talk_to_each_other():
     assert [x.item() for x in distributed.run(_sum_of_ranks, 10)] == [21, 21]
+
+
+@pytest.mark.parametrize(
+    ("annotation", "found"),
+    [
+        (Float[Tensor, "n d"], True),
+        (Float[Tensor, "n d"] | None, True),
+        (Callable[[Float[Tensor, "n"]], int], True),
+        (tuple[int, list[Float[Tensor, "n"]]], True),
+        ("Tensor", True),
+        (list["Tensor"], True),
+        (Literal["a", "b"] | None, False),
+        (Tensor, False),
+        (Callable[..., Tensor], False),
+        (dict[str, list[int]] | None, False),
+    ],
+)
+def test_shapes_are_found_anywhere_in_an_annotation(annotation, found):
+    assert typecheck.shaped(annotation) == found
+
+
+def test_types_are_checked_with_and_without_shapes():
+    def plain(x: int, *, name: str = "") -> float:
+        return name or x
+
+    def formed(x: Float[Tensor, "n"], y: Float[Tensor, "n"]) -> Float[Tensor, "n"]:
+        return x + y
+
+    plain, formed = (typecheck.typed(typechecker=typecheck.check)(function) for function in (plain, formed))
+    assert plain(3) == 3
+    assert formed(torch.ones(2), torch.ones(2)).tolist() == [2, 2]
+    for wrong in (lambda: plain("a"), lambda: plain(3, name="b"), lambda: formed(torch.ones(2), torch.ones(3))):
+        with pytest.raises((BeartypeCallHintViolation, TypeCheckError)):
+            wrong()
+    jaxtyping.config.update("jaxtyping_disable", True)  # what is marked untyped
+    assert plain("a") == "a"
 
 
 class _Direction(torch.nn.Module):

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from .geometry import accumulable, arcsin
 from .geometry.angles import inverse_sine
+from .geometry.tanh_of_angles import tanh_of_latitude
 
 AngularLike: TypeAlias = nn.Module | Callable[[Tensor], Tensor]
 
@@ -52,11 +53,11 @@ class Angular(nn.Module, ABC):
         ends = torch.ones_like(like)
         return self(ends) - self(-ends)
 
-    def slope_of(self, cos: Float[Tensor, "..."], g: Float[Tensor, "..."]) -> Float[Tensor, "..."] | None:
-        """∂g/∂cos θ from cos θ and g(θ), a new tensor without a graph; None where it is left to autograd.
+    def with_slope(self, cos: Float[Tensor, "..."]) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."]] | None:
+        """g(θ) and ∂g/∂cos θ, two new tensors without a graph; None where the slope is left to autograd.
 
-        With it an operator goes over its outputs once forward and once backward. It must be the derivative of
-        :meth:`forward`, with the same bounds at ±1; a form that learns something has none.
+        With it an operator goes over its outputs once forward and once backward. They must be :meth:`forward` and its
+        derivative, with the same bounds at ±1; a form that learns something has none.
         """
         return None
 
@@ -92,9 +93,9 @@ class Linear(Angular):
         """(2/π)·arcsin(cos θ)."""
         return arcsin(cos) * (2 / math.pi)
 
-    def slope_of(self, cos: Float[Tensor, "..."], g: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """(2/π)/sin θ."""
-        return inverse_sine(cos).mul_(2 / math.pi)
+    def with_slope(self, cos: Float[Tensor, "..."]) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."]]:
+        """(2/π)·arcsin(cos θ) and (2/π)/sin θ."""
+        return cos.clamp(-1, 1).asin_().mul_(2 / math.pi), inverse_sine(cos).mul_(2 / math.pi)
 
     def at(self, theta: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """1 − 2θ/π, with the same slope everywhere."""
@@ -116,9 +117,10 @@ class SquareCosine(Angular):
         """cos θ·|cos θ|."""
         return cos * cos.abs()
 
-    def slope_of(self, cos: Float[Tensor, "..."], g: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """2·|cos θ|."""
-        return cos.abs().mul_(2)
+    def with_slope(self, cos: Float[Tensor, "..."]) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."]]:
+        """cos θ·|cos θ| and 2·|cos θ|."""
+        size = cos.abs()
+        return cos * size, size.mul_(2)
 
     def span(self, like: Float[Tensor, "..."]) -> float:
         """Returns 2."""
@@ -144,9 +146,10 @@ class Power(Angular):
         """2·((cos θ + 1)/2)^t − 1; rounding below −1 is cut off, as a negative number has no real power."""
         return 2 * ((cos + 1) / 2).clamp_min(0) ** self.t - 1
 
-    def slope_of(self, cos: Float[Tensor, "..."], g: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """t·((cos θ + 1)/2)^{t−1}, 0 below −1."""
-        return (cos + 1).mul_(0.5).clamp_min_(0).pow_(self.t - 1).mul_(self.t).masked_fill_(cos < -1, 0)
+    def with_slope(self, cos: Float[Tensor, "..."]) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."]]:
+        """2·((cos θ + 1)/2)^t − 1 and t·((cos θ + 1)/2)^{t−1}, 0 below −1."""
+        slope = (cos + 1).mul_(0.5).clamp_min_(0).pow_(self.t - 1).mul_(self.t).masked_fill_(cos < -1, 0)
+        return self(cos), slope
 
     def span(self, like: Float[Tensor, "..."]) -> float:
         """Returns 2."""
@@ -198,12 +201,15 @@ class Sigmoid(Angular):
         """g of each cosine, with the neuron's own ``k`` along ``dim`` when there is one each."""
         return self._of_latitude(arcsin(accumulable(cos)), dim).to(cos.dtype)
 
-    def slope_of(self, cos: Float[Tensor, "..."], g: Float[Tensor, "..."]) -> Float[Tensor, "..."] | None:
-        """With a fixed ``k``: T·(1 − (g/T)²)/(2k·sin θ), T = 1/tanh(π/4k)."""
+    def with_slope(self, cos: Float[Tensor, "..."]) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."]] | None:
+        """With a fixed ``k``: g and T·(1 − (g/T)²)/(2k·sin θ), T = 1/tanh(π/4k)."""
         if self.learnable:
             return None
         top = 1 / math.tanh(math.pi / (4 * self.start))
-        return (g / top).square_().neg_().add_(1).mul_(inverse_sine(cos)).mul_(top / (2 * self.start))
+        tanh, over = tanh_of_latitude(cos, self.start)
+        steep = top / (2 * self.start)
+        slope = torch.addcmul(tanh.new_full((), steep), tanh, tanh, value=-steep).mul_(over)
+        return tanh.mul_(top), slope
 
     def at(self, theta: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """g of each angle, without the cosine in between; a ``k`` per neuron is along the last axis."""

@@ -1,10 +1,9 @@
 import json
-import subprocess
-import sys
 
 import pytest
 
 from hypersphere.cli.main import main
+from tests.processes import typed
 from tests.recognition.drawn import draw_folder, small_embedder
 
 
@@ -84,17 +83,5 @@ def test_a_bad_input_is_one_sentence(files, monkeypatch, capsys, words, message)
 
 
 def test_as_a_user_types_it(files):
-    words = [
-        sys.executable,
-        "-m",
-        "hypersphere.cli.main",
-        "evaluate",
-        "one.safetensors",
-        "people",
-        "--far",
-        "0.1",
-        "--json",
-    ]
-    done = subprocess.run(words, cwd=files, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    done = typed("evaluate", "one.safetensors", "people", "--far", "0.1", "--json", cwd=files)
     assert json.loads(done.stdout)["recommended thresholds"]["unit"] == "cosine"

@@ -2,7 +2,6 @@ import json
 import os
 import pathlib
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -10,20 +9,18 @@ import time
 import pytest
 
 from hypersphere.cli.main import main
+from tests.processes import Command, typed
 from tests.training.fitting.drawn import QUICK, folder
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 QUICKLY = [*QUICK, "pictures=false", "steps=4"]
 
 
-def typed(*arguments, cwd, code=0, **options):
-    """A command as a user types it."""
+def in_a_new_interpreter(*arguments, cwd):
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "hypersphere.cli.main", *map(str, arguments)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=600, check=False, **options
-    )
-    assert done.returncode == code, done.stderr + done.stdout
+    command = [sys.executable, "-m", "hypersphere.cli.main", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr + done.stdout
     return done
 
 
@@ -33,7 +30,7 @@ def test_the_road_from_a_folder_to_strangers_turned_away(tmp_path):
     folder(tmp_path / "probes", identities=2, images=4, first=40, start=50)
     folder(tmp_path / "strangers", identities=3, images=4, first=60)
     more = ["steps=150", "batch_size=48", "backbone.width=0.2", "feature_dim=32", "threads=1", "pictures=false"]
-    said = typed("fit", "people", "-o", "run", *more, cwd=tmp_path).stdout
+    said = in_a_new_interpreter("fit", "people", "-o", "run", *more, cwd=tmp_path).stdout
     assert "144 images of 24 identities: 6 images each" in said
     assert "size=16,16: the pictures' own size at the median" in said
     assert "unseen identities: EER" in said
@@ -88,42 +85,24 @@ def test_keys_and_no_source(capsys):
 
 def test_a_disk_that_fills_up(tmp_path):
     """Files may not become larger than 100 kB here: the first checkpoint cannot be written."""
-    resource = pytest.importorskip("resource")
+    pytest.importorskip("resource")
     folder(tmp_path / "people", identities=5)
-
-    def limited():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-
-    done = typed("fit", "people", "-o", "run", "threads=1", cwd=tmp_path, code=1, preexec_fn=limited)
+    done = typed("fit", "people", "-o", "run", "threads=1", cwd=tmp_path, code=1, largest=100_000)
     assert re.fullmatch(r"hypersphere fit: .*\.safetensors cannot be written: .*\n", done.stderr)
     assert not list((tmp_path / "run").glob(".*.part"))
 
 
 def test_a_killed_run_goes_on_when_typed_again(tmp_path):
     folder(tmp_path / "people", identities=5)
-    line = [
-        sys.executable,
-        "-m",
-        "hypersphere.cli.main",
-        "fit",
-        "people",
-        "-o",
-        "run",
-        *QUICK,
-        "steps=4000",
-        "pictures=false",
-    ]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(line, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True)
+    process = Command("fit", "people", "-o", "run", *QUICK, "steps=4000", "pictures=false", cwd=tmp_path)
     deadline = time.monotonic() + 300
     log = tmp_path / "run" / "log.jsonl"
     while time.monotonic() < deadline and not (log.exists() and '"step": 40' in log.read_text()):
         time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=120)
-    assert process.returncode == 130
-    assert "type the same command again to go on" in out
+    process.interrupt()
+    done = process.end(120)
+    assert done.returncode == 130
+    assert "type the same command again to go on" in done.stdout
     events = [json.loads(text) for text in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
     assert [event["event"] for event in events] == ["start", "interrupt"]
     assert events[-1]["step"] >= 40

@@ -45,6 +45,14 @@ def test_it_runs_prints_measured_beside_published_and_reports(tiny, capsys, tmp_
     assert (tmp_path / "docs" / "results" / "tiny.png").exists()
 
 
+def test_a_pilot_prints_what_it_found_and_is_in_the_report(tiny, capsys, tmp_path):
+    places = ["--results", str(tmp_path / "results"), "--runs", str(tmp_path / "runs")]
+    assert cli.main(["reproduce", "tiny", "--only", "a/*", "--threads", "1", *places, "--pilot", "steps=2"]) == 0
+    assert capsys.readouterr().out.startswith("tiny pilot a/softmax, steps=2: accuracy")
+    assert cli.main(["reproduce", "--report", "--output", str(tmp_path), *places]) == 0
+    assert "| steps=2 | a/softmax |" in (tmp_path / "RESULTS.md").read_text(encoding="utf-8")
+
+
 def test_what_is_missing_of_every_claim_is_run_and_reported(tiny, capsys, tmp_path):
     places = ["--results", str(tmp_path / "results"), "--runs", str(tmp_path / "runs"), "--output", str(tmp_path)]
     assert cli.main(["reproduce", "--missing", "--threads", "1", *places]) == 0

@@ -13,35 +13,22 @@ from hypersphere.cli.main import main
 from hypersphere.data import Digits
 from hypersphere.experiments import recipes
 from hypersphere.training import Experiment, LostProcessError, read_log, to_json
+from tests.processes import typed
 
 FEW = ["steps=3", "evaluate_every=3", "checkpoint_every=3", "threads=1"]
 
 
-def command(*arguments, folder, processes=0, **options):
-    launcher = (
-        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
-        if processes
-        else [sys.executable]
-    )
+def launched(*arguments, folder, processes):
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
     source = pathlib.Path(train.__file__).parents[2]
     environment = {**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"}
     line = [*launcher, "-m", "hypersphere.cli.main", "train", *arguments]
-    return subprocess.run(
-        line, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False, **options
-    )
+    return subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_trains_to_the_end_in_a_process_of_its_own(tmp_path):
-    done = command(
-        "opt-mlp-mnist",
-        "--size",
-        "smoke",
-        "optimizer.lr=0.02",
-        "schedule=StepRate",
-        "schedule.milestones=1,2",
-        folder=tmp_path,
-    )
-    assert done.returncode == 0, done.stderr
+    settings = ["optimizer.lr=0.02", "schedule=StepRate", "schedule.milestones=1,2"]
+    done = typed("train", "opt-mlp-mnist", "--size", "smoke", *settings, cwd=tmp_path)
     assert "accuracy" in done.stdout
     assert "runs/opt-mlp-mnist" in done.stdout
     folder = tmp_path / "runs" / "opt-mlp-mnist"
@@ -54,7 +41,7 @@ def test_trains_to_the_end_in_a_process_of_its_own(tmp_path):
 
 @pytest.mark.slow
 def test_of_two_processes_one_speaks(tmp_path):
-    done = command("lsoftmax-mnist", "--size", "smoke", *FEW, folder=tmp_path, processes=2)
+    done = launched("lsoftmax-mnist", "--size", "smoke", *FEW, folder=tmp_path, processes=2)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("after 3 steps") == 1
     assert len(read_log(tmp_path / "runs" / "lsoftmax-mnist")) > 2

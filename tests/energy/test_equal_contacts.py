@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from hypersphere.energy.equal_contacts import equalize, largest_cosine, tangent_bases
+from hypersphere.energy.orbits import random_orbits, turns
 from hypersphere.geometry import normalize, uniform
 
 pytestmark = pytest.mark.untyped  # the checks take longer than the arithmetic
@@ -87,3 +88,34 @@ def test_bases_are_orthonormal_and_tangent(dim):
     bases = tangent_bases(x)
     assert torch.allclose(bases.mT @ bases, torch.eye(dim - 1).double().expand(1, len(x[0]), -1, -1))
     assert (bases.mT @ x.unsqueeze(-1)).abs().max() < 1e-14
+
+
+@pytest.mark.parametrize(("n", "dim", "half_space"), [(12, 3, False), (9, 3, True), (12, 4, False)])
+def test_orbits_move_as_their_whole_arrangement_does(n, dim, half_space):
+    """A step of the small problem is that of the large one, whose multipliers and damping are a k-th."""
+    for symmetry in turns(n, dim, half_space):
+        if len(symmetry.fixed) == 0:
+            start = random_orbits(2, n, symmetry, torch.Generator().manual_seed(2))
+            orbits = equalize(start, half_space, steps=1, damping=1e-3 * symmetry.order, symmetry=symmetry)
+            whole = equalize(symmetry.whole(start), half_space, steps=1)
+            assert torch.allclose(symmetry.whole(orbits), whole, atol=1e-8)
+
+
+def test_fixed_points_hold_the_others():
+    """Ten points between two poles become the icosahedron, and with one pole they lose nothing."""
+    for symmetry in turns(12, 3, False):
+        if symmetry.order == 5:
+            assert len(symmetry.fixed) == 2
+            found = symmetry.whole(
+                equalize(random_orbits(8, 12, symmetry, torch.Generator().manual_seed(0)), steps=80, symmetry=symmetry)
+            )
+            assert largest_cosine(found, False).min().item() == pytest.approx(1 / math.sqrt(5), abs=1e-12)
+
+
+def test_hopeless_rows_are_given_up_and_the_others_untouched():
+    start = uniform(6 * 20, 3, generator=torch.Generator().manual_seed(5), dtype=torch.float64).view(6, 20, 3)
+    full = largest_cosine(equalize(start, steps=60), False)
+    given_up = largest_cosine(equalize(start, steps=60, hopeless=0.0), False)
+    assert (given_up >= full).all()
+    assert given_up.min() > full.min()
+    assert torch.equal(largest_cosine(equalize(start, steps=60, hopeless=1.0), False), full)

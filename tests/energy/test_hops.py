@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from hypersphere.energy.hops import _distinct, disturbed, hop
+from hypersphere.energy.hops import distinct, disturbed, hop
 from hypersphere.geometry import normalize, uniform
 
 pytestmark = pytest.mark.untyped
@@ -75,6 +75,7 @@ def test_hops_find_what_a_start_misses():
 def test_equal_values_are_one_arrangement_and_what_is_not_a_number_is_none():
     values = torch.tensor([3.0, 1.0, 1.0 + 1e-12, float("nan"), 2.0], dtype=torch.float64)
     points = torch.arange(5.0).view(5, 1, 1).expand(5, 2, 3)
-    kept, chosen = _distinct(points, values, 1e-9)
+    kept, chosen = distinct(points, values, 1e-9)
     assert chosen.tolist() == [1.0, 2.0, 3.0]
     assert kept[:, 0, 0].tolist() == [1.0, 4.0, 0.0]
+    assert distinct(points, values, 1e-9, 2)[1].tolist() == [1.0, 2.0]

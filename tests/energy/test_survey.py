@@ -25,6 +25,41 @@ def test_one_pass_finds_what_several_do(kernel, half_space, monkeypatch):
     assert torch.allclose(found.nearest.double(), cos.amax(1), atol=1e-6)
 
 
+@pytest.fixture
+def three_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_threads_that_take_blocks_of_their_own_change_nothing(three_threads, monkeypatch):
+    monkeypatch.setattr(module, "ENTRIES", 1 << 13)
+    w = torch.randn(300, 12)
+    w[50] = w[51] + 1e-5 * torch.randn(12)
+    seen: list[float] = []
+    first, second = (survey(w, Riesz(2), progress=seen.append) for _ in range(2))
+    assert torch.get_num_threads() == 3
+    assert seen == sorted(seen[: len(seen) // 2]) * 2
+    assert first.energy == second.energy  # whoever was first
+    torch.set_num_threads(1)
+    alone = survey(w, Riesz(2))
+    assert first.energy == pytest.approx(alone.energy, rel=1e-6)
+    assert torch.allclose(first.nearest, alone.nearest, atol=1e-6)
+    assert first.pairs == alone.pairs
+
+
+def test_an_error_in_a_thread_is_the_caller_s(three_threads, monkeypatch):
+    monkeypatch.setattr(module, "ENTRIES", 1 << 13)
+
+    def refuse(share):
+        raise RuntimeError("no bar")
+
+    with pytest.raises(RuntimeError, match="no bar"):
+        survey(torch.randn(300, 12), Riesz(2), progress=refuse)
+    assert torch.get_num_threads() == 3
+
+
 def test_progress_ends_at_one():
     seen: list[float] = []
     survey(torch.randn(200, 5), Riesz(2), progress=seen.append)

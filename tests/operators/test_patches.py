@@ -4,6 +4,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from hypersphere.geometry.units import MIN_NORM
+from hypersphere.operators import tiles
 from hypersphere.operators.patches import patch_squares, root, squares
 
 
@@ -52,3 +53,34 @@ def test_root_is_the_norm_with_a_bounded_slope():
     assert value[3] == 0
     assert torch.isfinite(square.grad).all()
     assert (square.grad <= 1 / MIN_NORM).all()
+
+
+@pytest.mark.parametrize("shape", [(2, 1, 7), (1, 2, 6, 7), (1, 1, 5, 6, 4)])
+@pytest.mark.parametrize(("stride", "dilation"), [(1, 1), (2, 1), (3, 2)])
+def test_windows_agree_with_a_convolution_of_ones_and_both_derivatives(shape, stride, dilation):
+    axes = len(shape) - 2
+    size = (2, 1, 2)[:axes]
+    kind = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[axes - 1]
+    layer = kind(1, 1, size, stride=stride, dilation=dilation)
+    x = torch.rand(shape, dtype=torch.float64, requires_grad=True)
+    ones = torch.ones(shape[1], 1, *size, dtype=torch.float64)
+    convolve = (F.conv1d, F.conv2d, F.conv3d)[axes - 1]
+    expected = convolve(x, ones, stride=stride, dilation=dilation, groups=shape[1])
+    assert torch.allclose(patch_squares(x, layer), expected)
+    assert torch.autograd.gradcheck(lambda x: patch_squares(x, layer), x)
+    assert torch.autograd.gradgradcheck(lambda x: patch_squares(x, layer), x)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_squares_in_tiles_and_into_a_fresh_gradient(groups, monkeypatch):
+    monkeypatch.setattr(tiles, "TILE", 16)
+    x = torch.randn(5, 4, 3, dtype=torch.float64, requires_grad=True)
+    sums, _ = squares(x, -2, groups)
+    assert torch.allclose(sums, x.unflatten(-2, (groups, -1)).square().sum(-2))
+
+    def fresh(x):
+        sums, same = squares(x, -2, groups, fresh=True)
+        return sums, same.sin()
+
+    assert torch.autograd.gradcheck(fresh, x)
+    assert torch.autograd.gradgradcheck(fresh, x)

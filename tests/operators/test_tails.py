@@ -2,9 +2,9 @@ import pytest
 import torch
 
 from hypersphere import angular
-from hypersphere.operators import magnitudes, tails
+from hypersphere.operators import magnitudes, tiles
 from hypersphere.operators.conv import Conv2d
-from hypersphere.operators.tails import angular_tail
+from hypersphere.operators.tails import angular_tail, scaled
 
 FORMS = [angular.Linear(), angular.Sigmoid(0.4), angular.SquareCosine(), angular.Power(3)]
 
@@ -17,9 +17,9 @@ def inputs(each_neuron=False):
 
 
 @pytest.mark.parametrize("g", FORMS, ids=repr)
-@pytest.mark.parametrize(("tile", "each_neuron"), [(8, False), (8, True), (2**16, False)])
+@pytest.mark.parametrize(("tile", "each_neuron"), [(8, False), (8, True), (2**17, False)])
 def test_value_and_both_derivatives(g, tile, each_neuron, monkeypatch):
-    monkeypatch.setattr(tails, "TILE", tile)
+    monkeypatch.setattr(tiles, "TILE", tile)
     product, over, h, bias = inputs(each_neuron)
     assert torch.allclose(angular_tail(product, over, h, bias, g), h * g(product * over) + bias)
     assert torch.allclose(angular_tail(product, over, h, None, g), h * g(product * over))
@@ -60,3 +60,25 @@ def test_a_layer_agrees_with_the_same_function_as_a_users_own(g, empty):
         results.append((out, *torch.autograd.grad(out.square().sum(), (leaf, *module.parameters()))))
     for a, b in zip(*results, strict=True):
         assert torch.allclose(a, b, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("tile", [8, 2**16])
+def test_scaled_value_and_both_derivatives(tile, monkeypatch):
+    monkeypatch.setattr(tiles, "TILE", tile)
+    product, _, factor, bias = inputs()
+    for ours in (False, True):
+        call = lambda *t: scaled(*[v.clone() for v in t], ours=ours)  # noqa: B023
+        assert torch.allclose(call(product, factor, bias), product * factor + bias)
+        assert torch.autograd.gradcheck(call, (product, factor, bias))
+        assert torch.autograd.gradgradcheck(call, (product, factor, bias))
+    assert torch.allclose(scaled(product, factor, None), product * factor)
+    assert scaled(product.float(), factor, bias) is None
+    assert scaled(product[0], factor[0], bias) is None
+
+
+@pytest.mark.parametrize("g", [angular.Cosine(), FORMS[0]], ids=repr)
+def test_a_large_input_without_a_batch(g, monkeypatch):
+    monkeypatch.setattr(tiles, "TILE", 16)
+    layer = Conv2d(2, 4, 3, padding=1, angular=g)
+    x = torch.randn(2, 6, 6)
+    assert torch.allclose(layer(x), layer(x[None])[0], atol=1e-6)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hypersphere.recognition import search
-from hypersphere.recognition.search import DenseRows, _largest, exact_search, inner_products
+from hypersphere.recognition.search import DenseRows, exact_search, inner_products, largest
 
 search_module = sys.modules["hypersphere.recognition.search"]  # the package's attribute of this name is the function
 
@@ -178,13 +178,13 @@ def test_inner_products_of_few_and_many_probes_with_rows_that_lie_apart(probes):
 
 
 @pytest.mark.parametrize("width", [64, 1000, 64 * 40, 64 * 40 + 7])
-def test_the_largest_by_way_of_runs_are_those_of_topk(width):
+def test_thelargest_by_way_of_runs_are_those_of_topk(width):
     products = torch.randn(9, width)
     products[0, :] = 0.5  # ties
     products[1, 3:] = -torch.inf
     products[2, -1] = 9.0  # in the rest behind the last run
     for count in (1, 3, 10):
-        values, columns = _largest(products, count)
+        values, columns = largest(products, count)
         assert torch.equal(values, products.topk(count).values)
         assert torch.equal(products.gather(1, columns), values)
         assert all(len(set(row)) == count for row in columns.tolist())

@@ -14,8 +14,9 @@ from hypersphere.energy import MHE
 from hypersphere.objectives import ArcFace, RowSGD, SphereFace
 from hypersphere.training import Classification, LostProcessError, Settings, Trainer, call
 from hypersphere.training.tasks.headed import Headed
+from tests.processes import forked
 from tests.training.own import Net, Squares
-from tests.training.runs import _die_in, processes
+from tests.training.runs import _die_in
 
 LOST = 3
 
@@ -64,7 +65,7 @@ def run_group(
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
-    context, start = processes(), time.monotonic()
+    context, start = forked(), time.monotonic()
     arguments = (count, port, make, settings, folder, death, options)
     children = [context.Process(target=_enter, args=(rank, *arguments)) for rank in range(count)]
     for child in children:

@@ -1,6 +1,5 @@
 """Small experiments for tests, and processes that are killed while they run one."""
 
-import multiprocessing
 import os
 import pathlib
 import signal
@@ -14,6 +13,7 @@ from hypersphere.data import CropFlip
 from hypersphere.energy import CoMHE
 from hypersphere.objectives import Annealing, ArcFace, ASoftmax
 from hypersphere.training import Classification, Config, CosineRate, Experiment, Settings, Trainer, call, replace
+from tests.processes import forked
 from tests.training.own import Net, Squares
 
 
@@ -58,22 +58,6 @@ def train(config: Settings, folder: str, ready: Any, die_at_write: int | None, d
     trainer.run(progress)
 
 
-def processes() -> Any:
-    """A context whose children are forked from a process that has imported everything and computed nothing."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(
-        [
-            "tests.training.runs",
-            "accelerate",
-            "torch._dynamo",
-            "matplotlib.figure",
-            "matplotlib.backends.backend_agg",
-            "sklearn.datasets",
-        ]
-    )
-    return context
-
-
 def run_and_kill(
     config: Settings,
     folder: pathlib.Path,
@@ -89,7 +73,7 @@ def run_and_kill(
 
     Its exit code, −9 if it was killed and 0 if it had ended by itself, and the seconds it trained.
     """
-    context = processes()
+    context = forked()
     ready = context.Event()
     child = context.Process(target=train, args=(config, str(folder), ready, die_at_write, die_at_step))
     child.start()

@@ -24,7 +24,7 @@ COMMANDS = {
     "evaluate": "the open-set report of an embedder on your images, or on a list of pairs",
     "export": "an embedder as an ONNX graph or as a folder for the hub",
     "embed": "features of image files by a trained model",
-    "gallery": "enrol, identify and verify identities in one file",
+    "gallery": "enrol, identify and verify identities, in a file or on a PostgreSQL server",
     "serve": "recognition over HTTP with a page: embeddings, persons, search",
 }
 

@@ -28,6 +28,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--results", default="results", help="folder of the rows, one file a claim (%(default)s)")
     parser.add_argument("--runs", default="runs/reproduce", help="folder for checkpoints and logs (%(default)s)")
     parser.add_argument("--threads", type=int, default=0, help="of the CPU; 0 leaves torch's choice")
+    parser.add_argument(
+        "--pilot",
+        nargs="*",
+        metavar="KEY=VALUE",
+        help="one seed of the arms of --only under other settings, measured on held-out training samples",
+    )
     parser.add_argument("--page", metavar="FILE", help="also write a page about the claim, to open in a browser")
     parser.add_argument("--output", default=".", help="where --report writes RESULTS.md and docs/results (%(default)s)")
 
@@ -38,6 +44,7 @@ def run(args: argparse.Namespace) -> int:
     from ..experiments import reproduce as claims
     from ..experiments.reproduce import results
     from ..experiments.reproduce.claim_page import write_claim
+    from ..experiments.reproduce.rows import read_rows, results_file
     from ..experiments.reproduce.section import section
 
     if args.list:
@@ -60,8 +67,12 @@ def run(args: argparse.Namespace) -> int:
             results.write(args.results, args.output)
         return int(lacking > 0)
     claim = claims.get(args.id)
+    if args.pilot is not None:
+        where.pop("seeds")
+        claims.pilot(claim, args.pilot, only=args.only, say=print, **where)
+        return 0
     rows = claims.reproduce(claim, args.size, only=args.only, say=say, **where)
-    print(section(claim, rows))
+    print(section(claim, rows, tuning=read_rows(results_file(claim, args.results, "-tuning"))))
     if args.page:
         say(
             f"page: {write_claim(claim, rows, args.page, command=f'hypersphere reproduce {claim.id} --size {args.size}')}"

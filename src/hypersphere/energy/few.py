@@ -41,23 +41,33 @@ def _long(kernel: Kernel, half_space: bool, weight: Tensor, gradient: bool) -> t
 
 
 def _short(kernel: Kernel, half_space: bool, weight: Tensor, gradient: bool) -> tuple[Tensor, Tensor]:
-    """Directions first, then a few matrices at a time in the same memory."""
+    """Directions first, then a few matrices at a time in the same memory; those with close pairs are done over after."""
     x, length = directions(weight)
-    batch, n, _ = x.shape
-    sums, grad = x.new_empty(batch), torch.empty_like(x) if gradient else None
+    batch, n, dim = x.shape
+    sums, turned = x.new_empty(batch), x.new_empty(batch, dim, n) if gradient else None
     together = min(batch, max(1, ENTRIES // n**2))
     cosines, scratch = x.new_empty(2, together, n, n)
-    for first in range(0, batch, together):
-        part = slice(first, first + together)
-        here, there = x[part], None if grad is None else grad[part]
-        cos = without_self(torch.bmm(here, here.mT, out=cosines[: len(here)]), None)
-        work = Pass(kernel, half_space, weight[part], here, there, None)
-        if work.has_close(cos):
-            sums[part] = work.triangle(n)
-            continue
-        value, force = work.of_cosines(cos, scratch[: len(here)])
-        sums[part] = without_self(value, None).sum((1, 2))
-        if there is not None:
+    work = Pass(kernel, half_space, weight, x, None, None)
+    here, own = x.split(together), sums.split(together)
+    out = None if turned is None else turned.split(together)
+    extremes = x.new_empty(2, len(here))
+    least, most = (end.unbind() for end in extremes)
+    for number, rows in enumerate(here):
+        columns = rows.mT
+        if len(rows) < len(cosines):
+            cosines, scratch = cosines[: len(rows)], scratch[: len(rows)]
+        cos = without_self(torch.bmm(rows, columns, out=cosines), None)
+        torch.aminmax(cos, out=(least[number], most[number]))
+        value, force = work.of_cosines(cos, scratch)
+        torch.sum(without_self(value, None), (1, 2), out=own[number])
+        if out is not None:
+            if not half_space:  # there a neuron's pulls on itself and on its opposite cancel
+                without_self(force, None)
             # the forces are symmetric, and a product with few rows is several times faster than one with few columns
-            torch.mul(torch.bmm(here.mT, without_self(force, None)).mT, 4, out=there)
+            torch.bmm(columns, force, out=out[number])
+    grad = None if turned is None else torch.mul(turned.mT, 4, out=torch.empty_like(x))
+    for number in work.close_blocks(*extremes):
+        part = slice(number * together, (number + 1) * together)
+        again = Pass(kernel, half_space, weight[part], x[part], None if grad is None else grad[part], None)
+        sums[part] = again.triangle(n)
     return sums, x.new_empty(0) if grad is None else through_direction(grad, x, length).to(weight.dtype)

@@ -38,26 +38,30 @@ class Pass:
 
     def triangle(self, chunk: int) -> Tensor:
         """Every unordered pair once, counted twice."""
-        x, n, beta = self.x, self.x.shape[1], self.beta
+        n = self.x.shape[1]
         for start in range(0, n, chunk):
-            stop = min(start + chunk, n)
-            inside = stop - start
-            left, right = x[:, start:stop], x[:, start:]
-            self._at = (start, stop)
-            value, force, close = self._evaluate(
-                left, right, None, None if beta is None else (beta[start:stop], beta[start:])
+            self.block(start, min(start + chunk, n))
+        return self.total
+
+    def block(self, start: int, stop: int) -> Tensor:
+        """The part of the triangle in these rows, added to the sums of the blocks before, which come first."""
+        x, n, beta, inside = self.x, self.x.shape[1], self.beta, stop - start
+        left, right = x[:, start:stop], x[:, start:]
+        self._at = (start, stop)
+        value, force, close = self._evaluate(
+            left, right, None, None if beta is None else (beta[start:stop], beta[start:])
+        )
+        self.total += 2 * value.sum((1, 2)) - value[:, :, :inside].sum((1, 2)) if stop < n else value.sum((1, 2))
+        if self.grad is not None:
+            _add_product(self.grad[:, start:stop], force, right, first=start == 0)
+            if stop < n:
+                _add_product(self.grad[:, stop:], force[:, :, inside:].mT, left, first=start == 0)
+        if close is not None:
+            b, i, j, sign = close
+            once = j > i
+            self.close.add(
+                self.total, b[once], i[once] + start, j[once] + start, sign[once], torch.full_like(sign[once], 2)
             )
-            self.total += 2 * value.sum((1, 2)) - value[:, :, :inside].sum((1, 2)) if stop < n else value.sum((1, 2))
-            if self.grad is not None:
-                _add_product(self.grad[:, start:stop], force, right, first=start == 0)
-                if stop < n:
-                    _add_product(self.grad[:, stop:], force[:, :, inside:].mT, left, first=start == 0)
-            if close is not None:
-                b, i, j, sign = close
-                once = j > i
-                self.close.add(
-                    self.total, b[once], i[once] + start, j[once] + start, sign[once], torch.full_like(sign[once], 2)
-                )
         return self.total
 
     def rows(self, rows: Tensor, counts: Tensor | None, chunk: int, among: int | None = None) -> Tensor:
@@ -113,6 +117,12 @@ class Pass:
         least, most = torch.aminmax(cos)
         limit = 1 - closeness(cos) / 2
         return bool(most > limit or (self.both_ends and least < -limit))
+
+    def close_blocks(self, least: Tensor, most: Tensor) -> list[int]:
+        """The same of many blocks by their extremes: the numbers of those that have such a pair."""
+        limit = 1 - closeness(most) / 2
+        close = (most > limit) | (least < -limit) if self.both_ends else most > limit
+        return close.nonzero().squeeze(1).tolist()
 
     def of_cosines(self, cos: Tensor, scratch: Tensor) -> tuple[Tensor, Tensor]:
         """φ and −dφ/dq of cosines, in the memory of either argument."""

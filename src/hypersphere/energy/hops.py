@@ -36,7 +36,7 @@ def hop(
     A round disturbs the four best arrangements, whose values differ by more than the share ``apart``, into ``children``
     new ones and relaxes them. The parents are never lost, so the value never rises.
     """
-    points, values = _distinct(points, values, apart)
+    points, values = distinct(points, values, apart)
     idle = 0
     for _ in range(rounds):
         if idle == patience:
@@ -44,18 +44,18 @@ def hop(
         parents = points[torch.arange(children, device=points.device) % len(points)]
         found, reached = relax(disturbed(parents, half_space, generator))
         before = values[0].item()
-        points, values = _distinct(torch.cat([points, found]), torch.cat([values, reached]), apart)
+        points, values = distinct(torch.cat([points, found]), torch.cat([values, reached]), apart)
         idle = 0 if values[0].item() < before - 1e-12 * abs(before) else idle + 1
     return points[0], values[0]
 
 
-def _distinct(points: Tensor, values: Tensor, apart: float) -> tuple[Tensor, Tensor]:
+def distinct(points: Tensor, values: Tensor, apart: float, most: int = PARENTS) -> tuple[Tensor, Tensor]:
     """The best few whose values differ; two arrangements of one value are taken for the same one."""
     chosen: list[int] = []
     for i in values.argsort().tolist():
         if values[i].isfinite() and all(abs(values[i] - values[j]) > apart * abs(values[j]) for j in chosen):
             chosen.append(i)
-        if len(chosen) == PARENTS:
+        if len(chosen) == most:
             break
     return points[chosen], values[chosen]
 
@@ -77,9 +77,14 @@ def disturbed(
         rows = torch.tensor([r for r in rows.tolist() if r not in turned], dtype=torch.long)
         if len(rows):
             x[rows] = _into_a_hole(x[rows], half_space, generator)
-    spacing = (1 / x.shape[1]) ** (1 / (x.shape[2] - 1))
-    noise = torch.randn(x.shape, generator=generator, dtype=x.dtype).to(x.device)
-    return normalize(x + 0.04 * spacing * noise)
+    return shaken(x, generator)
+
+
+def shaken(points: Float[Tensor, "batch n dim"], generator: torch.Generator) -> Float[Tensor, "batch n dim"]:
+    """Each point moved by about a fiftieth of the distance to its neighbours, which also breaks any symmetry."""
+    spacing = (1 / points.shape[1]) ** (1 / (points.shape[2] - 1))
+    noise = torch.randn(points.shape, generator=generator, dtype=points.dtype).to(points.device)
+    return normalize(points + 0.04 * spacing * noise)
 
 
 def _into_a_hole(x: Tensor, half_space: bool, generator: torch.Generator) -> Tensor:

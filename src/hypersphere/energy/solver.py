@@ -1,22 +1,19 @@
 """Points of least energy on the sphere, found directly: Whyte's (s = 0), Thomson's (s = 1) and Tammes' (s = ∞) problems."""
 
-import functools
 import math
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..geometry import normalize, uniform
-from .hops import hop
+from ..geometry import normalize
+from .finite_power import least_points, whole_objective
 from .hyperspherical import as_neurons
-from .kernels import Distance, Kernel, Riesz, riesz_kernel
-from .lbfgs import Objective, lbfgs
-from .pair_sums import value_and_gradient
+from .kernels import Distance, Riesz, riesz_kernel
+from .lbfgs import lbfgs
 from .tammes import spread
 
 MANY = range(80, 251)  # points of which random starts rarely find the best arrangement, and a hop takes about a second
-ROUGHLY = 1e-6  # tolerance that tells arrangements apart while the search goes on
 
 
 def minimize_energy(
@@ -39,12 +36,12 @@ def minimize_energy(
 
     Args:
         starts: random starting points, all minimised together by L-BFGS; by default 48 up to n = 141 and fewer beyond,
-            down to 1. For ``s = math.inf`` they are searched in groups of 32, and a group that has begun is finished: 96
-            up to n = 60 by default, 64 up to 80, 32 beyond. The best group counts, so that more starts never give a smaller angle.
+            down to 1. For ``s = math.inf`` they are searched in groups of 32, and a group that has begun is finished: 64
+            up to n = 80 by default, 32 beyond. The best group counts, so that more starts never give a smaller angle.
         hops: rounds in which the best arrangements are disturbed and relaxed again, fewer if several bring nothing; by
-            default 16 for ``s = math.inf``, else 40 from n = 80 to 250 and none for fewer, which need none, or more,
-            where a hop takes long. Minima multiply with ``n``: of hundreds of points the result is a good arrangement,
-            not always the best.
+            default 16 for ``s = math.inf`` and from n = 80 to 250, and none for fewer, which need none, or more, where a
+            hop takes long. A search that hops begins with symmetric arrangements, too. Minima multiply with ``n``: of
+            hundreds of points the result is a good arrangement, not always the best.
         tolerance: a start is done when its largest gradient entry is below this share of its energy.
         steps: limit on the steps of each start.
         seed: of the starting points; the same seed gives the same points.
@@ -56,23 +53,30 @@ def minimize_energy(
     if n < 2 or dim < 2:
         raise ValueError(f"minimize_energy needs n ≥ 2 points in dim ≥ 2 dimensions, got n={n}, dim={dim}")
     if starts is None:
-        starts = (96 if n <= 60 else 64 if n <= 80 else 32) if s == math.inf else min(48, max(1, 960_000 // n**2))
+        starts = (64 if n <= 80 else 32) if s == math.inf else min(48, max(1, 960_000 // n**2))
     if hops is None:
-        hops = 16 if s == math.inf else 40 if n in MANY else 0
+        hops = 16 if s == math.inf else 16 if n in MANY else 0
     for name, value, least in (("starts", starts, 1), ("hops", hops, 0), ("steps", steps, 1)):
         if value < least:
             raise ValueError(f"{name} must be a number ≥ {least}, got {value!r}")
     if not tolerance > 0:
         raise ValueError(f"tolerance must be a number > 0, got {tolerance!r}")
     if s == math.inf:
-        points = spread(
-            n, dim, half_space, starts=starts, hops=hops, tolerance=tolerance, steps=steps, seed=seed, device=device
-        )
+        points = spread(n, dim, half_space, starts=starts, hops=hops, steps=steps, seed=seed, device=device)
         return points, smallest_angle(points, half_space)
-    generator = torch.Generator().manual_seed(seed)
-    start = uniform(starts * n, dim, generator=generator, dtype=torch.float64).view(starts, n, dim).to(device)
     kernel = Riesz(s)
-    points, energy = _least(start, kernel, half_space, hops, tolerance, steps, generator)
+    points, energy = least_points(
+        n,
+        dim,
+        kernel,
+        half_space,
+        starts=starts,
+        hops=hops,
+        tolerance=tolerance,
+        steps=steps,
+        seed=seed,
+        device=device,
+    )
     antipodal = n * kernel.value(torch.tensor(4.0, dtype=torch.float64)).item() if half_space else 0
     return points, energy + antipodal
 
@@ -101,7 +105,9 @@ def refine_(
     kernel, rows = riesz_kernel(s, distance), as_neurons(weight)
     lengths = torch.linalg.vector_norm(rows.double(), dim=1, keepdim=True)
     start = normalize(rows.to(torch.promote_types(rows.dtype, torch.float32)))
-    flat, _ = lbfgs(_objective(kernel, half_space, start.shape[1]), start.view(1, -1), tolerance=tolerance, steps=steps)
+    flat, _ = lbfgs(
+        whole_objective(kernel, half_space, start.shape[1]), start.view(1, -1), tolerance=tolerance, steps=steps
+    )
     weight.copy_((normalize(flat.view(start.shape)) * lengths).to(weight.dtype).view(weight.shape))
     return weight
 
@@ -118,52 +124,3 @@ def smallest_angle(points: Float[Tensor, "n dim"], half_space: bool = False) -> 
     nearest = (cos[i, j].abs() if half_space else cos[i, j]).argmax()
     sign = -1 if half_space and cos[i[nearest], j[nearest]] < 0 else 1
     return 2 * torch.asin(torch.linalg.vector_norm(x[nearest] - sign * y[nearest]) / 2)
-
-
-def _least(
-    start: Tensor,
-    kernel: Kernel,
-    half_space: bool,
-    hops: int,
-    tolerance: float,
-    steps: int,
-    generator: torch.Generator,
-) -> tuple[Tensor, Tensor]:
-    """The best row of a batch of starts, relaxed, and its energy; with ``hops`` the search goes on from the best ones."""
-    if not hops:
-        points, energies = _relaxed(start, kernel, half_space, tolerance, steps)
-        return points[energies.argmin()], energies.min()
-    rough = functools.partial(_relaxed, kernel=kernel, half_space=half_space, tolerance=max(tolerance, ROUGHLY))
-    points, energies = rough(start, steps=steps)
-    best, _ = hop(
-        points,
-        energies,
-        functools.partial(rough, steps=min(steps, 150)),
-        children=24,
-        rounds=hops,
-        patience=12,
-        apart=1e-7,
-        half_space=half_space,
-        generator=generator,
-    )
-    points, energies = _relaxed(best[None], kernel, half_space, tolerance, steps)
-    return points[0], energies[0]
-
-
-def _relaxed(points: Tensor, kernel: Kernel, half_space: bool, tolerance: float, steps: int) -> tuple[Tensor, Tensor]:
-    """The nearest minimum of each row of a batch, and its energy."""
-    objective = _objective(kernel, half_space, points.shape[2])
-    flat, energies = lbfgs(objective, points.flatten(1), tolerance=tolerance, steps=steps)
-    return normalize(flat.view(points.shape)), energies
-
-
-def _objective(kernel: Kernel, half_space: bool, dim: int) -> Objective:
-    """The energy over unordered pairs, and its gradient by flattened, unnormalized points."""
-
-    def objective(flat: Tensor) -> tuple[Tensor, Tensor]:
-        sums, gradient = value_and_gradient(flat.unflatten(1, (-1, dim)), kernel, half_space)
-        # Half-space sums run over ordered pairs of neurons, each standing for two unordered pairs of points ±x.
-        share = 1.0 if half_space else 0.5
-        return share * sums, share * gradient.flatten(1)
-
-    return objective

@@ -1,7 +1,11 @@
 """Everything about a layer's directions that one pass over its pairs can tell: energy, neighbours, duplicates."""
 
+import functools
 import math
+import threading
+from collections import deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import torch
@@ -48,7 +52,7 @@ def survey(
 ) -> Survey:
     """The energy of a layer and its nearest neurons by one matrix product for each block of pairs.
 
-    Memory is the directions and a few blocks of two million cosines. ``pairs`` nearest pairs are exact in float64, as
+    Memory is the directions and, for each thread, a few blocks of two million cosines. ``pairs`` nearest pairs are exact in float64, as
     are duplicates, pairs nearer than ``duplicate`` radians, of the 4,096 neurons with the nearest neighbours.
     ``progress`` is called with the share of the pairs that is done.
 
@@ -59,17 +63,7 @@ def survey(
     rows = as_neurons(weight)
     n = len(rows)
     x, _ = directions(rows.unsqueeze(0))
-    nearest = torch.full((n,), -2.0, dtype=x.dtype, device=x.device)
-    chunk = max(64, min(n, ENTRIES // n))
-
-    def look(cos: Tensor, start: int, stop: int) -> None:
-        torch.maximum(nearest[start:stop], cos[0].amax(1), out=nearest[start:stop])
-        torch.maximum(nearest[start:], cos[0].amax(0), out=nearest[start:])
-        if progress is not None:
-            progress(1 - ((n - stop) / n) ** 2)
-
-    work = Pass(kernel, half_space, rows.unsqueeze(0), x, None, None, look=look, values=True)
-    total = work.triangle(chunk).item()
+    total, nearest = _all_pairs(rows, x, kernel, half_space, progress)
     energy = total / (n * (n - 1))
     if half_space:
         own = kernel(torch.tensor(4.0, dtype=torch.float64)).item()
@@ -77,6 +71,58 @@ def survey(
     found = _neighbours(rows, nearest, pairs, duplicate)
     duplicates = [(i, j) for i, j, theta in found if theta < duplicate][:n]
     return Survey(energy, nearest, found[:pairs], duplicates)
+
+
+def _all_pairs(
+    rows: Tensor, x: Tensor, kernel: Kernel, half_space: bool, progress: Callable[[float], None] | None
+) -> tuple[float, Tensor]:
+    """The sum over ordered pairs and the largest cosine of each neuron.
+
+    On the CPU every thread of torch's takes blocks of its own: threads that divide each operation among them wait for
+    one another at its end, and beside other work they wait longer than they compute. The sums are added in the order of
+    the blocks, so the result does not depend on who was first.
+    """
+    n = len(rows)
+    chunk, threads, lock, done = max(64, min(n, ENTRIES // n)), torch.get_num_threads(), threading.Lock(), 0
+    waiting = deque(enumerate(range(0, n, chunk)))
+    workers = min(threads, len(waiting)) if x.device.type == "cpu" else 1
+    totals = torch.zeros(len(waiting), dtype=wide(x), device=x.device)
+
+    @torch.no_grad()
+    def work() -> Tensor:
+        nonlocal done
+        nearest = torch.full((n,), -2.0, dtype=x.dtype, device=x.device)
+
+        def look(cos: Tensor, start: int, stop: int) -> None:
+            torch.maximum(nearest[start:stop], cos[0].amax(1), out=nearest[start:stop])
+            torch.maximum(nearest[start:], cos[0].amax(0), out=nearest[start:])
+
+        while True:
+            try:
+                number, start = waiting.popleft()
+            except IndexError:
+                return nearest
+            stop = min(start + chunk, n)
+            block = Pass(kernel, half_space, rows.unsqueeze(0), x, None, None, look=look, values=True)
+            totals[number] = block.block(start, stop)[0]
+            with lock:
+                done += (n - start) ** 2 - (n - stop) ** 2
+                if progress is not None:
+                    progress(done / n**2)
+
+    if workers == 1:
+        nearest = work()
+    else:
+        try:
+            with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+                try:
+                    found = [pool.submit(work) for _ in range(workers)]
+                    nearest = functools.reduce(torch.maximum, [each.result() for each in found])
+                finally:
+                    waiting.clear()  # whoever is still at work after an error ends with its block
+        finally:
+            torch.set_num_threads(threads)
+    return totals.sum().item(), nearest
 
 
 def _neighbours(rows: Tensor, nearest: Tensor, pairs: int, duplicate: float) -> list[tuple[int, int, float]]:

@@ -31,6 +31,7 @@ class ConvOperator(OperatorLayer):
             product=self._conv_forward,
             patches=lambda sums: patch_squares(sums, self),  # type: ignore[arg-type]
             groups=self.groups,
+            fresh=True,
         )
 
 

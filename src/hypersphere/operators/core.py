@@ -14,8 +14,10 @@ from ..angular import Angular, AngularLike, Cosine, as_angular
 from ..geometry.tracing import is_traced
 from ..geometry.units import MIN_NORM, inverse, per_neuron, unit
 from .magnitudes import Magnitude, MagnitudeLike, Sphere, as_magnitude
+from .magnitudes.radius import WithRadius
 from .patches import root, squares
-from .tails import angular_tail
+from .radii import scaled_by_radii
+from .tails import angular_tail, scaled
 
 
 def decoupled(
@@ -28,11 +30,14 @@ def decoupled(
     product: Callable[[Tensor, Tensor, Tensor | None], Tensor] = F.linear,
     patches: Callable[[Tensor], Tensor] | None = None,
     groups: int = 1,
+    fresh: bool = False,
 ) -> Float[Tensor, "..."]:
     r"""h(‖w‖, ‖x‖)·g(θ) + b for every neuron and every patch.
 
     ``product(x, kernel, bias)`` is the plain layer; ``patches`` turns the Σ x² of each group of inputs into what each
-    neuron sees at each position of the output, and is the identity for a fully connected layer.
+    neuron sees at each position of the output, and is the identity for a fully connected layer. ``fresh`` promises that
+    nobody else has the tensors that ``product`` gives, its value and the gradient of x, as it is with a convolution: they may
+    then be overwritten.
 
     Where g is the cosine, h·cos θ is the inner product times h/(‖w‖‖x‖), which a magnitude knows in closed form; so h
     = ‖w‖‖x‖ is the plain layer to the last bit. A zero patch gives b, with finite gradients; a patch shorter than 10⁻⁶
@@ -48,14 +53,14 @@ def decoupled(
         return product(x, magnitude.kernel(weight), bias)
     neurons, dim = weight.shape[0], 1 - weight.ndim
     with contextlib.nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False):
-        sums, x = squares(x, dim, groups)
+        sums, x = squares(x, dim, groups, fresh)
         x_norm = root(sums if patches is None else patches(sums))
         if 1 < groups < neurons:
             x_norm = x_norm.repeat_interleave(neurons // groups, dim)
     if isinstance(angular, Cosine):
         w_norm = unit(weight)[1] if magnitude.uses_weight_norm else x_norm.new_ones(1)
-        factor = magnitude.ratio(per_neuron(w_norm, -dim), x_norm, dim)
-        return _affine(product(x, magnitude.kernel(weight), None), factor, bias, dim)
+        y = product(x, magnitude.kernel(weight), None)
+        return _by_cosine(y, per_neuron(w_norm, -dim), x_norm, bias, magnitude, dim, fresh)
     what, w_norm = unit(weight)
     y, over = product(x, what, None), inverse(x_norm)
     h = magnitude(per_neuron(w_norm, -dim), x_norm, dim)
@@ -110,6 +115,20 @@ def bound(magnitude: Magnitude, angular: Angular, weight: Tensor) -> tuple[Magni
     place: dict[str, Any] = {"device": weight.device, "dtype": weight.dtype}
     neurons = weight.shape[0]
     return magnitude.for_neurons(neurons).to(**place), angular.for_neurons(neurons).to(**place)
+
+
+def _by_cosine(
+    y: Tensor, w_norm: Tensor, x_norm: Tensor, bias: Tensor | None, magnitude: Magnitude, dim: int, fresh: bool
+) -> Tensor:
+    """y·(h/‖x‖) + bias, in tiles where that can be."""
+    shift = None if bias is None else per_neuron(bias.to(x_norm.dtype), -dim)
+    if isinstance(magnitude, WithRadius) and magnitude.gain_by_neuron:
+        radius = magnitude.radius(x_norm, dim)
+        at_once = scaled_by_radii(y, x_norm, radius, shift, magnitude)
+        return _affine(y, magnitude.gain_within(x_norm, radius), bias, dim) if at_once is None else at_once
+    factor = magnitude.ratio(w_norm, x_norm, dim)
+    at_once = scaled(y, factor, shift, ours=fresh)
+    return _affine(y, factor, bias, dim) if at_once is None else at_once
 
 
 def _affine(y: Tensor, factor: Tensor, bias: Tensor | None, dim: int) -> Tensor:

@@ -9,22 +9,28 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from ..geometry.tracing import is_traced
 from ..geometry.units import MIN_NORM
+from .tiles import tiles
 
 Convolution: TypeAlias = "nn.Conv1d | nn.Conv2d | nn.Conv3d"
+Windows: TypeAlias = tuple[tuple[int, int, int], ...]  # size, stride and dilation of each axis
 _AVERAGE: tuple[Callable[..., Tensor], ...] = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)
 _CONVOLVE: tuple[Callable[..., Tensor], ...] = (F.conv1d, F.conv2d, F.conv3d)
 
 
-def squares(x: Float[Tensor, "..."], dim: int, groups: int = 1) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."]]:
+def squares(
+    x: Float[Tensor, "..."], dim: int, groups: int = 1, fresh: bool = False
+) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."]]:
     r"""Σ x² over ``dim`` in each of ``groups`` equal parts of it, in float32 or better, and ``x`` itself.
 
-    Use the returned ``x`` for the inner product: then the two gradients of ``x`` are added in one pass.
+    Use the returned ``x`` for the inner product: then the two gradients of ``x`` are added in one pass, and in place where
+    the one of the inner product is ``fresh``: a tensor that nobody else has.
 
     >>> squares(torch.tensor([[1.0, 2.0, 3.0, 4.0]]), -1, groups=2)[0]
     tensor([[ 5., 25.]])
     """
-    return _Squares.apply(x, dim, groups)
+    return _Squares.apply(x, dim, groups, fresh and not is_traced())
 
 
 def patch_squares(sums: Float[Tensor, "..."], layer: Convolution) -> Float[Tensor, "..."]:
@@ -42,6 +48,9 @@ def patch_squares(sums: Float[Tensor, "..."], layer: Convolution) -> Float[Tenso
     around = layer._reversed_padding_repeated_twice
     if any(around):
         sums = F.pad(sums, around, mode="constant" if layer.padding_mode == "zeros" else layer.padding_mode)
+    if sums.device.type == "cpu" and not is_traced():
+        result: Tensor = _Box.apply(sums, tuple(zip(size, layer.stride, layer.dilation, strict=True)))
+        return result
     if all(d == 1 for d in layer.dilation):
         return _AVERAGE[axes - 1](sums, size, layer.stride) * math.prod(size)
     groups = sums.shape[-1 - axes]
@@ -62,25 +71,78 @@ class _Squares(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x: Tensor, dim: int, groups: int) -> tuple[Tensor, Tensor]:
+    def forward(x: Tensor, dim: int, groups: int, fresh: bool) -> tuple[Tensor, Tensor]:
         grouped = _grouped(x, dim, groups)
-        return grouped.to(torch.promote_types(x.dtype, torch.float32)).square().sum(dim), x.view_as(x)
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        if is_traced() or x.ndim == -dim:
+            return grouped.to(dtype).square().sum(dim), x.view_as(x)
+        sums = x.new_empty((*grouped.shape[:dim], *grouped.shape[grouped.ndim + dim + 1 :]), dtype=dtype)
+        for part in tiles(x):
+            torch.sum(grouped[part].to(dtype).square(), dim, out=sums[part])
+        return sums, x.view_as(x)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, int, int], output: tuple[Tensor, Tensor]) -> None:
-        x, ctx.dim, ctx.groups = inputs
+    def setup_context(ctx: Any, inputs: tuple[Tensor, int, int, bool], output: tuple[Tensor, Tensor]) -> None:
+        x, ctx.dim, ctx.groups, ctx.fresh = inputs
         ctx.save_for_backward(x)
 
     @staticmethod
-    def backward(ctx: Any, grad_sums: Tensor, grad_x: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, grad_sums: Tensor, grad_x: Tensor) -> tuple[Tensor, None, None, None]:
         (x,) = ctx.saved_tensors
         dim, dtype = ctx.dim, grad_sums.dtype
         through, saw = (_grouped(t, dim, ctx.groups).to(dtype) for t in (grad_x, x))
-        return (
-            torch.addcmul(through, saw, grad_sums.unsqueeze(dim), value=2).to(x.dtype).flatten(dim - 1, dim),
-            None,
-            None,
-        )
+        if ctx.fresh and not torch.is_grad_enabled():
+            total = through.addcmul_(saw, grad_sums.unsqueeze(dim), value=2)
+        else:
+            total = torch.addcmul(through, saw, grad_sums.unsqueeze(dim), value=2)
+        return total.to(x.dtype).flatten(dim - 1, dim), None, None, None
+
+
+class _Box(torch.autograd.Function):
+    """Sums over windows, one axis after the other: a few additions of small maps, where pooling takes ten times as long."""
+
+    @staticmethod
+    def forward(ctx: Any, sums: Tensor, windows: Windows) -> Tensor:
+        ctx.shape, ctx.windows = sums.shape, windows
+        for axis, window in enumerate(windows, -len(windows)):
+            first, *rest = _shifted(sums, axis, window)
+            sums = first + rest[0] if rest else first.clone()
+            for other in rest[1:]:
+                sums += other
+        return sums
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return _Spread.apply(grad, ctx.shape, ctx.windows), None
+
+
+class _Spread(torch.autograd.Function):
+    """The transpose of :class:`_Box`: each number goes to every place of its window."""
+
+    @staticmethod
+    def forward(ctx: Any, grad: Tensor, shape: torch.Size, windows: Windows) -> Tensor:
+        ctx.windows = windows
+        for axis, window in enumerate(windows, -len(windows)):
+            wider = list(grad.shape)
+            wider[axis] = shape[axis]
+            spread = grad.new_zeros(wider)
+            for place in _shifted(spread, axis, window):
+                place += grad
+            grad = spread
+        return grad
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        return _Box.apply(grad, ctx.windows), None, None
+
+
+def _shifted(x: Tensor, axis: int, window: tuple[int, int, int]) -> list[Tensor]:
+    """What each tap of a window of ``(size, stride, dilation)`` sees along an axis."""
+    size, stride, dilation = window
+    axis %= x.ndim
+    count = (x.shape[axis] - dilation * (size - 1) - 1) // stride + 1
+    at = (slice(None),) * axis
+    return [x[(*at, slice(i * dilation, i * dilation + (count - 1) * stride + 1, stride))] for i in range(size)]
 
 
 def _grouped(x: Tensor, dim: int, groups: int) -> Tensor:

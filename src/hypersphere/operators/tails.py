@@ -1,11 +1,11 @@
 r"""From inner products to an operator's output, h·g(P/‖x‖) + b, by one pass over the outputs forward and one backward.
 
 Plain autograd goes over maps of the output's size about ten times, and keeps three of them. Here a few samples at a time,
-as many as stay in the processor's cache, go through the whole chain, and back by the slope of g that
-:meth:`~hypersphere.angular.Angular.slope_of` knows in closed form. Only the inner products and g are kept.
+as many as stay in the processor's cache, go through the whole chain. Forward finds g together with its slope
+(:meth:`~hypersphere.angular.Angular.with_slope`); the inner products and h·∂g/∂cos θ are kept, and g only where h learns something.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,9 +14,7 @@ from torch import Tensor
 
 from ..angular import Angular
 from ..geometry.tracing import is_traced
-
-TILE = 2**16
-"""Outputs at a time on a CPU: 256 KiB in float32, of which three or four fit into a second-level cache."""
+from .tiles import Collected, differentiated, room_for_gradient, sum_into, tiles
 
 
 def angular_tail(
@@ -34,64 +32,124 @@ def angular_tail(
     >>> angular_tail(torch.tensor([[1.0, -2.0]]), torch.tensor([[0.5]]), torch.tensor([[3.0]]), None, SquareCosine())
     tensor([[ 0.7500, -3.0000]])
     """
-    if is_traced() or not product.dtype == over.dtype == h.dtype or product.ndim != h.ndim or not product.numel():
-        return None
-    one = product.new_zeros(1)
-    if type(angular).slope_of is Angular.slope_of or angular.slope_of(one, one) is None:
+    if not in_tiles(product, over, h) or angular.with_slope(product.new_zeros(1)) is None:
         return None
     result: Tensor = _Tail.apply(product, over, h, bias, angular)
     return result
 
 
+def scaled(
+    product: Float[Tensor, "..."],
+    factor: Float[Tensor, "..."],
+    bias: Float[Tensor, "..."] | None,
+    ours: bool = False,
+) -> Float[Tensor, "..."] | None:
+    """product·factor + bias, the tail of the cosine, whose h/‖x‖ is the factor; None as in :func:`angular_tail`.
+
+    ``factor`` has the axes of ``product``, each of its size or of 1 beyond the first; ``bias`` broadcasts. ``ours`` says that
+    nobody else has ``product``, so that its gradient may be written over it.
+
+    >>> scaled(torch.tensor([[1.0, -2.0]]), torch.tensor([[0.5]]), torch.tensor([1.0, 1.0]))
+    tensor([[1.5000, 0.0000]])
+    """
+    if not in_tiles(product, factor):
+        return None
+    result: Tensor = _Scaled.apply(product, factor, bias, ours)
+    return result
+
+
+def in_tiles(product: Tensor, *others: Tensor) -> bool:
+    """Whether tiles of the first axis can be worked on: nobody looks inside, and the others are in float32 or better."""
+    if is_traced() or not product.numel():
+        return False
+    dtype = torch.promote_types(product.dtype, torch.float32)
+    return all((t.dtype, t.ndim, t.shape[0]) == (dtype, product.ndim, product.shape[0]) for t in others)
+
+
 class _Tail(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, product: Tensor, over: Tensor, h: Tensor, bias: Tensor | None, angular: Angular) -> Tensor:
-        result, g = torch.empty_like(product), torch.empty_like(product)
-        for part in _tiles(product):
-            g[part] = here = angular(product[part] * over[part])
-            if bias is None:
-                torch.mul(here, h[part], out=result[part])
-            else:
-                torch.addcmul(bias, here, h[part], out=result[part])
-        ctx.save_for_backward(product, over, h, bias, g)
+        result = torch.empty_like(product)
+        slopes = torch.empty_like(product, dtype=h.dtype) if any(ctx.needs_input_grad) else None
+        values = torch.empty_like(product, dtype=h.dtype) if ctx.needs_input_grad[2] else None
+        for part in tiles(product):
+            pair = angular.with_slope(product[part] * over[part])
+            assert pair is not None
+            if slopes is not None:
+                torch.mul(pair[1], h[part], out=slopes[part])
+            if values is not None:
+                values[part] = pair[0]
+            affine(pair[0], h[part], bias, result[part])
+        ctx.save_for_backward(product, over, h, bias, slopes, values)
         ctx.angular = angular
         return result
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        product, over, h, bias, g = ctx.saved_tensors
+        product, over, h, bias, slopes, values = ctx.saved_tensors
         needs = ctx.needs_input_grad
         if torch.is_grad_enabled():
-            return (*_backward_plainly((product, over, h, bias), ctx.angular, grad, needs[:4]), None)
-        d_product, d_over = torch.empty_like(product), torch.empty_like(over)
+            return (*differentiated(_plain_tail(ctx.angular), (product, over, h, bias), grad, needs[:4]), None)
+        d_product, d_over = room_for_gradient(slopes, dtype=product.dtype), torch.empty_like(over)
         d_h = torch.empty_like(h) if needs[2] else None
-        for part in _tiles(product):
-            arrived = grad[part]
-            slope = ctx.angular.slope_of(product[part] * over[part], g[part])
-            slope.mul_(arrived).mul_(h[part])
-            torch.mul(slope, over[part], out=d_product[part])
-            d_over[part] = slope.mul_(product[part]).sum_to_size(over[part].shape)
+        d_bias = Collected(bias if needs[3] else None)
+        for part in tiles(product):
+            arrived = grad[part].to(h.dtype)
+            d_bias.add(arrived)
             if d_h is not None:
-                d_h[part] = (g[part] * arrived).sum_to_size(h[part].shape)
-        d_bias = grad.sum_to_size(bias.shape) if bias is not None and needs[3] else None
-        return d_product, d_over, d_h, d_bias, None
+                sum_into(d_h[part], values[part] * arrived)
+            by_cos = slopes[part] * arrived
+            affine(by_cos, over[part], None, d_product[part])
+            sum_into(d_over[part], by_cos.mul_(product[part]))
+        return d_product, d_over, d_h, d_bias.sum, None
 
 
-def _tiles(product: Tensor) -> Iterator[slice]:
-    """Parts of the first axis; all of it on a device that wants to be filled."""
-    n = product.shape[0]
-    size = max(1, TILE * n // product.numel()) if product.device.type == "cpu" else n
-    return (slice(start, min(start + size, n)) for start in range(0, n, size))
+class _Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, product: Tensor, factor: Tensor, bias: Tensor | None, ours: bool) -> Tensor:
+        ctx.save_for_backward(product, factor, bias)
+        ctx.ours = ours
+        result = torch.empty_like(product)
+        for part in tiles(product):
+            affine(product[part], factor[part], bias, result[part])
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        product, factor, bias = ctx.saved_tensors
+        needs = ctx.needs_input_grad
+        if torch.is_grad_enabled():
+            return (*differentiated(_plain_scaled, (product, factor, bias), grad, needs[:3]), None)
+        d_product, d_factor = room_for_gradient(product, ctx.ours), torch.empty_like(factor)
+        d_bias = Collected(bias if needs[2] else None)
+        for part in tiles(product):
+            arrived = grad[part].to(factor.dtype)
+            d_bias.add(arrived)
+            sum_into(d_factor[part], arrived * product[part])
+            affine(arrived, factor[part], None, d_product[part])
+        return d_product, d_factor, d_bias.sum, None
 
 
-def _backward_plainly(
-    inputs: tuple[Tensor | None, ...], angular: Angular, grad: Tensor, needs: tuple[bool, ...]
-) -> list[Tensor | None]:
-    """The same gradients with a graph of their own, for a second derivative."""
-    product, over, h, bias = inputs
-    assert product is not None and over is not None and h is not None  # noqa: PT018
-    result = h * angular(product * over)
-    result = result if bias is None else result + bias
-    wanted = [t for t, need in zip(inputs, needs, strict=True) if need and t is not None]
-    found = iter(torch.autograd.grad(result, wanted, grad, create_graph=True))
-    return [next(found) if need else None for need in needs]
+def affine(y: Tensor, factor: Tensor, bias: Tensor | None, out: Tensor) -> None:
+    """Write y·factor + bias into ``out``, in the factor's precision."""
+    wide, direct = y.to(factor.dtype), out if out.dtype == factor.dtype else None
+    if bias is None:
+        result = torch.mul(wide, factor, out=direct)
+    else:
+        result = torch.addcmul(bias, wide, factor, out=direct)
+    if direct is None:
+        out.copy_(result)
+
+
+def plain_affine(y: Tensor, factor: Tensor, bias: Tensor | None) -> Tensor:
+    """y·factor + bias for autograd."""
+    wide = y.to(factor.dtype)
+    return wide * factor if bias is None else torch.addcmul(bias, wide, factor)
+
+
+def _plain_scaled(product: Tensor, factor: Tensor, bias: Tensor | None) -> Tensor:
+    return plain_affine(product, factor, bias).to(product.dtype)
+
+
+def _plain_tail(angular: Angular) -> Callable[..., Tensor]:
+    return lambda product, over, h, bias: plain_affine(angular(product * over), h, bias).to(product.dtype)

@@ -177,15 +177,20 @@ def _candidates(unit: Tensor, gallery: Rows, count: int, chunk: int) -> Best:
     indices = torch.empty(len(unit), 0, dtype=torch.long, device=unit.device)
     for start in range(0, len(gallery), chunk):
         products = gallery.products(unit, start, min(start + chunk, len(gallery)))
-        new_values, new = _largest(products, min(count, products.shape[1]))
+        new_values, new = largest(products, min(count, products.shape[1]))
         values, indices = torch.cat([values, new_values], 1), torch.cat([indices, new + start], 1)
         values, order = values.topk(min(count, values.shape[1]))
         indices = indices.gather(1, order)
     return values, indices
 
 
-def _largest(products: Tensor, count: int) -> Best:
-    """``topk``, by way of the runs of ``RUN`` columns with the largest maxima, among which the largest columns are."""
+def largest(products: Float[Tensor, "p n"], count: int) -> Best:
+    """``topk``, by way of the runs of ``RUN`` columns with the largest maxima, among which the largest columns are.
+
+    >>> values, columns = largest(torch.tensor([[0.1, 0.9, 0.5]]), 2)
+    >>> columns
+    tensor([[1, 2]])
+    """
     runs = products.shape[1] // RUN
     if runs < 4 * count:
         return products.topk(count)

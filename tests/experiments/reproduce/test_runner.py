@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from hypersphere.experiments.reproduce import Training, missing, reproduce, rows, runner, section, trained
+from hypersphere.experiments.reproduce import Training, missing, pilot, reproduce, rows, runner, section, trained
 from hypersphere.training import replace
 
 from .tiny import claim
@@ -128,3 +128,28 @@ def test_a_run_whose_loss_is_not_finite_is_recorded_as_such(tmp_path, monkeypatc
     assert sum("diverged" in line for line in said) == len(scores) + 2
     assert "2 of them diverged" in section.section(claim(), found)
     assert runner.missing(claim(), tmp_path / "results") == 4
+
+
+def test_a_pilot_changes_settings_looks_at_held_out_samples_and_is_kept(tmp_path, monkeypatch):
+    places = {"results": tmp_path / "results", "runs": tmp_path / "runs", "threads": 1}
+    said = []
+    found = pilot(claim(), ["steps=2", "optimizer.lr=0.05"], only="b/*", say=said.append, **places)
+    assert [(row["arm"], row["seed"], row["changes"]) for row in found] == [
+        ("b/margin", 0, ["steps=2", "optimizer.lr=0.05"])
+    ]
+    assert found[0]["setting"]["samples.validation"] == 0.1
+    assert (found[0]["setting"]["steps"], found[0]["setting"]["optimizer.lr"]) == (2, 0.05)
+    assert rows.read_rows(tmp_path / "results" / "tiny-pilot.jsonl") == found
+    assert rows.recorded(claim(), tmp_path / "results") == []  # it counts for no check
+    assert said[0].startswith("tiny pilot b/margin, steps=2 optimizer.lr=0.05: accuracy")
+    monkeypatch.setattr(Training, "make", lambda *_: pytest.fail("ran again"))
+    assert pilot(claim(), ["steps=2", "optimizer.lr=0.05"], only="b/*", say=str, **places) == found
+
+
+def test_a_pilot_of_no_arm_or_of_an_unknown_setting_is_refused(tmp_path):
+    places = {"results": tmp_path / "results", "runs": tmp_path / "runs"}
+    with pytest.raises(ValueError, match="only must match one of a/softmax, b/margin that train, got 'c'"):
+        pilot(claim(), [], only="c", **places)
+    with pytest.raises(ValueError, match="there is no key step"):
+        pilot(claim(), ["step=2"], **places)
+    assert not list(tmp_path.iterdir())

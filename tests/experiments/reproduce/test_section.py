@@ -56,3 +56,14 @@ def test_lemmas_and_figures_are_no_tables():
 
     told = [section._published(Published(where, "x", {"a": 1})) for where in ("A.1", "5.7", "figure 5.4", "lemma 1, 2")]
     assert told == ["- table A.1, x: a: 1", "- table 5.7, x: a: 1", "- figure 5.4, x: a: 1", "- lemma 1, 2, x: a: 1"]
+
+
+def test_pilots_are_shown_with_what_was_changed_and_count_for_no_check():
+    one = {**rows()[0], "arm": "a/softmax", "changes": ["steps=8"], "metrics": {"accuracy": 12.5}}
+    none = {**one, "arm": "b/margin", "changes": [], "metrics": {}}
+    text = section.section(claim(), [], pilots=[one, none])
+    assert "| changed settings | arm | accuracy (%) |" in text
+    assert "| steps=8 | a/softmax | 12.5 |" in text
+    assert "| as it is | b/margin | – |" in text
+    assert "**Verdict: not measured.**" in text
+    assert "**Pilots.**" not in section.section(claim(), rows())

@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from hypersphere.objectives import ArcFace, RowSGD, Sample, SphereFace2
 from hypersphere.objectives.parallel import fit_state, ignore_shards, sharded_parameters, whole, whole_state_dict
+from hypersphere.objectives.parallel.storage import home_of
 
 pytestmark = pytest.mark.untyped
 
@@ -186,6 +187,19 @@ def test_a_head_on_meta_gets_its_own_classes_only(pool):
         assert torch.equal(whole_weight, found[0])
         assert len(whole_weight.unique(dim=0)) == 11
         assert whole_weight.abs().max() < 10
+
+
+def on_mesh(group):
+    mesh = dist.device_mesh.DeviceMesh.from_group(group, "cpu")
+    head = ArcFace(5, 11, device="meta").shard(mesh)
+    return home_of(mesh), home_of(group), str(head.weight.device)
+
+
+def test_a_head_on_meta_is_made_where_its_processes_talk(pool, monkeypatch):
+    assert pool.run(on_mesh, processes=2) == [("cpu", "cpu", "cpu")] * 2
+    for config, home in (("cuda:nccl", "cuda"), ("cpu:gloo,cuda:nccl", "cpu"), ("xpu:xccl", "xpu")):
+        monkeypatch.setattr(dist, "get_backend_config", lambda group, config=config: config)
+        assert home_of(None) == home
 
 
 def test_without_processes_it_says_what_to_do():

@@ -1,4 +1,4 @@
-"""A head that sees a tenth of the characters at first and all at the end recognises unseen ones as the full head does."""
+"""A head that sees a tenth of the characters at first and all at the end recognises unseen ones nearly as the full head does."""
 
 import math
 
@@ -25,8 +25,11 @@ def tar(sample, seed, folder):
 @pytest.mark.skipif(
     not any((root / "omniglot").exists() for root in data_roots()), reason="Omniglot is not below a data root"
 )
-def test_a_sampled_head_reaches_the_full_heads_tar(tmp_path):
-    """Over three seeds the difference is within its own 95 % interval (Student's t with four degrees of freedom)."""
+def test_a_sampled_head_comes_near_the_full_heads_tar(tmp_path):
+    """Over three seeds the difference is within its own 95 % interval (Student's t with four degrees of freedom).
+
+    The interval of three seeds is wide: the nine of ``benchmarks/sampled_heads.py`` show that about two points are lost.
+    """
     few_first = call(Stages, values=[0.1, 1.0], at=[STEPS * 3 // 4])
     found = {
         name: [tar(sample, seed, tmp_path / f"{name}-{seed}") for seed in SEEDS]

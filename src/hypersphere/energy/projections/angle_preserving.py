@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ...geometry import arccos, normalize
+from .cosine_step import cosine_loss, cosine_step
 from .projection import Energy
 from .random import RandomProjection, project
 
@@ -79,21 +80,22 @@ class AnglePreservingProjection(RandomProjection):
 
     def loss(self, weights: list[Tensor], basis: Float[Tensor, "count k d"]) -> Float[Tensor, ""]:
         """L_P of layers that share a basis: the mean over bases, pairs and layers."""
+        if self.preserve == "cosine":
+            return cosine_loss(weights, basis)
         losses = []
         for weight in weights:
             n = weight.shape[1]
-            before, after = self._similarity(weight), self._similarity(project(weight, basis))
+            before, after = _angles(weight), _angles(project(weight, basis))
             losses.append((before - after).square().mean() * (n / (n - 1)))  # the diagonal is 0 and not a pair
         return torch.stack(losses).mean()
 
-    def _similarity(self, points: Tensor) -> Tensor:
-        x = normalize(points)
-        cos = x @ x.mT
-        return cos if self.preserve == "cosine" else arccos(cos)
-
     def _stepped(self, weights: list[Tensor], basis: Tensor, unrolled: bool) -> Tensor:
+        weights = [w.to(basis.dtype) for w in weights]
+        if self.preserve == "cosine":
+            for _ in range(self.inner_steps):
+                basis = cosine_step(basis, weights, self.lr)
+            return basis
         with torch.enable_grad():
-            weights = [w.to(basis.dtype) for w in weights]
             basis = basis.detach().requires_grad_()
             for _ in range(self.inner_steps):
                 (gradient,) = torch.autograd.grad(self.loss(weights, basis), basis, create_graph=unrolled)
@@ -111,3 +113,8 @@ class AnglePreservingProjection(RandomProjection):
         """The constructor's arguments."""
         own = f"mode={self.mode!r}, lr={self.lr:g}, update={self.update}, inner_steps={self.inner_steps}"
         return f"dim={self.dim}, count={self.count}, every={self.every}, {own}, preserve={self.preserve!r}"
+
+
+def _angles(points: Tensor) -> Tensor:
+    x = normalize(points)
+    return arccos(x @ x.mT)

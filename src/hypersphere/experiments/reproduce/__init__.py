@@ -16,7 +16,7 @@ from . import (
 from .arms import Arm, Computation, Training, differing
 from .claim import SIZES, Check, Claim, Published, Size, verdict
 from .effects import Effect, Estimate
-from .runner import missing, reproduce
+from .runner import missing, pilot, reproduce
 from .tuning import Axis, Tuning, rates, weights
 
 CLAIMS: dict[str, Claim] = {
@@ -70,6 +70,7 @@ __all__ = [
     "differing",
     "get",
     "missing",
+    "pilot",
     "rates",
     "reproduce",
     "verdict",

@@ -9,7 +9,7 @@ from ...models import cnn9
 from ...operators import Operator, magnitudes
 from ...training import Config, CosineRate, Images, Selection, replace
 from ..recipes.chapter4 import dcnet_cifar100
-from ..recipes.recipe_book import MIRROR, adam
+from ..recipes.recipe_book import MIRROR, adam, sgd
 from .arms import Arm, Training
 from .claim import Check, Claim, Published, Size
 from .claim_pictures import curves
@@ -34,6 +34,8 @@ TRICKS: dict[str, tuple[dict[str, Any], float]] = {
     "projected": ({"project_every": 10}, 21.17),
     "weighted gradients": ({"weighted_gradients": True}, 21.45),
 }
+# Table 4.1: how ‖w‖ enters TanhConv; the operator without it has 23.09.
+WEIGHTED = {"linear": 22.95, "tanh_product": 23.03, "product_of_tanh": 23.38}
 BATCHES = (4, 16, 64)
 
 
@@ -55,6 +57,12 @@ def arms(size: Size) -> dict[str, Arm]:
         if size == "paper" and "project_every" in changes:
             changes = {"project_every": 100}
         found[f"BN, ReLU/TanhConv, {name}"] = replace(found["BN, ReLU/TanhConv"], **changes)
+    for form in WEIGHTED:
+        found[f"BN, ReLU/TanhConv, weighted {form}"] = replace(
+            found["BN, ReLU/TanhConv"], model__operator__magnitude__weighted=form
+        )
+    for name in ("convolution", "TanhConv"):  # C.6
+        found[f"SGD/{name}"] = replace(found[f"BN, ReLU/{name}"], optimizer=sgd(0.1 if size == "paper" else 0.05, 0.0))
     for batch in BATCHES:
         for name, norm in (("BatchNorm", "batch"), ("SphereNorm", "sphere")):
             found[f"batch {batch}/{name}"] = replace(base, batch_size=batch, model__norm=norm)
@@ -99,6 +107,7 @@ CLAIM = Claim(
         Published("4.3", "error (%) without ReLU, square cosine", {"convolution": 58.24, **WITHOUT}),
         Published("4.2", "error (%) without BN, cosine", {"convolution": 35.30, **PLAIN}),
         Published("4.1", "error (%) of TanhConv", {"standard gradients": 23.09, "weight projection": 21.17, "weighted gradients": 21.45}),
+        Published("4.1", "error (%) of weighted TanhConv", WEIGHTED),
         Published("figure 3.5", "SphereNorm at small batches", {"SphereNorm": "final accuracy similar to BatchNorm, sooner"}),
     ),
     differences=(
@@ -123,6 +132,18 @@ CLAIM = Claim(
             )
             for name, (_, value) in TRICKS.items()
         ),
+        *(
+            Check(
+                f"BN, ReLU, error: TanhConv, weighted {form} no worse than without",
+                "error",
+                f"BN, ReLU/TanhConv, weighted {form}",
+                "BN, ReLU/TanhConv",
+                False,
+                True,
+            )
+            for form in WEIGHTED
+        ),
+        Check("SGD, error: TanhConv below the convolution", "error", "SGD/TanhConv", "SGD/convolution", False),
         *(
             Check(f"batch {n}, early: SphereNorm above BatchNorm", "early", f"{group}/SphereNorm", f"{group}/BatchNorm")
             for n, group in ((n, f"batch {n}") for n in BATCHES)

@@ -73,9 +73,10 @@ def text(results: str | os.PathLike[str] = "results") -> str:
     sections = []
     for claim in CLAIMS.values():
         rows, before = recorded(claim, results), superseded(claim, results)
-        if rows or before:
-            tuning = read_rows(results_file(claim, results, "-tuning"))
-            sections.append(section(claim, rows, f"{PICTURES}/{claim.id}.png" if rows else "", before, tuning))
+        tuning, pilots = (read_rows(results_file(claim, results, suffix)) for suffix in ("-tuning", "-pilot"))
+        if rows or before or pilots:
+            picture = f"{PICTURES}/{claim.id}.png" if rows else ""
+            sections.append(section(claim, rows, picture, before, tuning, pilots))
     return "\n\n".join([HEADER, summary(results), *sections]) + "\n"
 
 

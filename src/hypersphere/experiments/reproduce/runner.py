@@ -4,12 +4,13 @@ import fnmatch
 import math
 import os
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
+from ...config import as_call, assign
 from .arms import Arm, Row, Training, stored
 from .claim import Claim, Size
 from .rows import append_row, chosen_arm, read_rows, recorded, results_file
-from .tuning import Choice, shown_choice
+from .tuning import Choice, shown_changes, shown_choice
 
 Say = Callable[[str], None]
 
@@ -96,6 +97,49 @@ def tune(
         for name, arm in arms.items()
         if isinstance(arm, Training)
     }
+
+
+def pilot(
+    claim: Claim,
+    changes: Sequence[str],
+    *,
+    only: str = "*",
+    results: str | os.PathLike[str] = "results",
+    runs: str | os.PathLike[str] = "runs/reproduce",
+    threads: int = 0,
+    say: Say = print,
+) -> list[Row]:
+    """One seed of the arms that match, with settings changed by ``key.path=value``, measured on held-out training samples.
+
+    A pilot shows in which regime an effect is large enough to be worth the hours of a grid; it never looks at the test set. Its
+    rows are kept in ``results/<id>-pilot.jsonl``, and what has a row is not run again.
+
+    >>> import tempfile
+    >>> from hypersphere.experiments.reproduce import get, pilot
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     pilot(get("opt"), ["steps=10"], only="MLP, */SRIP", results=folder, runs=folder, say=str)
+    Traceback (most recent call last):
+    ...
+    ValueError: only must match one of MLP, Xavier/baseline, ... that train, got 'MLP, */SRIP'
+    """
+    every = {name: arm for name, arm in claim.sized("laptop").items() if isinstance(arm, Training)}
+    arms = {name: every[name] for name in fnmatch.filter(every, only)}
+    if not arms:
+        raise ValueError(f"only must match one of {', '.join(every)} that train, got {only!r}")
+    path, folder = results_file(claim, results, "-pilot"), pathlib.Path(runs) / claim.id / "pilot"
+    found = []
+    for name, arm in arms.items():
+        changed = arm.held_out(assign(as_call(arm.config), changes).build())
+        seed = changed.config.seed
+        row = next((row for row in read_rows(path) if _same(row, "laptop", name, seed, changed)), None)
+        if row is None:
+            made = changed.row(seed, folder / shown_changes(changes) / name, threads)
+            row = {"arm": name, "seed": seed, "size": "laptop", "choice": None, "changes": list(changes), **made}
+            append_row(path, row)
+        found.append(row)
+        said = _shown(claim, row["metrics"]) or "diverged"
+        say(f"{claim.id} pilot {name}, {shown_changes(changes)}: {said} ({row['seconds']:.0f} s)")
+    return found
 
 
 def missing(claim: Claim, results: str | os.PathLike[str], size: Size = "laptop") -> int:

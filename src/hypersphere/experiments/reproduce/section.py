@@ -8,7 +8,7 @@ from .arms import Row
 from .claim import Check, Claim, Measured, Outcome, Published, verdict
 from .effects import Effect, Estimate
 from .rows import measured
-from .tuning import shown_choice
+from .tuning import shown_changes, shown_choice
 
 Table = dict[str, dict[str, Estimate]]
 TINY = 1e-4  # errors below this are written with an exponent
@@ -20,8 +20,9 @@ def section(
     picture: str = "",
     before: Sequence[Row] = (),
     tuning: Sequence[Row] = (),
+    pilots: Sequence[Row] = (),
 ) -> str:
-    """One claim: published, measured, picture, differences, checks, verdict, why; then ``before``, the superseded rows."""
+    """One claim: published, measured, picture, differences, checks, verdict, why, choices, pilots; then ``before``, the superseded rows."""
     values = measured(list(rows))
     checks = outcomes_of(claim, values)
     parts = [
@@ -36,6 +37,7 @@ def section(
     parts += ["**Differences of setting.**\n\n" + "\n".join(f"- {difference}" for difference in claim.differences)]
     parts += _fairness(claim)
     parts += _choices(claim, rows, tuning)
+    parts += _pilots(claim, pilots)
     if before:
         note = "Measured with settings the claim had before, whose differences from the present one `results/` spells out row by row."
         parts += [f"**Superseded.** {note} They count for no check.", *tables(claim, before), conditions(before)]
@@ -184,6 +186,22 @@ def _choices(claim: Claim, rows: Sequence[Row], tuning: Sequence[Row]) -> list[s
         return []
     head = ["| arm | chosen | held-out scores | at an edge |", "|---|---|---|---|"]
     return ["**Chosen on held-out training samples.**\n\n" + "\n".join([*head, *lines])]
+
+
+def _pilots(claim: Claim, pilots: Sequence[Row]) -> list[str]:
+    """What one seed showed on held-out training samples under other settings, one line a run."""
+    if not pilots:
+        return []
+    metrics = [key for key in claim.metrics if any(key in row["metrics"] for row in pilots)]
+    lines = [
+        f"| changed settings | arm | {' | '.join(claim.metrics[key] for key in metrics)} |",
+        "|---" * (len(metrics) + 2) + "|",
+    ]
+    for row in pilots:
+        values = [f"{row['metrics'][key]:.4g}" if key in row["metrics"] else "–" for key in metrics]
+        lines.append(f"| {shown_changes(row['changes'])} | {row['arm']} | {' | '.join(values)} |")
+    note = "One seed, measured on a tenth of the training set; they decide where the hours go and count for no check."
+    return [f"**Pilots.** {note}\n\n" + "\n".join(lines), conditions(pilots)]
 
 
 def _edges(choice: Mapping[str, float], tried: Sequence[Row]) -> str:

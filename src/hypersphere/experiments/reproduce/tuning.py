@@ -142,6 +142,15 @@ def shown_choice(choice: Mapping[str, float] | None) -> str:
     return ", ".join(f"{name} × {factor:g}" for name, factor in choice.items()) if choice else ""
 
 
+def shown_changes(changes: Sequence[str]) -> str:
+    """Changed settings in words.
+
+    >>> shown_changes(["steps=4000", "images.size=none"]), shown_changes([])
+    ('steps=4000 images.size=none', 'as it is')
+    """
+    return " ".join(changes) or "as it is"
+
+
 def _weighted(part: Call, factor: float) -> Call:
     """A penalty with its weights multiplied; they must be written out, since a default of None is not a number."""
     found = {name: part.arguments[name] for name in ("hidden", "output", "weight") if name in part.arguments}

@@ -67,7 +67,7 @@ class Shards:
         """The samples of all processes; what is wrong with one process's is raised on every one."""
         self.counts = self._agreed(features, labels)
         whole, share = _Gather.apply(features, self)
-        return Everyone(whole, share, self.rows(labels.contiguous()))
+        return Everyone(whole, share, self.rows(labels.long().contiguous()))  # NCCL has no int16
 
     def __call__(self, tensor: Tensor, how: Literal["max", "sum", "top"]) -> Tensor:
         """Combines what each process holds of a tensor; the result is the same on all of them."""

@@ -37,9 +37,9 @@ def shards_of(over: Over, num_classes: int, device: torch.device, average: bool)
             "a head is divided among the processes of torch.distributed, which does not run: start the script with "
             "torchrun and call torch.distributed.init_process_group() first"
         )
-    kind = device.type if device.type != "meta" else torch.get_default_device().type
     group = dist.group.WORLD if over is None else over
     assert group is not None
+    kind = device.type if device.type != "meta" else home_of(group)
     mesh = group if isinstance(group, DeviceMesh) else DeviceMesh.from_group(group, kind)
     if mesh.ndim != 1:
         raise ValueError(
@@ -49,6 +49,21 @@ def shards_of(over: Over, num_classes: int, device: torch.device, average: bool)
     if mesh.device_type != kind:
         raise ValueError(f"the head is on {kind} and the mesh on {mesh.device_type}: move the head first")
     return Shards(mesh, num_classes, average)
+
+
+def home_of(group: DeviceMesh | dist.ProcessGroup) -> str:
+    """The kind of device on which a head is made that is on none yet: the mesh's, or one that the group's backend serves.
+
+    That is torch's default device where the backend serves it; a group of NCCL alone serves no CPU.
+
+    >>> home_of(torch.distributed.group.WORLD)  # after init_process_group("nccl")  # doctest: +SKIP
+    'cuda'
+    """
+    if isinstance(group, DeviceMesh):
+        return group.device_type
+    served = [part.partition(":")[0] for part in dist.get_backend_config(group).split(",")]
+    default = torch.get_default_device().type
+    return default if default in served else served[0]
 
 
 @torch.no_grad()

@@ -32,6 +32,12 @@ class Ball(WithRadius):
         """α·min(‖x‖/ρ, 1)."""
         return self.alpha * (x_norm / self.radius(x_norm, dim)).clamp_max(1)
 
-    def gain(self, x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
+    def gain_within(self, x_norm: Float[Tensor, "..."], radius: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """α/max(‖x‖, ρ)."""
-        return self.alpha / torch.maximum(x_norm, self.radius(x_norm, dim))
+        return self.alpha / torch.maximum(x_norm, radius)
+
+    def radius_slope(
+        self, x_norm: Float[Tensor, "..."], radius: Float[Tensor, "..."], gain: Float[Tensor, "..."]
+    ) -> Float[Tensor, "..."]:
+        """−α/ρ up to ρ, then 0; half of it at ρ, as torch.maximum has it."""
+        return torch.sign(radius - x_norm).add_(1).mul_(gain).mul_(-0.5)

@@ -2,7 +2,8 @@ r"""The operator radius ρ, fixed or learned (4.3.6, C.1–C.3)."""
 
 import copy
 import math
-from typing import TypeVar
+from abc import abstractmethod
+from typing import ClassVar, TypeVar
 
 import torch
 from jaxtyping import Float
@@ -85,13 +86,43 @@ class Radius(nn.Module):
 
 
 class WithRadius(Magnitude):
-    """A magnitude with an operator radius ρ: Ball, Tanh and Seg."""
+    """A magnitude with an operator radius ρ: Ball, Tanh and Seg. h/‖x‖ is homogeneous in ‖x‖ and ρ together.
+
+    Attributes:
+        degree: what h/‖x‖ is multiplied with, as a power of c, when ‖x‖ and ρ both are multiplied with c.
+        shortest: below this ‖x‖ the gain is that of a patch this long.
+    """
 
     alpha: float
+    degree: ClassVar[int] = -1
+    shortest: ClassVar[float] = 0.0
 
     def __init__(self, radius: float, learnable_radius: bool, weighted: Weighting):
         super().__init__(weighted)
         self.radius = Radius(radius, learnable_radius)
+
+    @property
+    def gain_by_neuron(self) -> bool:
+        """Whether h/‖x‖ is :meth:`gain_within` of ‖x‖ and a ρ of each neuron."""
+        return self.radius.learnable
+
+    @abstractmethod
+    def gain_within(self, x_norm: Float[Tensor, "..."], radius: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """h/‖x‖ for a given ρ; the two broadcast."""
+
+    def gain_into(self, x_norm: Float[Tensor, "..."], radius: Float[Tensor, "..."], out: Float[Tensor, "..."]) -> None:
+        """Write :meth:`gain_within` into ``out``, without a graph; a form that is costly overrides it."""
+        out.copy_(self.gain_within(x_norm, radius))
+
+    @abstractmethod
+    def radius_slope(
+        self, x_norm: Float[Tensor, "..."], radius: Float[Tensor, "..."], gain: Float[Tensor, "..."]
+    ) -> Float[Tensor, "..."]:
+        """ρ·∂(h/‖x‖)/∂ρ from ‖x‖, ρ and h/‖x‖, of the last one's size: a new tensor without a graph."""
+
+    def gain(self, x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
+        """h/‖x‖ with the layer's own ρ."""
+        return self.gain_within(x_norm, self.radius(x_norm, dim))
 
     def for_neurons(self: Own, neurons: int) -> Own:
         """A copy with its own radii when they are learned, else the same object."""

@@ -25,6 +25,8 @@ class Seg(WithRadius):
     tensor([1., 2., 3.])
     """
 
+    degree = 0
+
     def __init__(
         self,
         alpha: float = 1.0,
@@ -41,7 +43,12 @@ class Seg(WithRadius):
         """β‖x‖ + (α − β)·min(‖x‖, ρ)."""
         return self.beta * x_norm + (self.alpha - self.beta) * torch.minimum(x_norm, self.radius(x_norm, dim))
 
-    def gain(self, x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
+    def gain_within(self, x_norm: Float[Tensor, "..."], radius: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """β + (α − β)·ρ/max(‖x‖, ρ)."""
-        radius = self.radius(x_norm, dim)
         return self.beta + (self.alpha - self.beta) * (radius / torch.maximum(x_norm, radius))
+
+    def radius_slope(
+        self, x_norm: Float[Tensor, "..."], radius: Float[Tensor, "..."], gain: Float[Tensor, "..."]
+    ) -> Float[Tensor, "..."]:
+        """0 up to ρ, then (α − β)·ρ/‖x‖; half of it at ρ, as torch.maximum has it."""
+        return torch.sign(x_norm - radius).add_(1).mul_(0.5).mul_(gain - self.beta)

@@ -27,6 +27,7 @@ class Tanh(WithRadius):
     tensor([0.0000, 0.7616, 1.0000])
     """
 
+    shortest = MIN_NORM
     weightings = (None, "linear", "tanh_product", "product_of_tanh")
 
     def __init__(
@@ -39,9 +40,28 @@ class Tanh(WithRadius):
         """α·tanh(‖x‖/ρ)."""
         return self.alpha * torch.tanh(x_norm / self.radius(x_norm, dim))
 
-    def gain(self, x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
+    @property
+    def gain_by_neuron(self) -> bool:
+        """As for every radius, but for the tanh of the product, where each neuron has a ‖x‖‖w‖ of its own."""
+        return self.radius.learnable and self.weighted != "tanh_product"
+
+    def gain_within(self, x_norm: Float[Tensor, "..."], radius: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """α·tanh(‖x‖/ρ)/‖x‖, which is α/ρ at 0."""
-        return self._over(x_norm, self.radius(x_norm, dim))
+        x_norm = x_norm.clamp_min(MIN_NORM)
+        return self.alpha * torch.tanh(x_norm / radius) / x_norm
+
+    def gain_into(self, x_norm: Float[Tensor, "..."], radius: Float[Tensor, "..."], out: Float[Tensor, "..."]) -> None:
+        """With tanh u = −e/(2 + e), e = exp(−2u) − 1: as exact as torch.tanh, also near 0, in half of the time."""
+        x_norm = x_norm.clamp_min(MIN_NORM)
+        torch.mul(x_norm, -2 / radius, out=out).expm1_()
+        out.div_(out + 2).mul_(-self.alpha / x_norm)
+
+    def radius_slope(
+        self, x_norm: Float[Tensor, "..."], radius: Float[Tensor, "..."], gain: Float[Tensor, "..."]
+    ) -> Float[Tensor, "..."]:
+        """−(α/ρ)·(1 − tanh²(‖x‖/ρ))."""
+        tanh = gain * (x_norm.clamp_min(MIN_NORM) / self.alpha)
+        return tanh.square_().sub_(1).mul_(self.alpha / radius)
 
     def forward(
         self, w_norm: Float[Tensor, "..."], x_norm: Float[Tensor, "..."], dim: int = -1
@@ -65,8 +85,4 @@ class Tanh(WithRadius):
         """For the tanh of the product: α·tanh(z/ρ)/z with z = ‖x‖‖w‖, since the kernel is w itself."""
         if self.weighted != "tanh_product":
             return super().ratio(w_norm, x_norm, dim)
-        return self._over(x_norm * w_norm, self.radius(x_norm, dim))
-
-    def _over(self, z: Tensor, radius: Tensor) -> Tensor:
-        z = z.clamp_min(MIN_NORM)
-        return self.alpha * torch.tanh(z / radius) / z
+        return self.gain_within(x_norm * w_norm, self.radius(x_norm, dim))

@@ -14,8 +14,8 @@ from .orthogonal_map import Map
 def cayley(x: Float[Tensor, "*batch n n"], *, terms: int | None = None) -> Float[Tensor, "*batch n n"]:
     r"""R = (I + A)(I − A)⁻¹ with A = (X − Xᵀ)/2, the skew part of x (7.3.4): a rotation, det R = +1.
 
-    Exact by default: R = 2(I − A)⁻¹ − I, one inverse forward and two products backward, orthogonal to 10⁻⁵ in float32
-    up to ‖A‖ ≈ 10². ``terms=k`` replaces the inverse by its Neumann series I + A + … + A^k, so that R becomes
+    Exact by default: one LU with its solves forward and two products backward, orthogonal to 10⁻⁵ in float32 up to
+    ‖A‖ ≈ 10². ``terms=k`` replaces the inverse by its Neumann series I + A + … + A^k, so that R becomes
     R·(I − A^{k+1}), which needs ‖A‖ < 1. ``k`` is even: then A^{k+1} is skew and RᵀR differs from I by ‖A‖^{2k+2} only,
     instead of ‖A‖^{k+1}.
 
@@ -72,22 +72,30 @@ class Cayley(Map):
 
 
 class _Cayley(torch.autograd.Function):
-    """R = 2B − I with B = (I − A)⁻¹; the gradient of A is 2·BᵀGBᵀ."""
+    """R = MᵀM⁻¹ with M = 2(I − A); the gradient of X is P − Pᵀ with 4P = (I + R)ᵀG(I + R)ᵀ, so that R alone is kept.
+
+    From the right the triangular solves run transposed, which the libraries do in two thirds of the time of an inverse.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        inverse = torch.linalg.inv_ex(_columns(x)).inverse  # nothing to check: I − A of a skew A has no zero eigenvalue
-        ctx.save_for_backward(inverse)
-        result = 2 * inverse
-        result.diagonal(dim1=-2, dim2=-1).sub_(1)
+        m = x.mT - x
+        m.diagonal(dim1=-2, dim2=-1).add_(2)
+        result = torch.linalg.solve_ex(m, m.mT, left=False)[0]  # nothing to check: I − A of a skew A is never singular
+        ctx.save_for_backward(result)
         return result
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         refuse_second_order()
-        (inverse,) = ctx.saved_tensors
+        transposed = ctx.saved_tensors[0].mT
         with without_autocast(gradient):
-            product = (inverse.mT @ gradient) @ inverse.mT
+            if gradient.ndim == 2:
+                once = torch.addmm(gradient, transposed, gradient)
+                product = torch.addmm(once, once, transposed, beta=0.25, alpha=0.25)
+            else:
+                once = gradient + transposed @ gradient
+                product = (once @ transposed).add_(once).div_(4)
             return product - product.mT
 
 

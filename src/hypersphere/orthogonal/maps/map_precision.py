@@ -21,10 +21,11 @@ def full_precision(function: Function) -> Function:
             raise ValueError(
                 f"x must be a floating-point tensor of square matrices (…, n, n), got {x.dtype} of shape {tuple(x.shape)}"
             )
+        wide = x.dtype is torch.float32 or x.dtype is torch.float64
+        if wide and not torch.is_autocast_enabled(x.device.type):  # a context costs as much as a small operation
+            return function(x, *args, **options)
         with without_autocast(x):
-            if x.dtype in (torch.float32, torch.float64):
-                return function(x, *args, **options)
-            return function(x.to(accumulable(x.dtype)), *args, **options).to(x.dtype)
+            return function(x if wide else x.to(accumulable(x.dtype)), *args, **options).to(x.dtype)
 
     return wrapper  # type: ignore[return-value]
 

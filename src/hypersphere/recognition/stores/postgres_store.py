@@ -14,11 +14,11 @@ from torch import Tensor
 
 from ...geometry import cosine
 from .postgres_database import connect, failing_clearly, feature_seal, shown, split_address
+from .postgres_scan import nearest_templates
 from .sqlite_store import SQLiteStore
 from .store import Recall
 
-SPARE = 16  # identities beyond k that are scored again in float64
-NEAR = 1e-5  # templates this close to their identity's best are scored again too
+SPARE = 16  # templates beyond k that an approximate search scores again in float64
 DEEP = 1000  # pgvector's largest ef_search: templates that an approximate search may look at
 BATCH = 2000  # rows that travel at a time
 INLINE = 1900  # dimensions that fit into a page beside the rest of the row; fetched from elsewhere a scan takes thrice as long
@@ -38,8 +38,8 @@ class StoredRow(NamedTuple):
 class PostgresStore:
     """A :class:`Store` on a server: ``postgresql://user@host/database#gallery``, each gallery a schema of its name.
 
-    Any number of machines may write and read at the same time. The server searches, exactly unless asked otherwise: it
-    compares all templates in float32, and the best identities are scored again in float64 here. Needs psycopg and
+    Any number of machines may write and read at the same time. Search is exact unless asked otherwise: all templates are
+    compared in float32, and those that may be the best are scored again in float64. Needs psycopg and
     pgvector: ``pip install 'torch-hypersphere[postgres]'``.
     """
 
@@ -121,11 +121,17 @@ class PostgresStore:
         return torch.from_numpy(np.stack([_array(feature) for (feature,) in rows])) if rows else None
 
     def nearest(self, probes: Float[Tensor, "p d"], k: int, approximate: bool = False) -> list[list[tuple[str, float]]]:
-        """Let the server find the best identities, and score them again in float64."""
+        """Find the best identities in float32, by the server or for many probes here, and score them again in float64."""
         with self._transaction():
+            self._db.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")  # several queries see one gallery
             self._search_by("index" if approximate else "scan", k)
-            find = self._near_templates if approximate else self._best_identities
-            return [_ranked(probe, find(probe, min(DEEP, k + SPARE)), k) for probe in probes]
+            if approximate:
+                return [_ranked(probe, self._near_templates(probe, min(DEEP, k + SPARE)), k) for probe in probes]
+            found = nearest_templates(self._db, self._templates, self._identities, probes, k)
+            rows = self._rows(sorted({one.number for near in found for one in near}))
+        return [
+            _ranked(probe, [rows[one.number] for one in near], k) for probe, near in zip(probes, found, strict=True)
+        ]
 
     def build_index(self, k: int, probes: int) -> Recall:
         """Build an HNSW index, and measure its recall with stored templates as probes, themselves left out."""
@@ -182,15 +188,13 @@ class PostgresStore:
         """Close the connection."""
         self._db.close()
 
-    def _best_identities(self, probe: Float[Tensor, "d"], count: int) -> list[tuple[str, int, np.ndarray]]:
-        """Names, numbers and features of the best templates of the ``count`` best identities."""
+    def _rows(self, numbers: list[int]) -> dict[int, tuple[str, int, np.ndarray]]:
+        """Names, numbers and features of templates by their numbers."""
         query = (
-            f"WITH best AS (SELECT identity, min(feature <=> %(probe)s) AS distance FROM {self._templates} "
-            "GROUP BY identity ORDER BY distance, min(id) LIMIT %(count)s) "
-            f"SELECT name, t.id, t.feature FROM best JOIN {self._templates} t USING (identity) "
-            f"JOIN {self._identities} i ON i.id = identity WHERE t.feature <=> %(probe)s <= distance + %(near)s"
+            f"SELECT name, t.id, t.feature FROM {self._templates} t JOIN {self._identities} i ON i.id = identity "
+            "WHERE t.id = ANY(%(numbers)s)"
         )
-        return self._found(query, {"probe": probe.numpy(), "count": count, "near": NEAR})
+        return {row[1]: row for row in self._found(query, {"numbers": numbers})}
 
     def _near_templates(self, probe: Float[Tensor, "d"], count: int) -> list[tuple[str, int, np.ndarray]]:
         query = (
