@@ -51,7 +51,9 @@ def stop() -> None:
     """End the one process, so that its CPU time and that of its children counts as the session's."""
     server = forkserver._forkserver
     if server._forkserver_pid is not None:
-        os.kill(server._forkserver_pid, signal.SIGTERM)  # a child that hangs would keep it, and this would wait for ever
+        os.kill(
+            server._forkserver_pid, signal.SIGTERM
+        )  # a child that hangs would keep it, and this would wait for ever
         server._stop()
 
 
