@@ -37,8 +37,8 @@ class Angular(nn.Module, ABC):
     def __init_subclass__(cls, **options: Any):
         """A slope belongs to the form that it was written for: one that changes g alone does not inherit it."""
         super().__init_subclass__(**options)
-        if "forward" in cls.__dict__ and "slope_of" not in cls.__dict__:
-            setattr(cls, "slope_of", Angular.slope_of)  # noqa: B010 (a method is not assigned in mypy's eyes)
+        if "forward" in cls.__dict__ and "with_slope" not in cls.__dict__:
+            setattr(cls, "with_slope", Angular.with_slope)  # noqa: B010 (a method is not assigned in mypy's eyes)
 
     @abstractmethod
     def forward(self, cos: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:

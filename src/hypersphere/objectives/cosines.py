@@ -114,7 +114,7 @@ class PlainLogits:
         each = d if block.nearest is None else spread(d, block.nearest, self.sub_centers)
         inverse = None if block.inverse is None else block.inverse.flatten()
         # The derivative of a row of usual length needs no bound, and both of its factors 1/‖w‖ may be taken at once.
-        usual = inverse is None or _are_usual(inverse)
+        usual = inverse is None
         along = None
         if inverse is not None and gradients.weight is not None:
             along = sums_of(each, block.products, self.sub_centers)

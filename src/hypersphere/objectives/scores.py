@@ -256,7 +256,7 @@ class _Own:
     def span(self, like: Tensor) -> float | Tensor:
         return self.angular.span(like)
 
-    def slope_of(self, cos: Tensor, g: Tensor) -> None:
+    def with_slope(self, cos: Tensor) -> None:
         return None
 
 

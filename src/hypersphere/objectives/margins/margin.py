@@ -25,8 +25,8 @@ class AngularScore(Protocol):
     def span(self, like: Tensor) -> float | Tensor:
         """g(0) − g(π)."""
 
-    def slope_of(self, cos: Tensor, g: Tensor) -> Tensor | None:
-        """∂g/∂cos θ from cos θ and g(θ); None where it is left to autograd."""
+    def with_slope(self, cos: Tensor) -> tuple[Tensor, Tensor] | None:
+        """g(θ) and ∂g/∂cos θ without a graph; None where the derivative is left to autograd."""
 
 
 COSINE: AngularScore = Cosine()
@@ -203,9 +203,7 @@ def sloped(g: AngularScore, cos: Float[Tensor, "*n"]) -> Sloped | None:
     """
     if isinstance(g, Cosine):
         return cos, torch.ones_like(cos)
-    score = g(cos)
-    slope = g.slope_of(cos, score)
-    return None if slope is None else (score, slope)
+    return g.with_slope(cos)
 
 
 def unknown_slope(self: Margin, cos: Tensor, context: Context = ALONE) -> None:
