@@ -33,14 +33,24 @@ OMNIGLOT = [*SPHEREFACE4, "backbone.width=0.5", "size=28", "head=ArcFace", "head
 LFW = [*SPHEREFACE4, "backbone.width=0.25", "size=48", "augment=Flip", "head.m=0.2", "head.scale=20", "ema=none"]
 LFW += ["mirror=true", "sampler=none", "optimizer.weight_decay=0.002", "steps=1174"]  # as many as the default's
 MOVES = ["augment.1=Affine", "augment.1.rotation=0.1", "augment.1.scale=0.1", "augment.1.shift=2"]
+SHALLOW, DEEP = (
+    [f"backbone=sphereface{depth}", "backbone.width=0.25", "backbone.norm=batch", "optimizer.weight_decay=0.002"]
+    for depth in (4, 10)
+)
 BLOCKS = ["sampler=ClassBalancedSampler", "sampler.classes=32", "sampler.each=4"]
 CANDIDATES = {
     "lfw": {
-        "mirrored": ["augment=Flip"],
-        "mirrored and moved": ["augment.0=Flip", *MOVES],
-        "neither": ["augment=none"],
-        "moved": ["augment=Affine", "augment.rotation=0.2", "augment.scale=0.15", "augment.shear=0.15", "augment.shift=3.4"],
-        "mirrored, 32 people × 4": ["augment=Flip", *BLOCKS],
+        "mirrored": [*DEEP, "augment=Flip"],
+        "mirrored and moved": [*DEEP, "augment.0=Flip", *MOVES],
+        "neither": [*DEEP, "augment=none"],
+        "moved": [*DEEP, "augment=Affine", "augment.rotation=0.2", "augment.scale=0.15", "augment.shear=0.15", "augment.shift=3.4"],
+        "mirrored, 32 people × 4": [*DEEP, "augment=Flip", *BLOCKS],
+        "sf4 900": [*SHALLOW, "steps=900"],
+        "sf4 1800": [*SHALLOW, "steps=1800"],
+        "sf10 at 32, 900": [*DEEP, "size=32", "steps=900"],
+        "sf10 at 48, 340": [*DEEP, "steps=340"],
+        "sf4 900 wd 5e-3": [*SHALLOW[:-1], "optimizer.weight_decay=0.005", "steps=900"],
+        "sf4 900 m 0.3": [*SHALLOW, "head.m=0.3", "steps=900"],
     },
     "spoken": {
         "neither": ["augment=none"],
