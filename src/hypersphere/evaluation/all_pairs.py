@@ -119,8 +119,9 @@ def all_pairs(
     lowest = scores.argsort(stable=True)[:worst]
     rejects = PairErrors(first[lowest], second[lowest], scores[lowest])
     assert span is not None
-    accepts, kept = (PairErrors(*(column[:count] for column in top)) for count in (worst, highest))
-    return AllPairs(counted.roc(), same, accepts, rejects, _histogram(scores, span), histogram, kept, span, score.unit)
+    accepts, first_ones = (PairErrors(*(column[:count] for column in top)) for count in (worst, highest))
+    bins = (_histogram(scores, span), histogram)
+    return AllPairs(counted.roc(), same, accepts, rejects, *bins, first_ones, span, score.unit)
 
 
 def _same_pairs(labels: Int[Tensor, "n"]) -> tuple[Int[Tensor, "m"], Int[Tensor, "m"]]:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jaxtyping import Float, Int, UInt8
@@ -64,7 +64,7 @@ class Evaluation(Report):
         for comparison in self.comparisons:
             for figure in comparison.figures():
                 named = figure.name if comparison.measure in figure.name else f"{comparison.measure}: {figure.name}"
-                figures.append(Figure(named, figure.value, figure.unit, figure.low, figure.high, figure.count))
+                figures.append(replace(figure, name=named))
         return figures
 
     def plot(self, ax: Any = None) -> tuple[Any, Any]:

@@ -45,11 +45,9 @@ def make_plan(source: Source, found: dict[str, Any], division: Division, asked: 
     chosen = Chosen(asked.keys, first)
     chosen.choices.append(Choice("validation", shown(first.get("validation")), division.reason))
     start = None if "backbone" in asked.keys else embedder_behind(first.get("weights"))
-    if start is not None:
-        processor, whose = start[1], "that of the weights"
-    else:
-        processor = None if asked.model_folder is None else processor_of(asked.model_folder)
-        whose = f"the processor of {asked.model_folder}"
+    processor, whose = None if start is None else start[1], "that of the weights"
+    if asked.model_folder is not None:
+        processor, whose = processor_of(asked.model_folder), f"the processor of {asked.model_folder}"
     if processor is None:
         picture_choices(chosen, facts)
     else:
