@@ -131,6 +131,21 @@ def table(title: str, figures: list[Figure]) -> str:
     return "\n".join([title, *lines])
 
 
+def interval_note(figures: list[Figure]) -> str:
+    """Return the sentence that says what the intervals of figures are over; empty where there are none.
+
+    >>> interval_note([Figure("rank-1", 0.5, "fraction", 0.2, 0.8, 10, "identities"), Figure("images", 20)])
+    'intervals: 95 %, over identities'
+    """
+    names: dict[str, list[str]] = {}
+    for figure in figures:
+        if figure.over is not None:
+            names.setdefault(figure.over, []).append(figure.name)
+    most = sorted(names, key=lambda over: -len(names[over]))
+    others = [f"those of {', '.join(names[over])} over {over}" for over in most[1:]]
+    return "; ".join([f"intervals: 95 %, over {most[0]}", *others]) if most else ""
+
+
 def rate_name(rate: float) -> str:
     """Return a rate as names of figures write it.
 

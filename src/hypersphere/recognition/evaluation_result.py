@@ -16,7 +16,7 @@ from ..evaluation import (
     OpenSetReport,
     ScoreCalibration,
 )
-from ..evaluation.figures import Figure, Report, rate_name, table
+from ..evaluation.figures import Figure, Report, interval_note, rate_name, table
 from .pair_report import PairReport
 
 
@@ -100,12 +100,12 @@ class Evaluation(Report):
     def __str__(self) -> str:
         grouped = isinstance(self.report, OpenSetReport) and self.report.categories
         figures = [figure for figure in self.report.figures() if not (grouped and ": " in figure.name)]
-        lines = [table(self.title, figures)]
+        lines = [table(self.title, figures), interval_note(figures)]
         lines += side_by_side(self.report.categories) if isinstance(self.report, OpenSetReport) and grouped else []
         lines += [str(comparison) for comparison in self.comparisons]
         thresholds = [f"  at {rate}: {value:.4f} {self.report.unit}" for rate, value in self.recommended().items()]
         lines += ["recommended thresholds", *thresholds] if thresholds else []
-        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+        return "\n".join([*filter(None, lines), *(f"note: {note}" for note in self.notes)])
 
     __repr__ = __str__
 

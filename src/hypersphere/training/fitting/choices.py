@@ -22,6 +22,7 @@ SYMMETRIC = 0.9  # correlation of the mean picture with its mirror image from wh
 ELONGATED = 1.8  # longer over shorter side from which on pictures are taken for spectra and the like
 FEW = 5  # pictures of an identity at the median, below which a fit learns them by heart sooner than what tells people apart
 ASKED = "you asked for it"
+LONG = 60  # characters of a text that are shown
 
 
 @dataclass(frozen=True)
@@ -173,6 +174,8 @@ def shown(value: Any) -> str:
         return f"{value.name}({inner})"
     if isinstance(value, tuple):
         return ",".join(map(shown, value)) or "none"
+    if isinstance(value, str) and len(value) > LONG:
+        return f"{value[:LONG]}…"
     return (
         "none"
         if value is None

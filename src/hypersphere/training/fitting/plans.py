@@ -94,7 +94,7 @@ def with_steps(plan: Plan, asked: Wishes, steps: int, why: str) -> Plan:
 def _as_set(choice: Choice, settings: FitSettings, asked: Wishes) -> Choice:
     """The choice with the value that it has in the end."""
     value = shown(getattr(settings, choice.key))
-    changed = " (changed by you)" if asked.touches(choice.key) else ""
+    changed = " (changed by you)" if asked.touches(choice.key) and choice.key not in asked.keys else ""
     return Choice(choice.key, value, choice.reason + changed)
 
 
