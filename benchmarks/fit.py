@@ -222,9 +222,10 @@ def show(rows: list[dict[str, Any]], args: Any) -> None:
         args,
         "95 % intervals in brackets, of one network, by resampling identities; those marked ° are over pairs or probes as if they "
         "were independent, which is too narrow. ± is the standard error over seeds, which is noise of training alone. CPU seconds are of "
-        "the whole call: check, training, report; other work on the two cores makes them longer, by up to 1.8 on 2026-11-17. Candidates named "
-        "sf share one check, whose 7 seconds count for the first alone. Measured identities are never trained on; those of `report` were not "
-        "looked at when defaults were chosen, but for the 30 characters of seed 0, on which the number of steps was.\n\n"
+        "the whole call: check, training, report; other work on the two cores makes them longer, by up to 1.8 on "
+        "2026-11-17. Candidates named sf share one check, whose 7 seconds count for the first alone. Measured identities are never "
+        "trained on; those of `report` were not looked at when defaults were chosen, but for the 30 characters of seed 0, on which the "
+        "number of steps was.\n\n"
         "EER of the default less that of the tuned setting, in points, on the same resampled identities: "
         + ("; ".join(differences) or "not measured"),
         how="one fit after another beside other work.",
