@@ -55,7 +55,8 @@ def test_the_report_as_json(tmp_path, capsys):
     assert main(["fit", str(source), *QUICKLY, "-o", str(tmp_path / "run"), "--json"]) == 0
     out = capsys.readouterr().out
     report = json.loads(out)
-    assert set(report["figures"]["EER"]) == {"value", "unit", "interval", "count"}
+    assert set(report["figures"]["EER"]) == {"value", "unit", "interval", "interval over", "count"}
+    assert report["figures"]["EER"]["interval over"] == "identities"
     assert {"worst_pairs", "confused", "curves", "held_out"} <= set(report)
 
 

@@ -51,8 +51,8 @@ def test_it_says_so_in_words_and_in_json(folder):
     report = check(folder)
     text = str(report)
     assert "11 images of 4 identities: 1 to 4 images each, 3 at the median" in text
-    assert "1 images cannot be read: train/bob/text.jpg (" in text
-    assert "1 identities have one image only: dan" in text
+    assert "1 image cannot be read: train/bob/text.jpg (found " in text
+    assert "1 identity has one image only: dan" in text
     assert "splits: test 4 images of 2 identities; train 7 images of 2 identities" in text
     content = json.loads(json.dumps(report.to_json()))
     assert content["format"] == FORMAT

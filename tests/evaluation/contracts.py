@@ -2,6 +2,8 @@
 
 import json
 
+OVER = ("identities", "independent trials")
+
 
 class ReportContract:
     def test_prints_a_table_with_every_number(self, report):
@@ -19,7 +21,8 @@ class ReportContract:
         assert list(content["figures"]) == list(report.numbers())
         for figure in report.figures():
             entry = content["figures"][figure.name]
-            assert set(entry) == {"value", "unit", "interval", "count"}
+            assert set(entry) == {"value", "unit", "interval", "interval over", "count"}
+            assert entry["interval over"] in ((None,) if entry["interval"] is None else OVER)
             assert entry["unit"] == figure.unit
 
     def test_figures_are_named_once_and_lie_in_their_intervals(self, report):

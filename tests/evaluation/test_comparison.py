@@ -1,14 +1,8 @@
-import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
-from hypersphere.data.streams import RESAMPLE, Stream
-from hypersphere.evaluation import compare_embedders, paired_difference, roc_curve
-from hypersphere.evaluation.comparison import _Sorted, _weights
+from hypersphere.evaluation import compare_embedders, paired_difference
 from tests.evaluation.contracts import ReportContract
-from tests.evaluation.test_roc import pairs
 
 
 class TestDifferenceReport(ReportContract):
@@ -16,31 +10,6 @@ class TestDifferenceReport(ReportContract):
     def report(self):
         same = torch.arange(200) % 2 == 0
         return paired_difference(torch.randn(200) + 2 * same, torch.randn(200) + same, same, resamples=50)
-
-
-@given(pairs(), st.randoms(use_true_random=False))
-def test_a_weight_is_so_many_copies(case, random):
-    scores, same = case
-    times = torch.tensor([random.randint(0, 3) for _ in range(len(scores))])
-    copies, kinds = scores.repeat_interleave(times), same.repeat_interleave(times)
-    side = _Sorted(scores.double() + 0.0, same)
-    if not kinds.any() or kinds.all():
-        assert np.isnan(side.measure(times.double(), "eer", 0.1))
-        return
-    roc = roc_curve(copies, kinds)
-    assert side.measure(times.double(), "eer", 0.1) == pytest.approx(float(roc.eer), abs=1e-12)
-    assert side.measure(times.double(), "auc", 0.1) == pytest.approx(float(roc.auc), abs=1e-12)
-    allowed = [t for f, t in zip(roc.far.tolist(), roc.tar.tolist(), strict=True) if f <= 0.3 + 1e-12]
-    assert side.measure(times.double(), "tar", 0.3) == pytest.approx(max(allowed), abs=1e-12)
-
-
-def test_identities_are_drawn_with_their_pairs():
-    identities = torch.tensor([[5, 5], [5, 9], [9, 9], [7, 9]])
-    same = identities[:, 0] == identities[:, 1]
-    drawn = Stream(3, RESAMPLE, 4).integers(3, 3).tolist()  # of 5, 7, 9
-    times = {name: drawn.count(i) for i, name in enumerate((5, 7, 9))}
-    expected = [times[5], times[5] * times[9], times[9], times[7] * times[9]]
-    assert _weights(same, identities, 3)(4).tolist() == expected
 
 
 def test_the_same_embedder_differs_by_nothing():

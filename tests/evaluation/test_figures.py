@@ -27,7 +27,13 @@ def test_what_is_not_finite_is_null():
     content = json.loads(Minimal().json())
     assert content["report"] == "minimal"
     assert [entry["value"] for entry in content["figures"].values()] == [None, 1, "text", 0.5]
-    assert content["figures"]["d"] == {"value": 0.5, "unit": "", "interval": [0.0, 1.0], "count": None}
+    assert content["figures"]["d"] == {
+        "value": 0.5,
+        "unit": "",
+        "interval": [0.0, 1.0],
+        "interval over": None,
+        "count": None,
+    }
 
 
 def test_numbers_are_values_by_name():

@@ -18,7 +18,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--images", metavar="SOURCE", help="of --onnx: real images to compare on (scikit-learn's digits)"
     )
     parser.add_argument(
-        "--report", type=Path, metavar="FILE", help="of --hub: report.json of `hypersphere evaluate`, for the card"
+        "--report",
+        type=Path,
+        metavar="FILE",
+        help="of --hub: report.json of `hypersphere evaluate`, for the card (a run's own)",
     )
     parser.add_argument(
         "--licence", "--license", dest="licence", help="of --hub: the licence of the weights, such as mit"
@@ -64,18 +67,31 @@ def to_hub(args: argparse.Namespace, embedder: Any) -> None:
 
     if args.licence is None:
         raise ValueError("--hub needs --licence, the licence of the weights as the hub spells it, such as mit or other")
-    report = None
-    if args.report is not None:
+    report, file = None, args.report or own_report(args.embedder)
+    if file is not None:
         try:
-            report = json.loads(args.report.read_text(encoding="utf-8"))
+            report = json.loads(file.read_text(encoding="utf-8"))
         except ValueError as error:
-            raise ValueError(f"{args.report} is not a report.json: {error}") from error
+            raise ValueError(f"{file} is not a report.json: {error}") from error
     write_hub_folder(embedder, args.hub, licence=args.licence, title=args.title, report=report)
     print(
         f"{args.hub}: config.json, model.safetensors and README.md, read again as embedder {embedder.fingerprint[:12]}"
     )
     if args.push is not None:
         print(f"pushed to {push_hub_folder(args.hub, args.push, private=not args.public)}")
+
+
+def own_report(embedder: str) -> Path | None:
+    """The report that a fit left beside its embedder, given the run's folder or the file in it; None where there is none.
+
+    >>> own_report("characters") is None
+    True
+    """
+    path = Path(embedder)
+    folder = path if path.is_dir() else path.parent
+    beside = [folder / name for name in ("embedder.safetensors", "choices.json", "report.json")]
+    fitted = all(file.is_file() for file in beside) and path in (folder, beside[0])
+    return beside[-1] if fitted else None
 
 
 def samples(source: str | None, embedder: Any) -> tuple[Any, str]:

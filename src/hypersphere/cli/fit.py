@@ -27,6 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Fit to the end; 130 when interrupted, after which the same line goes on."""
+    from ..evaluation.figures import interval_note
     from ..training import FitSettings, fit
     from .train import listed, main_process
 
@@ -56,6 +57,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json and main_process():
         print(json.dumps(json.loads((done.folder / "report.json").read_text(encoding="utf-8")), ensure_ascii=False))
     console.print(str(done.report))
+    console.print(interval_note(done.report.figures()))
     console.print(f"embedder, report, pictures and choices: {done.folder}")
     page = done.folder / "report.html"
     if page.is_file():
@@ -67,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
 def bar(trainer: Any, console: Any) -> Iterator[Any]:
     """A progress bar with images a second, the time left, the loss, and the last measures of unseen identities.
 
-    Where the output is no terminal a line is printed for each evaluation instead.
+    Where the output is no terminal a line is printed for each evaluation instead, with the mean speed so far.
     """
     progress = require("rich.progress")
     columns = (
@@ -89,15 +91,28 @@ def bar(trainer: Any, console: Any) -> Iterator[Any]:
                 speed = (step - clock["step"]) * settings.batch_size / max(now - clock["time"], 1e-9)
                 shown["speed"] = f"{speed:.0f} images/s"
             clock.update(time=now, step=step)
+            done, spent = step - clock.setdefault("first", step), now - clock.setdefault("begun", now)
             if "loss" in row:
                 shown["loss"] = f"loss {row['loss']:.3g}"
             if "eer" in row:
                 shown["measure"] = measures(row)
                 if not console.is_terminal:
-                    console.print(f"step {step} of {settings.steps}: {shown['measure']}")
+                    going = pace(done * settings.batch_size, (settings.steps - step) * settings.batch_size, spent)
+                    console.print(f"step {step} of {settings.steps}{going}: {shown['measure']}")
             bars.update(task, completed=step, **shown)
 
         yield update
+
+
+def pace(done: float, left: float, seconds: float) -> str:
+    """Images a second and the time left, from images done, images left and the seconds spent; empty at the beginning.
+
+    >>> pace(1000, 3000, 20.0), pace(0, 3000, 0.0)
+    (', 50 images/s, 60 s left', '')
+    """
+    if done <= 0 or seconds <= 0:
+        return ""
+    return f", {done / seconds:.0f} images/s, {left * seconds / done:.0f} s left"
 
 
 def measures(row: dict[str, Any]) -> str:

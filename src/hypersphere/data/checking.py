@@ -167,21 +167,29 @@ class CheckReport:
             parts = (f"{name} {n} images of {k} identities" for name, (n, k) in self.splits.items())
             lines.append(f"  splits: {'; '.join(parts)}")
         findings = (
-            ("images cannot be read", [f"{name} ({reason})" for name, reason in self.unreadable.items()]),
-            ("identities have one image only", self.singles),
-            ("groups of equal images", self.duplicates),
-            ("groups of nearly equal images", self.near_duplicates),
-            ("of these groups are of several identities", self.across_identities),
-            ("of these groups are in several splits", self.across_splits),
-            ("identities are in several splits", self.shared_identities),
+            ("image cannot", "images cannot", "be read", [_reason(*found) for found in self.unreadable.items()]),
+            ("identity has", "identities have", "one image only", self.singles),
+            ("group", "groups", "of equal images", self.duplicates),
+            ("group", "groups", "of nearly equal images", self.near_duplicates),
+            ("of these groups is", "of these groups are", "of several identities", self.across_identities),
+            ("of these groups is", "of these groups are", "in several splits", self.across_splits),
+            ("identity is", "identities are", "in several splits", self.shared_identities),
         )
         inside = self.source.rstrip("/") + "/"  # names of files are read more easily from the source on
-        lines += [f"  {len(found)} {text}: {_listed(found)}".replace(inside, "") for text, found in findings if found]
-        if not any(found for _, found in findings):
+        for one, several, what, found in findings:
+            if found:
+                text = f"  {len(found)} {one if len(found) == 1 else several} {what}: {_listed(found)}"
+                lines.append(text.replace(inside, ""))
+        if not any(found for *_, found in findings):
             lines.append("  every image can be read, and none is there twice")
         return "\n".join(lines)
 
     __repr__ = __str__
+
+
+def _reason(name: str, reason: str) -> str:
+    """A file with the reason, which may name it too."""
+    return f"{name} ({reason.partition(f'{name}: ')[2] or reason})"
 
 
 @dataclass

@@ -35,7 +35,7 @@ class AllPairs(NamedTuple):
     ``same`` are the same pairs with their cosines, in the order of the identities. ``false_accepts`` are the different
     pairs with the highest cosines, ``false_rejects`` the same pairs with the lowest, the worst first. The
     histograms count scores in equal bins over ``span``, from −1 to 1 for cosines; what lies beyond is in the bins at the
-    ends. ``unit`` is that of the scores.
+    ends. ``unit`` is that of the scores. ``highest`` are as many different pairs with the highest cosines as were asked for.
 
     >>> features = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.6, 0.8]])
     >>> counted = all_pairs(features, torch.tensor([0, 0, 1, 1]))
@@ -51,6 +51,7 @@ class AllPairs(NamedTuple):
     false_rejects: PairErrors
     same_histogram: Int[Tensor, "bins"]
     different_histogram: Int[Tensor, "bins"]
+    highest: PairErrors
     span: tuple[float, float] = (-1.0, 1.0)
     unit: str = "cosine"
 
@@ -61,6 +62,7 @@ def all_pairs(
     *,
     at: Float[Tensor, "k"] | None = None,
     worst: int = 20,
+    highest: int = 0,
     chunk: int = 512,
     score: Score | None = None,
     sides: QueryGallery | None = None,
@@ -75,6 +77,7 @@ def all_pairs(
         labels: Their identities, integers; at least one twice, at least two different.
         at: Cosines at which the ROC shall have a point besides those of the same pairs.
         worst: How many of the most confident errors of each kind are kept.
+        highest: How many different pairs of the highest scores are kept besides, for whoever resamples them.
         chunk: How many rows are compared at a time; it changes nothing but memory.
         score: What is compared, the cosine by default.
         sides: If given, only pairs of a query and a gallery image count.
@@ -102,7 +105,7 @@ def all_pairs(
     counted = StreamedRoc(scores, at)
     histogram = torch.zeros(BINS, dtype=torch.long, device=x.device)
     span: tuple[float, float] | None = None
-    highest = PairErrors(first[:0], second[:0], scores[:0])
+    top = PairErrors(first[:0], second[:0], scores[:0])
     for start in range(0, len(x), chunk):
         cos = score.matrix(x[start : start + chunk], x[start:]).round(decimals=12)
         others = labels[start : start + chunk, None] != labels[start:]
@@ -112,11 +115,13 @@ def all_pairs(
         span = _span(score, scores, different) if span is None else span
         counted.update(different)
         histogram += _histogram(different, span)
-        highest = _worst(highest, cos.masked_fill_(~others, -torch.inf), start, worst)
+        top = _worst(top, cos.masked_fill_(~others, -torch.inf), start, max(worst, highest))
     lowest = scores.argsort(stable=True)[:worst]
     rejects = PairErrors(first[lowest], second[lowest], scores[lowest])
     assert span is not None
-    return AllPairs(counted.roc(), same, highest, rejects, _histogram(scores, span), histogram, span, score.unit)
+    accepts, first_ones = (PairErrors(*(column[:count] for column in top)) for count in (worst, highest))
+    bins = (_histogram(scores, span), histogram)
+    return AllPairs(counted.roc(), same, accepts, rejects, *bins, first_ones, span, score.unit)
 
 
 def _same_pairs(labels: Int[Tensor, "n"]) -> tuple[Int[Tensor, "m"], Int[Tensor, "m"]]:
@@ -143,7 +148,10 @@ def _histogram(scores: Float[Tensor, "n"], span: tuple[float, float]) -> Int[Ten
 
 def _worst(kept: PairErrors, cos: Float[Tensor, "rows columns"], start: int, count: int) -> PairErrors:
     """The highest of what was kept and of a chunk, in which what is no different pair is −∞."""
-    scores, place = cos.flatten().topk(min(count, cos.numel()))
+    cut = kept.scores[-1] if len(kept.scores) == count else cos.new_tensor(-torch.inf)
+    place = (cos > cut).flatten().nonzero().squeeze(1)  # few, once there is something to beat
+    scores, order = cos.flatten()[place].topk(min(count, len(place)))
+    place = place[order]
     row, column = place // cos.shape[1] + start, place % cos.shape[1] + start
     first, second, scores = (
         torch.cat([kept.first, row]),

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -11,9 +12,11 @@ from torch import Tensor
 from .all_pairs import all_pairs
 from .figures import Figure, rate_name
 from .intervals import Measurement, wilson
+from .pair_intervals import HIGHEST, resampled_pairs
 from .query_gallery import QueryGallery, pair_counts, query_gallery
 from .ranking import Ranking
-from .scoring import Score
+from .resampling import RESAMPLES, clustered_mean
+from .scoring import CosineScore, Score
 
 
 @dataclass(frozen=True)
@@ -62,12 +65,16 @@ def category_rates(
     *,
     score: Score | None = None,
     sides: QueryGallery | None = None,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
 ) -> tuple[CategoryRates, ...]:
     """Measure each category at common ``thresholds``, a score for each false accept rate; categories in order of name.
 
     ``ranked`` is the ranking of all images, with rank 0 where one is no query. Pairs across two categories belong to neither.
+    Intervals are over identities, ``resamples`` of them drawn by ``seed``.
     """
     result = []
+    score = CosineScore() if score is None else score
     sides = query_gallery(None, None, labels) if sides is None else sides
     for name in sorted(set(names)):
         mine = torch.tensor([other == name for other in names], device=labels.device)
@@ -78,13 +85,18 @@ def category_rates(
         if same and different:
             finite = {rate: t for rate, t in thresholds.items() if math.isfinite(t)}
             at = torch.tensor(list(finite.values()), dtype=torch.float64, device=features.device)
-            roc = all_pairs(x, ids, at=at, worst=1, chunk=chunk, score=score, sides=sides.part(mine)).roc
+            some: dict[str, Any] = {"score": score, "sides": sides.part(mine)}
+            counted = all_pairs(x, ids, at=at, worst=1, highest=HIGHEST, chunk=chunk, **some)
+            roc, shown = counted.roc, resampled_pairs(x, ids, counted, **some, resamples=resamples, seed=seed)
             for rate, threshold in finite.items():
                 point = int((roc.thresholds >= threshold).sum()) - 1
-                far[rate] = wilson(int(roc.accepted_different[point]), different)
-                frr[rate] = wilson(same - int(roc.accepted_same[point]), same)
+                accepted = wilson(int(roc.accepted_different[point]), different)
+                far[rate] = shown.accepted(threshold, accepted, same=False)
+                frr[rate] = clustered_mean(
+                    counted.same.scores < threshold, ids[counted.same.first], resamples=resamples, seed=seed
+                )
         probes = ranked.rank[mine][ranked.mated[mine]]
-        rank_1 = wilson(int((probes == 1).sum()), len(probes)) if len(probes) else None
+        rank_1 = clustered_mean(probes == 1, ids[ranked.mated[mine]]) if len(probes) else None
         result.append(CategoryRates(name, len(ids), same, different, far, frr, rank_1, len(probes)))
     return tuple(result)
 

@@ -1,8 +1,8 @@
 """Which of two embedders is better on the same pairs, and how sure that is."""
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
@@ -12,12 +12,11 @@ from .. import plots
 from ..data.streams import RESAMPLE, Stream
 from ..data.verification_pairs import pairs
 from .figures import Figure, Report, rate_name
-from .intervals import Measurement
+from .intervals import IDENTITIES, TRIALS, Measurement
 from .ranking import check_ids
+from .resampling import Identities, Measure, SortedTrials, blocks, percentiles
 from .roc import check_pairs
 from .scoring import CosineScore, Score, score_pairs
-
-Measure = Literal["eer", "auc", "tar"]
 
 
 def paired_difference(
@@ -46,7 +45,8 @@ def paired_difference(
         seed: Seed of the resamples.
 
     Returns:
-        :class:`DifferenceReport`, with percentile intervals.
+        :class:`DifferenceReport`, with percentile intervals that are widened where identities are few
+        (:func:`~hypersphere.evaluation.resampling.percentiles`).
 
     Raises:
         ValueError: If the pairs do not fit each other, or cannot resolve ``far``.
@@ -68,18 +68,22 @@ def paired_difference(
         raise ValueError(f"far must be in (0, 1] and resolved by {negatives} different pairs, got {far!r}")
     if identities is not None and (identities.shape != (len(same), 2) or identities.is_floating_point()):
         raise ValueError(f"identities must be integers of shape ({len(same)}, 2), got {tuple(identities.shape)}")
-    weights = _weights(same, identities, seed)
-    sides = [_Sorted(scores, same) for scores in (first, second)]
-    compute: Callable[[_Sorted, Tensor], float] = lambda side, weight: side.measure(weight, measure, far)  # noqa: E731
-    values = [compute(side, torch.ones_like(first)) for side in sides]
-    rows = torch.tensor(
-        [[compute(side, weight) for side in sides] for weight in map(weights, range(resamples))], dtype=torch.float64
-    )
+    sides = [SortedTrials(scores, same) for scores in (first, second)]
+    once = torch.ones(1, len(same), device=same.device)
+    values = [side.curve(once).measure(measure, far).item() for side in sides]
+    if identities is None:
+        groups, over = len(same), TRIALS
+        parts = [[side.curve(w).measure(measure, far) for side in sides] for w in _weights(same, resamples, seed)]
+        rows = torch.cat([torch.stack(part, 1) for part in parts])
+    else:
+        owners = Identities(identities.to(same.device), resamples=resamples, seed=seed)
+        groups, over = owners.count, IDENTITIES
+        rows = torch.stack([side.resampled(owners).measure(measure, far) for side in sides], 1)
     rows = rows[rows.isfinite().all(1)]
     if len(rows) < resamples / 2:
         raise ValueError("identities must leave both kinds of pairs in most resamples; there are too few of them")
-    spans = [_span(v, r) for v, r in zip(values, rows.T, strict=True)]
-    gap = _span(values[0] - values[1], rows[:, 0] - rows[:, 1])
+    spans = [percentiles(v, r, groups, over=over) for v, r in zip(values, rows.T, strict=True)]
+    gap = percentiles(values[0] - values[1], rows[:, 0] - rows[:, 1], groups, over=over)
     ahead = (rows[:, 0] - rows[:, 1]) * (-1 if measure == "eer" else 1)
     wins = ((ahead > 0).double() + (ahead == 0).double() / 2).mean().item()
     name = {"eer": "EER", "auc": "AUC", "tar": f"TAR@FAR={rate_name(far)}"}[measure]
@@ -176,62 +180,18 @@ class DifferenceReport(Report):
         )
 
     def _points(self) -> Measurement:
-        return Measurement(*(100 * v for v in (float(self.difference), *self.difference.interval)))
+        low, high = self.difference.interval
+        return Measurement(100 * float(self.difference), 100 * low, 100 * high, self.difference.over)
 
 
-class _Sorted:
-    """Scores in order, so that a resample costs one pass of sums over weights."""
-
-    def __init__(self, scores: Float[Tensor, "n"], same: Bool[Tensor, "n"]):
-        ordered, self.order = scores.sort(descending=True)
-        self.same = same[self.order].double()
-        self.last = torch.ones_like(same)
-        self.last[:-1] = ordered[1:] != ordered[:-1]
-
-    def measure(self, weight: Float[Tensor, "n"], measure: Measure, far: float) -> float:
-        """The measure when pair i occurs ``weight[i]`` times; NaN if one kind does not occur."""
-        weight = weight[self.order]
-        zero = weight.new_zeros(1)
-        hits, others = (torch.cat([zero, (weight * kind).cumsum(0)[self.last]]) for kind in (self.same, 1 - self.same))
-        if hits[-1] == 0 or others[-1] == 0:
-            return torch.nan
-        tar, false = hits / hits[-1], others / others[-1]
-        if measure == "tar":
-            return tar[int((false <= far * (1 + 1e-12)).sum()) - 1].item()
-        if measure == "auc":
-            return torch.trapezoid(tar, false).item()
-        gap = false + tar - 1
-        i = int((gap < 0).sum())
-        share = gap[i - 1] / (gap[i - 1] - gap[i])
-        return (false[i - 1] + share * (false[i] - false[i - 1])).item()
-
-
-def _weights(
-    same: Bool[Tensor, "n"], identities: Int[Tensor, "n 2"] | None, seed: int
-) -> Callable[[int], Float[Tensor, "n"]]:
-    """How often each pair occurs in resample i."""
-    if identities is None:
-        kinds = [kind.nonzero().squeeze(1) for kind in (same, ~same)]
-
-        def of_pairs(i: int) -> Tensor:
-            stream, weight = Stream(seed, RESAMPLE, i), torch.zeros(len(same), dtype=torch.float64, device=same.device)
+def _weights(same: Bool[Tensor, "n"], resamples: int, seed: int) -> Iterator[Float[Tensor, "r n"]]:
+    """How often each pair occurs in each resample of pairs, a block of resamples at a time."""
+    kinds = [kind.nonzero().squeeze(1) for kind in (same, ~same)]
+    for start, stop in blocks(len(same), resamples):
+        weights = torch.zeros(stop - start, len(same), dtype=torch.float64, device=same.device)
+        for i in range(start, stop):
+            stream = Stream(seed, RESAMPLE, i)
             for members in kinds:
-                drawn = torch.bincount(stream.integers(len(members), len(members)), minlength=len(members))
-                weight[members] = drawn.double().to(weight.device)
-            return weight
-
-        return of_pairs
-    names, place = identities.unique(return_inverse=True)
-    place, count = place.view(-1, 2).to(same.device), len(names)
-
-    def of_identities(i: int) -> Tensor:
-        drawn = torch.bincount(Stream(seed, RESAMPLE, i).integers(count, count), minlength=count).double()
-        times = drawn.to(same.device)[place]
-        return torch.where(same, times[:, 0], times.prod(1))
-
-    return of_identities
-
-
-def _span(value: float, resampled: Float[Tensor, "r"]) -> Measurement:
-    low, high = torch.quantile(resampled, resampled.new_tensor([0.025, 0.975])).tolist()
-    return Measurement(value, min(low, value), max(high, value))
+                times = torch.bincount(stream.integers(len(members), len(members)), minlength=len(members))
+                weights[i - start, members] = times.double().to(same.device)
+        yield weights

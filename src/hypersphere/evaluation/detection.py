@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from jaxtyping import Float, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from .. import plots
 from .figures import Figure, Report, rate_name
 from .intervals import Measurement, wilson
+from .pair_intervals import PairIntervals
 from .ranking import Ranking, ranking
 from .roc import Roc, roc_curve
 
@@ -55,6 +56,8 @@ class DetectionCurve(NamedTuple):
 class DetectionReport(Report):
     """Scores and ranks of all probes; :meth:`tpir` and :meth:`curve` read them at any threshold.
 
+    ``owners`` are the identities of the probes, strangers among them; where they are known, intervals are over identities.
+
     >>> probes = torch.tensor([[1.0, 0.1, 0.0], [0.0, 1.0, 0.2], [1.0, 1.0, 1.0], [-1.0, 0.5, 0.0]])
     >>> report = open_set(probes, torch.tensor([0, 1, 7, 8]), torch.eye(3), torch.tensor([0, 1, 2]))
     >>> round(report.threshold(fpir=0.5), 3), report.curve().tpir[-1].item()
@@ -63,6 +66,7 @@ class DetectionReport(Report):
 
     ranking: Ranking
     unit: str = "cosine"
+    owners: Int[Tensor, "p"] | None = None
     title = "open-set identification"
 
     def curve(self, rank: int = 1) -> "DetectionCurve":
@@ -73,12 +77,16 @@ class DetectionReport(Report):
     def tpir(self, fpir: float, rank: int = 1, confidence: float = 0.95) -> Measurement:
         """Return TPIR at the lowest threshold with a false positive identification rate of at most ``fpir``.
 
-        The interval is Wilson's. Raises ``ValueError`` if there are fewer than 1/fpir strangers.
+        The interval is Wilson's, at the one threshold. Where the probes' identities are known, those of mated probes and
+        of strangers are drawn anew, before the same gallery, and the threshold with them (95 %, whatever ``confidence``).
+        Raises ``ValueError`` if there are fewer than 1/fpir strangers.
         """
         roc = self._accepted(rank)
-        return wilson(
-            int(roc.accepted_same[roc.at_far(fpir, "fpir", "impostors")]), int(self.ranking.mated.sum()), confidence
-        )
+        mated = int(self.ranking.mated.sum())
+        alone = wilson(int(roc.accepted_same[roc.at_far(fpir, "fpir", "impostors")]), mated, confidence)
+        if self.owners is None or fpir == 1:
+            return alone
+        return PairIntervals(*self._scores(rank)[:2], self.owners).of("tar", alone, fpir)
 
     def threshold(self, fpir: float, rank: int = 1) -> float:
         """Return the threshold behind :meth:`tpir`."""
@@ -105,10 +113,17 @@ class DetectionReport(Report):
         """Counts of rightly identified probes and of impostors at every threshold."""
         if rank < 1:
             raise ValueError(f"rank must be an integer ≥ 1, got {rank!r}")
-        # A mated probe that is not among the first `rank` is never right: it is put below every score, then cut off.
-        scores = self.ranking.mate.where(self.ranking.mated, self.ranking.best)
-        below = min(float(scores.min()) - 1, -2.0)
-        right = self.ranking.mate.masked_fill(self.ranking.rank > rank, below)
-        roc = roc_curve(right.where(self.ranking.mated, self.ranking.best), self.ranking.mated)
+        scores, mated, below = self._scores(rank)
+        roc = roc_curve(scores, mated)
         keep = roc.thresholds > below
         return Roc(roc.thresholds[keep], roc.accepted_same[keep], roc.accepted_different[keep])
+
+    def _scores(self, rank: int) -> tuple[Float[Tensor, "p"], Bool[Tensor, "p"], float]:
+        """The score by which each probe is accepted, which are mated, and a score below all.
+
+        A mated probe that is not among the first ``rank`` is never right: it is put below every score.
+        """
+        mated = self.ranking.mated
+        below = min(float(self.ranking.mate.where(mated, self.ranking.best).min()) - 1, -2.0)
+        right = self.ranking.mate.masked_fill(self.ranking.rank > rank, below)
+        return right.where(mated, self.ranking.best), mated, below

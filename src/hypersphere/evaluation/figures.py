@@ -23,9 +23,10 @@ class Figure:
         low: Lower end of the 95 % interval; None where no interval is known.
         high: Upper end of the 95 % interval.
         count: How many trials (pairs, probes, episodes) the value is over; None where it is a count itself.
+        over: What the interval is over, ``"identities"`` or ``"independent trials"``; None without an interval.
 
-    >>> Figure("rank-1", 0.5, "fraction", 0.237, 0.763, 10)
-    Figure(name='rank-1', value=0.5, unit='fraction', low=0.237, high=0.763, count=10)
+    >>> Figure("rank-1", 0.5, "fraction", 0.237, 0.763, 10, "identities").cells()
+    ('rank-1', '50 %', '[23.7, 76.3] %', 'n=10')
     """
 
     name: str
@@ -34,6 +35,7 @@ class Figure:
     low: float | None = None
     high: float | None = None
     count: int | None = None
+    over: str | None = None
 
     @classmethod
     def of(cls, name: str, measured: float, unit: str = "fraction", count: int | None = None) -> "Figure":
@@ -46,7 +48,7 @@ class Figure:
             low, high = measured.interval
             if unit == "fraction":  # the normal interval of a mean does not know that a share ends at 0 and 1
                 low, high = max(low, 0.0), min(high, 1.0)
-            return cls(name, float(measured), unit, low, high, count)
+            return cls(name, float(measured), unit, low, high, count, measured.over)
         return cls(name, float(measured), unit, count=count)
 
     def cells(self) -> tuple[str, str, str, str]:
@@ -61,13 +63,14 @@ class Figure:
         return self.name, f"{_shown(self.value, scale)} {unit}".rstrip(), bounds, count
 
     def entry(self) -> dict[str, Any]:
-        """Return value, unit, interval and count for JSON; what is not a finite number becomes None.
+        """Return value, unit, interval, what the interval is over, and count; what is not a finite number becomes None.
 
-        >>> Figure("EER", 0.25, "fraction", 0.125, 0.5, 80).entry()
-        {'value': 0.25, 'unit': 'fraction', 'interval': [0.125, 0.5], 'count': 80}
+        >>> Figure("EER", 0.25, "fraction", 0.125, 0.5, 80, "identities").entry()
+        {'value': 0.25, 'unit': 'fraction', 'interval': [0.125, 0.5], 'interval over': 'identities', 'count': 80}
         """
         interval = None if self.low is None else [_finite(self.low), _finite(self.high)]
-        return {"value": _finite(self.value), "unit": self.unit, "interval": interval, "count": self.count}
+        entry = {"value": _finite(self.value), "unit": self.unit, "interval": interval, "interval over": self.over}
+        return {**entry, "count": self.count}
 
 
 class Report(ABC):
@@ -126,6 +129,21 @@ def table(title: str, figures: list[Figure]) -> str:
     widths = [max((len(row[i]) for row in rows), default=0) for i in range(4)]
     lines = (f"  {a:<{widths[0]}}  {b:>{widths[1]}}  {c:<{widths[2]}}  {d}".rstrip() for a, b, c, d in rows)
     return "\n".join([title, *lines])
+
+
+def interval_note(figures: list[Figure]) -> str:
+    """Return the sentence that says what the intervals of figures are over; empty where there are none.
+
+    >>> interval_note([Figure("rank-1", 0.5, "fraction", 0.2, 0.8, 10, "identities"), Figure("images", 20)])
+    'intervals: 95 %, over identities'
+    """
+    names: dict[str, list[str]] = {}
+    for figure in figures:
+        if figure.over is not None:
+            names.setdefault(figure.over, []).append(figure.name)
+    most = sorted(names, key=lambda over: -len(names[over]))
+    others = [f"those of {', '.join(names[over])} over {over}" for over in most[1:]]
+    return "; ".join([f"intervals: 95 %, over {most[0]}", *others]) if most else ""
 
 
 def rate_name(rate: float) -> str:

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from .. import plots
 from .figures import Figure, Report
-from .intervals import Measurement, wilson
+from .intervals import Measurement
 from .ranking import ranking
+from .resampling import clustered_mean
 
 Level = Literal["identity", "image"]
 
@@ -70,6 +71,8 @@ def identification(
 class IdentificationReport(Report):
     """Ranks ``(probes,)`` of the right identity among ``identities``, and of its first image among ``images``.
 
+    ``owners`` are the identities of the probes; where they are known, intervals are over identities.
+
     >>> gallery, ids = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]]), torch.tensor([0, 1, 2])
     >>> report = identification(torch.tensor([[2.0, 1.0], [1.0, 0.5]]), torch.tensor([0, 1]), gallery, ids)
     >>> report.ranks.tolist(), report.cmc.tolist()
@@ -80,10 +83,13 @@ class IdentificationReport(Report):
     identities: int
     image_ranks: Int[Tensor, "p"]
     images: int
+    owners: Int[Tensor, "p"] | None = None
     title = "closed-set identification"
 
     def rank(self, k: int = 1, level: Level = "identity") -> Measurement:
-        """Return the share of probes whose identity is among the first ``k``, with Wilson's 95 % interval.
+        """Return the share of probes whose identity is among the first ``k``, with a 95 % interval.
+
+        It is over identities where the probes' own are known, before the same gallery, and Wilson's otherwise.
 
         ``level`` ``"image"`` asks instead whether an image of the identity is among the first ``k`` images. At k = 1
         both are the same.
@@ -92,7 +98,7 @@ class IdentificationReport(Report):
             raise ValueError(f"k must be an integer ≥ 1, got {k!r}")
         if level not in ("identity", "image"):
             raise ValueError(f"level must be 'identity' or 'image', got {level!r}")
-        return wilson(int(((self.ranks if level == "identity" else self.image_ranks) <= k).sum()), len(self.ranks))
+        return clustered_mean((self.ranks if level == "identity" else self.image_ranks) <= k, self.owners)
 
     @property
     def cmc(self) -> Float[Tensor, "identities"]:

@@ -7,26 +7,32 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
+TRIALS, IDENTITIES = "independent trials", "identities"
+
 
 class Measurement(float):
     """A measured number that knows its confidence interval: ``low ≤ value ≤ high``.
 
+    ``over`` says what the interval is over: ``"independent trials"`` takes pairs, probes, episodes or folds for
+    independent, ``"identities"`` knows that those of one identity belong together.
+
     >>> rate = wilson(90, 100)
-    >>> rate, rate > 0.8
-    (0.9000 [0.8256, 0.9448], True)
+    >>> rate, rate > 0.8, rate.over
+    (0.9000 [0.8256, 0.9448], True, 'independent trials')
     """
 
     low: float
     high: float
+    over: str
 
-    def __new__(cls, value: float, low: float, high: float) -> "Measurement":
+    def __new__(cls, value: float, low: float, high: float, over: str = TRIALS) -> "Measurement":
         """Return a float with the two ends of its interval."""
         self = super().__new__(cls, value)
-        self.low, self.high = low, high
+        self.low, self.high, self.over = low, high, over
         return self
 
-    def __reduce__(self) -> tuple[type["Measurement"], tuple[float, float, float]]:
-        return Measurement, (float(self), self.low, self.high)
+    def __reduce__(self) -> tuple[type["Measurement"], tuple[float, float, float, str]]:
+        return Measurement, (float(self), self.low, self.high, self.over)
 
     @property
     def interval(self) -> tuple[float, float]:

@@ -1,5 +1,7 @@
 """The parts of an open-set report: search of a set by its own images, strangers, probabilities."""
 
+from dataclasses import replace
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -38,15 +40,21 @@ def found_ranks(ranked: Ranking, labels: Int[Tensor, "n"], sides: QueryGallery) 
     mated = ranked.mated
     identities = int(labels[sides.gallery].unique().numel())
     images = int(sides.gallery.sum()) - int((sides.gallery & sides.queries).any())
-    return IdentificationReport(ranked.rank[mated], identities, ranked.image_rank[mated], max(images, 1))
+    return IdentificationReport(ranked.rank[mated], identities, ranked.image_rank[mated], max(images, 1), labels[mated])
 
 
 def found_images(
-    features: Float[Tensor, "n d"], labels: Int[Tensor, "n"], sides: QueryGallery, score: Score, chunk: int
+    features: Float[Tensor, "n d"],
+    labels: Int[Tensor, "n"],
+    sides: QueryGallery,
+    score: Score,
+    chunk: int,
+    ranked: Ranking,
 ) -> RetrievalReport:
-    """How early the images of a query's identity come."""
+    """How early the images of a query's identity come; ``ranked`` says which images are queries with something to find."""
     q, g = sides
-    return retrieval(features[q], labels[q], features[g], labels[g], own=_places(sides), score=score, chunk=chunk)
+    found = retrieval(features[q], labels[q], features[g], labels[g], own=_places(sides), score=score, chunk=chunk)
+    return replace(found, owners=labels[ranked.mated])
 
 
 def strangers(
@@ -82,7 +90,7 @@ def strangers(
     found = ranking(features[probe], labels[probe], features[gallery], labels[gallery], chunk, score=score)
     if found.mated.all() or not found.mated.any():
         return None
-    return DetectionReport(found, score.unit)
+    return DetectionReport(found, score.unit, labels[probe])
 
 
 def calibrated_halves(

@@ -16,8 +16,10 @@ from .figures import Figure, Report, rate_name
 from .identification import IdentificationReport
 from .intervals import Measurement, wilson
 from .open_set_parts import calibrated_halves, found_images, found_ranks, ranked_images, strangers
+from .pair_intervals import HIGHEST, PairIntervals, resampled_pairs
 from .query_gallery import query_gallery
 from .ranking import Ranking, check_ids
+from .resampling import RESAMPLES, clustered_mean
 from .retrieval import RetrievalReport
 from .score_calibration import ScoreCalibration, ScoreReport
 from .scoring import CosineScore, Score
@@ -39,6 +41,7 @@ def open_set_report(
     gallery: Bool[Tensor, "n"] | None = None,
     score: Score | None = None,
     worst: int = 20,
+    resamples: int = RESAMPLES,
     seed: int = 0,
     chunk: int = 512,
 ) -> "OpenSetReport":
@@ -51,6 +54,9 @@ def open_set_report(
       images are mated probes, the images of all others strangers: TPIR at ``fpirs``, and the thresholds.
       Where ``queries`` have identities that the gallery lacks, those are the strangers and all others are enrolled.
     - Calibration fits probabilities on pairs of a random half of the identities and measures them on the other half.
+
+    Intervals of rates are over identities: these are drawn with replacement, and pairs and probes count as often as their
+    identities were drawn (:class:`~hypersphere.evaluation.pair_intervals.PairIntervals`). Searches keep their gallery.
 
     Args:
         features: Features of images.
@@ -65,13 +71,16 @@ def open_set_report(
         gallery: Which images are searched in.
         score: What is compared, such as :class:`ASNorm`; the cosine by default.
         worst: How many of the most confident errors of each kind are listed.
-        seed: Seed of the random halves and templates.
+        resamples: How many times identities are drawn for the intervals of EER, AUC, TAR and of categories.
+        seed: Seed of the random halves, templates and resamples.
         chunk: How many images are compared at a time; it changes nothing but memory.
 
     >>> labels = torch.arange(30).repeat(6)
     >>> report = open_set_report(torch.eye(30)[labels] + 0.05 * torch.randn(180, 30), labels)
     >>> report.rank(1), report.tar(1e-3)
     (1.0000 [0.9791, 1.0000], 1.0000 [0.9915, 1.0000])
+    >>> report.eer.over
+    'identities'
     """
     labels = check_ids("label", labels, features)
     names = None if categories is None else check_categories(categories, len(labels))
@@ -84,7 +93,7 @@ def open_set_report(
             raise ValueError(f"{name} must be rates in (0, 1], got {tuple(values)}")
     sides = query_gallery(queries, gallery, labels)
     score = CosineScore() if score is None else score
-    counted = all_pairs(features, labels, worst=worst, chunk=chunk, score=score, sides=sides)
+    counted = all_pairs(features, labels, worst=worst, highest=HIGHEST, chunk=chunk, score=score, sides=sides)
     ranked = ranked_images(features, labels, sides, score, chunk)
     thresholds = {far: counted.roc.thresholds[counted.roc.at_far(far)].item() for far in counted.roc.resolved(fars)}
     fitted = calibrated_halves(features, labels, score, seed)
@@ -93,16 +102,19 @@ def open_set_report(
         ranked,
         labels,
         found_ranks(ranked, labels, sides),
-        found_images(features, labels, sides, score, chunk),
+        found_images(features, labels, sides, score, chunk, ranked),
         strangers(features, labels, sides, score, seed, chunk),
         None if fitted is None else fitted[0],
         None if fitted is None else fitted[1],
-        category_rates(features, labels, names, ranked, thresholds, chunk, score=score, sides=sides)
+        category_rates(
+            features, labels, names, ranked, thresholds, chunk, score=score, sides=sides, resamples=resamples, seed=seed
+        )
         if names is not None
         else (),
         None if quality is None else quality.detach().double().to(labels.device),
         tuple(fars),
         tuple(fpirs),
+        resampled_pairs(features, labels, counted, score, sides, resamples=resamples, seed=seed),
     )
 
 
@@ -128,6 +140,7 @@ class OpenSetReport(Report):
     quality: Float[Tensor, "n"] | None
     fars: tuple[float, ...]
     fpirs: tuple[float, ...]
+    intervals: PairIntervals
     title = "open-set recognition of unseen identities"
 
     @property
@@ -137,13 +150,13 @@ class OpenSetReport(Report):
 
     @property
     def eer(self) -> Measurement:
-        """Equal error rate of verification over all pairs."""
-        return self.pairs.roc.eer
+        """Equal error rate of verification over all pairs, with its 95 % interval over identities."""
+        return self.intervals.of("eer", self.pairs.roc.eer)
 
     def tar(self, far: float) -> Measurement:
-        """Return the true accept rate at a false accept rate, with Wilson's 95 % interval over the same pairs."""
+        """Return the true accept rate at a false accept rate, with its 95 % interval over identities."""
         roc = self.pairs.roc
-        return wilson(int(roc.accepted_same[roc.at_far(far)]), roc.positives)
+        return self.intervals.of("tar", wilson(int(roc.accepted_same[roc.at_far(far)]), roc.positives), far)
 
     def rank(self, k: int = 1) -> Measurement:
         """Return the share of images whose identity is among the first ``k``, the image itself left out."""
@@ -186,9 +199,10 @@ class OpenSetReport(Report):
             raise ValueError("rejection needs quality, which open_set_report was not given")
         same, threshold = self.pairs.same, self.threshold(far=far)
         worse = torch.minimum(self.quality[same.first], self.quality[same.second])
-        missed = (same.scores < threshold)[worse.argsort(stable=True)]
+        order = worse.argsort(stable=True)
+        missed, owner = (same.scores < threshold)[order], self.labels[same.first[order]]
         starts = [int(share * len(missed)) for share in REJECTED]
-        return [(s, wilson(int(missed[i:].sum()), len(missed) - i)) for s, i in zip(REJECTED, starts, strict=True)]
+        return [(s, clustered_mean(missed[i:], owner[i:])) for s, i in zip(REJECTED, starts, strict=True)]
 
     def figures(self) -> list[Figure]:
         """Return every figure with unit, interval and count."""
@@ -198,7 +212,7 @@ class OpenSetReport(Report):
             Figure("identities", int(self.labels.unique().numel()), "identities"),
             Figure("same pairs", roc.positives, "pairs"),
             Figure("different pairs", roc.negatives, "pairs"),
-            *rates(roc, self.fars, self.pairs.unit),
+            *rates(roc, self.fars, self.pairs.unit, self.intervals),
             *(
                 Figure.of(f"rank-{k}", self.rank(k), count=probes)
                 for k in (1, 5)

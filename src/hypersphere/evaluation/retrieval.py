@@ -10,8 +10,9 @@ from torch import Tensor
 
 from .. import plots
 from .figures import Figure, Report
-from .intervals import Measurement, mean_interval, wilson
+from .intervals import Measurement
 from .ranking import check_ids
+from .resampling import clustered_mean
 from .scoring import CosineScore, Score
 
 RECALLS = (1, 5, 10)
@@ -83,7 +84,8 @@ def retrieval(
 class RetrievalReport(Report):
     """Of each query: average precision, the same at R, R-precision, and the rank of the first relevant image.
 
-    ``left_out`` queries had nothing relevant in the gallery of ``images`` images.
+    ``left_out`` queries had nothing relevant in the gallery of ``images`` images. ``owners`` are the identities of the
+    queries; where they are known, intervals are over identities.
 
     >>> features = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.9, 0.3]])
     >>> report = retrieval(features, torch.tensor([0, 0, 0, 1]))
@@ -97,33 +99,34 @@ class RetrievalReport(Report):
     first: Int[Tensor, "q"]
     left_out: int
     images: int
+    owners: Int[Tensor, "q"] | None = None
     title = "retrieval"
 
     @property
     def mean_average_precision(self) -> Measurement:
         """The mean over queries of 1/R Σ precision at each relevant image, with the interval of a mean."""
-        return _mean(self.precision)
+        return clustered_mean(self.precision, self.owners)
 
     @property
     def map_at_r(self) -> Measurement:
         """The mean over queries of 1/R Σ_{i ≤ R} [i-th is relevant]·precision at i."""
-        return _mean(self.precision_at_r)
+        return clustered_mean(self.precision_at_r, self.owners)
 
     @property
     def r_precision(self) -> Measurement:
         """The mean over queries of the share of relevant images among the first R."""
-        return _mean(self.precision_r)
+        return clustered_mean(self.precision_r, self.owners)
 
     @property
     def mean_reciprocal_rank(self) -> Measurement:
         """The mean over queries of 1/rank of the first relevant image."""
-        return _mean(1 / self.first.double())
+        return clustered_mean(1 / self.first.double(), self.owners)
 
     def recall(self, k: int = 1) -> Measurement:
-        """The share of queries with something relevant among the first ``k``, with Wilson's 95 % interval."""
+        """The share of queries with something relevant among the first ``k``, with a 95 % interval."""
         if k < 1:
             raise ValueError(f"k must be an integer ≥ 1, got {k!r}")
-        return wilson(int((self.first <= k).sum()), len(self.first))
+        return clustered_mean(self.first <= k, self.owners)
 
     def figures(self) -> list[Figure]:
         """Return mAP, MAP@R, R-precision, mean reciprocal rank and recall at 1, 5 and 10."""
@@ -203,10 +206,3 @@ def _cameras(
         if given.shape != (count,) or given.is_floating_point():
             raise ValueError(f"{name}_cameras must be an integer for each of {count} images, got {tuple(given.shape)}")
     return queries, gallery
-
-
-def _mean(values: Float[Tensor, "n"]) -> Measurement:
-    """The mean with its interval; that of a single query knows nothing, so it is all of 0 … 1."""
-    if len(values) < 2:
-        return Measurement(float(values.mean()), 0.0, 1.0)
-    return mean_interval(values)

@@ -14,6 +14,7 @@ from .. import plots
 from ..data.streams import FOLD, Stream
 from .figures import Figure, Report, rate_name
 from .intervals import Measurement, mean_interval, wilson
+from .pair_intervals import PairIntervals
 from .roc import Roc, check_pairs, sort_pairs, sorted_roc
 
 FARS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
@@ -154,17 +155,23 @@ class VerificationReport(Report):
         return plots.plot_roc({name: (self.roc.far, self.roc.tar)}, title=self.title, ax=ax)
 
 
-def rates(roc: Roc, fars: Sequence[float], unit: str = "score") -> list[Figure]:
+def rates(roc: Roc, fars: Sequence[float], unit: str = "score", intervals: PairIntervals | None = None) -> list[Figure]:
     """Return EER, AUC, and for each FAR that is resolved TAR and the threshold that gives it.
 
-    A threshold of ``unit`` ``"cosine"`` is also given as an angle in degrees.
+    A threshold of ``unit`` ``"cosine"`` is also given as an angle in degrees. With ``intervals`` those of the rates are over
+    identities, otherwise pairs are taken for independent.
     """
-    pairs = roc.positives + roc.negatives
-    figures = [Figure.of("EER", roc.eer, count=pairs), Figure.of("AUC", roc.auc, count=pairs)]
-    for far in roc.resolved(fars):
+    pairs, resolved = roc.positives + roc.negatives, roc.resolved(fars)
+    eer, auc = roc.eer, roc.auc
+    tars = {far: wilson(int(roc.accepted_same[roc.at_far(far)]), roc.positives) for far in resolved}
+    if intervals is not None:
+        eer, auc = intervals.of("eer", eer), intervals.of("auc", auc)
+        tars = {far: intervals.of("tar", tar, far) for far, tar in tars.items()}
+    figures = [Figure.of("EER", eer, count=pairs), Figure.of("AUC", auc, count=pairs)]
+    for far in resolved:
         point, at = roc.at_far(far), f"@FAR={rate_name(far)}"
         threshold = roc.thresholds[point].item()
-        figures.append(Figure.of(f"TAR{at}", wilson(int(roc.accepted_same[point]), roc.positives), count=roc.positives))
+        figures.append(Figure.of(f"TAR{at}", tars[far], count=roc.positives))
         figures.append(Figure(f"threshold{at}", threshold, unit))
         if unit == "cosine":
             degrees = math.degrees(math.acos(max(threshold, -1.0))) if threshold <= 1 else math.nan

@@ -4,7 +4,8 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from jaxtyping import Float
+import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from ..data.pair_list import PairList, read_pair_list
@@ -18,6 +19,7 @@ from .pair_report import pair_report
 from .source_features import source_features
 
 FARS = (1e-2, 1e-3, 1e-4)
+LEAST = 5  # identities that are resampled
 
 
 def evaluate_pairs(
@@ -39,7 +41,7 @@ def evaluate_pairs(
     """Verify listed pairs: LFW's ``pairs.txt``, or lines of two paths and 0 or 1.
 
     ``pairs`` and ``images`` are those of :func:`hypersphere.data.pair_list.read_pair_list`; the other arguments are those
-    of :func:`evaluate`.
+    of :func:`evaluate`. Where the folders of the images name identities, as those of LFW do, intervals are over identities.
 
     >>> import pathlib, tempfile
     >>> embedder = Embedder(torch.nn.Flatten(), hs.data.Preprocessing(size=(2, 2), channels=1))
@@ -55,17 +57,18 @@ def evaluate_pairs(
     every = [embedder] if against is None else [embedder, against]
     compared = [_scores(e, listed, strange, score, top, batch, workers) for e in every]
     features, scores, unit = compared[0]
-    report = pair_report(
-        scores, listed.same, listed.index, fold=listed.fold, fars=fars, unit=unit, worst=worst, seed=seed
-    )
+    people = _identities(listed)
+    options: dict[str, Any] = {"fold": listed.fold, "identities": people, "fars": fars, "unit": unit}
+    report = pair_report(scores, listed.same, listed.index, **options, worst=worst, seed=seed)
     differences: tuple[DifferenceReport, ...] = ()
     if against is not None:
-        options: dict[str, Any] = {"resamples": resamples, "seed": seed}
-        differences = (paired_difference(scores, compared[1][1], listed.same, **options),)
+        both = (scores, compared[1][1], listed.same)
+        differences = (paired_difference(*both, identities=people, resamples=resamples, seed=seed),)
     facts = {
         "embedder": embedder.fingerprint,
         "against": None if against is None else against.fingerprint,
         "pairs": str(pairs),
+        "identities": "folders" if people is not None else "not known: pairs are taken for independent",
         "images": len(listed.source),
         "score": type(CosineScore() if score is None else score).__name__,
         "cohort": None if strange is None else {"source": strange.name, "images": len(strange), "top": top},
@@ -89,6 +92,16 @@ def evaluate_pairs(
         source.labels,
         lambda rows: dataset.batch(rows)[0],
     )
+
+
+def _identities(listed: PairList) -> Int[Tensor, "n 2"] | None:
+    """The two identities of each pair, where the folders of the images say them: equal in same pairs, else different.
+
+    So few that a resample may lack pairs of two say nothing.
+    """
+    people = listed.source.labels[listed.index]
+    known = torch.equal(people[:, 0] == people[:, 1], listed.same)
+    return people if known and len(people.unique()) >= LEAST else None
 
 
 def _scores(

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jaxtyping import Float, Int, UInt8
@@ -16,7 +16,7 @@ from ..evaluation import (
     OpenSetReport,
     ScoreCalibration,
 )
-from ..evaluation.figures import Figure, Report, rate_name, table
+from ..evaluation.figures import Figure, Report, interval_note, rate_name, table
 from .pair_report import PairReport
 
 
@@ -64,7 +64,7 @@ class Evaluation(Report):
         for comparison in self.comparisons:
             for figure in comparison.figures():
                 named = figure.name if comparison.measure in figure.name else f"{comparison.measure}: {figure.name}"
-                figures.append(Figure(named, figure.value, figure.unit, figure.low, figure.high, figure.count))
+                figures.append(replace(figure, name=named))
         return figures
 
     def plot(self, ax: Any = None) -> tuple[Any, Any]:
@@ -100,12 +100,12 @@ class Evaluation(Report):
     def __str__(self) -> str:
         grouped = isinstance(self.report, OpenSetReport) and self.report.categories
         figures = [figure for figure in self.report.figures() if not (grouped and ": " in figure.name)]
-        lines = [table(self.title, figures)]
+        lines = [table(self.title, figures), interval_note(figures)]
         lines += side_by_side(self.report.categories) if isinstance(self.report, OpenSetReport) and grouped else []
         lines += [str(comparison) for comparison in self.comparisons]
         thresholds = [f"  at {rate}: {value:.4f} {self.report.unit}" for rate, value in self.recommended().items()]
         lines += ["recommended thresholds", *thresholds] if thresholds else []
-        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+        return "\n".join([*filter(None, lines), *(f"note: {note}" for note in self.notes)])
 
     __repr__ = __str__
 

@@ -16,6 +16,7 @@ from ..evaluation import (
     verification,
 )
 from ..evaluation.figures import Figure, Report
+from ..evaluation.pair_intervals import PairIntervals
 from ..evaluation.verification import deal, rates
 
 
@@ -25,6 +26,7 @@ def pair_report(
     index: Int[Tensor, "n 2"],
     *,
     fold: Int[Tensor, "n"] | None = None,
+    identities: Int[Tensor, "n 2"] | None = None,
     fars: Sequence[float] = (1e-2, 1e-3, 1e-4),
     unit: str = "cosine",
     worst: int = 20,
@@ -33,7 +35,8 @@ def pair_report(
     """Measure scores of listed pairs: accuracy over folds, EER, TAR at ``fars`` with thresholds, and calibration.
 
     Probabilities are fitted on one half of the pairs (of the folds, where there are any) and measured on the other. The
-    halves may share people, since a list does not say who they are.
+    halves may share people. Where the two ``identities`` of each pair are known, intervals of EER, AUC and TAR are over
+    identities; otherwise pairs are taken for independent.
 
     >>> scores, same = torch.linspace(0.9, 0.1, 40), torch.arange(40) < 20
     >>> float(pair_report(scores, same, torch.arange(80).view(40, 2)).verification.eer)
@@ -48,7 +51,8 @@ def pair_report(
     order = scores.argsort(descending=True, stable=True)
     accepts, rejects = order[~same[order]][:worst], order.flip(0)[same[order.flip(0)]][:worst]
     errors = [PairErrors(index[rows, 0], index[rows, 1], scores[rows]) for rows in (accepts, rejects)]
-    return PairReport(found, fitted, measured, errors[0], errors[1], tuple(fars), unit)
+    intervals = None if identities is None else PairIntervals(scores.double(), same, identities, seed=seed)
+    return PairReport(found, fitted, measured, errors[0], errors[1], tuple(fars), unit, intervals)
 
 
 @dataclass(frozen=True, repr=False)
@@ -69,13 +73,14 @@ class PairReport(Report):
     false_rejects: PairErrors
     fars: tuple[float, ...]
     unit: str
+    intervals: PairIntervals | None = None
     title = "verification of listed pairs"
 
     def figures(self) -> list[Figure]:
         """Return accuracy over folds, EER, AUC, TAR with thresholds at every rate, and calibration."""
         shown = ("same pairs", "different pairs", "accuracy", "accuracy spread", "folds")
         figures = [figure for figure in self.verification.figures() if figure.name in shown]
-        figures += rates(self.verification.roc, self.fars, self.unit)
+        figures += rates(self.verification.roc, self.fars, self.unit, self.intervals)
         return figures + ([] if self.calibrated is None else self.calibrated.figures())
 
     def worst_pairs(self) -> tuple[PairErrors, PairErrors]:

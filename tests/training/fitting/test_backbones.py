@@ -6,9 +6,17 @@ import pytest
 import torch
 from torch import nn
 
+from hypersphere.config import call
 from hypersphere.data import Preprocessing
-from hypersphere.models import TransformersNetwork, timm_network
-from hypersphere.training.fitting.backbones import backbone_call, processor_of, weights_of, with_dim
+from hypersphere.models import TransformersNetwork, sphereface4, timm_network
+from hypersphere.recognition import Embedder
+from hypersphere.training.fitting.backbones import (
+    backbone_call,
+    embedder_behind,
+    processor_of,
+    weights_of,
+    with_dim,
+)
 
 VIT = {
     "model_type": "vit",
@@ -93,9 +101,9 @@ def test_configurations_that_are_none(tmp_path):
 
 def test_names_of_timm(monkeypatch):
     timm(monkeypatch)
-    call = backbone_call("tiny")
-    assert call.target is timm_network
-    assert call.build(in_channels=1)(torch.zeros(2, 1, 8, 8)).shape == (2, 6)
+    found = backbone_call("tiny")
+    assert found.target is timm_network
+    assert found.build(in_channels=1)(torch.zeros(2, 1, 8, 8)).shape == (2, 6)
     with pytest.raises(ValueError, match="timm has no model 'other'"):
         timm_network("other")
     monkeypatch.setitem(sys.modules, "timm", None)
@@ -106,3 +114,14 @@ def test_names_of_timm(monkeypatch):
 def test_the_dimension_is_set_where_it_can_be():
     assert with_dim(backbone_call("sphereface4"), 7).arguments["feature_dim"] == 7
     assert with_dim(backbone_call("torch.nn:Flatten"), 7).arguments == {}
+
+
+def test_weights_of_an_embedder_bring_their_backbone(tmp_path):
+    network = call(sphereface4, width=0.1, feature_dim=8, in_channels=1, input_size=(16, 16))
+    Embedder(network.build(), Preprocessing(size=(16, 16), channels=1), network).save(tmp_path / "embedder.safetensors")
+    for weights in (tmp_path, tmp_path / "embedder.safetensors"):
+        backbone, preprocessing = embedder_behind(weights)
+        assert (backbone.target, backbone.arguments) == (sphereface4, {"width": 0.1, "feature_dim": 8})
+        assert preprocessing.size == (16, 16)
+    assert embedder_behind(None) is None
+    assert embedder_behind(tmp_path / "absent.pt") is None

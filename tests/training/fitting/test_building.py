@@ -72,7 +72,7 @@ def test_a_frozen_backbone_from_a_run_or_its_embedder(file, fitted, pictures, tm
 
 def test_a_frozen_backbone_that_the_weights_do_not_fit_is_refused(fitted, pictures, tmp_path):
     run, _ = fitted
-    few = [*QUICK, "feature_dim=24", "frozen=true", f"weights={run.folder}"]
-    with pytest.raises(ValueError, match=r"frozen=true would keep 2 parts of the backbone as they started at random"):
+    few = [*QUICK, "size=20", "frozen=true", f"weights={run.folder}"]
+    with pytest.raises(ValueError, match=r"frozen=true would keep 1 parts of the backbone as they started at random"):
         fit(pictures, tmp_path / "run", overrides=few)
     assert not (tmp_path / "run").exists()

@@ -12,6 +12,7 @@ from hypersphere.training.fitting.choices import (
     Facts,
     border_level,
     mirror_symmetry,
+    network_choices,
     picture_choices,
     shown,
     training_choices,
@@ -24,6 +25,7 @@ DRAWN = Facts(240, 24, 10.0, 10, 300, (105, 105), 1, False)
 def chosen(facts, given=(), **arguments):
     result = Chosen(given, Call(FitSettings, arguments))
     picture_choices(result, facts)
+    network_choices(result, facts, None)
     settings = result.tree.build()
     size = (settings.size[0], settings.size[-1])
     training_choices(result, facts, torch.full((4, facts.channels, *size), 200, dtype=torch.uint8))
@@ -50,6 +52,17 @@ def test_steps_and_batches():
     few, many = chosen(DRAWN)[0], chosen(dataclasses.replace(FACES, images=10**6))[0]
     assert (few.batch_size, few.steps) == (60, 200)
     assert (many.batch_size, many.steps) == (128, 3906)
+
+
+def test_few_pictures_of_each_are_learned_by_heart_sooner():
+    (faces, choices), (drawn, plain) = chosen(FACES), chosen(DRAWN)
+    assert (faces.backbone.name, drawn.backbone.name) == ("sphereface4", "sphereface10")
+    assert faces.optimizer.get("weight_decay") > drawn.optimizer.get("weight_decay")
+    assert faces.steps == 20 * 6000 // 128
+    assert all("3 pictures of an identity at the median" in choices[key].reason for key in ("backbone", "optimizer"))
+    assert chosen(dataclasses.replace(FACES, accelerated=True))[0].backbone.name == "sphereface10"
+    assert plain["optimizer"].reason == ""
+    assert plain["backbone"].reason
 
 
 def test_pictures_that_lie_alike_are_mirrored_and_not_moved():

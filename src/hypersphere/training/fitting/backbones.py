@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import pathlib
 from typing import Any, Literal
 
@@ -10,9 +11,11 @@ from torch import nn
 from ..._extras import require
 from ...config import Call, builders, imported, nearest
 from ...data import Preprocessing
-from ...models import TransformersNetwork, timm_network
+from ...models import Projected, TransformersNetwork, timm_network
+from ...recognition import Embedder
 
 MODELS = ("hypersphere.models",)
+DECIDED = ("in_channels", "input_size", "num_classes", "in_features")  # by the pictures that are trained on
 _RESAMPLE: dict[int, Literal["nearest", "bilinear", "bicubic"]] = {0: "nearest", 2: "bilinear", 3: "bicubic"}
 
 
@@ -80,6 +83,27 @@ def processor_of(folder: str) -> Preprocessing | None:
         return Preprocessing(**wanted)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{file} does not say how images are prepared: {error}") from error
+
+
+def embedder_behind(weights: str | os.PathLike[str] | None) -> tuple[Call, Preprocessing] | None:
+    """Return the backbone and the preprocessing of the embedder that ``weights=`` names, so that its weights fit.
+
+    It is a run's folder or the file of an embedder; None for anything else, and for networks outside this library, whose code
+    is not run because a file asks for it.
+    """
+    if weights is None:
+        return None
+    path = pathlib.Path(weights)
+    try:
+        found = Embedder.load(path / "embedder.safetensors" if path.is_dir() else path)
+    except ValueError:
+        return None
+    assert found.call is not None
+    backbone = found.call
+    if backbone.target is Projected:
+        backbone = backbone.get("network")
+    kept = {name: value for name, value in backbone.arguments.items() if name not in DECIDED}
+    return Call(backbone.target, kept), found.preprocessing
 
 
 def weights_of(folder: str) -> str | None:

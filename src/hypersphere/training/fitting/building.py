@@ -91,8 +91,14 @@ def network_call(settings: FitSettings, preprocessing: Preprocessing, sample: Te
 def _start_from_folder(body: nn.Module, folder: str) -> None:
     holder = next(module for module in body.modules() if isinstance(module, TransformersNetwork))
     transformers = require("transformers", "hub")
+    bars = transformers.utils.logging
+    shown = bars.is_progress_bar_enabled()
+    bars.disable_progress_bar()  # a bar of a moment between the lines of a fit
     try:
         stored = transformers.AutoModel.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError, RuntimeError) as error:
         raise ValueError(f"backbone: the weights in {folder} cannot be read: {error}") from error
+    finally:
+        if shown:
+            bars.enable_progress_bar()
     holder.model.load_state_dict(stored.state_dict())

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ...config import Call, call
 from ...data import Affine, Flip
+from ...models import sphereface4, sphereface10
 from ...objectives import ArcFace, CosFace
 from ..schedules import CosineRate
 from .fit_settings import FitSettings
@@ -19,7 +20,9 @@ from .fit_sides import ROOM
 
 SYMMETRIC = 0.9  # correlation of the mean picture with its mirror image from which on mirroring keeps who is on it
 ELONGATED = 1.8  # longer over shorter side from which on pictures are taken for spectra and the like
+FEW = 5  # pictures of an identity at the median, below which a fit learns them by heart sooner than what tells people apart
 ASKED = "you asked for it"
+LONG = 60  # characters of a text that are shown
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,22 @@ class Chosen:
         return value
 
 
+def network_choices(chosen: Chosen, facts: Facts, known: Call | None) -> None:
+    """The backbone, that of the weights to start from where it is ``known``, and its optimizer."""
+    few = facts.per_identity < FEW
+    middle = f"{facts.per_identity:g} pictures of an identity at the median"
+    if known is not None:
+        chosen.take("backbone", known, "that of the weights")
+    elif few and not facts.accelerated:
+        why = f"{middle}: in the same time more steps of a shallow network teach more than fewer of a deep one"
+        chosen.take("backbone", call(sphereface4, width=0.25, norm="batch"), why)
+    else:
+        chosen.take("backbone", call(sphereface10, width=0.25, norm="batch"), "it learns from scratch in minutes")
+    decay, why = (5e-3, f"{middle} are soon learned by heart, so weights decay more") if few else (2e-3, "")
+    sgd = call(torch.optim.SGD, lr=0.1, momentum=0.9, weight_decay=decay, nesterov=True)
+    chosen.take("optimizer", sgd, why)
+
+
 def picture_choices(chosen: Chosen, facts: Facts) -> None:
     """Size and channels of the network's input."""
     height, width = facts.size
@@ -115,8 +134,9 @@ def training_choices(chosen: Chosen, facts: Facts, pictures: UInt8[Tensor, "k c 
     chosen.take("mirror", flips, "features of both are used" if flips else "pictures are not mirrored")
     _head(chosen, facts)
     batch = chosen.take("batch_size", min(128, max(16, facts.images // 4)), "128, or a quarter of a small set")
-    # A small set is learned by heart when it is seen more often, and unseen identities are recognised worse.
-    seen = min(max(40 * facts.images, min(50 * facts.images, 60_000)), 500_000)
+    # A small set, and few pictures of each, are learned by heart when seen more often, and others are recognised worse.
+    often = 20 if facts.per_identity < FEW else 40
+    seen = min(max(often * facts.images, min(50 * facts.images, 60_000)), 500_000)
     steps = chosen.take(
         "steps", max(seen // batch, 200), f"each of {facts.images} pictures is seen {seen / facts.images:.0f} times"
     )
@@ -154,6 +174,8 @@ def shown(value: Any) -> str:
         return f"{value.name}({inner})"
     if isinstance(value, tuple):
         return ",".join(map(shown, value)) or "none"
+    if isinstance(value, str) and len(value) > LONG:
+        return f"{value[:LONG]}…"
     return (
         "none"
         if value is None

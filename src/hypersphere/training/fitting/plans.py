@@ -9,8 +9,8 @@ import torch
 
 from ...config import Call
 from ...data import ClassBalancedSampler, Preprocessing, Source
-from .backbones import processor_of
-from .choices import Choice, Chosen, Facts, picture_choices, shown, training_choices
+from .backbones import embedder_behind, processor_of
+from .choices import Choice, Chosen, Facts, network_choices, picture_choices, shown, training_choices
 from .division import Division
 from .finished_run import CHOICES
 from .fit_settings import FitSettings
@@ -44,12 +44,16 @@ def make_plan(source: Source, found: dict[str, Any], division: Division, asked: 
     first = asked.carried_out(Call(FitSettings))
     chosen = Chosen(asked.keys, first)
     chosen.choices.append(Choice("validation", shown(first.get("validation")), division.reason))
-    processor = None if asked.model_folder is None else processor_of(asked.model_folder)
+    start = None if "backbone" in asked.keys else embedder_behind(first.get("weights"))
+    processor, whose = None if start is None else start[1], "that of the weights"
+    if asked.model_folder is not None:
+        processor, whose = processor_of(asked.model_folder), f"the processor of {asked.model_folder}"
     if processor is None:
         picture_choices(chosen, facts)
     else:
-        chosen.take("size", processor.size, f"the processor of {asked.model_folder}")
-        chosen.take("channels", processor.channels, f"the processor of {asked.model_folder}")
+        chosen.take("size", processor.size, whose)
+        chosen.take("channels", processor.channels, whose)
+    network_choices(chosen, facts, None if start is None else start[0])
     settings: FitSettings = chosen.tree.build()
     base = _preprocessing(settings, processor)
     pictures = looked_at(source, division.train, base)
@@ -90,7 +94,7 @@ def with_steps(plan: Plan, asked: Wishes, steps: int, why: str) -> Plan:
 def _as_set(choice: Choice, settings: FitSettings, asked: Wishes) -> Choice:
     """The choice with the value that it has in the end."""
     value = shown(getattr(settings, choice.key))
-    changed = " (changed by you)" if asked.touches(choice.key) else ""
+    changed = " (changed by you)" if asked.touches(choice.key) and choice.key not in asked.keys else ""
     return Choice(choice.key, value, choice.reason + changed)
 
 
