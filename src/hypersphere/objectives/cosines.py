@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..geometry import inverse_norm
 from .chunked import Block, Gradients, Inputs
-from .scores import LONGEST, MIN_NORM
+from .scores import MIN_NORM
 
 
 def nearest_of(
