@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..geometry import inverse_norm
 from .chunked import Block, Gradients, Inputs
-from .scores import LONGEST, MIN_NORM
+from .scores import MIN_NORM
 
 
 def nearest_of(
@@ -113,18 +113,11 @@ class PlainLogits:
         rows = self._rows(inputs.weight, part).flatten(0, 1).to(a.dtype)
         each = d if block.nearest is None else spread(d, block.nearest, self.sub_centers)
         inverse = None if block.inverse is None else block.inverse.flatten()
-        # The derivative of a row of usual length needs no bound, and both of its factors 1/‖w‖ may be taken at once.
-        usual = inverse is None
-        along = None
-        if inverse is not None and gradients.weight is not None:
-            along = sums_of(each, block.products, self.sub_centers)
-        if inverse is not None and usual:
-            each.mul_(inverse)
         if gradients.weight is not None:
-            out = self._rows(gradients.weight, part).flatten(0, 1)
-            self._pull_rows(out, each, along, rows, a, inverse, usual)
+            along = None if inverse is None else sums_of(each, block.products, self.sub_centers)
+            self._pull_rows(self._rows(gradients.weight, part).flatten(0, 1), each, along, rows, a, inverse)
         if d_a is not None:
-            d_a += self._matmul(each if inverse is None or usual else each.mul_(inverse), rows)
+            d_a += self._matmul(each if inverse is None else each.mul_(inverse), rows)
 
     def _pull_rows(
         self,
@@ -134,14 +127,11 @@ class PlainLogits:
         rows: Tensor,
         a: Tensor,
         inverse: Tensor | None,
-        usual: bool,
     ) -> None:
-        """(Dᵀa − (Dᵀz)·w/‖w‖²)/‖w‖ into ``out``; ``d`` has the last division where lengths are ``usual``."""
+        """(Dᵀa − (Dᵀz)·w/‖w‖²)/‖w‖ into ``out``."""
         direct = out.dtype == a.dtype and self.matmul_dtype is None
         result = torch.mm(d.T, a, out=out) if direct else self._matmul(d.T, a)
-        if inverse is not None and along is not None and usual:
-            result.addcmul_(rows, along.mul_(inverse).mul_(inverse).unsqueeze(-1), value=-1)
-        elif inverse is not None and along is not None:
+        if inverse is not None and along is not None:
             # As normalize(w, min_norm=…): the gradient of a shorter row is that of one of this length. One factor of
             # 1/‖w‖ at a time: their square may leave the range.
             bounded = inverse * (1 / (self.min_norm * inverse)).clamp_max(1)
@@ -155,12 +145,6 @@ class PlainLogits:
 
     def _rows(self, weight: Tensor, part: slice) -> Tensor:
         return weight.unflatten(0, (-1, self.sub_centers))[part]
-
-
-def _are_usual(inverse: Tensor) -> bool:
-    """Whether the squares of 1/‖w‖ keep their digits and none has to be bounded."""
-    least, most = torch.aminmax(inverse)
-    return least.item() >= 1 / LONGEST and most.item() <= 1 / MIN_NORM
 
 
 def _index_dtype(sub_centers: int) -> torch.dtype:
