@@ -58,6 +58,14 @@ def test_lemmas_and_figures_are_no_tables():
     assert told == ["- table A.1, x: a: 1", "- table 5.7, x: a: 1", "- figure 5.4, x: a: 1", "- lemma 1, 2, x: a: 1"]
 
 
+def test_what_was_tried_again_under_another_setting_is_shown_once_the_last():
+    chosen = [{**row, "choice": {"lr": 1.0}} for row in rows()]
+    tuning = [
+        {"arm": "a/softmax", "choice": {"lr": lr}, "score": score} for lr, score in ((0.5, 1.0), (1.0, 2.0), (0.5, 3.0))
+    ]
+    assert "| lr × 0.5: 3; lr × 1: 2 |" in section.section(claim(), chosen, tuning=tuning)
+
+
 def test_pilots_are_shown_with_what_was_changed_and_count_for_no_check():
     one = {**rows()[0], "arm": "a/softmax", "changes": ["steps=8"], "metrics": {"accuracy": 12.5}}
     none = {**one, "arm": "b/margin", "changes": [], "metrics": {}}

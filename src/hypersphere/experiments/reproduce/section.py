@@ -176,7 +176,10 @@ def _choices(claim: Claim, rows: Sequence[Row], tuning: Sequence[Row]) -> list[s
     arms, lines = claim.sized("laptop"), []
     current = {row["arm"]: row["choice"] for row in rows if row["choice"]}
     for arm in (arm for arm in arms if arm in current):
-        tried = [row for row in tuning if row["arm"] == arm and isinstance(row.get("choice"), dict)]
+        mine = [row for row in tuning if row["arm"] == arm and isinstance(row.get("choice"), dict)]
+        tried = list(
+            {shown_choice(row["choice"]): row for row in mine}.values()
+        )  # a setting tried again counts once, the last
         scores = "; ".join(
             f"{shown_choice(row['choice'])}: {'diverged' if row['score'] is None else format(row['score'], '.4g')}"
             for row in tried
