@@ -44,6 +44,22 @@ class TestTar(ReaderContract):
         self.make(tmp_path)
         assert not set(self.read(tmp_path).classes) & set(Omniglot(tmp_path, background=False).classes)
 
+    def test_alphabets_that_are_held_out_take_the_place_of_the_evaluation_set(self, tmp_path):
+        self.make(tmp_path)
+        train, held = (Omniglot(tmp_path, background=background, held_out=1) for background in (True, False))
+        assert sorted((*train.classes, *held.classes)) == sorted(self.read(tmp_path).classes)
+        alphabets = [{name.partition("/")[0] for name in part.classes} for part in (train, held)]
+        assert [len(part) for part in alphabets] == [1, 1]
+        assert not alphabets[0] & alphabets[1]
+        assert torch.equal(Omniglot(tmp_path, background=False, held_out=1).data, held.data)
+        assert sorted(held.labels.unique().tolist()) == list(range(len(held.classes)))
+
+    @pytest.mark.parametrize("held_out", [-1, 2, 30])
+    def test_some_alphabet_must_be_left(self, tmp_path, held_out):
+        self.make(tmp_path)
+        with pytest.raises(ValueError, match=f"held_out must lie in 0 … 1, the alphabets but one, got {held_out}"):
+            Omniglot(tmp_path, held_out=held_out)
+
     def test_resizes(self, tmp_path):
         self.make(tmp_path)
         assert Omniglot(tmp_path, background=False, size=28).data.shape == (4, 1, 28, 28)

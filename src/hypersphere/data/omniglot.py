@@ -10,6 +10,7 @@ from .archived_pictures import archived_pictures
 from .images import fit, to_array
 from .in_memory import InMemory
 from .roots import Root, find
+from .streams import SPLIT, Stream
 
 
 class Omniglot(InMemory):
@@ -18,14 +19,17 @@ class Omniglot(InMemory):
     A class is a character, named ``Alphabet/characterNN``; ``size`` resizes (28 is usual). The two sets share no character. Read from
     ``omniglot/`` below a data root: ``omniglot_png.tar.xz``, the authors' ``images_{background,evaluation}.zip``, or either unpacked.
 
+    To choose settings without a look at the evaluation set, ``held_out`` alphabets of the background set, always the same ones, leave it
+    and take the evaluation set's place.
+
     >>> drawings = Omniglot(background=False, size=28)  # doctest: +SKIP
     >>> drawings.data.shape, len(drawings.classes), drawings.classes[0]  # doctest: +SKIP
     (torch.Size([13180, 1, 28, 28]), 659, 'Angelic/character01')
     """
 
-    def __init__(self, root: Root = None, background: bool = True, size: int | None = None):
+    def __init__(self, root: Root = None, background: bool = True, size: int | None = None, held_out: int = 0):
         folder = find("omniglot", root)
-        part = "background" if background else "evaluation"
+        part = "background" if background or held_out else "evaluation"
         source = folder.file(f"images_{part}.zip", f"images_{part}/", "omniglot_png.tar.xz")
         inside = source.name == f"images_{part}"
         wanted = re.compile(("^" if inside else f"(?:^|/)images_{part}/") + r"([^/]+/[^/]+)/[^/]+\.png$")
@@ -36,6 +40,10 @@ class Omniglot(InMemory):
         layout = f"images_{part}/<alphabet>/<character>/<drawing>.png"
         names, data, _ = archived_pictures(folder, source, wanted, prepare, ["Omniglot", size], layout)
         owners = [str(wanted.search(name)[1]) for name in names]  # type: ignore[index]
+        if held_out:
+            kept = _alphabets({_alphabet(owner) for owner in owners}, held_out, background)
+            chosen = [i for i, owner in enumerate(owners) if _alphabet(owner) in kept]
+            data, owners = data[chosen], [owners[i] for i in chosen]
         classes = sorted(set(owners))
         number = {owner: i for i, owner in enumerate(classes)}
         super().__init__(data, torch.tensor([number[owner] for owner in owners]), classes)
@@ -43,6 +51,19 @@ class Omniglot(InMemory):
     @property
     def alphabets(self) -> torch.Tensor:
         """The alphabet of each image, numbered in sorted order: for episodes or splits within or across alphabets."""
-        names = [name.partition("/")[0] for name in self.classes]
+        names = [_alphabet(name) for name in self.classes]
         number = {name: i for i, name in enumerate(sorted(set(names)))}
         return torch.tensor([number[name] for name in names])[self.labels]
+
+
+def _alphabet(name: str) -> str:
+    return name.partition("/")[0]
+
+
+def _alphabets(names: set[str], held_out: int, background: bool) -> set[str]:
+    """Those that are held out, drawn once for all, or the others."""
+    if not 0 < held_out < len(names):
+        raise ValueError(f"held_out must lie in 0 … {len(names) - 1}, the alphabets but one, got {held_out}")
+    order = Stream(0, SPLIT).permutation(len(names)).tolist()
+    ordered = sorted(names)
+    return {ordered[i] for i in (order[held_out:] if background else order[:held_out])}

@@ -22,7 +22,8 @@ class ClaimContract:
 
     @pytest.mark.parametrize("size", SIZES)
     def test_every_arm_has_a_setting_that_can_be_stored(self, size):
-        assert len(self.claim.arms(size)) >= 2
+        alone = all(isinstance(check.than, float) for check in self.claim.checks)  # beside published numbers only
+        assert len(self.claim.arms(size)) >= (1 if alone else 2)
         assert all(to_json(from_json(to_json(config))) == to_json(config) for config in self.configs(size).values())
         settings = [str(arm.setting()) for arm in self.claim.arms(size).values()]
         assert len(set(settings)) == len(settings)

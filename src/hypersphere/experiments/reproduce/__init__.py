@@ -7,6 +7,7 @@ from . import (
     mhe_claim,
     objectives_mnist,
     objectives_openset,
+    one_shot,
     opt,
     opt_elsewhere,
     robustness_claim,
@@ -23,6 +24,7 @@ CLAIMS: dict[str, Claim] = {
     module.CLAIM.id: module.CLAIM
     for module in (
         theory_claim,
+        one_shot,
         imbalance,
         opt,
         objectives_mnist,

@@ -8,7 +8,7 @@ import pathlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -109,6 +109,8 @@ class Training(Arm):
     Args:
         config: of the run; its seed is replaced.
         measures: calls whose targets take ``experiment`` and ``folder`` and return more metrics of the trained network.
+        held: changes of the config that put held-out training samples in place of the test set: a tenth of them by default.
+        held_measures: those of the measures that are also taken there.
 
     >>> arm = Training(Config(steps=10, batch_size=64, seed=3))
     >>> arm.data, arm.setting()
@@ -117,6 +119,8 @@ class Training(Arm):
 
     config: Config
     measures: tuple[Call, ...] = ()
+    held: Mapping[str, Any] = field(default_factory=lambda: {"samples__validation": 0.1})
+    held_measures: tuple[Call, ...] = ()
 
     @property
     def data(self) -> str:
@@ -128,8 +132,8 @@ class Training(Arm):
         return replace(self, config=config)
 
     def held_out(self, config: Config) -> "Training":
-        """An arm for choosing settings: a tenth of the training set is measured in place of the test set, and nothing else."""
-        return Training(config.replace(samples__validation=0.1))
+        """An arm for choosing settings: a held-out part of the training set is measured in place of the test set."""
+        return Training(config.replace(**self.held), self.held_measures)
 
     def setting(self) -> dict[str, Any]:
         """The knobs that are not at their defaults; not the name, the seed, the number of threads and the pictures."""
