@@ -91,8 +91,8 @@ def arms(size: Size) -> dict[str, Arm]:
 CLAIM = Claim(
     id="one-shot",
     title="Published one-shot runs",
-    statement="Beyond Liu (2020): one embedding, trained with an angular margin on the 964 background characters of Omniglot alone, answers the 20 "
-    "within-alphabet one-shot runs of Lake et al. (2015) better than people and than Bayesian program learning (BPL).",
+    statement="Beyond Liu (2020): one embedding, trained with an angular margin on the 964 background characters of Omniglot alone, "
+    "answers the 20 within-alphabet one-shot runs of Lake et al. (2015) better than people and than Bayesian program learning (BPL).",
     published=(
         Published(
             "Lake et al. (2015, 2019)",
@@ -107,8 +107,8 @@ CLAIM = Claim(
         ),
     ),
     differences=(
-        "400 queries in all, so that chance alone moves one seed's error by about a point; the same network on runs made in the same way from "
-        "all 20 alphabets of the evaluation set (24,000 queries) is the second column",
+        "400 queries in all, so that chance alone moves one seed's error by about a point; the same network on runs made in the same way "
+        "from all 20 alphabets of the evaluation set (24,000 queries) is the second column",
         "single drawings, one embedding, cosine scores; turned copies of query and support are test-time augmentation and stand apart",
         f"the setting was chosen on {HELD_OUT} alphabets held out of the background set",
     ),

@@ -175,8 +175,8 @@ CLAIM = Claim(
     ),
     differences=(
         "digits of 14×14 and 600 steps with a cosine schedule for the MLP instead of 28×28 and 60,000 at a constant rate",
-        "CNN-6 of table F.1 at a quarter of its width, 1,200 steps of batch 64 with a cosine schedule, Tiny-ImageNet at 16×16 (20 classes) as "
-        "a stand-in for CIFAR-100; with 50 classes, half width and 800 steps nothing had been learned yet (four fifths of the answers wrong)",
+        "CNN-6 of table F.1 at a quarter of its width, 1,200 steps of batch 64 with a cosine schedule, Tiny-ImageNet at 16×16 (20 classes) "
+        "as a stand-in for CIFAR-100; with 50 classes, half width and 800 steps four fifths of the answers had been wrong",
         "R starts as the identity for every method, so that an arm computes what its baseline does before the first step: a matrix drawn "
         "from N(0, 1), as Liu (2020) has it for GS, HR and LS, turns by about 1/d of a step, for which runs this short leave no time",
         "blocks of R: 16 channels are cut instead of 64, so that k = 16 leaves blocks of one channel, as k = 64 in the text; the first "
