@@ -28,7 +28,7 @@ PUBLISHED = (
     "Published accuracies (%, mean ± standard error over the ten folds, as the results page of LFW lists them), identities known: "
     "LDML-MkNN on funneled images 87.50 ± 0.40; with images that were aligned by a commercial system LBP multishot 85.17 ± 0.61 and "
     "combined multishot 89.50 ± 0.51. Pairs only, no outside data: hybrid descriptors on funneled images 78.47 ± 0.51, V1-like/MKL "
-    "79.35 ± 0.55, APEM (fusion) 84.08 ± 1.20. These are descriptors made by hand; a small network that learns from 4,000 people alone "
+    "79.35 ± 0.55, APEM (fusion) 84.08 ± 1.20. These are descriptors made by hand; a small network that learns from 1,300 people alone "
     "is at the level of the last and behind the first."
 )
 
