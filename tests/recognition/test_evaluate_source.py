@@ -57,8 +57,9 @@ def test_images_of_an_identity_become_templates(folder, features):
     x, labels = features
     owner = torch.arange(48) // 6 * 2 + (torch.arange(48) % 6 >= 4)  # four images, then the other two
     pooled = templates(x, owner, "max").features
-    wanted = open_set_report(pooled, labels[::3], fars=(0.1,))
+    wanted = open_set_report(pooled, labels[::3], fars=(0.1,), rows="templates")
     assert found.report.numbers() == pytest.approx(wanted.numbers(), nan_ok=True)
+    assert [(f.name, f.value) for f in found.report.figures()][0] == ("templates", 16)
     assert "templates of 4 images" in str(found)
 
 

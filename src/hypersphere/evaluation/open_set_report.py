@@ -44,6 +44,7 @@ def open_set_report(
     resamples: int = RESAMPLES,
     seed: int = 0,
     chunk: int = 512,
+    rows: str = "images",
 ) -> "OpenSetReport":
     """Evaluate features ``(n, d)`` of identities never trained on, by cosine, exactly and in chunks.
 
@@ -74,6 +75,7 @@ def open_set_report(
         resamples: How many times identities are drawn for the intervals of EER, AUC, TAR and of categories.
         seed: Seed of the random halves, templates and resamples.
         chunk: How many images are compared at a time; it changes nothing but memory.
+        rows: What the rows of ``features`` are called in the report, such as "templates".
 
     >>> labels = torch.arange(30).repeat(6)
     >>> report = open_set_report(torch.eye(30)[labels] + 0.05 * torch.randn(180, 30), labels)
@@ -115,6 +117,7 @@ def open_set_report(
         tuple(fars),
         tuple(fpirs),
         resampled_pairs(features, labels, counted, score, sides, resamples=resamples, seed=seed),
+        rows,
     )
 
 
@@ -141,6 +144,7 @@ class OpenSetReport(Report):
     fars: tuple[float, ...]
     fpirs: tuple[float, ...]
     intervals: PairIntervals
+    rows: str = "images"
     title = "open-set recognition of unseen identities"
 
     @property
@@ -208,7 +212,7 @@ class OpenSetReport(Report):
         """Return every figure with unit, interval and count."""
         roc, probes = self.pairs.roc, len(self.identification.ranks)
         figures = [
-            Figure("images", len(self.labels), "images"),
+            Figure(self.rows, len(self.labels), self.rows),
             Figure("identities", int(self.labels.unique().numel()), "identities"),
             Figure("same pairs", roc.positives, "pairs"),
             Figure("different pairs", roc.negatives, "pairs"),

@@ -91,7 +91,8 @@ def evaluate(
     strange = None if cohort is None else open_source(cohort, on_error=on_error, identities=1)
     every = [embedder] if against is None else [embedder, against]
     first, *others = [_side(e, pictures, strange, score, top, per_template, pool, batch, workers) for e in every]
-    report = _report(first, quality, fars=fars, fpirs=fpirs, worst=worst, seed=seed)
+    rows = "images" if per_template == 1 else "templates"
+    report = _report(first, quality, fars=fars, fpirs=fpirs, worst=worst, seed=seed, rows=rows)
     facts = {
         **{"embedder": embedder.fingerprint, "against": None if against is None else against.fingerprint},
         **{"source": pictures.name, "split": split, "seed": seed, "images": len(pictures)},
