@@ -59,7 +59,7 @@ def test_images_of_an_identity_become_templates(folder, features):
     pooled = templates(x, owner, "max").features
     wanted = open_set_report(pooled, labels[::3], fars=(0.1,), rows="templates")
     assert found.report.numbers() == pytest.approx(wanted.numbers(), nan_ok=True)
-    assert [(f.name, f.value) for f in found.report.figures()][0] == ("templates", 16)
+    assert next((f.name, f.value) for f in found.report.figures()) == ("templates", 16)
     assert "templates of 4 images" in str(found)
 
 

@@ -76,6 +76,7 @@ def _base(size: Size) -> Config:
         steps=2000,
         evaluate_every=500,
         checkpoint_every=500,
+        channels_last=True,
         batch_size=64,
         data=call(TinyImageNet),
         samples=Selection(classes=50),

@@ -81,6 +81,7 @@ def _images(size: Size) -> dict[str, Config]:
             steps=1500,
             evaluate_every=1500,
             checkpoint_every=500,
+            channels_last=True,
             batch_size=64,
             images=Images(size=16),
             augment=CROP_FLIP,

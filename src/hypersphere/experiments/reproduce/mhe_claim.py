@@ -49,6 +49,7 @@ def arms(size: Size) -> dict[str, Arm]:
             steps=1500,
             evaluate_every=500,
             checkpoint_every=500,
+            channels_last=True,
             batch_size=64,
             data=call(TinyImageNet),
             samples=Selection(classes=50),

@@ -120,6 +120,7 @@ def _cnn(size: Size) -> Config:
         steps=1200,
         evaluate_every=300,
         checkpoint_every=400,
+        channels_last=True,
         batch_size=64,
         data=call(TinyImageNet),
         samples=Selection(classes=20),

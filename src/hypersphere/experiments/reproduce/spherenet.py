@@ -64,6 +64,7 @@ def arms(size: Size) -> dict[str, Arm]:
             steps=2000,
             evaluate_every=500,
             checkpoint_every=500,
+            channels_last=True,
             batch_size=64,
             data=call(CIFAR10),
             samples=Selection(measured=4000),
