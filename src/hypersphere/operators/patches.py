@@ -1,7 +1,5 @@
 r"""The norm of the patch that a filter sees: Σ_c x² per group, then a box filter with the convolution's geometry."""
 
-import math
-from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import torch
@@ -15,8 +13,6 @@ from .tiles import tiles
 
 Convolution: TypeAlias = "nn.Conv1d | nn.Conv2d | nn.Conv3d"
 Windows: TypeAlias = tuple[tuple[int, int, int], ...]  # size, stride and dilation of each axis
-_AVERAGE: tuple[Callable[..., Tensor], ...] = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)
-_CONVOLVE: tuple[Callable[..., Tensor], ...] = (F.conv1d, F.conv2d, F.conv3d)
 
 
 def squares(
@@ -44,18 +40,11 @@ def patch_squares(sums: Float[Tensor, "..."], layer: Convolution) -> Float[Tenso
             [6., 9., 9., 6.],
             [4., 6., 6., 4.]])
     """
-    size, axes = layer.kernel_size, len(layer.kernel_size)
     around = layer._reversed_padding_repeated_twice
     if any(around):
         sums = F.pad(sums, around, mode="constant" if layer.padding_mode == "zeros" else layer.padding_mode)
-    if sums.device.type == "cpu" and not is_traced():
-        result: Tensor = _Box.apply(sums, tuple(zip(size, layer.stride, layer.dilation, strict=True)))
-        return result
-    if all(d == 1 for d in layer.dilation):
-        return _AVERAGE[axes - 1](sums, size, layer.stride) * math.prod(size)
-    groups = sums.shape[-1 - axes]
-    box = sums.new_ones(groups, 1, *size)
-    return _CONVOLVE[axes - 1](sums, box, stride=layer.stride, dilation=layer.dilation, groups=groups).clamp_min(0)
+    result: Tensor = _Box.apply(sums, tuple(zip(layer.kernel_size, layer.stride, layer.dilation, strict=True)))
+    return result
 
 
 def root(square: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -67,6 +56,32 @@ def root(square: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     return square * square.clamp_min(MIN_NORM**2).rsqrt()
 
 
+def inverse_root(square: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    r"""1/‖x‖ from ‖x‖²; below ``MIN_NORM`` it falls to 0 as ‖x‖²/``MIN_NORM``³, which is ``inverse(root(square))``.
+
+    >>> inverse_root(torch.tensor([4.0, 0.0]))
+    tensor([0.5000, 0.0000])
+    """
+    return _InverseRoot.apply(square)
+
+
+class _InverseRoot(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(square: Tensor) -> Tensor:
+        return torch.where(square < MIN_NORM**2, square * MIN_NORM**-3, square.rsqrt())
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs, output)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        square, over = ctx.saved_tensors
+        return grad * torch.where(square < MIN_NORM**2, MIN_NORM**-3, over * over * over * -0.5)
+
+
 class _Squares(torch.autograd.Function):
     generate_vmap_rule = True
 
@@ -75,10 +90,11 @@ class _Squares(torch.autograd.Function):
         grouped = _grouped(x, dim, groups)
         dtype = torch.promote_types(x.dtype, torch.float32)
         if is_traced() or x.ndim == -dim:
-            return grouped.to(dtype).square().sum(dim), x.view_as(x)
-        sums = x.new_empty((*grouped.shape[:dim], *grouped.shape[grouped.ndim + dim + 1 :]), dtype=dtype)
+            sums = grouped.to(dtype).square().sum(dim, keepdim=groups == 1)
+            return sums, x.view_as(x)
+        sums = x.new_empty((*x.shape[:dim], groups, *x.shape[x.ndim + dim + 1 :]), dtype=dtype)
         for part in tiles(x):
-            torch.sum(grouped[part].to(dtype).square(), dim, out=sums[part])
+            torch.sum(grouped[part].to(dtype).square(), dim, keepdim=groups == 1, out=sums[part])
         return sums, x.view_as(x)
 
     @staticmethod
@@ -91,49 +107,71 @@ class _Squares(torch.autograd.Function):
         (x,) = ctx.saved_tensors
         dim, dtype = ctx.dim, grad_sums.dtype
         through, saw = (_grouped(t, dim, ctx.groups).to(dtype) for t in (grad_x, x))
-        if ctx.fresh and not torch.is_grad_enabled():
-            total = through.addcmul_(saw, grad_sums.unsqueeze(dim), value=2)
-        else:
-            total = torch.addcmul(through, saw, grad_sums.unsqueeze(dim), value=2)
-        return total.to(x.dtype).flatten(dim - 1, dim), None, None, None
+        each = grad_sums if ctx.groups == 1 else grad_sums.unsqueeze(dim)
+        add = through.addcmul_ if ctx.fresh and not torch.is_grad_enabled() else through.addcmul
+        total = add(saw, each, value=2).to(x.dtype)
+        return total if ctx.groups == 1 else total.flatten(dim - 1, dim), None, None, None
 
 
 class _Box(torch.autograd.Function):
     """Sums over windows, one axis after the other: a few additions of small maps, where pooling takes ten times as long."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, sums: Tensor, windows: Windows) -> Tensor:
-        ctx.shape, ctx.windows = sums.shape, windows
+    def forward(sums: Tensor, windows: Windows) -> Tensor:
         for axis, window in enumerate(windows, -len(windows)):
-            first, *rest = _shifted(sums, axis, window)
-            sums = first + rest[0] if rest else first.clone()
-            for other in rest[1:]:
-                sums += other
+            sums = _window_sums(sums, axis, window)
         return sums
 
     @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Windows], output: Tensor) -> None:
+        sums, ctx.windows = inputs
+        ctx.sizes = tuple(sums.shape[-len(ctx.windows) :])
+
+    @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return _Spread.apply(grad, ctx.shape, ctx.windows), None
+        return _Spread.apply(grad, ctx.sizes, ctx.windows), None
 
 
 class _Spread(torch.autograd.Function):
-    """The transpose of :class:`_Box`: each number goes to every place of its window."""
+    """The transpose of :class:`_Box`: each number goes to every place of its window. Windows over zeros between the numbers do that."""
+
+    generate_vmap_rule = True
 
     @staticmethod
-    def forward(ctx: Any, grad: Tensor, shape: torch.Size, windows: Windows) -> Tensor:
-        ctx.windows = windows
-        for axis, window in enumerate(windows, -len(windows)):
-            wider = list(grad.shape)
-            wider[axis] = shape[axis]
-            spread = grad.new_zeros(wider)
-            for place in _shifted(spread, axis, window):
-                place += grad
-            grad = spread
+    def forward(grad: Tensor, sizes: tuple[int, ...], windows: Windows) -> Tensor:
+        for axis, (length, (size, stride, dilation)) in enumerate(zip(sizes, windows, strict=True), -len(windows)):
+            reach = dilation * (size - 1)
+            if stride == 1:
+                around = [0, 0] * (-axis - 1) + [reach, length - grad.shape[axis]]
+                placed = F.pad(grad, around)
+            else:
+                wider = list(grad.shape)
+                wider[axis] = length + reach
+                placed = grad.new_zeros(wider)
+                (places,) = _shifted(placed.narrow(axis, reach, length), axis, (1, stride, 1))
+                places.narrow(axis, 0, grad.shape[axis]).copy_(grad)
+            grad = _window_sums(placed, axis, (size, 1, dilation))
         return grad
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, tuple[int, ...], Windows], output: Tensor) -> None:
+        ctx.windows = inputs[2]
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         return _Box.apply(grad, ctx.windows), None, None
+
+
+def _window_sums(x: Tensor, axis: int, window: tuple[int, int, int]) -> Tensor:
+    first, *rest = _shifted(x, axis, window)
+    if not rest:
+        return first.clone()
+    total = first + rest[0]
+    for other in rest[1:]:
+        total += other
+    return total
 
 
 def _shifted(x: Tensor, axis: int, window: tuple[int, int, int]) -> list[Tensor]:
@@ -146,5 +184,8 @@ def _shifted(x: Tensor, axis: int, window: tuple[int, int, int]) -> list[Tensor]
 
 
 def _grouped(x: Tensor, dim: int, groups: int) -> Tensor:
-    """``(…, c, *rest) → (…, groups, c/groups, *rest)``; ``dim`` counts from the end and means the new second axis."""
-    return x.unflatten(dim, (groups, -1))
+    """``(…, c, *rest) → (…, groups, c/groups, *rest)``; ``dim`` counts from the end and means the new second axis.
+
+    One group stays as it is: with an axis more a compiler no longer knows channels-last maps.
+    """
+    return x if groups == 1 else x.unflatten(dim, (groups, -1))
