@@ -113,6 +113,10 @@ class Linear(Angular):
         value, over = latitude(cos)
         return value.mul_(2 / math.pi), over.mul_(2 / math.pi)
 
+    def slope(self, cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """(2/π)/sin θ."""
+        return over_sine(cos, (math.sqrt(2 / math.pi),))
+
     def at(self, theta: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """1 − 2θ/π, with the same slope everywhere."""
         return 1 - theta * (2 / math.pi)
@@ -288,7 +292,7 @@ def _sigmoid_polynomials(k: float) -> tuple[tuple[float, ...], tuple[float, ...]
     top = 1 / math.tanh(math.pi / (4 * k))
     value = sine_polynomial(lambda latitude: top * torch.tanh(latitude / (2 * k)))
     # The slope is made of 1 − (g/T)² elsewhere, which has the digits of 1, and no more of them are asked for here.
-    slope = sine_polynomial(lambda latitude: top / (2 * k) / torch.cosh(latitude / (2 * k)) ** 2, odd=False, accurate=2**-20)
+    slope = sine_polynomial(lambda latitude: math.sqrt(top / (2 * k)) / torch.cosh(latitude / (2 * k)), odd=False, accurate=2**-21)
     return None if value is None or slope is None else (value, slope)
 
 

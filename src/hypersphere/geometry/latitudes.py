@@ -77,9 +77,8 @@ def over_sine(cos: Float[Tensor, "..."], coefficients: tuple[float, ...]) -> Flo
     >>> over_sine(torch.tensor([0.0, 0.6]), (1.0, 2.0))
     tensor([3.0000, 3.2500])
     """
-    square = _squared_sine(cos).clamp_min(torch.finfo(cos.dtype).eps)
-    inverse = square.rsqrt()
-    return _polynomial(coefficients, square * inverse) * inverse
+    square = (1 - cos.square()).clamp_min(torch.finfo(cos.dtype).eps)
+    return _polynomial(coefficients, square.sqrt()).square() * square.rsqrt()
 
 
 def sine_polynomial(

@@ -1,5 +1,7 @@
 r"""The norm of the patch that a filter sees: Σ_c x² per group, then a box filter with the convolution's geometry."""
 
+import math
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import torch
@@ -13,6 +15,8 @@ from .tiles import tiles
 
 Convolution: TypeAlias = "nn.Conv1d | nn.Conv2d | nn.Conv3d"
 Windows: TypeAlias = tuple[tuple[int, int, int], ...]  # size, stride and dilation of each axis
+_AVERAGE: tuple[Callable[..., Tensor], ...] = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)
+_CONVOLVE: tuple[Callable[..., Tensor], ...] = (F.conv1d, F.conv2d, F.conv3d)
 
 
 def squares(
@@ -40,11 +44,18 @@ def patch_squares(sums: Float[Tensor, "..."], layer: Convolution) -> Float[Tenso
             [6., 9., 9., 6.],
             [4., 6., 6., 4.]])
     """
+    size, axes = layer.kernel_size, len(layer.kernel_size)
     around = layer._reversed_padding_repeated_twice
     if any(around):
         sums = F.pad(sums, around, mode="constant" if layer.padding_mode == "zeros" else layer.padding_mode)
-    result: Tensor = _Box.apply(sums, tuple(zip(layer.kernel_size, layer.stride, layer.dilation, strict=True)))
-    return result
+    if sums.device.type == "cpu" and not is_traced():
+        result: Tensor = _Box.apply(sums, tuple(zip(size, layer.stride, layer.dilation, strict=True)))
+        return result
+    if all(d == 1 for d in layer.dilation):
+        return _AVERAGE[axes - 1](sums, size, layer.stride) * math.prod(size)
+    groups = sums.shape[-1 - axes]
+    box = sums.new_ones(groups, 1, *size)
+    return _CONVOLVE[axes - 1](sums, box, stride=layer.stride, dilation=layer.dilation, groups=groups).clamp_min(0)
 
 
 def root(square: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -116,62 +127,39 @@ class _Squares(torch.autograd.Function):
 class _Box(torch.autograd.Function):
     """Sums over windows, one axis after the other: a few additions of small maps, where pooling takes ten times as long."""
 
-    generate_vmap_rule = True
-
     @staticmethod
-    def forward(sums: Tensor, windows: Windows) -> Tensor:
+    def forward(ctx: Any, sums: Tensor, windows: Windows) -> Tensor:
+        ctx.shape, ctx.windows = sums.shape, windows
         for axis, window in enumerate(windows, -len(windows)):
-            sums = _window_sums(sums, axis, window)
+            first, *rest = _shifted(sums, axis, window)
+            sums = first + rest[0] if rest else first.clone()
+            for other in rest[1:]:
+                sums += other
         return sums
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Windows], output: Tensor) -> None:
-        sums, ctx.windows = inputs
-        ctx.sizes = tuple(sums.shape[-len(ctx.windows) :])
-
-    @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return _Spread.apply(grad, ctx.sizes, ctx.windows), None
+        return _Spread.apply(grad, ctx.shape, ctx.windows), None
 
 
 class _Spread(torch.autograd.Function):
-    """The transpose of :class:`_Box`: each number goes to every place of its window. Windows over zeros between the numbers do that."""
-
-    generate_vmap_rule = True
+    """The transpose of :class:`_Box`: each number goes to every place of its window."""
 
     @staticmethod
-    def forward(grad: Tensor, sizes: tuple[int, ...], windows: Windows) -> Tensor:
-        for axis, (length, (size, stride, dilation)) in enumerate(zip(sizes, windows, strict=True), -len(windows)):
-            reach = dilation * (size - 1)
-            if stride == 1:
-                around = [0, 0] * (-axis - 1) + [reach, length - grad.shape[axis]]
-                placed = F.pad(grad, around)
-            else:
-                wider = list(grad.shape)
-                wider[axis] = length + reach
-                placed = grad.new_zeros(wider)
-                (places,) = _shifted(placed.narrow(axis, reach, length), axis, (1, stride, 1))
-                places.narrow(axis, 0, grad.shape[axis]).copy_(grad)
-            grad = _window_sums(placed, axis, (size, 1, dilation))
+    def forward(ctx: Any, grad: Tensor, shape: torch.Size, windows: Windows) -> Tensor:
+        ctx.windows = windows
+        for axis, window in enumerate(windows, -len(windows)):
+            wider = list(grad.shape)
+            wider[axis] = shape[axis]
+            spread = grad.new_zeros(wider)
+            for place in _shifted(spread, axis, window):
+                place += grad
+            grad = spread
         return grad
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, tuple[int, ...], Windows], output: Tensor) -> None:
-        ctx.windows = inputs[2]
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         return _Box.apply(grad, ctx.windows), None, None
-
-
-def _window_sums(x: Tensor, axis: int, window: tuple[int, int, int]) -> Tensor:
-    first, *rest = _shifted(x, axis, window)
-    if not rest:
-        return first.clone()
-    total = first + rest[0]
-    for other in rest[1:]:
-        total += other
-    return total
 
 
 def _shifted(x: Tensor, axis: int, window: tuple[int, int, int]) -> list[Tensor]:

@@ -115,15 +115,23 @@ class _CompiledTail(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         product, over, h, bias = ctx.saved_tensors
-        slope, arrived = ctx.angular.slope(product * over), grad.to(h.dtype)
-        # The first factor decides the layout, which is to be that of the inner products.
-        d_product = (slope * (arrived * (h * over))).to(product.dtype)
-        d_over = (slope * (product * (arrived * h))).sum_to_size(over.shape)
+        arrived = grad.to(h.dtype)
+        by_product = _laid_out(ctx.angular.slope(product * over) * (arrived * (h * over)))
+        # ∂/∂over = (P/over)·∂/∂P: a map that is written anyway is read, and the slope found once. Where over is 0, so is the patch.
+        d_over = (by_product * product).sum_to_size(over.shape) / torch.where(over > 0, over, 1)
         d_h = None
         if ctx.needs_input_grad[2]:
             d_h = (arrived * _with_slope(ctx.angular, product, over)[0]).sum_to_size(h.shape)
         d_bias = None if bias is None else arrived.sum_to_size(bias.shape)
-        return d_product, d_over, d_h, d_bias, None
+        return by_product.to(product.dtype), d_over, d_h, d_bias, None
+
+
+def _laid_out(gradient: Tensor) -> Tensor:
+    """Channels last on a CPU, as inductor's convolutions want it there; otherwise it would be written, and then copied for them."""
+    layout = {4: torch.channels_last, 5: torch.channels_last_3d}.get(gradient.ndim)
+    if layout is None or gradient.device.type != "cpu":
+        return gradient
+    return gradient.contiguous(memory_format=layout)
 
 
 class _Scaled(torch.autograd.Function):
