@@ -5,7 +5,6 @@ cosines works wherever one of these does.
 """
 
 import copy
-import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from .geometry import accumulable, arcsin
-from .geometry.latitudes import from_sine, latitude, over_sine, sine_polynomial
+from .geometry.latitudes import from_sine, latitude, over_sine, tanh_polynomials
 
 AngularLike: TypeAlias = nn.Module | Callable[[Tensor], Tensor]
 
@@ -67,7 +66,7 @@ class Angular(nn.Module, ABC):
         return None
 
     def slope(self, cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """∂g/∂cos θ alone, where :meth:`with_slope` knows it: what the backward pass of a compiled operator finds anew instead of keeping it."""
+        """∂g/∂cos θ alone, where :meth:`with_slope` knows it: a compiled operator finds it anew in its backward pass."""
         pair = self.with_slope(cos)
         assert pair is not None
         return pair[1]
@@ -115,7 +114,7 @@ class Linear(Angular):
 
     def slope(self, cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """(2/π)/sin θ."""
-        return over_sine(cos, (math.sqrt(2 / math.pi),))
+        return over_sine(cos, (math.sqrt(2 / math.pi),)) if cos.dtype == torch.float32 else super().slope(cos)
 
     def at(self, theta: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """1 − 2θ/π, with the same slope everywhere."""
@@ -205,7 +204,7 @@ class Sigmoid(Angular):
         self.start, self.learnable = float(k), learnable
         log_k = None if learnable in ("filter", False) else nn.Parameter(torch.tensor(math.log(k)))
         self.register_parameter("log_k", log_k)
-        self.polynomials = None if learnable else _sigmoid_polynomials(self.start)
+        self.value_polynomial, self.slope_polynomial = (None, None) if learnable else tanh_polynomials(self.start)
 
     @property
     def k(self) -> Tensor:
@@ -229,8 +228,8 @@ class Sigmoid(Angular):
         """With a fixed ``k``: g and T·(1 − (g/T)²)/(2k·sin θ), T = 1/tanh(π/4k)."""
         if self.learnable:
             return None
-        if self.polynomials is not None and cos.dtype == torch.float32:
-            value, over = from_sine(cos, self.polynomials[0])
+        if self.value_polynomial is not None and cos.dtype == torch.float32:
+            value, over = from_sine(cos, self.value_polynomial)
         else:
             north, over = latitude(cos)
             value = self._of_latitude(north, -1)
@@ -239,10 +238,9 @@ class Sigmoid(Angular):
         return value, torch.addcmul(steep, value, value, value=-1 / (2 * self.start * top)).mul_(over)
 
     def slope(self, cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """T·(1 − (g/T)²)/(2k·sin θ), without g where that is a polynomial in sin θ."""
-        if self.polynomials is not None and cos.dtype == torch.float32:
-            return over_sine(cos, self.polynomials[1])
-        return super().slope(cos)
+        """T·(1 − (g/T)²)/(2k·sin θ), without g where its root is a polynomial in sin θ."""
+        known = self.slope_polynomial is not None and cos.dtype == torch.float32
+        return over_sine(cos, self.slope_polynomial) if known else super().slope(cos)
 
     def at(self, theta: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """g of each angle, without the cosine in between; a ``k`` per neuron is along the last axis."""
@@ -284,16 +282,6 @@ class CustomAngular(Angular):
     def forward(self, cos: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
         """The callable on the cosines."""
         return self.function(cos.clamp(-1, 1))
-
-
-@functools.lru_cache(maxsize=64)
-def _sigmoid_polynomials(k: float) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
-    """g/cos θ and sin θ times the slope of g, in sin θ; None for k below about 0.25, where tanh is too steep."""
-    top = 1 / math.tanh(math.pi / (4 * k))
-    value = sine_polynomial(lambda latitude: top * torch.tanh(latitude / (2 * k)))
-    # The slope is made of 1 − (g/T)² elsewhere, which has the digits of 1, and no more of them are asked for here.
-    slope = sine_polynomial(lambda latitude: math.sqrt(top / (2 * k)) / torch.cosh(latitude / (2 * k)), odd=False, accurate=2**-21)
-    return None if value is None or slope is None else (value, slope)
 
 
 def as_angular(angular: AngularLike) -> Angular:

@@ -15,9 +15,9 @@ from torch import Tensor
 from .angles import inverse_sine
 from .tracing import is_traced
 
-_ACCURATE = 2**-23.6
-# From about this many coefficients on it takes as long as arcsin and tanh.
-_MOST = 16
+_ACCURATE = 2**-23.6  # half of a unit in the last place of float32, and a little
+# With more coefficients it takes as long as arcsin and tanh; powers of sin θ itself lose digits from 11 on.
+_MOST_ODD, _MOST_EVEN = 16, 10
 
 # (π/2 − θ)/cos θ in powers of sin θ − ½, as `sine_polynomial` finds it.
 _LATITUDE = (
@@ -58,7 +58,9 @@ def from_sine(
     """
     bound = math.sqrt(torch.finfo(cos.dtype).eps)
     if is_traced():
-        sine = _squared_sine(cos).clamp_min(0).sqrt()
+        size = cos.abs()
+        short = 1 - size  # without rounding where the sine is small
+        sine = (short + short * size).clamp_min(0).sqrt()
         return _polynomial(coefficients, sine - 0.5) * cos, sine.clamp_min(bound).reciprocal()
     one, half, *lower, second = _numbers((1.0, 0.5, *coefficients[:-1]), cos.dtype, cos.device)
     size = cos.abs()
@@ -72,10 +74,13 @@ def from_sine(
 
 
 def over_sine(cos: Float[Tensor, "..."], coefficients: tuple[float, ...]) -> Float[Tensor, "..."]:
-    r"""A(sin θ)/sin θ, the sine at least √ε: the slope in cos θ of a function of the latitude, in plain operations for a compiler.
+    r"""A(sin θ)²/sin θ, the sine at least √ε: a slope in cos θ of a function of the latitude, in plain operations for a compiler.
+
+    ``cos`` is read once for each coefficient, as each reading of a transposed map is paid for by inductor; hence the sine is
+    √(1 − cos²θ), which has the digits that a rounded cosine leaves to it, and hence the square.
 
     >>> over_sine(torch.tensor([0.0, 0.6]), (1.0, 2.0))
-    tensor([3.0000, 3.2500])
+    tensor([9.0000, 8.4500])
     """
     square = (1 - cos.square()).clamp_min(torch.finfo(cos.dtype).eps)
     return _polynomial(coefficients, square.sqrt()).square() * square.rsqrt()
@@ -90,8 +95,8 @@ def sine_polynomial(
     ``accurate`` of its value, an even one by ``accurate`` of its greatest value. In powers of sin θ − ½ the terms are not
     larger than their sum, so that float32 loses a rounding or two.
 
-    >>> sine_polynomial(lambda latitude: torch.sin(2 * latitude))
-    (1.0, 2.0)
+    >>> [round(a, 6) for a in sine_polynomial(lambda latitude: torch.sin(latitude) * (1 + torch.cos(latitude)))]
+    [1.5, 1.0]
     """
 
     def wanted(sine: Tensor) -> Tensor:
@@ -102,7 +107,7 @@ def sine_polynomial(
     tested, center = torch.linspace(0, 1, 2001, **exact), 0.5 if odd else 0.0
     values = wanted(tested)
     near = accurate * (values if odd else values.max()).abs()
-    for count in range(1, _MOST + 1):
+    for count in range(1, (_MOST_ODD if odd else _MOST_EVEN) + 1):
         places = torch.linspace(0.5, count - 0.5, count, **exact) * (math.pi / count)
         points = (1 + torch.cos(places)) / 2
         found = torch.linalg.solve(_powers(points - center, count), wanted(points))
@@ -111,15 +116,25 @@ def sine_polynomial(
     return None
 
 
+@functools.lru_cache(maxsize=64)
+def tanh_polynomials(k: float) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:
+    r"""For g = T·tanh((π/2 − θ)/2k), 1 at θ = 0: A of :func:`from_sine` that gives g, and A of :func:`over_sine` that gives ∂g/∂cos θ.
+
+    They are None where k is below about 0.25 and 0.35: tanh is too steep there.
+
+    >>> [len(part) for part in tanh_polynomials(0.5)], tanh_polynomials(0.1)
+    ([9, 8], (None, None))
+    """
+    top = 1 / math.tanh(math.pi / (4 * k))
+    value = sine_polynomial(lambda latitude: top * torch.tanh(latitude / (2 * k)))
+    root = math.sqrt(top / (2 * k))
+    # The slope is otherwise made of 1 − (g/T)², which has the digits of 1; no more of them are asked for here.
+    slope = sine_polynomial(lambda latitude: root / torch.cosh(latitude / (2 * k)), odd=False, accurate=2**-21)
+    return value, slope
+
+
 def _powers(x: Tensor, count: int) -> Tensor:
     return x[:, None] ** torch.arange(count, dtype=x.dtype, device=x.device)
-
-
-def _squared_sine(cos: Tensor) -> Tensor:
-    """(1 − |cos θ|)(1 + |cos θ|), without rounding in the first factor where it is small."""
-    size = cos.abs()
-    short = 1 - size
-    return short + short * size
 
 
 def _polynomial(coefficients: tuple[float, ...], x: Tensor) -> Tensor:
