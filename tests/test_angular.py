@@ -230,3 +230,24 @@ class TestCustom:
 def test_the_base_class_says_what_is_missing():
     with pytest.raises(TypeError, match="abstract"):
         angular.Angular()(torch.zeros(1))
+
+
+def test_another_g_inherits_neither_slope_nor_oddness():
+    class Shifted(angular.Linear):
+        def forward(self, cos, dim=-1):
+            return super().forward(cos, dim) - 1
+
+    class Steeper(angular.Linear):
+        def with_slope(self, cos):
+            value, slope = super().with_slope(cos)
+            return 2 * value, 2 * slope
+
+    class Named(angular.Linear):
+        pass
+
+    cos = torch.linspace(-0.9, 0.9, 5)
+    assert Shifted().with_slope(cos) is None
+    assert not Shifted().odd
+    assert torch.equal(Steeper().slope(cos), Steeper().with_slope(cos)[1])
+    assert Named().odd
+    assert torch.equal(Named().slope(cos), angular.Linear().slope(cos))

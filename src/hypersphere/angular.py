@@ -37,12 +37,15 @@ class Angular(nn.Module, ABC):
     """g(π − θ) = −g(θ), so that g is 0 at a right angle: an operator gives 0 by itself where there is no direction."""
 
     def __init_subclass__(cls, **options: Any):
-        """A slope belongs to the form that it was written for, as being odd does: one that changes g alone inherits neither."""
+        """A slope belongs to the form that it was written for, as being odd does: another g does not inherit them."""
         super().__init_subclass__(**options)
-        if "forward" in cls.__dict__ and "odd" not in cls.__dict__:
+        own = cls.__dict__
+        if "forward" in own and "odd" not in own:
             cls.odd = False
-        if "forward" in cls.__dict__ and "with_slope" not in cls.__dict__:
+        if "forward" in own and "with_slope" not in own:
             setattr(cls, "with_slope", Angular.with_slope)  # noqa: B010 (a method is not assigned in mypy's eyes)
+        if ("forward" in own or "with_slope" in own) and "slope" not in own:
+            setattr(cls, "slope", Angular.slope)  # noqa: B010
 
     @abstractmethod
     def forward(self, cos: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
@@ -66,7 +69,7 @@ class Angular(nn.Module, ABC):
         return None
 
     def slope(self, cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """∂g/∂cos θ alone, where :meth:`with_slope` knows it: a compiled operator finds it anew in its backward pass."""
+        """∂g/∂cos θ alone, where :meth:`with_slope` knows it: a compiled operator finds it anew when it goes backward."""
         pair = self.with_slope(cos)
         assert pair is not None
         return pair[1]
@@ -239,8 +242,9 @@ class Sigmoid(Angular):
 
     def slope(self, cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """T·(1 − (g/T)²)/(2k·sin θ), without g where its root is a polynomial in sin θ."""
-        known = self.slope_polynomial is not None and cos.dtype == torch.float32
-        return over_sine(cos, self.slope_polynomial) if known else super().slope(cos)
+        if self.slope_polynomial is None or cos.dtype != torch.float32:
+            return super().slope(cos)
+        return over_sine(cos, self.slope_polynomial)
 
     def at(self, theta: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """g of each angle, without the cosine in between; a ``k`` per neuron is along the last axis."""

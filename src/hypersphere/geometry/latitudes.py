@@ -1,6 +1,7 @@
-r"""Functions of the latitude π/2 − θ from cos θ, without arcsin: cos θ times a polynomial in sin θ, with 1/sin θ at hand.
+r"""Functions of the latitude π/2 − θ from cos θ, without arcsin: cos θ times a polynomial in sin θ, with 1/sin θ.
 
-An odd function of the latitude, divided by cos θ, is a smooth function of sin θ on all of [0, 1], also where arcsin has no slope.
+An odd function of the latitude, divided by cos θ, is a smooth function of sin θ on all of [0, 1], also where arcsin
+has no slope.
 """
 
 import functools
@@ -34,7 +35,7 @@ _LATITUDE = (
 
 
 def latitude(cos: Float[Tensor, "..."]) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."]]:
-    r"""π/2 − θ, and 1/sin θ as :func:`~hypersphere.geometry.angles.inverse_sine` has it, two new tensors without a graph.
+    r"""π/2 − θ, and 1/sin θ as :func:`~hypersphere.geometry.angles.inverse_sine` has it, new tensors without a graph.
 
     float32 goes by :func:`from_sine` and is within 2 units in the last place; other dtypes take arcsin.
 
@@ -49,9 +50,10 @@ def latitude(cos: Float[Tensor, "..."]) -> tuple[Float[Tensor, "..."], Float[Ten
 def from_sine(
     cos: Float[Tensor, "..."], coefficients: tuple[float, ...]
 ) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."]]:
-    r"""cos θ·A(sin θ − ½) and 1/sin θ, at most 1/√ε, two new tensors without a graph; A has the coefficients of :func:`sine_polynomial`.
+    r"""cos θ·A(sin θ − ½) and 1/sin θ, at most 1/√ε, two new tensors without a graph.
 
-    The digits near 0 are those of cos θ. Traced, it is a chain of plain operations that a compiler makes one loop of.
+    A has the coefficients that :func:`sine_polynomial` finds. The digits near 0 are those of cos θ. Traced, it is a chain
+    of plain operations, of which a compiler makes one loop.
 
     >>> from_sine(torch.tensor([0.0, 0.6]), (1.0, 2.0))
     (tensor([0.0000, 0.9600]), tensor([1.0000, 1.2500]))
@@ -74,10 +76,10 @@ def from_sine(
 
 
 def over_sine(cos: Float[Tensor, "..."], coefficients: tuple[float, ...]) -> Float[Tensor, "..."]:
-    r"""A(sin θ)²/sin θ, the sine at least √ε: a slope in cos θ of a function of the latitude, in plain operations for a compiler.
+    r"""A(sin θ)²/sin θ, the sine at least √ε: the slope in cos θ of a function of the latitude, in plain operations.
 
-    ``cos`` is read once for each coefficient, as each reading of a transposed map is paid for by inductor; hence the sine is
-    √(1 − cos²θ), which has the digits that a rounded cosine leaves to it, and hence the square.
+    They are for a compiler: ``cos`` is read once for each coefficient, as inductor pays for each reading of a map that
+    it transposes. Hence the sine is √(1 − cos²θ), which has the digits that a rounded cosine leaves to it, and hence the square.
 
     >>> over_sine(torch.tensor([0.0, 0.6]), (1.0, 2.0))
     tensor([9.0000, 8.4500])
@@ -89,11 +91,11 @@ def over_sine(cos: Float[Tensor, "..."], coefficients: tuple[float, ...]) -> Flo
 def sine_polynomial(
     function: Callable[[Tensor], Tensor], *, odd: bool = True, accurate: float = _ACCURATE
 ) -> tuple[float, ...] | None:
-    r"""The shortest A with function(π/2 − θ) = cos θ·A(sin θ − ½) for an odd function, A(sin θ) for an even one; None if it is long.
+    r"""The shortest A with function(π/2 − θ) = cos θ·A(sin θ − ½), A(sin θ) for an even function; None if it is long.
 
-    ``function`` must be smooth on [−π/2, π/2]. A agrees with it in Chebyshev's points. Elsewhere an odd function is off by at most
-    ``accurate`` of its value, an even one by ``accurate`` of its greatest value. In powers of sin θ − ½ the terms are not
-    larger than their sum, so that float32 loses a rounding or two.
+    ``function`` must be smooth on [−π/2, π/2]. A agrees with it in Chebyshev's points. Elsewhere an odd function is off
+    by at most ``accurate`` of its value, an even one by ``accurate`` of its greatest value. In powers of sin θ − ½ the
+    terms are not larger than their sum, so that float32 loses a rounding or two.
 
     >>> [round(a, 6) for a in sine_polynomial(lambda latitude: torch.sin(latitude) * (1 + torch.cos(latitude)))]
     [1.5, 1.0]
@@ -118,7 +120,7 @@ def sine_polynomial(
 
 @functools.lru_cache(maxsize=64)
 def tanh_polynomials(k: float) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:
-    r"""For g = T·tanh((π/2 − θ)/2k), 1 at θ = 0: A of :func:`from_sine` that gives g, and A of :func:`over_sine` that gives ∂g/∂cos θ.
+    r"""For g = T·tanh((π/2 − θ)/2k), 1 at θ = 0: A of :func:`from_sine` for g and A of :func:`over_sine` for its slope.
 
     They are None where k is below about 0.25 and 0.35: tanh is too steep there.
 

@@ -117,7 +117,7 @@ class _CompiledTail(torch.autograd.Function):
         product, over, h, bias = ctx.saved_tensors
         arrived = grad.to(h.dtype)
         by_product = _laid_out(ctx.angular.slope(product * over) * (arrived * (h * over)))
-        # ∂/∂over = (P/over)·∂/∂P: a map that is written anyway is read, and the slope found once. Where over is 0, so is the patch.
+        # ∂/∂over = (P/over)·∂/∂P: the slope is found once. Where over is 0, so is the patch.
         d_over = (by_product * product).sum_to_size(over.shape) / torch.where(over > 0, over, 1)
         d_h = None
         if ctx.needs_input_grad[2]:
@@ -127,7 +127,7 @@ class _CompiledTail(torch.autograd.Function):
 
 
 def _laid_out(gradient: Tensor) -> Tensor:
-    """Channels last on a CPU, as inductor's convolutions want it there; otherwise it would be written, and then copied for them."""
+    """Channels last on a CPU, as inductor's convolutions want it there; otherwise it would be copied for them."""
     layout = {4: torch.channels_last, 5: torch.channels_last_3d}.get(gradient.ndim)
     if layout is None or gradient.device.type != "cpu":
         return gradient
