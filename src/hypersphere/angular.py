@@ -40,12 +40,11 @@ class Angular(nn.Module, ABC):
         """A slope belongs to the form that it was written for, as being odd does: another g does not inherit them."""
         super().__init_subclass__(**options)
         own = cls.__dict__
-        if "forward" in own and "odd" not in own:
-            cls.odd = False
-        if "forward" in own and "with_slope" not in own:
-            setattr(cls, "with_slope", Angular.with_slope)  # noqa: B010 (a method is not assigned in mypy's eyes)
-        if ("forward" in own or "with_slope" in own) and "slope" not in own:
-            setattr(cls, "slope", Angular.slope)  # noqa: B010
+        if "forward" in own:
+            cls.odd = own.get("odd", False)
+            setattr(cls, "with_slope", own.get("with_slope", Angular.with_slope))  # noqa: B010 (mypy: no method is set)
+        if "forward" in own or "with_slope" in own:
+            setattr(cls, "slope", own.get("slope", Angular.slope))  # noqa: B010
 
     @abstractmethod
     def forward(self, cos: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
