@@ -24,6 +24,7 @@ class AngularContract:
         if pair is not None:
             assert torch.allclose(pair[0], value, rtol=1e-12, atol=1e-15)
             assert torch.allclose(pair[1], torch.autograd.grad(value.sum(), cos)[0], rtol=1e-9)
+            assert torch.equal(self.g.slope(cos.detach()), pair[1])
 
     def test_value_and_slope_in_single_precision(self):
         cos = torch.cat([torch.linspace(-1, 1, 4001), torch.tensor([1e-30, -1e-10, 1e-4, 1 - 2**-24, 1 + 2**-23])])
@@ -38,6 +39,13 @@ class AngularContract:
             found, slope = pair[1].double()[inner] * sine, slope[inner] * sine
             # In the angle, and against the steepest: the sigmoid's slope is made of 1 − (g/T)², which has the digits of 1.
             assert torch.allclose(found, slope, rtol=2e-6, atol=1e-6 * slope.max().item())
+            alone = self.g.slope(cos).double()
+            assert torch.allclose(alone[inner] * sine, slope, rtol=2e-6, atol=1e-6 * slope.max().item())
+            assert torch.isfinite(alone).all()
+
+    def test_is_odd_where_it_says_so(self):
+        cos = torch.linspace(-1, 1, 101, dtype=torch.float64)
+        assert torch.allclose(self.g(-cos), -self.g(cos), rtol=1e-12, atol=0) == self.g.odd
 
     def test_agrees_with_the_formula_on_the_angle(self):
         theta = np.linspace(0, math.pi, 5001)
@@ -222,3 +230,24 @@ class TestCustom:
 def test_the_base_class_says_what_is_missing():
     with pytest.raises(TypeError, match="abstract"):
         angular.Angular()(torch.zeros(1))
+
+
+def test_another_g_inherits_neither_slope_nor_oddness():
+    class Shifted(angular.Linear):
+        def forward(self, cos, dim=-1):
+            return super().forward(cos, dim) - 1
+
+    class Steeper(angular.Linear):
+        def with_slope(self, cos):
+            value, slope = super().with_slope(cos)
+            return 2 * value, 2 * slope
+
+    class Named(angular.Linear):
+        pass
+
+    cos = torch.linspace(-0.9, 0.9, 5)
+    assert Shifted().with_slope(cos) is None
+    assert not Shifted().odd
+    assert torch.equal(Steeper().slope(cos), Steeper().with_slope(cos)[1])
+    assert Named().odd
+    assert torch.equal(Named().slope(cos), angular.Linear().slope(cos))

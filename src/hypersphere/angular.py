@@ -8,15 +8,14 @@ import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from .geometry import accumulable, arcsin
-from .geometry.angles import inverse_sine
-from .geometry.tanh_of_angles import tanh_of_latitude
+from .geometry.latitudes import from_sine, latitude, over_sine, tanh_polynomials
 
 AngularLike: TypeAlias = nn.Module | Callable[[Tensor], Tensor]
 
@@ -34,11 +33,18 @@ class Angular(nn.Module, ABC):
     tensor([ 1.0000,  0.1250, -1.0000])
     """
 
+    odd: ClassVar[bool] = False
+    """g(π − θ) = −g(θ), so that g is 0 at a right angle: an operator gives 0 by itself where there is no direction."""
+
     def __init_subclass__(cls, **options: Any):
-        """A slope belongs to the form that it was written for: one that changes g alone does not inherit it."""
+        """A slope belongs to the form that it was written for, as being odd does: another g does not inherit them."""
         super().__init_subclass__(**options)
-        if "forward" in cls.__dict__ and "with_slope" not in cls.__dict__:
-            setattr(cls, "with_slope", Angular.with_slope)  # noqa: B010 (a method is not assigned in mypy's eyes)
+        own = cls.__dict__
+        if "forward" in own:
+            cls.odd = own.get("odd", False)
+            setattr(cls, "with_slope", own.get("with_slope", Angular.with_slope))  # noqa: B010 (mypy: no method is set)
+        if "forward" in own or "with_slope" in own:
+            setattr(cls, "slope", own.get("slope", Angular.slope))  # noqa: B010
 
     @abstractmethod
     def forward(self, cos: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
@@ -61,6 +67,12 @@ class Angular(nn.Module, ABC):
         """
         return None
 
+    def slope(self, cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """∂g/∂cos θ alone, where :meth:`with_slope` knows it: a compiled operator finds it anew when it goes backward."""
+        pair = self.with_slope(cos)
+        assert pair is not None
+        return pair[1]
+
     def for_neurons(self, neurons: int) -> "Angular":
         """Returns a copy for a layer of this many neurons if it has learnable parameters of its own, otherwise self."""
         return self
@@ -72,6 +84,8 @@ class Cosine(Angular):
     >>> Cosine()(torch.tensor([1.0, 0.5, -1.0]))
     tensor([ 1.0000,  0.5000, -1.0000])
     """
+
+    odd = True
 
     def forward(self, cos: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
         """The cosines as they are."""
@@ -89,13 +103,20 @@ class Linear(Angular):
     tensor([ 1.0000,  0.3333, -1.0000])
     """
 
+    odd = True
+
     def forward(self, cos: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
         """(2/π)·arcsin(cos θ)."""
         return arcsin(cos) * (2 / math.pi)
 
     def with_slope(self, cos: Float[Tensor, "..."]) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."]]:
-        """(2/π)·arcsin(cos θ) and (2/π)/sin θ."""
-        return cos.clamp(-1, 1).asin_().mul_(2 / math.pi), inverse_sine(cos).mul_(2 / math.pi)
+        """(2/π)·(π/2 − θ) and (2/π)/sin θ."""
+        value, over = latitude(cos)
+        return value.mul_(2 / math.pi), over.mul_(2 / math.pi)
+
+    def slope(self, cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """(2/π)/sin θ."""
+        return over_sine(cos, (math.sqrt(2 / math.pi),)) if cos.dtype == torch.float32 else super().slope(cos)
 
     def at(self, theta: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """1 − 2θ/π, with the same slope everywhere."""
@@ -112,6 +133,8 @@ class SquareCosine(Angular):
     >>> SquareCosine()(torch.tensor([1.0, 0.5, -0.5]))
     tensor([ 1.0000,  0.2500, -0.2500])
     """
+
+    odd = True
 
     def forward(self, cos: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
         """cos θ·|cos θ|."""
@@ -171,6 +194,7 @@ class Sigmoid(Angular):
     tensor([ 1.0000,  0.7102, -1.0000])
     """
 
+    odd = True
     log_k: nn.Parameter | None
 
     def __init__(self, k: float = 0.5, learnable: Literal["filter", "layer", "shared", False] = False):
@@ -182,6 +206,7 @@ class Sigmoid(Angular):
         self.start, self.learnable = float(k), learnable
         log_k = None if learnable in ("filter", False) else nn.Parameter(torch.tensor(math.log(k)))
         self.register_parameter("log_k", log_k)
+        self.value_polynomial, self.slope_polynomial = (None, None) if learnable else tanh_polynomials(self.start)
 
     @property
     def k(self) -> Tensor:
@@ -205,11 +230,20 @@ class Sigmoid(Angular):
         """With a fixed ``k``: g and T·(1 − (g/T)²)/(2k·sin θ), T = 1/tanh(π/4k)."""
         if self.learnable:
             return None
+        if self.value_polynomial is not None and cos.dtype == torch.float32:
+            value, over = from_sine(cos, self.value_polynomial)
+        else:
+            north, over = latitude(cos)
+            value = self._of_latitude(north, -1)
         top = 1 / math.tanh(math.pi / (4 * self.start))
-        tanh, over = tanh_of_latitude(cos, self.start)
-        steep = top / (2 * self.start)
-        slope = torch.addcmul(tanh.new_full((), steep), tanh, tanh, value=-steep).mul_(over)
-        return tanh.mul_(top), slope
+        steep = value.new_full((), top / (2 * self.start))
+        return value, torch.addcmul(steep, value, value, value=-1 / (2 * self.start * top)).mul_(over)
+
+    def slope(self, cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """T·(1 − (g/T)²)/(2k·sin θ), without g where its root is a polynomial in sin θ."""
+        if self.slope_polynomial is None or cos.dtype != torch.float32:
+            return super().slope(cos)
+        return over_sine(cos, self.slope_polynomial)
 
     def at(self, theta: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """g of each angle, without the cosine in between; a ``k`` per neuron is along the last axis."""

@@ -3,9 +3,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from hypersphere.geometry.units import MIN_NORM
+from hypersphere.geometry.units import MIN_NORM, inverse
 from hypersphere.operators import tiles
-from hypersphere.operators.patches import patch_squares, root, squares
+from hypersphere.operators.patches import inverse_root, patch_squares, root, squares
 
 
 @pytest.mark.parametrize("groups", [1, 2, 6])
@@ -53,6 +53,21 @@ def test_root_is_the_norm_with_a_bounded_slope():
     assert value[3] == 0
     assert torch.isfinite(square.grad).all()
     assert (square.grad <= 1 / MIN_NORM).all()
+
+
+def test_the_inverse_root_is_the_inverse_of_the_root_with_both_derivatives():
+    square = torch.tensor([4.0, 0.3, MIN_NORM**2, 0.5 * MIN_NORM**2, 1e-30, 0.0], dtype=torch.float64)
+    first, second = (square.clone().requires_grad_() for _ in range(2))
+    values = inverse_root(first), inverse(root(second))
+    assert torch.allclose(*values, rtol=1e-12)
+    slopes = [torch.autograd.grad(v.sum(), s)[0] for v, s in zip(values, (first, second), strict=True)]
+    at_the_kink = square == MIN_NORM**2
+    assert torch.allclose(slopes[0][~at_the_kink], slopes[1][~at_the_kink], rtol=1e-9)
+    assert torch.isfinite(slopes[0]).all()
+    place = torch.rand(5, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(inverse_root, place)
+    assert torch.autograd.gradgradcheck(inverse_root, place)
+    assert torch.equal(torch.vmap(inverse_root)(square), inverse_root(square))
 
 
 @pytest.mark.parametrize("shape", [(2, 1, 7), (1, 2, 6, 7), (1, 1, 5, 6, 4)])

@@ -3,7 +3,8 @@ import torch
 
 from hypersphere import angular
 from hypersphere.operators import magnitudes, tiles
-from hypersphere.operators.conv import Conv2d
+from hypersphere.operators.conv import Conv1d, Conv2d, Conv3d
+from hypersphere.operators.linear import Linear
 from hypersphere.operators.tails import angular_tail, scaled
 
 FORMS = [angular.Linear(), angular.Sigmoid(0.4), angular.SquareCosine(), angular.Power(3)]
@@ -30,6 +31,70 @@ def test_value_and_both_derivatives(g, tile, each_neuron, monkeypatch):
     (d_product,) = torch.autograd.grad(result.sum(), product)
     plain = torch.autograd.grad((h * g(product * over)).sum(), product)[0]
     assert torch.allclose(d_product, plain)
+
+
+@pytest.mark.untyped
+@pytest.mark.parametrize("g", FORMS, ids=repr)
+@pytest.mark.parametrize("each_neuron", [False, True])
+def test_the_compiled_derivative(g, each_neuron):
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda *t: angular_tail(*t, g), fullgraph=True, backend="aot_eager")
+    given = inputs(each_neuron)
+    with torch._functorch.config.patch(donated_buffer=False):  # gradcheck goes backward more than once
+        assert torch.allclose(compiled(*given), angular_tail(*given, g), rtol=1e-12)
+        assert torch.autograd.gradcheck(compiled, given)
+        (first,) = torch.autograd.grad(compiled(*given).sum(), given[0], create_graph=True)
+        with pytest.raises(RuntimeError, match="double backward"):
+            torch.autograd.grad(first.sum(), given[0])
+
+
+@pytest.mark.untyped
+@pytest.mark.parametrize("shape", [(), (5,), (5, 4), (5, 4, 3)], ids=["linear", "conv1d", "conv2d", "conv3d"])
+def test_compiled_layers_agree_in_all_gradients_with_short_patches_among_them(shape):
+    torch._dynamo.reset()
+    layer = (Linear, Conv1d, Conv2d, Conv3d)[len(shape)](*(4, 6, 3)[: 3 if shape else 2], angular=FORMS[1]).double()
+    x = torch.randn(3, 4, *shape, dtype=torch.float64)
+    x[0], x[1] = 0, x[1] * 1e-8
+    results = []
+    for f in (layer, torch.compile(layer, fullgraph=True, backend="aot_eager")):
+        leaf = x.clone().requires_grad_()
+        out = f(leaf)
+        results.append((out, *torch.autograd.grad(out.square().sum(), (leaf, *layer.parameters()))))
+    for a, b in zip(*results, strict=True):
+        assert torch.allclose(a, b, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.untyped
+def test_inductor_agrees_with_double_precision():
+    torch._dynamo.reset()
+    layer, weights = Conv2d(16, 16, 3, padding=1, angular=angular.Sigmoid()), torch.randn(2, 16, 8, 8)
+    x = torch.randn(2, 16, 8, 8)
+    x[0, :, :4] = 0
+    found = []
+    for f, dtype in ((torch.compile(layer, fullgraph=True), torch.float32), (layer, torch.float64)):
+        layer.to(dtype)
+        leaf = x.detach().to(dtype).requires_grad_()
+        out = f(leaf)
+        found.append((out, *torch.autograd.grad((out * weights).sum(), (leaf, *layer.parameters()))))
+    for a, b in zip(*found, strict=True):
+        assert (a - b).abs().max() <= 2e-6 * b.abs().max()
+
+
+@pytest.mark.untyped
+def test_compiled_half_precision_is_summed_in_float32():
+    torch._dynamo.reset()
+    layer = Conv2d(256, 4, 3, angular=FORMS[0]).bfloat16()
+    x = (10 + torch.randn(1, 256, 5, 5)).bfloat16()
+    exact = Conv2d(256, 4, 3, angular=FORMS[0])
+    exact.load_state_dict(layer.state_dict())
+    grads = []
+    for f, leaf in ((torch.compile(layer, fullgraph=True, backend="aot_eager"), x), (exact, x.float())):
+        leaf = leaf.clone().requires_grad_()
+        out = f(leaf)
+        assert out.dtype == leaf.dtype
+        out.float().sum().backward()
+        grads.append(leaf.grad.float())
+    assert (grads[0] - grads[1]).abs().max() <= 0.05 * grads[1].abs().max()
 
 
 def test_what_it_does_not_know_is_left_to_autograd():

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from ..angular import Angular, AngularLike, Cosine, as_angular
 from ..geometry.tracing import is_traced
-from ..geometry.units import MIN_NORM, inverse, per_neuron, unit
+from ..geometry.units import MIN_NORM, per_neuron, unit
 from .magnitudes import Magnitude, MagnitudeLike, Sphere, as_magnitude
 from .magnitudes.radius import WithRadius
-from .patches import root, squares
+from .patches import inverse_root, root, squares
 from .radii import scaled_by_radii
 from .tails import angular_tail, scaled
 
@@ -54,17 +54,18 @@ def decoupled(
     neurons, dim = weight.shape[0], 1 - weight.ndim
     with contextlib.nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False):
         sums, x = squares(x, dim, groups, fresh)
-        x_norm = root(sums if patches is None else patches(sums))
+        square = sums if patches is None else patches(sums)
         if 1 < groups < neurons:
-            x_norm = x_norm.repeat_interleave(neurons // groups, dim)
+            square = square.repeat_interleave(neurons // groups, dim)
+        x_norm = root(square)
     if isinstance(angular, Cosine):
         w_norm = unit(weight)[1] if magnitude.uses_weight_norm else x_norm.new_ones(1)
         y = product(x, magnitude.kernel(weight), None)
         return _by_cosine(y, per_neuron(w_norm, -dim), x_norm, bias, magnitude, dim, fresh)
     what, w_norm = unit(weight)
-    y, over = product(x, what, None), inverse(x_norm)
+    y, over = product(x, what, None), inverse_root(square)
     h = magnitude(per_neuron(w_norm, -dim), x_norm, dim)
-    if is_traced() or x.device.type != "cpu" or not x_norm.numel() or x_norm.detach().amin().item() < MIN_NORM:
+    if not angular.odd and (is_traced() or x.device.type != "cpu" or _any_shorter(x_norm, MIN_NORM)):
         # h and g may both be something at a zero patch, which has no angle; the factor is 1 from MIN_NORM on.
         h = h * (x_norm / MIN_NORM).clamp_max(1)
     shift = None if bias is None else per_neuron(bias.to(h.dtype), -dim)
@@ -129,6 +130,10 @@ def _by_cosine(
     factor = magnitude.ratio(w_norm, x_norm, dim)
     at_once = scaled(y, factor, shift, ours=fresh)
     return _affine(y, factor, bias, dim) if at_once is None else at_once
+
+
+def _any_shorter(x_norm: Tensor, length: float) -> bool:
+    return bool(x_norm.numel()) and x_norm.detach().amin().item() < length
 
 
 def _affine(y: Tensor, factor: Tensor, bias: Tensor | None, dim: int) -> Tensor:

@@ -67,6 +67,32 @@ def root(square: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     return square * square.clamp_min(MIN_NORM**2).rsqrt()
 
 
+def inverse_root(square: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    r"""1/‖x‖ from ‖x‖²; below ``MIN_NORM`` it falls to 0 as ‖x‖²/``MIN_NORM``³, which is ``inverse(root(square))``.
+
+    >>> inverse_root(torch.tensor([4.0, 0.0]))
+    tensor([0.5000, 0.0000])
+    """
+    return _InverseRoot.apply(square)
+
+
+class _InverseRoot(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(square: Tensor) -> Tensor:
+        return torch.where(square < MIN_NORM**2, square * MIN_NORM**-3, square.rsqrt())
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs, output)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        square, over = ctx.saved_tensors
+        return grad * torch.where(square < MIN_NORM**2, MIN_NORM**-3, over * over * over * -0.5)
+
+
 class _Squares(torch.autograd.Function):
     generate_vmap_rule = True
 
@@ -75,10 +101,11 @@ class _Squares(torch.autograd.Function):
         grouped = _grouped(x, dim, groups)
         dtype = torch.promote_types(x.dtype, torch.float32)
         if is_traced() or x.ndim == -dim:
-            return grouped.to(dtype).square().sum(dim), x.view_as(x)
-        sums = x.new_empty((*grouped.shape[:dim], *grouped.shape[grouped.ndim + dim + 1 :]), dtype=dtype)
+            sums = grouped.to(dtype).square().sum(dim, keepdim=groups == 1)
+            return sums, x.view_as(x)
+        sums = x.new_empty((*x.shape[:dim], groups, *x.shape[x.ndim + dim + 1 :]), dtype=dtype)
         for part in tiles(x):
-            torch.sum(grouped[part].to(dtype).square(), dim, out=sums[part])
+            torch.sum(grouped[part].to(dtype).square(), dim, keepdim=groups == 1, out=sums[part])
         return sums, x.view_as(x)
 
     @staticmethod
@@ -91,11 +118,10 @@ class _Squares(torch.autograd.Function):
         (x,) = ctx.saved_tensors
         dim, dtype = ctx.dim, grad_sums.dtype
         through, saw = (_grouped(t, dim, ctx.groups).to(dtype) for t in (grad_x, x))
-        if ctx.fresh and not torch.is_grad_enabled():
-            total = through.addcmul_(saw, grad_sums.unsqueeze(dim), value=2)
-        else:
-            total = torch.addcmul(through, saw, grad_sums.unsqueeze(dim), value=2)
-        return total.to(x.dtype).flatten(dim - 1, dim), None, None, None
+        each = grad_sums if ctx.groups == 1 else grad_sums.unsqueeze(dim)
+        add = through.addcmul_ if ctx.fresh and not torch.is_grad_enabled() else through.addcmul
+        total = add(saw, each, value=2).to(x.dtype)
+        return total if ctx.groups == 1 else total.flatten(dim - 1, dim), None, None, None
 
 
 class _Box(torch.autograd.Function):
@@ -146,5 +172,8 @@ def _shifted(x: Tensor, axis: int, window: tuple[int, int, int]) -> list[Tensor]
 
 
 def _grouped(x: Tensor, dim: int, groups: int) -> Tensor:
-    """``(…, c, *rest) → (…, groups, c/groups, *rest)``; ``dim`` counts from the end and means the new second axis."""
-    return x.unflatten(dim, (groups, -1))
+    """``(…, c, *rest) → (…, groups, c/groups, *rest)``; ``dim`` counts from the end and means the new second axis.
+
+    One group stays as it is: with an axis more a compiler no longer knows channels-last maps.
+    """
+    return x if groups == 1 else x.unflatten(dim, (groups, -1))

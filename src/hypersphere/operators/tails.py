@@ -3,6 +3,7 @@ r"""From inner products to an operator's output, h·g(P/‖x‖) + b, by one pas
 Plain autograd goes over maps of the output's size about ten times, and keeps three of them. Here a few samples at a time,
 as many as stay in the processor's cache, go through the whole chain. Forward finds g together with its slope
 (:meth:`~hypersphere.angular.Angular.with_slope`); the inner products and h·∂g/∂cos θ are kept, and g only where h learns something.
+A compiler makes its own loops: it gets the same derivative in plain operations, and keeps the inner products alone.
 """
 
 from collections.abc import Callable
@@ -32,9 +33,10 @@ def angular_tail(
     >>> angular_tail(torch.tensor([[1.0, -2.0]]), torch.tensor([[0.5]]), torch.tensor([[3.0]]), None, SquareCosine())
     tensor([[ 0.7500, -3.0000]])
     """
-    if not in_tiles(product, over, h) or angular.with_slope(product.new_zeros(1)) is None:
+    compiled = torch.compiler.is_compiling()
+    if not (compiled or in_tiles(product, over, h)) or angular.with_slope(product.new_zeros(1)) is None:
         return None
-    result: Tensor = _Tail.apply(product, over, h, bias, angular)
+    result: Tensor = (_CompiledTail if compiled else _Tail).apply(product, over, h, bias, angular)
     return result
 
 
@@ -73,8 +75,7 @@ class _Tail(torch.autograd.Function):
         slopes = torch.empty_like(product, dtype=h.dtype) if any(ctx.needs_input_grad) else None
         values = torch.empty_like(product, dtype=h.dtype) if ctx.needs_input_grad[2] else None
         for part in tiles(product):
-            pair = angular.with_slope(product[part] * over[part])
-            assert pair is not None
+            pair = _with_slope(angular, product[part], over[part])
             if slopes is not None:
                 torch.mul(pair[1], h[part], out=slopes[part])
             if values is not None:
@@ -102,6 +103,35 @@ class _Tail(torch.autograd.Function):
             affine(by_cos, over[part], None, d_product[part])
             sum_into(d_over[part], by_cos.mul_(product[part]))
         return d_product, d_over, d_h, d_bias.sum, None
+
+
+class _CompiledTail(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, product: Tensor, over: Tensor, h: Tensor, bias: Tensor | None, angular: Angular) -> Tensor:
+        ctx.save_for_backward(product, over, h, bias)
+        ctx.angular = angular
+        return plain_affine(_with_slope(angular, product, over)[0], h, bias).to(product.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        product, over, h, bias = ctx.saved_tensors
+        arrived = grad.to(h.dtype)
+        by_product = _laid_out(ctx.angular.slope(product * over) * (arrived * (h * over)))
+        # ∂/∂over = (P/over)·∂/∂P: the slope is found once. Where over is 0, so is the patch.
+        d_over = (by_product * product).sum_to_size(over.shape) / torch.where(over > 0, over, 1)
+        d_h = None
+        if ctx.needs_input_grad[2]:
+            d_h = (arrived * _with_slope(ctx.angular, product, over)[0]).sum_to_size(h.shape)
+        d_bias = None if bias is None else arrived.sum_to_size(bias.shape)
+        return by_product.to(product.dtype), d_over, d_h, d_bias, None
+
+
+def _laid_out(gradient: Tensor) -> Tensor:
+    """Channels last on a CPU, as inductor's convolutions want it there; otherwise it would be copied for them."""
+    layout = {4: torch.channels_last, 5: torch.channels_last_3d}.get(gradient.ndim)
+    if layout is None or gradient.device.type != "cpu":
+        return gradient
+    return gradient.contiguous(memory_format=layout)
 
 
 class _Scaled(torch.autograd.Function):
@@ -145,6 +175,12 @@ def plain_affine(y: Tensor, factor: Tensor, bias: Tensor | None) -> Tensor:
     """y·factor + bias for autograd."""
     wide = y.to(factor.dtype)
     return wide * factor if bias is None else torch.addcmul(bias, wide, factor)
+
+
+def _with_slope(angular: Angular, product: Tensor, over: Tensor) -> tuple[Tensor, Tensor]:
+    pair = angular.with_slope(product * over)
+    assert pair is not None
+    return pair
 
 
 def _plain_scaled(product: Tensor, factor: Tensor, bias: Tensor | None) -> Tensor:
