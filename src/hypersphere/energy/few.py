@@ -9,7 +9,7 @@ from ..geometry.directions import directions, gram_cosines, through_direction
 from .gram_blocks import Pass, without_self
 from .kernels import Kernel
 
-ENTRIES = 1 << 20  # of the Gram matrices that are done together: fewer cost more calls, more leave the cache
+ENTRIES = 1 << 19  # of the Gram matrices that are done together: fewer cost more calls, more leave the cache
 HALVED = 256  # neurons from which saving a quarter of the pairs is worth the calls
 
 
