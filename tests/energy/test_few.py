@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from hypersphere.energy.few import few_neurons
+from hypersphere.energy import few
+from hypersphere.energy.few import HALVED, few_neurons
 from hypersphere.energy.kernels import AngularRiesz, Gaussian, Riesz
 from hypersphere.energy.pair_sums import dense_sums
 
@@ -40,6 +41,33 @@ def test_many_matrices_in_the_same_memory():
     one_by_one = [few_neurons(Riesz(1), True, x[None], True) for x in w]
     assert torch.allclose(sums, torch.cat([s for s, _ in one_by_one]), rtol=1e-5)
     assert torch.allclose(grad, torch.cat([g for _, g in one_by_one]), rtol=1e-3, atol=1e-3 * grad.abs().max().item())
+
+
+@pytest.mark.parametrize("half_space", [False, True])
+@pytest.mark.parametrize("kernel", [Riesz(2), Riesz(1), Gaussian(2)], ids=str)
+@pytest.mark.parametrize("n", [HALVED, HALVED + 1])
+def test_many_neurons_by_halves_agree_with_float64(kernel, half_space, n):
+    w = torch.randn(3, n, 6)
+    w[1, n - 1] = w[1, 0] + 1e-3  # a close pair, one of each half
+    exact = w.double().requires_grad_()
+    dense = dense_sums(exact, kernel, half_space)
+    (expected,) = torch.autograd.grad(dense.sum(), exact)
+    sums, grad = few_neurons(kernel, half_space, w, True)
+    assert torch.allclose(sums.double(), dense, rtol=1e-4)
+    assert (grad.double() - expected).norm() <= 1e-3 * expected.norm()
+    assert torch.equal(few_neurons(kernel, half_space, w, False)[0], sums)
+
+
+def test_a_close_pair_changes_nothing_for_the_other_matrices(monkeypatch):
+    monkeypatch.setattr(few, "ENTRIES", 3 * 40**2)  # two blocks
+    w = torch.randn(5, 40, 4)
+    plain = few_neurons(Riesz(2), False, w, True)
+    w[3, 5] = w[3, 4] + 1e-4
+    sums, grad = few_neurons(Riesz(2), False, w, True)
+    others = [0, 1, 2, 4]
+    assert torch.equal(sums[others], plain[0][others])
+    assert torch.equal(grad[others], plain[1][others])
+    assert sums[3] > plain[0][3]
 
 
 def test_half_precision_is_computed_in_single():

@@ -57,11 +57,11 @@ def closed_losses(
         if bias is not None:
             z, logit = z + bias, logit + (bias[labels] if many else bias)
         z.scatter_(1, column, -torch.inf)
-        summary = comparison.of_all(z)
+        summary, slope_by = comparison.of_all_with_slope(z)
         loss, by_logit, by_summary = comparison.loss_with_slopes(logit, summary, scores.num_classes)
         if not wanted:
             return loss
-        d = comparison.slope(z, summary, by_summary)
+        d = slope_by(by_summary)
         d_shared = None if bias is None or many else d.scatter_(1, column, by_logit.unsqueeze(1)).sum(1)
         d = d if slope is None else d.mul_(slope)
         mine = by_logit if target.by_product is None else by_logit * target.by_product

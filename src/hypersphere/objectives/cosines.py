@@ -39,10 +39,9 @@ def spread(d: Float[Tensor, "n c"], nearest: Shaped[Tensor, "n c"], sub_centers:
     >>> spread(torch.tensor([[5.0, 7.0]]), torch.tensor([[1, 0]]), 2)
     tensor([[0., 5., 7., 0.]])
     """
-    which = nearest.T.to(d.dtype)
     each = d.new_empty(d.shape[1], sub_centers, d.shape[0])
-    for k in range(sub_centers):
-        torch.eq(which, k, out=each[:, k]).mul_(d.T)
+    centre = torch.arange(sub_centers, dtype=d.dtype, device=d.device).view(-1, 1)
+    torch.eq(nearest.T.to(d.dtype).unsqueeze(1), centre, out=each).mul_(d.T.unsqueeze(1))
     return each.flatten(0, 1).T
 
 
@@ -52,8 +51,7 @@ def sums_of(each: Float[Tensor, "n ck"], z: Float[Tensor, "n c"], sub_centers: i
     >>> sums_of(torch.tensor([[0.0, 5.0, 7.0, 0.0]]), torch.tensor([[2.0, 3.0]]), 2)
     tensor([ 0., 10., 21.,  0.])
     """
-    centres = each.T.unflatten(0, (-1, sub_centers)).unbind(1)
-    return torch.stack([(d * z.T).sum(-1) for d in centres], 1).flatten()
+    return (each.T.unflatten(0, (-1, sub_centers)) * z.T.unsqueeze(1)).sum(-1).flatten()
 
 
 class PlainLogits:

@@ -176,7 +176,8 @@ def _added(
         assert d_length is not None
         return (rows * (d_length / lengths).unsqueeze(1)).addmm_(left, right)
     factor = along.div_(lengths) if d_length is None else along.div_(lengths).sub_(d_length)
-    return (rows * factor.div_(lengths).unsqueeze(1)).addmm_(left, right, beta=-1)
+    # The product first: what it wrote is still at hand when the rows are taken off it.
+    return torch.mm(left, right).addcmul_(rows, factor.div_(lengths).unsqueeze(1), value=-1)
 
 
 def _with_own(like: Tensor, d_others: Tensor | None, d_own: Tensor | None, column: Tensor) -> Tensor:

@@ -85,6 +85,25 @@ class ComparisonContract:
             assert torch.allclose(a, b, rtol=1e-13, atol=1e-13)
         assert torch.equal(found[0], self.comparison.loss(t, summary, 10))
 
+    @pytest.mark.parametrize("transposed", [False, True])
+    def test_summary_and_slope_at_once_are_those_one_by_one(self, transposed):
+        _, z = self.batch()
+        z[:, 3] = -torch.inf
+        z = z.T.contiguous().T if transposed else z
+        summary = self.comparison.of_all(z)
+        gradients = tuple(torch.linspace(0.5, 1, len(s), dtype=s.dtype) for s in summary)
+        expected = self.comparison.slope(z, summary, gradients)
+        found, slope = self.comparison.of_all_with_slope(z.clone())
+        for a, b in zip((*found, slope(gradients)), (*summary, expected), strict=True):
+            assert torch.allclose(a, b, rtol=1e-13, atol=1e-13)
+
+    def test_summary_and_slope_at_once_of_no_class_and_of_large_logits(self):
+        nobody = torch.full((2, 1), -torch.inf)
+        found, _ = self.comparison.of_all_with_slope(nobody.clone())
+        assert all(torch.equal(a, b) for a, b in zip(found, self.comparison.of_all(nobody), strict=True))
+        found, slope = self.comparison.of_all_with_slope(torch.tensor([[-300.0, 300.0], [300.0, 300.0]]))
+        assert all(torch.isfinite(s).all() for s in (*found, slope(tuple(torch.ones_like(s) for s in found))))
+
     def test_large_logits_stay_finite(self):
         t = torch.tensor([300.0, -300.0, 0.0])
         z = torch.tensor([[-300.0, 300.0], [300.0, 300.0], [-300.0, -300.0]])

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from hypersphere.objectives import MarginSoftmax
-from hypersphere.objectives.comparisons import Binary, Comparison
+from hypersphere.objectives.comparisons import Binary, Comparison, CrossEntropy
 
 
 def test_a_comparison_without_its_methods_cannot_be_made():
@@ -32,3 +32,14 @@ def test_a_comparison_of_ones_own_fits_without_touching_the_head(chunk):
     mine, theirs = (torch.autograd.grad(value, (x, head.weight)) for value in (loss, expected))
     for a, b in zip(mine, theirs, strict=True):
         assert torch.allclose(a, b, atol=1e-12)
+
+
+def test_a_faster_form_is_not_inherited_by_who_changes_what_it_is_a_form_of():
+    class Halved(CrossEntropy):
+        def slope(self, z, summary, gradients, counts=None):
+            return super().slope(z, summary, gradients, counts) / 2
+
+    z, ones = torch.randn(3, 4), (torch.ones(3),)
+    summary, slope = Halved().of_all_with_slope(z.clone())
+    assert torch.allclose(slope(ones), CrossEntropy().slope(z, summary, ones) / 2)
+    assert Halved.loss_with_slopes is CrossEntropy.loss_with_slopes

@@ -1,6 +1,7 @@
 """What a comparison is: a summary of the other classes' logits that can be taken in pieces, and a loss of it."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import torch
@@ -54,10 +55,11 @@ class Comparison(nn.Module, ABC):
     sums: bool = True
 
     def __init_subclass__(cls, **options: Any):
-        """Slopes belong to the loss that they were written for: who changes the loss alone does not inherit them."""
+        """Slopes belong to what they were written for: who changes the loss or the summary alone does not inherit them."""
         super().__init_subclass__(**options)
-        if "loss" in cls.__dict__ and "loss_with_slopes" not in cls.__dict__:
-            setattr(cls, "loss_with_slopes", Comparison.loss_with_slopes)  # noqa: B010
+        for faster, plain in _WRITTEN_FOR.items():
+            if faster not in cls.__dict__ and any(name in cls.__dict__ for name in plain):
+                setattr(cls, faster, getattr(Comparison, faster))
 
     @abstractmethod
     def start(self, like: Float[Tensor, "n"]) -> State:
@@ -78,6 +80,14 @@ class Comparison(nn.Module, ABC):
     def of_all(self, z: Float[Tensor, "n c"]) -> Summary:
         """The summary of one block that holds all classes, differentiable by autograd; −∞ is left out."""
         return self.finish(self.add(self.start(z.detach()[:, 0]), z))
+
+    def of_all_with_slope(self, z: Float[Tensor, "n c"]) -> tuple[Summary, Callable[[Summary], Float[Tensor, "n c"]]]:
+        """:meth:`of_all` and, from ∂L/∂S, :meth:`slope`, both without a graph; ``z`` is used up, the slope taken once.
+
+        A member whose summary and slope have most of their work in common does that work once.
+        """
+        summary = self.of_all(z)
+        return summary, lambda gradients: self.slope(z, summary, gradients)
 
     @abstractmethod
     def slope(
@@ -108,3 +118,10 @@ class Comparison(nn.Module, ABC):
             found = torch.autograd.grad(loss.sum(), leaves, allow_unused=True)
         by_target, *by_summary = (torch.zeros_like(t) if d is None else d for t, d in zip(leaves, found, strict=True))
         return loss.detach(), by_target, tuple(by_summary)
+
+
+_WRITTEN_FOR = {
+    "loss_with_slopes": ("loss",),
+    "of_all_with_slope": ("start", "add", "finish", "of_all", "slope"),
+}
+"""The methods that are a faster form of others, and those others."""

@@ -1,5 +1,7 @@
 """The softmax: the target's share of the sum of exponentials."""
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -54,6 +56,20 @@ class CrossEntropy(Comparison):
         """The same by torch's own logsumexp."""
         total = (z.masked_fill(z == -torch.inf, 0).sum(-1),) if self.label_smoothing else ()
         return (z.logsumexp(-1), *total)
+
+    def of_all_with_slope(self, z: Float[Tensor, "n c"]) -> tuple[Summary, Callable[[Summary], Float[Tensor, "n c"]]]:
+        """One pass of exponentials serves both."""
+        total = (z.masked_fill(z == -torch.inf, 0).sum(-1),) if self.label_smoothing else ()
+        bounds = torch.finfo(z.dtype)
+        peak = z.amax(-1).clamp_(bounds.min / 2, bounds.max)  # of no class, or of an infinite logit: no ∞ − ∞
+        terms = z.sub_(peak.unsqueeze(-1)).exp_()
+        mass = terms.sum(-1)
+
+        def slope(gradients: Summary) -> Tensor:
+            d = terms.mul_((gradients[0] / mass).unsqueeze(-1))
+            return d if len(gradients) == 1 else d.add_(gradients[1].unsqueeze(-1))
+
+        return (peak.add_(mass.log()), *total), slope
 
     def slope(
         self,

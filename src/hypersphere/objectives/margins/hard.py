@@ -74,7 +74,7 @@ class Curricular(Around):
     def others(self, cos: Float[Tensor, "n c"], context: Context = ALONE) -> Float[Tensor, "n c"]:
         """g(θ_j)·(t + cos θ_j) for the hard classes."""
         g, hard = context.g(cos), _harder(self.margin, cos.detach(), context)
-        return g * (1 + hard * (cos + (self.t.to(cos.dtype) - 1)))
+        return torch.addcmul(g, g, (cos + (self.t.to(cos.dtype) - 1)).mul_(hard))
 
     def others_with_slope(self, cos: Float[Tensor, "n c"], context: Context = ALONE) -> Sloped | None:
         """With g = cos, t + 2·cos θ_j for the hard classes and 1 for the others."""
