@@ -42,10 +42,14 @@ def heads(report: str, classes: str, most: dict[str, float]) -> list[Aim]:
 
 
 def operators(most: dict[str, float]) -> list[Aim]:
-    """Time of layers against nn.Conv2d, at three sizes."""
+    """Time of layers against nn.Conv2d, at three sizes, on one thread and on two."""
     sizes = ("64@32² eager", "128@16² eager", "256@8² eager")
-    report = "operators_eager_1_thread"
-    return [Aim(f"{name}, {size}", report, (name,), size, m) for name, m in most.items() for size in sizes]
+    return [
+        Aim(f"{name}, {size}", f"operators_eager{threads}", (name,), size, m)
+        for threads in ("_1_thread", "")
+        for name, m in most.items()
+        for size in sizes
+    ]
 
 
 ANGLES = ("SphereConv2d", "SphereConv2d, linear", "SphereConv2d, sigmoid", "SphereConv2d, square cosine")
@@ -54,13 +58,13 @@ RADIUS = "TanhConv2d, learned radius"
 
 def compiled_operators() -> list[Aim]:
     """Time of compiled layers against the compiled nn.Conv2d, and of compiled networks; memory of the eager one."""
-    layer, net = "operators_compiled_1_thread", "operators_network_1_thread"
+    layers, net = ("operators_compiled_1_thread", "operators_compiled"), "operators_network_1_thread"
     sizes = ("64@32² compiled", "128@16² compiled", "256@8² compiled")
     nets = ("CNN-9 of SphereConv", "CNN-9 of SphereConv, linear")
     return [
         Aim("SphereConv2d, memory", "operators_memory_1_thread", ("SphereConv2d",), "of nn.Conv2d", 1.25),
-        *[Aim(f"{name}, {size}", layer, (name,), size, 1.10) for name in ANGLES for size in sizes],
-        *[Aim(f"{RADIUS}, {size}", layer, (RADIUS,), size, 1.25) for size in sizes],
+        *[Aim(f"{name}, {size}", layer, (name,), size, 1.10) for layer in layers for name in ANGLES for size in sizes],
+        *[Aim(f"{RADIUS}, {size}", layer, (RADIUS,), size, 1.25) for layer in layers for size in sizes],
         *[Aim(f"{name}, compiled", net, (name,), "compiled", 1.08) for name in nets],
     ]
 
@@ -91,7 +95,8 @@ AIMS: dict[str, list[Aim]] = {
     "Operators against nn.Conv2d": [*operators(OPERATORS), *compiled_operators()],
     "Operators against nn.Conv2d in other modes, 64@32² (the aims are those of the usual mode)": operators_in_modes(OPERATORS),
     "Orthogonal maps against their floors": [
-        Aim(f"{name}, {size}", "orthogonal_aims_1", (name, size), "of the floor", most)
+        Aim(f"{name}, {size}", f"orthogonal_aims_{threads}", (name, size), "of the floor", most)
+        for threads in (1, 2)
         for name, size, most in (
             ("layer R·V", "1152→128", 1.10),
             ("cayley", "n = 64", 1.10),
