@@ -107,8 +107,8 @@ CLAIM = Claim(
         ),
     ),
     differences=(
-        "400 queries in all, so that chance alone moves one seed's error by about a point; runs of 20 random characters from each of the 20 "
-        "alphabets of the evaluation set, drawn by any two hands (24,000 queries), are harder and stand in the second column",
+        "400 queries in all, so that chance alone moves one seed's error by about a point; runs of 20 random characters from each of the "
+        "20 alphabets of the evaluation set, drawn by any two hands (24,000 queries), are harder and stand in the second column",
         "single drawings, one embedding, cosine scores; turned copies of query and support are test-time augmentation and stand apart",
         f"the setting was chosen on {HELD_OUT} alphabets held out of the background set",
     ),

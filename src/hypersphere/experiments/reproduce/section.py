@@ -203,7 +203,7 @@ def _pilots(claim: Claim, pilots: Sequence[Row]) -> list[str]:
     for row in pilots:
         values = [f"{row['metrics'][key]:.4g}" if key in row["metrics"] else "–" for key in metrics]
         lines.append(f"| {shown_changes(row['changes'])} | {row['arm']} | {' | '.join(values)} |")
-    note = "One seed, measured on a tenth of the training set; they decide where the hours go and count for no check."
+    note = "One seed, measured on samples held out of the training set; they decide where the hours go and count for no check."
     return [f"**Pilots.** {note}\n\n" + "\n".join(lines), conditions(pilots)]
 
 
