@@ -29,3 +29,13 @@ def test_bars_have_one_mark_an_arm():
     figure = pictures.bars([("accuracy", "accuracy (%)"), ("nothing", "nothing")])(rows())
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["a/softmax", "b/margin"]
     assert (len(figure.axes[0].containers), len(figure.axes[1].containers)) == (2, 0)
+
+
+def test_published_and_measured_numbers_are_in_one_order():
+    found = [{"arm": "a", "metrics": {"error": value}} for value in (2.0, 4.0)]
+    figure = pictures.beside_published({"people": 4.5, "BPL": 2.5}, {"ours": "error", "other": "nothing"}, "error (%)")(
+        found
+    )
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["BPL", "ours", "people"]
+    lines = [list(line.get_xdata()) for line in figure.axes[0].get_lines()]
+    assert lines == [[], [2.5], [2.0, 4.0], [3.0], [], [4.5]]

@@ -1,6 +1,6 @@
 """One small picture a claim, drawn from the rows of its results."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -66,6 +66,32 @@ def bars(metrics: Sequence[tuple[str, str]]) -> Picture:
             ax.set_yticks(range(len(arms)), arms, fontsize=7)
             ax.invert_yaxis()
             tidy(ax, xlabel=label)
+        return figure
+
+    return draw
+
+
+def beside_published(published: Mapping[str, float], measured: Mapping[str, str], label: str) -> Picture:
+    """Published numbers and what was measured, one line each, the least first; ``measured`` gives the metric of each name.
+
+    A measured number is the mean over seeds, with every seed as a small dot.
+    """
+
+    def draw(rows: Sequence[Row]) -> Any:
+        figure = require("matplotlib.figure").Figure(figsize=(6.4, 2.8), layout="constrained")
+        ax = figure.add_subplot()
+        ours = {name: [row["metrics"][key] for row in rows if key in row["metrics"]] for name, key in measured.items()}
+        means = {name: sum(values) / len(values) for name, values in ours.items() if values}
+        order = sorted({**published, **means}.items(), key=lambda line: line[1])
+        for number, (name, value) in enumerate(order):
+            shade = color(0) if name in means else "grey"
+            seeds = ours.get(name, [])
+            ax.plot(seeds, [number] * len(seeds), linestyle="", marker=".", color=shade, alpha=0.4)
+            ax.plot([value], [number], linestyle="", marker="D" if name in means else "o", color=shade)
+        ax.set_yticks(range(len(order)), [name for name, _ in order], fontsize=8)
+        ax.set_xlim(left=0)
+        ax.invert_yaxis()
+        tidy(ax, xlabel=label)
         return figure
 
     return draw
