@@ -24,7 +24,7 @@ def test_the_list_names_every_claim(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nonsense"], "there is no claim 'nonsense'; there are theory, imbalance"),
+        (["nonsense"], "there is no claim 'nonsense'; there are theory, one-shot, imbalance"),
         (["opt", "--size", "huge"], "size must be one of laptop, paper"),
     ],
 )
