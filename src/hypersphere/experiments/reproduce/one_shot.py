@@ -35,7 +35,7 @@ HELD_OUT = 5  # background alphabets by which the setting was chosen
 
 
 def within_alphabets(experiment: Any) -> dict[str, float]:
-    """Error (%) of runs made as the published ones are: 20 characters of one alphabet, queries by another hand than the support."""
+    """Error (%) of runs of 20 random characters of one alphabet, with queries by another hand than the support."""
     samples = experiment.task.measured_samples
     features = normalize(experiment.task.embed(samples).float())
     drawings = torch.argsort(samples.labels, stable=True).reshape(len(samples.classes), DRAWERS)
