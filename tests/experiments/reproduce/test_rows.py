@@ -31,7 +31,6 @@ def test_rows_of_another_setting_size_or_choice_do_not_count(kept):
     wrong = ({"setting": {"steps": 5}}, {"size": "paper"}, {"arm": "c"}, {"choice": {"lr": 7.0}}, {"choice": "lr × 1"})
     folder = kept(*({**row(), **change} for change in wrong), row(seed=5))
     assert [found["seed"] for found in rows.recorded(claim(), folder)] == [5]
-    assert rows.setting_of(claim(), claim().arms("laptop")["a/softmax"], "lr × 1") is None
 
 
 def test_a_chosen_rate_is_part_of_the_setting(kept):

@@ -27,7 +27,7 @@ class Arm(ABC):
 
     >>> class Coin(Arm):
     ...     data = "none"
-    ...     def setting(self): return {"sides": 2}
+    ...     def setting(self, defaults=True): return {"sides": 2}
     ...     def make(self, seed, folder, threads): return {"metrics": {"heads": float(seed % 2)}}
     >>> Coin().row(1, pathlib.Path("runs"))["metrics"]
     {'heads': 1.0}
@@ -39,12 +39,23 @@ class Arm(ABC):
         """The dataset's name, for the summary."""
 
     @abstractmethod
-    def setting(self) -> dict[str, Any]:
-        """Everything that decides the row but the seed, as one level of JSON values."""
+    def setting(self, defaults: bool = True) -> dict[str, Any]:
+        """Everything that decides the row but the seed, as one level of JSON values; only what is written without ``defaults``."""
 
     @abstractmethod
     def make(self, seed: int, folder: pathlib.Path, threads: int) -> Row:
         """The metrics of a seed and what pictures need; ``folder`` is for checkpoints, so that a kill costs little."""
+
+    def made(self, row: Row) -> bool:
+        """Whether a row has this arm's setting. An argument that is younger than the row is not in it: that counts as its default.
+
+        >>> arm = Training(Config(steps=10, data=Call(hs.data.Omniglot)))
+        >>> older = {key: value for key, value in arm.setting().items() if key != "data.held_out"}
+        >>> arm.made({"setting": older}), arm.made({"setting": older | {"data.held_out": 5}})
+        (True, False)
+        """
+        whole, written, there = stored(self.setting()), stored(self.setting(defaults=False)), row["setting"]
+        return written.keys() <= there.keys() and there == {key: whole.get(key) for key in there}
 
     def row(self, seed: int, folder: pathlib.Path, threads: int = 0) -> Row:
         """What :meth:`make` gives, with its conditions."""
@@ -90,9 +101,9 @@ class Computation(Arm):
         """The dataset's name."""
         return self.source
 
-    def setting(self) -> dict[str, Any]:
+    def setting(self, defaults: bool = True) -> dict[str, Any]:
         """The function's name and all of its arguments."""
-        return flat({"function": encode(self.function, defaults=True, given=("seed",))})
+        return flat({"function": encode(self.function, defaults=defaults, given=("seed",))})
 
     def make(self, seed: int, folder: pathlib.Path, threads: int) -> Row:
         """Call the function; whatever it draws, it draws from the seed."""
@@ -135,13 +146,13 @@ class Training(Arm):
         """An arm for choosing settings: a held-out part of the training set is measured in place of the test set."""
         return Training(config.replace(**self.held), self.held_measures)
 
-    def setting(self) -> dict[str, Any]:
+    def setting(self, defaults: bool = True) -> dict[str, Any]:
         """The knobs that are not at their defaults; not the name, the seed, the number of threads and the pictures."""
-        usual, chosen = _usual(), flat(encode(self.config, defaults=True))
+        usual, chosen = _usual(), flat(encode(self.config, defaults=defaults))
         left_out = ("name", "seed", "threads", "pictures", NAME)
         found = {k: v for k, v in chosen.items() if k not in left_out and (k not in usual or usual[k] != v)}
         for index, measure in enumerate(self.measures):
-            found |= flat({f"measures.{index}": encode(measure, defaults=True, given=("experiment", "folder"))})
+            found |= flat({f"measures.{index}": encode(measure, defaults=defaults, given=("experiment", "folder"))})
         return found
 
     def make(self, seed: int, folder: pathlib.Path, threads: int) -> Row:

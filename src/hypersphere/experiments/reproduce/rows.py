@@ -5,7 +5,7 @@ import os
 import pathlib
 from collections.abc import Mapping
 
-from .arms import Arm, Row, Training, stored
+from .arms import Arm, Row, Training
 from .claim import Claim, Size
 from .effects import Values
 
@@ -35,16 +35,15 @@ def append_row(path: str | os.PathLike[str], row: Row) -> None:
 
 
 def recorded(claim: Claim, results: str | os.PathLike[str], size: Size = "laptop") -> list[Row]:
-    """The rows that count, by arm and seed: those with the setting the claim has now; a repeated run counts once, the last."""
+    """The rows that count, by arm and seed: those with the setting the claim has now; a repeated run counts once, the last.
+
+    A choice that is text is as choices were written before they could be applied.
+    """
     arms = claim.sized(size)
     found = [row for row in read_rows(results_file(claim, results)) if row["size"] == size and row["arm"] in arms]
-    settings: dict[tuple[str, str], Row | None] = {}
     rows = {}
     for row in found:
-        key = row["arm"], json.dumps(row["choice"])
-        if key not in settings:
-            settings[key] = setting_of(claim, arms[row["arm"]], row["choice"])
-        if row["setting"] == settings[key]:
+        if not isinstance(row["choice"], str) and chosen_arm(claim, arms[row["arm"]], row["choice"]).made(row):
             rows[row["arm"], row["seed"]] = row
     order = list(arms)
     return sorted(rows.values(), key=lambda row: (order.index(row["arm"]), row["seed"]))
@@ -68,13 +67,6 @@ def chosen_arm(claim: Claim, arm: Arm, choice: Mapping[str, float] | None) -> Ar
     if choice is None or claim.tuning is None or not isinstance(arm, Training):
         return arm
     return arm.with_config(claim.tuning.applied(arm.config, choice))
-
-
-def setting_of(claim: Claim, arm: Arm, choice: object) -> Row | None:
-    """The setting a row of this arm and choice has now; None for choices as they were written before."""
-    if choice is not None and not isinstance(choice, dict):
-        return None
-    return stored(chosen_arm(claim, arm, choice).setting())
 
 
 def measured(rows: list[Row]) -> dict[str, dict[str, Values]]:

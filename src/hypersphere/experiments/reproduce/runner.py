@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 
 from ...config import as_call, assign
-from .arms import Arm, Row, Training, stored
+from .arms import Arm, Row, Training
 from .claim import Claim, Size
 from .rows import append_row, chosen_arm, read_rows, recorded, results_file
 from .tuning import Choice, shown_changes, shown_choice
@@ -157,7 +157,7 @@ def missing(claim: Claim, results: str | os.PathLike[str], size: Size = "laptop"
 
 def _same(row: Row, size: str, arm: str, seed: int, chosen: Arm) -> bool:
     whose = (row["size"], row["arm"], row["seed"]) == (size, arm, seed)
-    return whose and bool(row["setting"] == stored(chosen.setting()))
+    return whose and chosen.made(row)
 
 
 def _shown(claim: Claim, metrics: Mapping[str, float]) -> str:
