@@ -59,6 +59,21 @@ def test_what_has_a_row_is_not_run_again(finished, monkeypatch):
     assert missing(claim(), folder / "results") == 2  # the third seed of two arms
 
 
+def test_an_arm_that_is_to_have_fewer_seeds_has_them(finished, monkeypatch):
+    folder, found, _, _ = finished
+    once = dataclasses.replace(claim(), seeds=2, fewer={"b/*": 1, "c/*": 0})
+    assert missing(dataclasses.replace(once, seeds=3), folder / "results") == 1
+    monkeypatch.setattr(Training, "make", lambda *_: {"metrics": {"accuracy": 7.0}})
+    rest = [row for row in found if (row["arm"], row["seed"]) != ("b/margin", 1)]
+    for row in rows.read_rows(folder / "results" / "tiny-tuning.jsonl"):
+        rows.append_row(folder / "other" / "tiny-tuning.jsonl", row)
+    for row in rest[1:]:
+        rows.append_row(folder / "other" / "tiny.jsonl", row)
+    again = reproduce(once, results=folder / "other", runs=folder / "runs", say=lambda _: None)
+    assert [(row["arm"], row["seed"]) for row in again] == [("a/softmax", 0), ("a/softmax", 1), ("b/margin", 0)]
+    assert again[0]["metrics"] == {"accuracy": 7.0}
+
+
 def test_it_goes_on_after_a_kill_in_the_middle_of_a_run_and_of_a_line(finished, tmp_path, monkeypatch):
     _, found, tuning, _ = finished
     places = {"results": tmp_path / "results", "runs": tmp_path / "runs"}

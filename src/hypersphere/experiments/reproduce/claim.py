@@ -139,6 +139,8 @@ class Claim:
     """rows → a figure"""
     caption: str
     seeds: int = 3
+    fewer: Mapping[str, int] = field(default_factory=dict)
+    """patterns of arms of which there are fewer seeds, and how many"""
     tuning: Tuning | None = field(default=None)
 
     def sized(self, size: Size) -> dict[str, Arm]:
@@ -146,6 +148,14 @@ class Claim:
         if size not in SIZES:
             raise ValueError(f"size must be one of {', '.join(SIZES)}, got {size!r}")
         return dict(self.arms(size))
+
+    def seeds_of(self, arm: str) -> int:
+        """How many runs an arm has.
+
+        >>> hs.experiments.reproduce.get("theory").seeds_of("rotation/cayley")
+        5
+        """
+        return min([self.seeds, *(count for pattern, count in self.fewer.items() if fnmatch.fnmatch(arm, pattern))])
 
     def compared(self, size: Size = "laptop") -> dict[tuple[str, str], dict[str, tuple[Any, Any]]]:
         """For each two arms that a check compares, the settings in which they differ."""

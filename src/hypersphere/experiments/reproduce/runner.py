@@ -40,8 +40,7 @@ def reproduce(
     >>> [(row["arm"], row["seed"], row["metrics"]["energy_drift"] < 1e-3) for row in rows]
     [('rotation/cayley', 0, True)]
     """
-    seeds = claim.seeds if seeds is None else seeds
-    if seeds < 1:
+    if seeds is not None and seeds < 1:
         raise ValueError(f"seeds must be an integer ≥ 1, got {seeds}")
     path, folder = results_file(claim, results), pathlib.Path(runs) / claim.id / size
     every = claim.sized(size)
@@ -49,8 +48,11 @@ def reproduce(
     if not arms:
         raise ValueError(f"only must match one of {', '.join(every)}, got {only!r}")
     choices = tune(claim, arms, results, folder, threads, say) if size == "laptop" else {}
-    for seed in range(seeds):
+    wanted = {name: claim.seeds_of(name) if seeds is None else seeds for name in arms}
+    for seed in range(max(wanted.values())):
         for name, arm in arms.items():
+            if seed >= wanted[name]:
+                continue
             chosen = chosen_arm(claim, arm, choices.get(name))
             if any(_same(row, size, name, seed, chosen) for row in read_rows(path)):
                 continue
@@ -152,7 +154,7 @@ def missing(claim: Claim, results: str | os.PathLike[str], size: Size = "laptop"
     140
     """
     there = {(row["arm"], row["seed"]) for row in recorded(claim, results, size)}
-    return sum((name, seed) not in there for name in claim.sized(size) for seed in range(claim.seeds))
+    return sum((name, seed) not in there for name in claim.sized(size) for seed in range(claim.seeds_of(name)))
 
 
 def _same(row: Row, size: str, arm: str, seed: int, chosen: Arm) -> bool:
