@@ -8,6 +8,7 @@ from .cifar import CIFAR10, CIFAR100
 from .color_jitter import ColorJitter
 from .decoded_cache import DecodedCache, cached
 from .digits import Digits
+from .elastic import Elastic
 from .errors import CorruptDataError, DataError, MissingDataError
 from .fetch import get
 from .flips import Flip
@@ -64,6 +65,7 @@ __all__ = [
     "DatasetSource",
     "DecodedCache",
     "Digits",
+    "Elastic",
     "Episode",
     "EpisodeSampler",
     "FashionMNIST",

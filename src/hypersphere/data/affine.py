@@ -47,15 +47,19 @@ class Affine(Augmentation):
         moved = F.grid_sample(values, grid, mode="bilinear", padding_mode="zeros", align_corners=False) + self.fill
         return restored(moved, batch)
 
-    def _sources(self, v: Float[Tensor, "b 6"], h: int, w: int) -> Float[Tensor, "b h w 2"]:
+    def _sources(self, v: Float[Tensor, "b draws"], h: int, w: int) -> Float[Tensor, "b h w 2"]:
         """The source of every pixel in ``grid_sample``'s coordinates, in which the image reaches from −1 to 1; v lies in [−1, 1)."""
         angle, shear = v[:, 0] * self.rotation, v[:, 1] * self.shear
-        factor, shift = 1 + v[:, 2:4] * self.scale, v[:, 4:] * self.shift
+        factor, shift = 1 + v[:, 2:4] * self.scale, v[:, 4:6] * self.shift
         cos, sin, zero = angle.cos(), angle.sin(), torch.zeros_like(angle)
         size = torch.tensor([w, h], dtype=v.dtype)
         turned_back = torch.stack([cos, sin, -sin, cos], 1).reshape(-1, 2, 2)
         straight = torch.stack([torch.ones_like(shear), -shear, zero, zero + 1], 1).reshape(-1, 2, 2)
         inverse = (straight @ turned_back) / factor[:, :, None]
         y, x = torch.meshgrid(*(torch.arange(n, dtype=v.dtype) - (n - 1) / 2 for n in (h, w)), indexing="ij")
-        pixels = torch.stack([x, y], -1) - shift[:, None, None, :]
+        pixels = torch.stack([x, y], -1) + self._bent(v[:, 6:], h, w) - shift[:, None, None, :]
         return torch.einsum("bij,bhwj->bhwi", inverse, pixels) * 2 / size
+
+    def _bent(self, v: Float[Tensor, "b more"], h: int, w: int) -> Float[Tensor, "#b h w 2"]:
+        """Where else than at its own place each pixel looks, in pixels: nowhere."""
+        return torch.zeros(1, h, w, 2, dtype=v.dtype)
