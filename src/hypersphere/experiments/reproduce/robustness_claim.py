@@ -56,6 +56,9 @@ def withstood(experiment: Any, folder: pathlib.Path, rate: float, images: int = 
         x,
         labels,
         baseline=attacker.task.model.eval(),  # type: ignore[union-attr, operator]
+        epsilon=task.epsilon,
+        step=task.step_size,
+        iterations=task.iterations,
         deepfool_steps=10,
     )
     names = {
@@ -79,11 +82,13 @@ def arms(size: Size) -> dict[str, Arm]:
             evaluate_every=1200,
             checkpoint_every=400,
             batch_size=64,
+            task__epsilon=2 / 255,
+            task__step=0.5 / 255,
             images=Images(size=16, normalize="unit"),
             augment=None,
             model__width=0.5,
             model__feature_dim=None,
-            optimizer=adam(2e-3),
+            optimizer=adam(6e-4),
             schedule=call(CosineRate),
         )
     assert isinstance(base.optimizer, Call)
@@ -131,7 +136,9 @@ CLAIM = Claim(
     ),
     differences=(
         "CNN-9 for attacks at half its width on CIFAR-10 at 16×16, 1,200 steps of Adam with batch 64 and a cosine schedule, without "
-        "augmentation; ε = 8/255, τ = 2/255, N = 20 as in the text",
+        "augmentation",
+        "ε = 2/255 and τ = 0.5/255, a quarter of the text's, N = 20: in small images every pixel weighs more, and at 2/255 the naturally trained "
+        "convolution is left with a fifth of its answers under FGSM, as in table 4.7 (21 % of held-out images; at 8/255 nothing withstands)",
         "white-box attacks on 256 test images, the report on 128 of them",
         "the learning rate of each arm is chosen on a tenth of the training set, by its accuracy without an attack",
     ),
