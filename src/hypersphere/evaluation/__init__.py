@@ -14,6 +14,7 @@ from .concentration import vmf_confidence
 from .counting import StreamedRoc
 from .deepfool import deepfool, strength
 from .detection import DetectionReport, open_set
+from .discriminant import discriminant
 from .distractors import DistractorReport, distractor_identification
 from .episodes import Episodes, sample_episodes
 from .evidence import Evidence, shown_samples, thumbnails
@@ -98,6 +99,7 @@ __all__ = [
     "class_angles",
     "compare_embedders",
     "deepfool",
+    "discriminant",
     "distractor_identification",
     "ensemble",
     "evaluating",

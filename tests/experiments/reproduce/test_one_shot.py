@@ -30,7 +30,8 @@ def drawn(classes, noise):
     features = torch.randn(len(classes), 16)[labels] + noise * torch.randn(len(labels), 16)
     order = torch.randperm(len(labels))
     data = InMemory(features[order], labels[order], classes)
-    return SimpleNamespace(task=SimpleNamespace(measured_samples=data, embed=lambda samples: samples.data))
+    task = SimpleNamespace(train_samples=data, measured_samples=data, embed=lambda samples: samples.data, runs=[])
+    return SimpleNamespace(task=task)
 
 
 def test_runs_stay_within_an_alphabet():
@@ -39,7 +40,8 @@ def test_runs_stay_within_an_alphabet():
     experiment = drawn(classes, 0.0)
     samples = experiment.task.measured_samples
     samples.data[:] = torch.randn(8, 16)[samples.labels % 8]
-    assert one_shot.within_alphabets(experiment) == {"within": 0.0}
+    samples.data[:, 0] += 1e-6 * torch.randn(len(samples.data))
+    assert one_shot.answered(experiment) == {"within": 0.0, "within_plain": 0.0}
 
 
 def test_runs_agree_with_a_loop():
@@ -55,7 +57,7 @@ def test_runs_agree_with_a_loop():
                 query = unit[of[c][(drawer + further) % 20]]
                 scores = [float(query @ unit[of[other][drawer]]) for other in range(len(classes))]
                 wrong.append(scores.index(max(scores)) != c)
-    found = one_shot.within_alphabets(experiment)["within"]
+    found = one_shot.answered(experiment)["within_plain"]
     assert abs(found - 100 * sum(wrong) / len(wrong)) < 1e-9
     assert 0 < found < 100
 
@@ -64,6 +66,22 @@ def test_turned_copies_decide_where_a_single_drawing_does_not():
     """A network that sees the first pixel alone: two drawings that agree there differ in the other corners."""
     support = torch.tensor([[[[1.0, 0.0], [0.0, 1.0]]], [[[1.0, 1.0], [0.0, 0.0]]]])
     run = OneShotRun(support, support.clone(), torch.arange(2))
-    task = SimpleNamespace(runs=[run], embed_batch=lambda x: torch.stack([x[:, 0, 0, 0], 1 - x[:, 0, 0, 0]], 1))
-    found = one_shot.published_errors(SimpleNamespace(task=task))
-    assert found == {"published_error": 50.0, "turned_error": 0.0}
+    task = drawn(tuple(f"a/{i}" for i in range(4)), 0.1).task
+    task.embed = lambda samples: samples.data[:, :2]
+    task.runs, task.embed_batch = [run], lambda x: torch.stack([x[:, 0, 0, 0], 1 - x[:, 0, 0, 0]], 1)
+    found = one_shot.answered(SimpleNamespace(task=task))
+    assert (found["plain_error"], found["published_error"], found["turned_error"]) == (50.0, 50.0, 0.0)
+
+
+def test_the_last_layer_is_fitted_to_training_drawings_and_helps():
+    """Noise in a direction in which the classes hardly differ: training drawings show it, plain cosines do not know."""
+    classes = tuple(f"a/character{i:02}" for i in range(40))
+    experiment = drawn(classes, 0.3)
+    samples = experiment.task.measured_samples
+    samples.data[:, :4] += 3 * torch.randn(len(samples.data), 4)
+    found = one_shot.answered(experiment)
+    assert found["within"] < found["within_plain"] / 2
+    del experiment.task.measured_samples
+    experiment.task.measured_samples = InMemory(samples.data + 0, samples.labels, classes)
+    experiment.task.train_samples = drawn(classes, 0.3).task.train_samples  # which does not show it
+    assert one_shot.answered(experiment)["within"] > found["within"]

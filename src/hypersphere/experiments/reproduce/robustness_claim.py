@@ -137,8 +137,8 @@ CLAIM = Claim(
     differences=(
         "CNN-9 for attacks at half its width on CIFAR-10 at 16×16, 1,200 steps of Adam with batch 64 and a cosine schedule, without "
         "augmentation",
-        "ε = 2/255 and τ = 0.5/255, a quarter of the text's, N = 20: in small images every pixel weighs more, and at 2/255 the naturally trained "
-        "convolution is left with a fifth of its answers under FGSM, as in table 4.7 (21 % of held-out images; at 8/255 nothing withstands)",
+        "ε = 2/255 and τ = 0.5/255, a quarter of the text's, N = 20: in small images every pixel weighs more, and at 2/255 the naturally "
+        "trained convolution is left with a fifth of its answers under FGSM, as in table 4.7 (21 % of held-out images; at 8/255 none)",
         "white-box attacks on 256 test images, the report on 128 of them",
         "the learning rate of each arm is chosen on a tenth of the training set, by its accuracy without an attack",
     ),

@@ -113,8 +113,8 @@ CLAIM = Claim(
     ),
     differences=(
         "table B.1's networks at a quarter of their width; table 3.3 has CNN-18",
-        "CIFAR-10 at 16×16, 500 training images of each class, measured on 4,000 of the test images: with few images, learned in 19 epochs, "
-        "the order of table 3.3 was there in pilots, with all of them and as many steps it was not",
+        "CIFAR-10 at 16×16, 500 training images of each class, measured on 4,000 of the test images: with few images, learned in 19 "
+        "epochs, the order of table 3.3 was there in pilots, with all of them and as many steps it was not",
         "1,500 steps of Adam with batch 64 and a cosine schedule instead of 64,000 of 128; 1,000 of CNN-45",
         "no orthonormality on either side, so that the operator alone differs; no weight decay, as in the text",
         "the learning rate of each arm is chosen on a tenth of the training set, in runs of a quarter of the length",
