@@ -69,6 +69,12 @@ def chosen_arm(claim: Claim, arm: Arm, choice: Mapping[str, float] | None) -> Ar
     return arm.with_config(claim.tuning.applied(arm.config, choice))
 
 
+def trial(claim: Claim, arm: Training, choice: Mapping[str, float]) -> Training:
+    """The short run on held-out training samples by which a choice is judged."""
+    assert claim.tuning is not None
+    return arm.held_out(claim.tuning.short(claim.tuning.applied(arm.config, choice)))
+
+
 def measured(rows: list[Row]) -> dict[str, dict[str, Values]]:
     """``values[arm][metric][seed]``; an arm whose runs all diverged has no metrics."""
     values: dict[str, dict[str, dict[int, float]]] = {row["arm"]: {} for row in rows}

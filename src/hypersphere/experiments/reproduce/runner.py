@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ...config import as_call, assign
 from .arms import Arm, Row, Training
 from .claim import Claim, Size
-from .rows import append_row, chosen_arm, read_rows, recorded, results_file
+from .rows import append_row, chosen_arm, read_rows, recorded, results_file, trial
 from .tuning import Choice, shown_changes, shown_choice
 
 Say = Callable[[str], None]
@@ -79,7 +79,7 @@ def tune(
     path = results_file(claim, results, "-tuning")
 
     def score(name: str, arm: Training, choice: Choice) -> float:
-        short = arm.held_out(tuning.short(tuning.applied(arm.config, choice)))
+        short = trial(claim, arm, choice)
         seed = arm.config.seed
         for row in read_rows(path):
             if _same(row, "laptop", name, seed, short):

@@ -144,6 +144,7 @@ class Classification(Task):
             operators.project_weights(self.model)
         to_sphere(self.model)
 
+    @torch.no_grad()
     def embed(self, samples: Samples, batch: int = 512) -> Float[Tensor, "n d"]:
         """Features of samples, on the CPU; several processes divide them and each returns all."""
         mine = share(len(samples))
