@@ -37,7 +37,7 @@ def arms(size: Size) -> dict[str, Arm]:
     found: dict[str, Arm] = {}
     for group, names in GROUPS.items():
         for name in names:
-            turned = {"rotations": call(OGD, lr=0.01, momentum=0.9, reproject_every=100)} if name == "OPT (OGD)" else {}
+            turned = {"rotations": call(OGD, lr=0.1, momentum=0.9, reproject_every=100)} if name == "OPT (OGD)" else {}
             found[f"{group}/{name}"] = Training(replace(base[group], orthogonal=METHODS[name], **turned))
     return found
 
@@ -66,7 +66,7 @@ CLAIM = Claim(
         "Cora as in Liu (2020); Citeseer in place of Pubmed",
         "PointNet at a quarter of its width on points of ModelNet10's voxels, 1,200 steps",
         "few-shot on Tiny-ImageNet at 32×32, CNN-4 at half its width, 900 steps",
-        "ten seeds on graphs, five elsewhere",
+        "ten seeds on graphs, three of OGD there, whose steps in 1,433 dimensions take a second each; five elsewhere",
         "the learning rate of each arm is chosen on the validation nodes, or on a tenth of the training set",
     ),
     arms=arms,
@@ -93,6 +93,6 @@ CLAIM = Claim(
     picture=bars([("error", "test error (%)")]),
     caption="Test error, means over seeds with their standard errors.",
     seeds=10,
-    fewer={"PointNet/*": 5, "few-shot/*": 5},
+    fewer={"Cora/OPT (OGD)": 3, "PointNet/*": 5, "few-shot/*": 5},
     tuning=Tuning((rates(0.3, 1, 3),), _short),
 )
