@@ -92,10 +92,8 @@ def test_it_goes_on_after_a_kill_in_the_middle_of_a_run_and_of_a_line(finished, 
     monkeypatch.setattr(trained.Experiment, "_train", whole)
     resumed = reproduce(claim(), seeds=2, threads=1, say=lambda _: None, **places)
     assert [row["metrics"] for row in resumed] == [row["metrics"] for row in found]
-    events = [
-        json.loads(line)["event"]
-        for line in (tmp_path / "runs/tiny/laptop/a/softmax/0/events.jsonl").read_text().splitlines()
-    ]
+    (log,) = (tmp_path / "runs/tiny/laptop/a/softmax").glob("0*/events.jsonl")
+    events = [json.loads(line)["event"] for line in log.read_text().splitlines()]
     assert events == ["start", "resume", "end"]
 
 
@@ -143,6 +141,35 @@ def test_a_run_whose_loss_is_not_finite_is_recorded_as_such(tmp_path, monkeypatc
     assert sum("diverged" in line for line in said) == len(scores) + 2
     assert "2 of them diverged" in section.section(claim(), found)
     assert runner.missing(claim(), tmp_path / "results") == 4
+
+
+def test_a_choice_that_diverges_in_a_whole_run_gives_way_to_the_next_best(tmp_path, monkeypatch):
+    """Short runs may stand a rate that a whole one does not; then all seeds of the arm are run at another."""
+    run, whole = trained.Experiment.run, []
+
+    def fragile(self):
+        if self.config.name == "b" and not self.config.samples.validation:
+            whole.append((self.config.seed, self.config.optimizer.get("lr")))
+            if len(whole) == 2:
+                raise trained.NonFiniteLossError("the loss became nan")
+        return run(self)
+
+    named = dataclasses.replace(
+        claim(),
+        arms=lambda size: {
+            name: Training(replace(arm.config, name=name[0])) for name, arm in claim().arms(size).items()
+        },
+    )
+    monkeypatch.setattr(trained.Experiment, "run", fragile)
+    places = {"results": tmp_path / "results", "runs": tmp_path / "runs", "threads": 1, "say": lambda _: None}
+    found = reproduce(named, seeds=2, only="b/*", **places)
+    (first, at_first), (_, again), *later = whole
+    assert (first, at_first) == (0, again)
+    assert [seed for seed, _ in later] == [0, 1]
+    assert {rate for _, rate in later}.isdisjoint({at_first})
+    assert [row["setting"]["optimizer.lr"] for row in found] == [rate for _, rate in later]
+    assert not any(row["diverged"] for row in found)
+    assert len(rows.read_rows(tmp_path / "results" / "tiny.jsonl")) == 4
 
 
 def test_a_pilot_changes_settings_looks_at_held_out_samples_and_is_kept(tmp_path, monkeypatch):

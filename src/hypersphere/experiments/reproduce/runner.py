@@ -1,6 +1,7 @@
 """Run a claim: every arm with every seed, once, resumable, one row a finished run in ``results/<id>.jsonl``."""
 
 import fnmatch
+import itertools
 import math
 import os
 import pathlib
@@ -47,20 +48,21 @@ def reproduce(
     arms = {name: every[name] for name in fnmatch.filter(every, only)}
     if not arms:
         raise ValueError(f"only must match one of {', '.join(every)}, got {only!r}")
-    choices = tune(claim, arms, results, folder, threads, say) if size == "laptop" else {}
     wanted = {name: claim.seeds_of(name) if seeds is None else seeds for name in arms}
-    for seed in range(max(wanted.values())):
-        for name, arm in arms.items():
-            if seed >= wanted[name]:
+    diverged = True
+    while diverged:  # then another choice is the best one that did not
+        diverged = False
+        choices = tune(claim, arms, results, folder, threads, say) if size == "laptop" else {}
+        for seed, name in itertools.product(range(max(wanted.values())), arms):
+            chosen = chosen_arm(claim, arms[name], choices.get(name))
+            if seed >= wanted[name] or any(_same(row, size, name, seed, chosen) for row in read_rows(path)):
                 continue
-            chosen = chosen_arm(claim, arm, choices.get(name))
-            if any(_same(row, size, name, seed, chosen) for row in read_rows(path)):
-                continue
-            row = chosen.row(seed, folder / name / str(seed), threads)
+            place = ", ".join(filter(None, (str(seed), shown_choice(choices.get(name)))))
+            row = chosen.row(seed, folder / name / place, threads)
             append_row(path, {"arm": name, "seed": seed, "size": size, "choice": choices.get(name), **row})
-            say(
-                f"{claim.id} {name}, seed {seed}: {_shown(claim, row['metrics']) or 'diverged'} ({row['seconds']:.0f} s)"
-            )
+            diverged = diverged or row["diverged"]
+            said = _shown(claim, row["metrics"]) or "diverged"
+            say(f"{claim.id} {name}, seed {seed}: {said} ({row['seconds']:.0f} s)")
     return [row for row in recorded(claim, results, size) if row["arm"] in arms]
 
 
@@ -72,15 +74,21 @@ def tune(
     threads: int = 0,
     say: Say = print,
 ) -> dict[str, Choice]:
-    """The choice of each arm: what has the best monitored measure on held-out training samples, by :meth:`Tuning.search`."""
+    """The choice of each arm: what has the best monitored measure on held-out training samples, by :meth:`Tuning.search`.
+
+    A choice whose whole run diverged with some seed is out, as one whose short run did.
+    """
     tuning = claim.tuning
     if tuning is None:
         return {}
     path = results_file(claim, results, "-tuning")
+    failed = [row for row in read_rows(results_file(claim, results)) if row["diverged"] and row["size"] == "laptop"]
 
     def score(name: str, arm: Training, choice: Choice) -> float:
-        short = trial(claim, arm, choice)
-        seed = arm.config.seed
+        whole = chosen_arm(claim, arm, choice)
+        if any(row["arm"] == name and whole.made(row) for row in failed):
+            return -math.inf
+        short, seed = trial(claim, arm, choice), arm.config.seed
         for row in read_rows(path):
             if _same(row, "laptop", name, seed, short):
                 return -math.inf if row["score"] is None else float(row["score"])

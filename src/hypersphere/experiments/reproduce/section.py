@@ -177,7 +177,9 @@ def _choices(claim: Claim, rows: Sequence[Row], tuning: Sequence[Row]) -> list[s
     current = {row["arm"]: row["choice"] for row in rows if row["choice"]}
     for arm in (arm for arm in arms if arm in current):
         mine = [row for row in tuning if row["arm"] == arm and isinstance(row.get("choice"), dict)]
-        mine = [row for row in mine if trial(claim, arms[arm], row["choice"]).made(row)]  # not of settings there were before
+        mine = [
+            row for row in mine if trial(claim, arms[arm], row["choice"]).made(row)
+        ]  # not of settings there were before
         tried = list({shown_choice(row["choice"]): row for row in mine}.values())  # tried again, the last counts
         scores = "; ".join(
             f"{shown_choice(row['choice'])}: {'diverged' if row['score'] is None else format(row['score'], '.4g')}"
