@@ -69,9 +69,10 @@ def chosen_arm(claim: Claim, arm: Arm, choice: Mapping[str, float] | None) -> Ar
     return arm.with_config(claim.tuning.applied(arm.config, choice))
 
 
-def trial(claim: Claim, arm: Training, choice: Mapping[str, float]) -> Training:
+def trial(claim: Claim, arm: Arm, choice: Mapping[str, float]) -> Training:
     """The short run on held-out training samples by which a choice is judged."""
     assert claim.tuning is not None
+    assert isinstance(arm, Training)
     return arm.held_out(claim.tuning.short(claim.tuning.applied(arm.config, choice)))
 
 
