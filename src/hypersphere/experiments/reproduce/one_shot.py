@@ -127,9 +127,9 @@ CLAIM = Claim(
     about=(),
     metrics={
         "published_error": "error of the 20 runs (%)",
-        "plain_error": "without the last layer (%)",
+        "plain_error": "the 20 runs without the last layer (%)",
         "within": "error of runs from all alphabets (%)",
-        "within_plain": "without the last layer (%)",
+        "within_plain": "all alphabets without the last layer (%)",
         "turned_error": "error of the 20 runs, four turns added (%)",
         "one_shot": "20-way 1-shot by episodes (%)",
         "rank1": "rank-1 of 659 (%)",
