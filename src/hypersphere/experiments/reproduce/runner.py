@@ -82,7 +82,7 @@ def tune(
     if tuning is None:
         return {}
     path = results_file(claim, results, "-tuning")
-    failed = [row for row in read_rows(results_file(claim, results)) if row["diverged"] and row["size"] == "laptop"]
+    failed = [row for row in read_rows(results_file(claim, results)) if row.get("diverged") and row["size"] == "laptop"]
 
     def score(name: str, arm: Training, choice: Choice) -> float:
         whole = chosen_arm(claim, arm, choice)
