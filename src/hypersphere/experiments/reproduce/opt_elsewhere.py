@@ -89,7 +89,9 @@ CLAIM = Claim(
             published=(63.27, 62.53),
         ),
     ),
-    why="",
+    why="Rotated neurons keep the lengths they start with, and learn less here: 16 neurons in 1,433 dimensions on Cora, where "
+    "pilots without weight decay show the same order, and PointNet within 1,200 steps, where the best rate of the short "
+    "runs is unsteady in the long ones.",
     picture=bars([("error", "test error (%)")]),
     caption="Test error, means over seeds with their standard errors.",
     seeds=10,
