@@ -13,7 +13,7 @@ from .tuning import Tuning, rates
 METHODS: dict[str, Call | None] = {
     "baseline": None,
     "OPT (CP)": call(overparameterize, method="cayley"),
-    # F.3 keeps everything of the graph network "except the added rotation matrix", which may mean its weights' training too.
+    # F.3 adds a rotation to the usual setting of graph networks, and does not say whether their weights are still trained.
     "OPT (CP), trained neurons": call(overparameterize, method="cayley", train_neurons=True),
     "OPT (OGD)": call(overparameterize, method="ogd"),
 }
@@ -69,7 +69,7 @@ CLAIM = Claim(
         "PointNet at a quarter of its width on points of ModelNet10's voxels, 1,200 steps",
         "few-shot on Tiny-ImageNet at 32×32, CNN-4 at half its width, 900 steps",
         "ten seeds on graphs, three of OGD there, whose steps in 1,433 dimensions take a second each; five elsewhere",
-        'neurons stay, or are trained beside their rotation: the text\'s setting of graphs is the usual one "except the added rotation matrix"',
+        "neurons stay, or are trained beside their rotation: F.3 adds a rotation to the usual setting of graphs and does not say which",
         "the learning rate of each arm is chosen on the validation nodes, or on a tenth of the training set",
     ),
     arms=arms,
