@@ -168,7 +168,7 @@ CLAIM = Claim(
     ),
     why="The energy does what figure 5.4 draws: the neuron of zeros stands 36° from its neighbours instead of 15°. It does not "
     "bring the zeros there: in both arms they are answered as other digits. On CIFAR-10 the runs are short, the rare class "
-    "is missed by all arms, and half a point between means is less than the seeds differ.",
+    "is missed by all arms, and the means differ by a point or less, in both directions.",
     picture=planar_features(tuple(f"MNIST/{name}" for name in PLANAR), neurons=True),
     caption="Two-dimensional features of test digits and the directions of the classes' neurons, trained with 100 zeros (first seed).",
     seeds=5,
