@@ -1,6 +1,8 @@
 import pytest
 
 from hypersphere.experiments.reproduce import Effect, Estimate, section
+from hypersphere.experiments.reproduce.arms import stored
+from hypersphere.experiments.reproduce.rows import trial
 
 from .test_results import claim, rows
 
@@ -26,10 +28,17 @@ def test_a_section_has_everything_and_its_numbers_come_from_the_rows():
     assert "No runs are recorded." in section.section(claim(), [])
 
 
+def tried(arm, factor, score, **changes):
+    """A row of a choice on held-out samples, with the setting it has now."""
+    choice = {"lr": factor}
+    setting = stored(trial(claim(), claim().arms("laptop")[arm], choice).setting())
+    return {"arm": arm, "choice": choice, "score": score, "setting": {**setting, **changes}}
+
+
 def test_what_was_chosen_is_shown_with_all_that_was_tried_and_edges_are_marked():
     chosen = [{**row, "choice": {"lr": 2.0 if row["arm"] == "b/margin" else 1.0}} for row in rows()]
     tuning = [
-        {"arm": arm, "choice": {"lr": factor}, "score": score}
+        tried(arm, factor, score)
         for arm in ("a/softmax", "b/margin")
         for factor, score in ((0.5, 10.0), (1.0, None), (2.0, 30.0))
     ]
@@ -58,11 +67,10 @@ def test_lemmas_and_figures_are_no_tables():
     assert told == ["- table A.1, x: a: 1", "- table 5.7, x: a: 1", "- figure 5.4, x: a: 1", "- lemma 1, 2, x: a: 1"]
 
 
-def test_what_was_tried_again_under_another_setting_is_shown_once_the_last():
+def test_what_was_tried_again_is_shown_once_the_last_and_what_was_tried_under_another_setting_is_not():
     chosen = [{**row, "choice": {"lr": 1.0}} for row in rows()]
-    tuning = [
-        {"arm": "a/softmax", "choice": {"lr": lr}, "score": score} for lr, score in ((0.5, 1.0), (1.0, 2.0), (0.5, 3.0))
-    ]
+    tuning = [tried("a/softmax", lr, score) for lr, score in ((0.5, 1.0), (1.0, 2.0), (0.5, 3.0))]
+    tuning += [tried("a/softmax", 2.0, 4.0, steps=77), tried("a/softmax", 0.5, 5.0, batch_size=3)]
     assert "| lr × 0.5: 3; lr × 1: 2 |" in section.section(claim(), chosen, tuning=tuning)
 
 
