@@ -8,11 +8,10 @@ from torch import Tensor, nn
 def discriminant(features: Float[Tensor, "n d"], labels: Int[Tensor, "n"], shrink: float = 0.03) -> nn.Linear:
     r"""A linear layer to append to a trained embedder, fitted to features of classes it knows; cosines are then of its outputs.
 
-    With W the covariance within classes and B that of their means, both by all features given, x becomes the expected place of its
-    class under the model that classes are Gaussian around Gaussian means (Ioffe 2006, "Probabilistic linear discriminant analysis"):
-    in the basis in which W is the identity and B is diagonal with entries β, the mean is subtracted and every direction is
-    multiplied by √(β/(1 + β)). Without that factor it would be within-class whitening, of which it is the better behaved form: a
-    direction in which classes do not differ is left out instead of blown up.
+    Classes are taken as Gaussian with the covariance W around means that are Gaussian with the covariance B (Ioffe 2006, "Probabilistic
+    linear discriminant analysis"). In the basis in which W is the identity and B is diagonal with entries β, the mean is subtracted and
+    every direction is multiplied by √(β/(1 + β)), so that the product of two outputs is that of one feature with the expected place of the
+    other's class. Without that factor it would be within-class whitening, which blows up directions in which classes do not differ.
 
     Args:
         features: of training samples, as the embedder gives them; not of the samples that are to be recognised.

@@ -119,7 +119,7 @@ CLAIM = Claim(
     differences=(
         "400 queries in all, so that chance alone moves one seed's error by about a point; runs of 20 random characters from each of the "
         "20 alphabets of the evaluation set, drawn by any two hands (24,000 queries), are harder and stand beside them",
-        "the embedder's last linear layer is fitted in closed form to the drawings it was trained on (`evaluation.discriminant`)",
+        "a last linear layer after the network is fitted in closed form to the drawings it was trained on (`evaluation.discriminant`)",
         "single drawings, one embedding, cosine scores; turned copies of query and support are test-time augmentation and stand apart",
         f"the setting was chosen on {HELD_OUT} alphabets held out of the background set",
     ),

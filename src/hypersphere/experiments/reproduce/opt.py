@@ -222,8 +222,8 @@ CLAIM = Claim(
         Check("MLP, Xavier: energy of the baseline moves by more", "energy_drift", "MLP, Xavier/baseline", 0.1),
     ),
     why="From the Normal start every rotation is better than trained neurons, by more than in the text; from Xavier's start "
-    "none is decided and two are worse. On CNN-6 the means are on the text's side and the spread of three seeds is as "
-    "large; fewer numbers in R cost what table F.4 says.",
+    "none is decidedly better and two are worse. On CNN-6 the means are on the text's side and the spread of three seeds is "
+    "as large; fewer numbers in R cost what table F.4 says.",
     picture=curves(
         [
             ("energy", "energy of hidden layers, MLP (Xavier)", [f"MLP, Xavier/{n}" for n in PERCEPTRON]),
