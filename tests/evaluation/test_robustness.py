@@ -1,8 +1,10 @@
+import math
+
 import pytest
 import torch
 from torch import nn
 
-from hypersphere.evaluation import bim, fgsm, robustness, transfer
+from hypersphere.evaluation import bim, deepfool, fgsm, robustness, strength, transfer
 from hypersphere.evaluation.attacks import predictions
 from hypersphere.evaluation.robustness import boundary_attack
 from tests.evaluation.contracts import ReportContract
@@ -56,7 +58,18 @@ class TestRobustnessReport(ReportContract):
         assert report.accuracy["transferred BIM"] == pytest.approx(
             transfer(small_network(1), network, images, labels), abs=0.02
         )
-        assert len(report.strengths["DeepFool ℓ2"]) == 60
+
+    def test_strengths_are_those_of_images_answered_right(self, network, data):
+        images, labels = data
+        wrong = labels.clone()
+        wrong[::2] = (wrong[::2] + 1) % 2
+        right = predictions(network, images) == wrong
+        assert 0 < right.sum() < len(images)
+        found = robustness(network, images, wrong, deepfool_steps=5)
+        for norm, name in ((2.0, "DeepFool ℓ2"), (math.inf, "DeepFool ℓ∞")):
+            moved = strength(deepfool(network, images, wrong, norm=norm, steps=5), images, norm)
+            torch.testing.assert_close(found.strengths[name], moved[right])
+            assert (found.strengths[name] > 0).all()
 
 
 def test_masked_gradients_are_found(network, data):

@@ -104,7 +104,7 @@ def robustness(
             part[name] = strength(deepfool(model, x, y, norm=p, steps=deepfool_steps, bounds=bounds), x, p)
         parts.append(part)
     joined = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-    strengths = {name: joined.pop(name) for name in ("DeepFool ℓ2", "DeepFool ℓ∞")}
+    strengths = {name: joined.pop(name)[joined["clean"]] for name in ("DeepFool ℓ2", "DeepFool ℓ∞")}
     no_gradient = joined.pop("no gradient").double().mean().item()
     return RobustnessReport(
         {name: right.double().mean().item() for name, right in joined.items()}, strengths, no_gradient, len(images)
@@ -113,7 +113,7 @@ def robustness(
 
 @dataclass(frozen=True, repr=False)
 class RobustnessReport(Report):
-    """Accuracy under each attack, DeepFool strengths of each image, the share of images without a usable gradient.
+    """Accuracy under each attack, DeepFool strengths of images answered right, the share without a usable gradient.
 
     >>> strengths = {"DeepFool ℓ2": torch.tensor([0.1, 0.3])}
     >>> accuracy = {"clean": 1.0, "noise": 1.0, "FGSM": 0.2, "BIM": 0.5, "PGD": 0.5, "BIM, wide ball": 0.0}
@@ -151,7 +151,7 @@ class RobustnessReport(Report):
         rates = {**self.accuracy, "no gradient": self.no_gradient}
         figures = [Figure.of(name, self._rate(rate), count=self.images) for name, rate in rates.items()]
         figures += [
-            Figure(f"median {name}", s.double().median().item(), "pixel units", count=self.images)
+            Figure(f"median {name}", s.double().median().item(), "pixel units", count=len(s))
             for name, s in self.strengths.items()
         ]
         return [
