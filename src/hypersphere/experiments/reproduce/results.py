@@ -29,12 +29,13 @@ differences (green holds, grey within noise, red reversed), and the published ch
 
 All runs are small: narrow networks, few steps, real data. The same budget for every arm; rates and weights of penalties are chosen on
 held-out training data, never on the test set (`results/*-tuning.jsonl`), and a grid whose best entry is at its edge is extended. Settings
-are committed before test results are looked at. Numbers are means ± standard errors over seeds. A seed is the same start and the same
-batches for every arm, so that a check compares seed by seed: it **holds** when the 95 % interval of the paired differences (Student's t)
-lies on the claimed side of 0, is **reversed** when it lies on the other, and is **within noise** otherwise; chance alone passes one check
-in forty. The unpaired interval (Welch) is printed beside it. A claim *holds* when all of its checks do; it *does not hold here* when none
-does, or fewer hold than are reversed; else it *holds in part*; *so far* stands where checks are not measured yet. Rows of earlier
-settings stay in `results/`; they are shown as superseded, without checks, and are not counted.
+are committed before test results are looked at; where one was changed later, LOG.md says so. Numbers are means ± standard errors over
+seeds. A seed is the same start and the same batches for every arm, so that a check compares seed by seed: it **holds** when the 95 %
+interval of the paired differences (Student's t) lies on the claimed side of 0, is **reversed** when it lies on the other, and is **within
+noise** otherwise; chance alone passes one check in forty. A check of *no worse* holds unless it is reversed, which with few seeds says
+little: look at its interval. The unpaired interval (Welch) is printed beside it. A claim *holds* when all of its checks do; it *does not
+hold here* when none does, or fewer hold than are reversed; else it *holds in part*; *so far* stands where checks are not measured yet. Rows
+of earlier settings stay in `results/`; they are shown as superseded, without checks, and are not counted.
 
 A small run cannot refute a large one. It says whether the effect is visible at this size.""".replace(
     "PICTURES", PICTURES
