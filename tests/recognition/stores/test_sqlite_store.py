@@ -4,6 +4,7 @@ import random
 import sqlite3
 import stat
 import subprocess
+import threading
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hypersphere.recognition import DamagedGalleryError, Gallery
-from hypersphere.recognition.stores import sqlite_writing, template_file
+from hypersphere.recognition.stores import sqlite_database, sqlite_writing, template_file
 from tests.recognition.contracts import GalleryContract
 
 
@@ -261,6 +262,27 @@ def test_flipped_bits_never_change_an_answer(closed):
 @pytest.mark.slow
 def test_many_flipped_bits_never_change_an_answer(closed):
     assert flip(closed, 1000, seed=1)[0] == []
+
+
+def test_a_gallery_made_while_another_looks_at_it_is_one(tmp_path):
+    """The mark of a gallery and its tables are read as one, not before and after another process makes them."""
+    path = tmp_path / "people.db"
+    path.touch()
+    other = threading.Thread(target=lambda: Gallery(path).close())
+
+    class Overtaken(sqlite3.Connection):
+        def execute(self, statement, *values):
+            if "sqlite_master" in statement and other.ident is None:
+                other.start()
+                other.join(1)
+            return super().execute(statement, *values)
+
+    db = sqlite3.connect(path, isolation_level=None, factory=Overtaken)
+    sqlite_database._prepare(db, path, create=True, readonly=False)
+    db.close()
+    other.join()
+    with Gallery(path) as gallery:
+        assert gallery.check() == []
 
 
 def test_a_gallery_on_read_only_media(closed, tmp_path):

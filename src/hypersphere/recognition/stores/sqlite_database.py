@@ -125,10 +125,15 @@ def _has_tables(db: sqlite3.Connection) -> bool:
 
 
 def _prepare(db: sqlite3.Connection, path: Path, create: bool, readonly: bool) -> None:
-    (application,), (version,) = (
-        db.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")
-    )
-    (tables,) = db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
+    db.execute("BEGIN")  # one view of all three: another may be making the gallery at this moment
+    try:
+        (application,), (version,) = (
+            db.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")
+        )
+        (tables,) = db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
+    finally:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
     if application != APPLICATION and tables:
         raise ValueError(f"{path} is a database, but not a gallery")
     if not tables and not create:
