@@ -92,9 +92,9 @@ CLAIM = Claim(
         ),
     ),
     why="On Citeseer the graph network errs less when its neurons are rotated (decided, ten seeds). On Cora it errs more, at every "
-    "rate and without weight decay too, unless neurons are trained beside their rotation, which makes no difference there and does "
-    "not help PointNet: within 1,200 steps its best rate of the short runs is unsteady in the long ones. Few-shot recognition is "
-    "a point behind, within noise.",
+    "rate tried and without weight decay too, unless neurons are trained beside their rotation, which is as good as none. PointNet "
+    "is behind with either (decided): the best rate of the short runs is unsteady in those of 1,200 steps. Few-shot recognition "
+    "is a point behind, within noise.",
     picture=bars([("accuracy", "accuracy (%)")]),
     caption="Accuracy, of episodes for few-shot; means over seeds with their standard errors.",
     seeds=10,
