@@ -14,7 +14,7 @@ from .processes import LostProcessError
 from .schedules import ConstantRate, CosineRate, PlateauRate, Schedule, StepRate
 from .selection import Selection
 from .settings import Settings
-from .tasks import GAN, Adversarial, Classification, Faces, FewShotRecognition, Graph, OpenSet, Task
+from .tasks import GAN, Adversarial, Classification, Distillation, Faces, FewShotRecognition, Graph, OpenSet, Task
 from .trainer import Trainer
 from .weights import load_weights, start_from
 
@@ -28,6 +28,7 @@ __all__ = [
     "Config",
     "ConstantRate",
     "CosineRate",
+    "Distillation",
     "Experiment",
     "Faces",
     "FewShotRecognition",

@@ -2,6 +2,7 @@
 
 from .adversarial_task import Adversarial
 from .classification import Classification
+from .distillation import Distillation
 from .faces import Faces
 from .few_shot_task import FewShotRecognition
 from .gan_task import GAN
@@ -10,4 +11,15 @@ from .headed import Headed
 from .open_set import OpenSet
 from .task import Task
 
-__all__ = ["GAN", "Adversarial", "Classification", "Faces", "FewShotRecognition", "Graph", "Headed", "OpenSet", "Task"]
+__all__ = [
+    "GAN",
+    "Adversarial",
+    "Classification",
+    "Distillation",
+    "Faces",
+    "FewShotRecognition",
+    "Graph",
+    "Headed",
+    "OpenSet",
+    "Task",
+]

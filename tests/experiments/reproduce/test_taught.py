@@ -1,0 +1,63 @@
+import pathlib
+
+import torch
+
+from hypersphere.config import call
+from hypersphere.experiments.reproduce.arms import Training
+from hypersphere.experiments.reproduce.taught import Taught
+from hypersphere.experiments.reproduce.trained import experiment_in
+from hypersphere.training import load_weights, replace
+from tests.training.tasks.test_distillation import STUDENT, TEACHER
+
+
+def marked(experiment, folder, value=1.0):
+    """A measure that says what it was asked of."""
+    return {"features": float(experiment.task.summary()["features"]), "value": value}
+
+
+HELD = {"samples__validation": 0.2}
+ARM = Taught(
+    STUDENT, (call(marked),), HELD, (call(marked),), teacher=Training(TEACHER, (call(marked, value=2.0),), HELD)
+)
+
+
+def test_both_are_trained_and_measured_and_the_student_starts_from_its_teacher(tmp_path):
+    arm = Taught(replace(STUDENT, steps=1, optimizer__lr=0.0), ARM.measures, teacher=ARM.teacher)
+    row = arm.row(3, tmp_path, threads=1)
+    metrics = row["metrics"]
+    assert (metrics["features"], metrics["value"]) == (32.0, 1.0)
+    assert (metrics["teacher_features"], metrics["teacher_value"]) == (8.0, 2.0)
+    assert metrics["rank1"] > 0
+    assert metrics["teacher_rank1"] > 0
+    theirs, own = load_weights(tmp_path / "teacher"), load_weights(tmp_path / "student")
+    same = [name for name in own if name in theirs and theirs[name].shape == own[name].shape]
+    assert len(same) > 8
+    assert all(torch.equal(own[name], theirs[name]) for name in same if "classifier" not in name)
+    assert arm.made(row)
+
+
+def test_a_row_is_of_the_settings_of_both():
+    other = Taught(STUDENT, ARM.measures, teacher=Training(replace(TEACHER, steps=4), ARM.teacher.measures))
+    row = {"setting": ARM.setting()}
+    assert ARM.made(row)
+    assert not other.made(row)
+    assert ARM.setting()["teacher.steps"] == 3
+    assert "task.teacher" not in ARM.setting(defaults=False)
+
+
+def test_both_are_held_out():
+    held = ARM.held_out(ARM.config)
+    assert held.config.samples.validation == held.teacher.config.samples.validation == 0.2
+    assert held.measures == ARM.held_measures
+    assert held.teacher.measures == ()
+
+
+def test_goes_on_with_the_teacher_there_is(tmp_path, monkeypatch):
+    experiment_in(tmp_path / "teacher", replace(TEACHER, seed=0)).run()
+    before = (tmp_path / "teacher" / "model.safetensors").stat().st_mtime_ns
+    ARM.make(0, tmp_path, 1)
+    assert (tmp_path / "teacher" / "model.safetensors").stat().st_mtime_ns == before or _events(tmp_path) == 1
+
+
+def _events(folder: pathlib.Path) -> int:
+    return (folder / "teacher" / "events.jsonl").read_text().count('"start"')
