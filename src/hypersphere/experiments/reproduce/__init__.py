@@ -3,6 +3,7 @@
 from ...config import nearest
 from . import (
     decoupled,
+    full_size,
     imbalance,
     mhe_claim,
     objectives_mnist,
@@ -34,6 +35,7 @@ CLAIMS: dict[str, Claim] = {
         mhe_claim,
         spherenet,
         decoupled,
+        full_size,
     )
 }
 """In the order in which ``make reproduce`` runs them: what shows within minutes first."""

@@ -142,7 +142,7 @@ CLAIM = Claim(
     differences=(
         "400 queries in all, so that chance alone moves one seed's error by about a point; runs of 20 random characters from each of the "
         "20 alphabets of the evaluation set, drawn by any two hands (24,000 queries), are harder and stand beside them",
-        f"a network under ArcFace, {STEPS:,} steps of 128 drawings of {PIXELS}×{PIXELS} pixels, is the teacher of another, which starts from "
+        f"a network under ArcFace, {STEPS:,} steps of 128 drawings of {PIXELS}×{PIXELS} pixels, teaches another, which starts from "
         f"its weights and learns in {TAUGHT_STEPS:,} steps to say of a drawing what the teacher, with a last linear layer in closed form "
         "(`evaluation.discriminant`), says of it in four turns (`training.Distillation`); no drawing but the background set's is seen",
         "what is measured is the student: single drawings, one embedding of 512 dimensions, cosine scores; turned copies of query and "

@@ -15,7 +15,7 @@ from ...data import Preprocessing
 from ...evaluation import discriminant
 from ...geometry import accumulable, normalize
 from ...geometry.precision import full_precision
-from ...objectives.cosines import MIN_NORM
+from ...objectives.scores import MIN_NORM
 from ...recognition import Embedder
 from ...recognition.networks import embedding
 from ..datasets import is_stream

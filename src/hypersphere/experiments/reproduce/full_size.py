@@ -1,0 +1,92 @@
+"""Claim: comparisons that other claims make on small images come out the same way on the images as they are."""
+
+import dataclasses
+
+from ...training import Config, replace
+from . import decoupled, mhe_claim, opt, spherenet
+from .arms import Arm, Training
+from .claim import Check, Claim, Published, Size
+from .claim_pictures import curves
+from .tuning import Tuning, rates, weights
+
+# One comparison of each claim that has images of half their size: its arm is the one whose effect the text has largest.
+COMPARED = (
+    (spherenet.CLAIM, "softmax/cosine", "softmax/convolution"),
+    (spherenet.CLAIM, "no ReLU/cosine", "no ReLU/convolution"),
+    (decoupled.CLAIM, "BN, ReLU/TanhConv", "BN, ReLU/convolution"),
+    (mhe_claim.CLAIM, "16/32/64/half-space MHE", "16/32/64/baseline"),
+    (opt.CLAIM, "CNN-6/OPT (GS)", "CNN-6/baseline"),
+)
+
+
+def arms(size: Size) -> dict[str, Arm]:
+    """Both sides of each comparison with everything as in its own claim, but for the size of the images."""
+    found: dict[str, Arm] = {}
+    for claim, *names in COMPARED:
+        there = claim.sized(size)
+        for name in reversed(names):
+            arm = there[name]
+            assert isinstance(arm, Training)
+            found[f"{claim.id}: {name}"] = arm.with_config(replace(arm.config, images__size=None))
+    return found
+
+
+def checks() -> tuple[Check, ...]:
+    """Those of the claims between the compared arms."""
+    return tuple(
+        dataclasses.replace(
+            check, name=f"{claim.id}: {check.name}", arm=f"{claim.id}: {name}", than=f"{claim.id}: {than}"
+        )
+        for claim, name, than in COMPARED
+        for check in claim.checks
+        if (check.arm, check.than) == (name, than)
+    )
+
+
+def _published(table: str, compared: tuple[Claim, str, str]) -> Published:
+    """What the text prints for a comparison, by its check."""
+    claim, name, than = compared
+    check = next(c for c in claim.checks if (c.arm, c.than) == (name, than) and c.published is not None)
+    assert check.published is not None
+    values = {
+        side.rpartition("/")[2]: value for side, value in zip((than, name), reversed(check.published), strict=True)
+    }
+    return Published(table, f"{check.metric} (%), {name.rpartition('/')[0]}", values)
+
+
+def _short(config: Config) -> Config:
+    return replace(config, steps=config.steps // 4, evaluate_every=config.steps // 4)
+
+
+CLAIM = Claim(
+    id="full-size",
+    title="The same comparisons at full size",
+    statement="What the claims on images of 16×16 compare comes out the same way on images of 32×32.",
+    published=tuple(map(_published, ("3.1", "3.3", "4.3", "5.2", "7.4"), COMPARED)),
+    differences=(
+        "one comparison of each claim, with its data, network and steps; images of 32×32 pixels, as the datasets have them, not of 16×16",
+        "rate and the penalty's weight of each arm are chosen anew on a tenth of the training set, in runs of a quarter of the length",
+    ),
+    arms=arms,
+    about=tuple(dict.fromkeys(pattern for claim, *_ in COMPARED for pattern in claim.about)),
+    metrics={
+        "accuracy": "test accuracy (%)",
+        "error": "test error (%)",
+        "early": "accuracy at the first evaluation (%)",
+        "energy": "energy at the end (s = 2, hidden layers)",
+    },
+    checks=checks(),
+    why="",
+    picture=curves(
+        [
+            ("accuracy", f"test accuracy (%), {group}", [f"{group}/{name}" for name in names])
+            for group, names in (
+                ("spherenet: softmax", ("convolution", "cosine")),
+                ("spherenet: no ReLU", ("convolution", "cosine")),
+                ("decoupled: BN, ReLU", ("convolution", "TanhConv")),
+            )
+        ]
+    ),
+    caption="Test accuracy over training on images of 32×32, means over seeds.",
+    tuning=Tuning((rates(0.3, 1, 3), weights(0.1, 1, 10)), _short),
+)
