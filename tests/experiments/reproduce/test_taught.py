@@ -1,4 +1,4 @@
-import pathlib
+import json
 
 import torch
 
@@ -52,12 +52,25 @@ def test_both_are_held_out():
     assert held.teacher.measures == ()
 
 
-def test_goes_on_with_the_teacher_there_is(tmp_path, monkeypatch):
+def test_goes_on_with_the_teacher_there_is(tmp_path):
     experiment_in(tmp_path / "teacher", replace(TEACHER, seed=0)).run()
-    before = (tmp_path / "teacher" / "model.safetensors").stat().st_mtime_ns
     ARM.make(0, tmp_path, 1)
-    assert (tmp_path / "teacher" / "model.safetensors").stat().st_mtime_ns == before or _events(tmp_path) == 1
+    events = [json.loads(line)["event"] for line in (tmp_path / "teacher" / "events.jsonl").read_text().splitlines()]
+    assert events.count("start") == 1
+    assert "resume" in events
 
 
-def _events(folder: pathlib.Path) -> int:
-    return (folder / "teacher" / "events.jsonl").read_text().count('"start"')
+def test_a_teacher_that_diverges_is_a_row_without_metrics(tmp_path):
+    arm = Taught(STUDENT, teacher=Training(replace(TEACHER, optimizer__lr=1e30, steps=10)))
+    row = arm.row(0, tmp_path, threads=1)
+    assert row["diverged"]
+    assert row["metrics"] == {}
+    assert not (tmp_path / "student").exists()
+
+
+def test_settings_of_the_teacher_are_changed_by_their_prefix():
+    arm = ARM.changed(["steps=7", "teacher.steps=9", "teacher.optimizer.lr=0.5"])
+    assert (arm.config.steps, arm.teacher.config.steps) == (7, 9)
+    assert (arm.config.optimizer.get("lr"), arm.teacher.config.optimizer.get("lr")) == (1e-2, 0.5)
+    assert (arm.measures, arm.held, arm.held_measures) == (ARM.measures, ARM.held, ARM.held_measures)
+    assert arm.teacher.measures == ARM.teacher.measures

@@ -157,7 +157,7 @@ def test_refuses(options, dims, message):
 def test_refuses_a_teacher_that_is_not_there_and_samples_that_are_no_images(tmp_path):
     data = drawings()
     with pytest.raises(ValueError, match=r"there is no file .*embedder\.safetensors"):
-        Distillation(student(6), call(Softmax), data, data, teacher=tmp_path)
+        Distillation(student(6), call(Softmax), data, data, teacher=str(tmp_path))
     rows = InMemory(torch.rand(6, 4), torch.arange(6) % 2, "ab")
     with pytest.raises(ValueError, match="a teacher needs images that are prepared as its own; here inputs of shape"):
         Distillation(torch.nn.Linear(4, 6), call(Softmax), rows, rows, teacher=linear(6))

@@ -7,14 +7,14 @@ import math
 import pathlib
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from ... import __version__
-from ...config import Call, encode, flat
+from ...config import Call, as_call, assign, encode, flat
 from ...config.documents import NAME
 from ...training import Config
 
@@ -141,6 +141,14 @@ class Training(Arm):
     def with_config(self, config: Config) -> "Training":
         """The same arm with another config."""
         return replace(self, config=config)
+
+    def changed(self, changes: Sequence[str]) -> "Training":
+        """The same arm with settings changed by ``key.path=value``.
+
+        >>> Training(Config(steps=10)).changed(["steps=5", "head=ArcFace"]).setting()["steps"]
+        5
+        """
+        return self.with_config(assign(as_call(self.config), changes).build())
 
     def held_out(self, config: Config) -> "Training":
         """An arm for choosing settings: a held-out part of the training set is measured in place of the test set."""

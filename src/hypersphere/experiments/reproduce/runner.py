@@ -7,7 +7,6 @@ import os
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 
-from ...config import as_call, assign
 from .arms import Arm, Row, Training
 from .claim import Claim, Size
 from .rows import append_row, chosen_arm, read_rows, recorded, results_file, trial
@@ -139,7 +138,8 @@ def pilot(
     path, folder = results_file(claim, results, "-pilot"), pathlib.Path(runs) / claim.id / "pilot"
     found = []
     for name, arm in arms.items():
-        changed = arm.held_out(assign(as_call(arm.config), changes).build())
+        arm = arm.changed(changes)
+        changed = arm.held_out(arm.config)
         seed = changed.config.seed
         row = next((row for row in read_rows(path) if _same(row, "laptop", name, seed, changed)), None)
         if row is None:

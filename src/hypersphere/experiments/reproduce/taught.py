@@ -1,12 +1,15 @@
 """An arm of two runs, one after the other: a network, and another that learns from it."""
 
 import pathlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ...config import Call
 from ...training import Config
 from .arms import Row, Training
+
+TEACHER = "teacher."  # before its settings
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,16 @@ class Taught(Training):
 
     teacher: Training = field(kw_only=True)
 
+    def changed(self, changes: Sequence[str]) -> "Taught":
+        """Settings of the teacher are changed by ``teacher.key.path=value``.
+
+        >>> Taught(Config(steps=10), teacher=Training(Config(steps=20))).changed(["teacher.steps=5"]).setting()
+        {'steps': 10, 'teacher.steps': 5}
+        """
+        own = super().changed([change for change in changes if not change.startswith(TEACHER)])
+        theirs = [change.removeprefix(TEACHER) for change in changes if change.startswith(TEACHER)]
+        return Taught(own.config, self.measures, self.held, self.held_measures, teacher=self.teacher.changed(theirs))
+
     def held_out(self, config: Config) -> "Taught":
         """Both runs see the same training samples."""
         chosen, theirs = super().held_out(config), self.teacher.held_out(self.teacher.config)
@@ -33,7 +46,7 @@ class Taught(Training):
 
     def setting(self, defaults: bool = True) -> dict[str, Any]:
         """Those of both runs."""
-        theirs = {f"teacher.{key}": value for key, value in self.teacher.setting(defaults).items()}
+        theirs = {f"{TEACHER}{key}": value for key, value in self.teacher.setting(defaults).items()}
         return {**super().setting(defaults), **theirs}
 
     def make(self, seed: int, folder: pathlib.Path, threads: int) -> Row:

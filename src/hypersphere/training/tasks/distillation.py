@@ -1,7 +1,6 @@
 """Distillation: from one look at an image, a network says what a trained one says of the image in several turns."""
 
 import math
-import os
 import pathlib
 from typing import Any
 
@@ -38,7 +37,8 @@ class Distillation(OpenSet):
         turns: K, 1, 2 or 4 (for square images); the features must have K times the teacher's dimensions.
         shrink: append the last layer of :func:`~hypersphere.evaluation.discriminant` to the teacher, fitted to the training samples, each
             turn of a class as a class of its own; none appends nothing.
-        ways, published_runs: of :class:`OpenSet`.
+        ways: classes of a one-shot episode, at most as many as are measured.
+        published_runs: also answer the 20 published one-shot runs of Omniglot.
 
     >>> from hypersphere.training import Distillation, call
     >>> network = call(hs.models.mlp, num_classes=None, input_size=4, hidden=(8,))
@@ -58,7 +58,7 @@ class Distillation(OpenSet):
         train: Any,
         measured: Any = None,
         *,
-        teacher: str | os.PathLike[str] | Embedder,
+        teacher: str | Embedder,
         turns: int = 1,
         shrink: float | None = None,
         ways: int = 20,
@@ -122,7 +122,7 @@ class Distillation(OpenSet):
         return discriminant(turned, labels, shrink)
 
 
-def _file(teacher: str | os.PathLike[str]) -> pathlib.Path:
+def _file(teacher: str) -> pathlib.Path:
     path = pathlib.Path(teacher)
     return path / "embedder.safetensors" if path.is_dir() else path
 
