@@ -99,7 +99,7 @@ class Embedder(nn.Module):
         if not any(isinstance(image, Tensor) and image.is_floating_point() for image in images):
             pixels = [self.preprocessing.pixels(image).to(self.device) for image in images]
             return self._features(torch.stack(pixels))
-        return self._of_inputs(torch.stack([self.preprocessing(image).to(self.device) for image in images]))
+        return self.of_inputs(torch.stack([self.preprocessing(image).to(self.device) for image in images]))
 
     def _features(self, pixels: Tensor) -> Tensor:
         """Of a batch of pixels on the device; pixels already at size are only normalized."""
@@ -108,9 +108,10 @@ class Embedder(nn.Module):
             x = self.preprocessing.normalize(pixels)
         else:
             x = self.preprocessing(pixels)
-        return self._of_inputs(x)
+        return self.of_inputs(x)
 
-    def _of_inputs(self, x: Tensor) -> Tensor:
+    def of_inputs(self, x: Tensor) -> Float[Tensor, "n d"]:
+        """Features of a batch that is prepared and on the embedder's device, in the network's own mode."""
         network = _Features(self.network)
         features = mirrored(network, x) if self.preprocessing.mirror else network(x)
         return features.float()

@@ -58,11 +58,12 @@ def differing(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
 
 
 def data_digest(task: Any) -> str | None:
-    """SHA-256 of the training samples of a task; of files their labels, of a stream nothing (None)."""
+    """SHA-256 of the training samples of a task and of its teacher; of files their labels, of a stream nothing (None)."""
     samples = getattr(task, "train_samples", None)
     if samples is None or is_stream(samples):
         return None
     whole = hashlib.sha256(repr([len(samples), list(map(str, samples.classes))]).encode())
+    whole.update(getattr(task, "taught_by", "").encode())
     for tensor in (samples.labels, getattr(samples, "data", None)):
         if isinstance(tensor, Tensor):
             plain = tensor.detach().cpu().contiguous().flatten()

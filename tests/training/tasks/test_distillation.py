@@ -127,6 +127,31 @@ def test_the_teacher_and_the_head_stay_as_they_are(taught, tmp_path):
     assert not any("teacher" in name for name in experiment.task.state_dict())
 
 
+def test_a_teacher_that_appends_the_mirror_image_is_taken_as_it_is():
+    data, teacher = drawings(), linear(6)
+    teacher.preprocessing = Preprocessing(size=(8, 8), channels=1, mean=0.0, std=1.0, mirror=True)
+    task = Distillation(student(12), call(Softmax), data, data, teacher=teacher)
+    wanted = teacher(data.data[:5])
+    assert wanted.shape == (5, 12)
+    expected = 1 - F.cosine_similarity(task.embed_batch(data.data[:5]), wanted).mean()
+    torch.testing.assert_close(task.objectives(data.data[:5], data.labels[:5])["teacher"], expected)
+
+
+def test_a_checkpoint_is_of_its_teacher(tmp_path):
+    first, second = tmp_path / "teacher", tmp_path / "student"
+    first.mkdir()
+    config = replace(TEACHER, steps=1, task=call(Distillation, teacher=str(first)))
+    for seed in (0, 1):
+        Experiment(replace(TEACHER, steps=1, seed=seed), tmp_path / f"{seed}").run()
+    file = first / "embedder.safetensors"
+    file.write_bytes((tmp_path / "0" / "embedder.safetensors").read_bytes())
+    Experiment(config, second).run()
+    Experiment(config, second).run()
+    file.write_bytes((tmp_path / "1" / "embedder.safetensors").read_bytes())
+    with pytest.raises(ValueError, match="holds a checkpoint of other training data"):
+        Experiment(config, second).run()
+
+
 def test_statistics_may_differ_by_rounding():
     data = drawings()
     scaling = Scaling(Preprocessing(size=(8, 8), channels=1, mean=1e-9, std=1.0 + 1e-7))

@@ -16,7 +16,6 @@ from ...geometry import accumulable, normalize
 from ...geometry.precision import full_precision
 from ...objectives.scores import MIN_NORM
 from ...recognition import Embedder
-from ...recognition.networks import embedding
 from ..datasets import is_stream
 from ..kept_embedder import preprocessing_of
 from .open_set import OpenSet
@@ -72,7 +71,8 @@ class Distillation(OpenSet):
         self.turns = turns
         self.model.classifier.requires_grad_(False)
         # Kept outside the module's state: it is not learned, and not saved with the student.
-        self._teacher: list[nn.Module] = [embedder.network.eval().requires_grad_(False), nn.Identity()]
+        self._teacher: tuple[Embedder, nn.Module] = embedder.eval().requires_grad_(False), nn.Identity()
+        self.taught_by = embedder.fingerprint
         theirs, own = self._directions(self._scaled(sample)).shape[1], self.summary()["features"]
         if own != turns * theirs:
             raise ValueError(
@@ -83,7 +83,7 @@ class Distillation(OpenSet):
                 "shrink must be none where the training samples are iterated over: the last layer is fitted to all of them"
             )
         if shrink is not None:
-            self._teacher[1] = self._last_layer(shrink)
+            self._teacher = embedder, self._last_layer(shrink)
 
     def objectives(self, inputs: Float[Tensor, "b c h w"], labels: Int[Tensor, "b"]) -> dict[str, Tensor]:
         """The mean of 1 − cos over the images in all turns."""
@@ -104,17 +104,17 @@ class Distillation(OpenSet):
 
     @torch.no_grad()
     def _directions(self, images: Tensor) -> Float[Tensor, "b d"]:
-        network, layer = (module.to(images.device) for module in self._teacher)
-        features = accumulable(embedding(network, images))
+        embedder, layer = self._teacher[0].to(images.device), self._teacher[1].to(images.device)
+        features = accumulable(embedder.of_inputs(images))
         with full_precision(images.device.type):
             return normalize(layer(features))
 
     @torch.no_grad()
     def _last_layer(self, shrink: float, batch: int = 512) -> nn.Linear:
-        samples, network = self.train_samples, self._teacher[0]
+        samples, embedder = self.train_samples, self._teacher[0]
 
         def features(index: Tensor, k: int) -> Tensor:
-            return accumulable(embedding(network, self._turn(self._scaled(samples.batch(index)[0]), k)))
+            return accumulable(embedder.of_inputs(self._turn(self._scaled(samples.batch(index)[0]), k)))
 
         index = torch.arange(len(samples)).split(batch)
         turned = torch.cat([features(part, k) for k in range(self.turns) for part in index])
@@ -135,9 +135,8 @@ def _check(teacher: Embedder, prepared: Preprocessing | str, turns: int) -> None
             f"turns must be 1, 2, or 4 where images are square, got {turns!r} for images of {prepared.size}"
         )
     theirs, own = teacher.preprocessing.to_dict(), prepared.to_dict()
-    other = [
-        f"{key} {own[key]} where the teacher has {theirs[key]}" for key in own if not _alike(own[key], theirs[key])
-    ]
+    own["mirror"] = theirs["mirror"]  # is the teacher's own matter
+    other = [f"{k} {own[k]} where the teacher has {theirs[k]}" for k in own if not _alike(own[k], theirs[k])]
     if other:
         raise ValueError(f"images must be prepared as the teacher's, got {', '.join(other)}")
 
