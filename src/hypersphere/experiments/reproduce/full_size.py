@@ -61,7 +61,7 @@ def _short(config: Config) -> Config:
 CLAIM = Claim(
     id="full-size",
     title="The same comparisons at full size",
-    statement="What the claims on images of 16×16 compare comes out the same way on images of 32×32.",
+    statement="What other claims compare on images of 16×16, compared on images of 32×32: whether the order of Liu (2020) is there.",
     published=tuple(map(_published, ("3.1", "3.3", "4.3", "5.2", "7.4"), COMPARED)),
     differences=(
         "one comparison of each claim, with its data, network and steps; images of 32×32 pixels, as the datasets have them, not of 16×16",
