@@ -156,7 +156,8 @@ CLAIM = Claim(
     "convolution, decided for Tanh and Log, and Tanh under SGD too; they bear three times its rate. Part of that is the choice's: in whole "
     "runs on held-out images (pilots, one seed) the convolution errs 70.4 % at the rate it chose in short ones and 67.3 % at three times "
     "that, TanhConv 62.9 %. Without ReLU the convolution does not fail as it does in the text, no operator is decidedly ahead of it and "
-    "three are behind; without batch normalization all are. SphereNorm learns later than BatchNorm, decided at batches of 16 and 64, and ends behind it.",
+    "three are behind; without batch normalization all are. SphereNorm learns later than BatchNorm, decided at batches of "
+    "16 and 64, and ends behind it.",
     picture=curves(
         [
             ("accuracy", f"test accuracy (%), {group}", [f"{group}/{n}" for n in ("convolution", *values)])
