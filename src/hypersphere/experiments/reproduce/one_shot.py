@@ -168,8 +168,8 @@ CLAIM = Claim(
         Check("episodes: above 97.5 %", "one_shot", ARM, 97.5),
     ),
     why="One embedding errs a third as often as people and less than half as often as BPL. Most of that is resolution: on held-out "
-    "alphabets 36 to 48 pixels are far ahead of as much time at 28, where five networks had erred 3.3 % (superseded). The student is ahead of its "
-    "teacher on runs from all alphabets and in episodes; on the 400 published queries they cannot be told apart. Turned copies still help.",
+    "alphabets 36 to 48 pixels are far ahead of as much time at 28, where five networks had erred 3.3 % (superseded). The student is "
+    "ahead of its teacher on runs from all alphabets; on the 400 published queries they cannot be told apart. Turned copies still help.",
     picture=beside_published(
         ERRORS,
         {"one embedding": "published_error", "one embedding, four turns added": "turned_error"},
