@@ -160,6 +160,7 @@ CLAIM = Claim(
         "eer": "EER (%)",
         "turned_error": "the 20 runs, four turns added (%)",
         "teacher_published_error": "the teacher's 20 runs (%)",
+        "teacher_within": "the teacher's, all alphabets (%)",
         "teacher_turned_error": "the teacher's, four turns added (%)",
     },
     checks=(
