@@ -19,4 +19,4 @@ class TestFullSize(ClaimContract):
             theirs = next(c for c in get(id).checks if c.name == inner)
             assert (theirs.metric, theirs.larger, theirs.published) == (check.metric, check.larger, check.published)
             assert (f"{id}: {theirs.arm}", f"{id}: {theirs.than}") == (check.arm, check.than)
-        assert {check.arm for check in self.claim.checks} == {f"{c.id}: {name}" for c, name, _ in full_size.COMPARED}
+        assert {check.arm for check in self.claim.checks} == {f"{c.id}: {name}" for _, c, name, _ in full_size.COMPARED}

@@ -19,7 +19,7 @@ from .arms import Arm, Computation, Training, differing
 from .claim import SIZES, Check, Claim, Published, Size, verdict
 from .effects import Effect, Estimate
 from .runner import missing, pilot, reproduce
-from .tuning import Axis, Tuning, rates, weights
+from .tuning import Axis, Tuning, rates, shorter, weights
 
 CLAIMS: dict[str, Claim] = {
     module.CLAIM.id: module.CLAIM
@@ -77,6 +77,7 @@ __all__ = [
     "pilot",
     "rates",
     "reproduce",
+    "shorter",
     "verdict",
     "weights",
 ]

@@ -2,27 +2,29 @@
 
 import dataclasses
 
-from ...training import Config, replace
-from . import decoupled, mhe_claim, opt, spherenet
+from ...training import replace
+from . import decoupled, imbalance, mhe_claim, opt, robustness_claim, spherenet
 from .arms import Arm, Training
 from .claim import Check, Claim, Published, Size
 from .claim_pictures import curves
-from .tuning import Tuning, rates, weights
+from .tuning import Tuning, rates, shorter, weights
 
-# One comparison of each claim that has images of half their size: its arm is the one whose effect the text has largest.
+# One comparison of each claim that has pictures of half their size, and the table it is from: those whose effect is large there.
 COMPARED = (
-    (spherenet.CLAIM, "softmax/cosine", "softmax/convolution"),
-    (spherenet.CLAIM, "no ReLU/cosine", "no ReLU/convolution"),
-    (decoupled.CLAIM, "BN, ReLU/TanhConv", "BN, ReLU/convolution"),
-    (mhe_claim.CLAIM, "16/32/64/half-space MHE", "16/32/64/baseline"),
-    (opt.CLAIM, "CNN-6/OPT (GS)", "CNN-6/baseline"),
+    ("3.1", spherenet.CLAIM, "softmax/cosine", "softmax/convolution"),
+    ("3.3", spherenet.CLAIM, "no ReLU/cosine", "no ReLU/convolution"),
+    ("4.3", decoupled.CLAIM, "BN, ReLU/TanhConv", "BN, ReLU/convolution"),
+    ("4.7", robustness_claim.CLAIM, "natural/TanhConv", "natural/convolution"),
+    ("5.2", mhe_claim.CLAIM, "16/32/64/half-space MHE", "16/32/64/baseline"),
+    ("5.7", imbalance.CLAIM, "CIFAR-10 single/half-space MHE", "CIFAR-10 single/baseline"),
+    ("7.4", opt.CLAIM, "CNN-6/OPT (GS)", "CNN-6/baseline"),
 )
 
 
 def arms(size: Size) -> dict[str, Arm]:
     """Both sides of each comparison with everything as in its own claim, but for the size of the images."""
     found: dict[str, Arm] = {}
-    for claim, *names in COMPARED:
+    for _, claim, *names in COMPARED:
         there = claim.sized(size)
         for name in reversed(names):
             arm = there[name]
@@ -37,45 +39,42 @@ def checks() -> tuple[Check, ...]:
         dataclasses.replace(
             check, name=f"{claim.id}: {check.name}", arm=f"{claim.id}: {name}", than=f"{claim.id}: {than}"
         )
-        for claim, name, than in COMPARED
+        for _, claim, name, than in COMPARED
         for check in claim.checks
         if (check.arm, check.than) == (name, than)
     )
 
 
-def _published(table: str, compared: tuple[Claim, str, str]) -> Published:
+def _published(table: str, claim: Claim, name: str, than: str) -> Published:
     """What the text prints for a comparison, by its check."""
-    claim, name, than = compared
     check = next(c for c in claim.checks if (c.arm, c.than) == (name, than) and c.published is not None)
     assert check.published is not None
     values = {
         side.rpartition("/")[2]: value for side, value in zip((than, name), reversed(check.published), strict=True)
     }
-    return Published(table, f"{check.metric} (%), {name.rpartition('/')[0]}", values)
+    return Published(table, f"{claim.metrics[check.metric]}, {name.rpartition('/')[0]}", values)
 
 
-def _short(config: Config) -> Config:
-    return replace(config, steps=config.steps // 2, evaluate_every=config.steps // 2)
+def _metrics() -> dict[str, str]:
+    """What is checked, and the accuracy, with the names the claims give them."""
+    shown = {"accuracy", *(check.metric for check in checks())}
+    names = {key: label for _, claim, *_ in COMPARED for key, label in claim.metrics.items() if key in shown}
+    return {**names, "accuracy": "test accuracy (%)", "early": "accuracy at the first evaluation (%)"}
 
 
 CLAIM = Claim(
     id="full-size",
     title="The same comparisons at full size",
     statement="What other claims compare on images of 16×16, compared on images of 32×32: whether the order of Liu (2020) is there.",
-    published=tuple(map(_published, ("3.1", "3.3", "4.3", "5.2", "7.4"), COMPARED)),
+    published=tuple(_published(*compared) for compared in COMPARED),
     differences=(
         "one comparison of each claim, with its data, network and steps; images of 32×32 pixels, as the datasets have them, not of 16×16",
         "rate and the penalty's weight of each arm are chosen anew on a tenth of the training set, in runs of half the length: of a "
         "quarter, as in the claims themselves, the convolution chose a rate that was eleven points worse in a whole run",
     ),
     arms=arms,
-    about=tuple(dict.fromkeys(pattern for claim, *_ in COMPARED for pattern in claim.about)),
-    metrics={
-        "accuracy": "test accuracy (%)",
-        "error": "test error (%)",
-        "early": "accuracy at the first evaluation (%)",
-        "energy": "energy at the end (s = 2, hidden layers)",
-    },
+    about=tuple(dict.fromkeys(pattern for _, claim, *_ in COMPARED for pattern in claim.about)),
+    metrics=_metrics(),
     checks=checks(),
     why="SphereConv and the convolution end at the same accuracy on images of 32×32, as they do on small ones; SphereConv is sooner in "
     "every one of three seeds, by half a point to five, which three seeds do not decide. The other comparisons have no rows yet.",
@@ -90,5 +89,5 @@ CLAIM = Claim(
         ]
     ),
     caption="Test accuracy over training on images of 32×32, means over seeds.",
-    tuning=Tuning((rates(0.3, 1, 3), weights(0.1, 1, 10)), _short),
+    tuning=Tuning((rates(0.3, 1, 3), weights(0.1, 1, 10)), shorter(2)),
 )

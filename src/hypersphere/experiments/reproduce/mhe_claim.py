@@ -11,7 +11,7 @@ from ..recipes.recipe_book import MIRROR, sgd
 from .arms import Arm, Training
 from .claim import Check, Claim, Published, Size
 from .claim_pictures import curves
-from .tuning import Tuning, rates, weights
+from .tuning import Tuning, rates, shorter, weights
 
 BOTH = {"hidden": 1.0, "output": 1.0, "data_dependent": False}  # λ_o = 1 over all classes, in every experiment (D.1)
 PENALTIES: dict[str, Call | None] = {
@@ -72,11 +72,6 @@ def arms(size: Size) -> dict[str, Arm]:
     }
 
 
-def _short(config: Config) -> Config:
-    steps = config.steps // 4
-    return replace(config, steps=steps, evaluate_every=steps)
-
-
 def _below(
     name: str, than: str = "baseline", group: str = "16/32/64", published: tuple[float, float] | None = None
 ) -> Check:
@@ -132,5 +127,5 @@ CLAIM = Claim(
         ]
     ),
     caption="Hyperspherical energy and test accuracy over training, means over seeds.",
-    tuning=Tuning((rates(0.3, 1, 3), weights(0.1, 1, 10)), _short),
+    tuning=Tuning((rates(0.3, 1, 3), weights(0.1, 1, 10)), shorter(4)),
 )  # fmt: skip
