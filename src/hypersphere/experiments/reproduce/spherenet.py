@@ -114,7 +114,7 @@ CLAIM = Claim(
         "1,500 steps of Adam with batch 64 and a cosine schedule instead of 64,000 of 128; 1,000 of CNN-45, "
         "in which no operator learns; CNN-60 and CNN-69 would need more and were not run",
         "no orthonormality on either side, so that the operator alone differs; no weight decay, as in the text",
-        "the learning rate of each arm is chosen on a tenth of the training set, in runs of half the length",
+        "the learning rate of each arm is chosen on a tenth of the training set, in runs of a quarter of the length",
     ),
     arms=arms,
     about=("model.operator", "model.operator.*"),
@@ -146,5 +146,5 @@ CLAIM = Claim(
         ]
     ),
     caption="Test accuracy over training, means over seeds.",
-    tuning=Tuning((rates(0.3, 1, 3),), shorter(2)),
+    tuning=Tuning((rates(0.3, 1, 3),), shorter(4)),
 )

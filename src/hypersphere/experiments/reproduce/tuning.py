@@ -53,7 +53,8 @@ class Axis:
 class Tuning:
     """The axes an arm may choose on, one after the other, the same for every arm that has them.
 
-    ``short`` makes the run that is compared of the arm's config.
+    ``short`` makes the run that is compared of the arm's config: the whole run where it is left out. A short one favours what
+    learns soon, and may choose a rate that is points worse in the whole.
 
     >>> tuning = Tuning((rates(0.2, 1, 5),), short=lambda config: replace(config, steps=100))
     >>> choice = tuning.search(Config(), score=lambda choice: -abs(choice["lr"] - 5))  # as if 5 were best
@@ -62,7 +63,7 @@ class Tuning:
     """
 
     axes: tuple[Axis, ...]
-    short: Callable[[Config], Config]
+    short: Callable[[Config], Config] = field(default=lambda config: config)
 
     def applied(self, config: Config, choice: Mapping[str, float]) -> Config:
         """The config with the chosen factors."""
