@@ -45,6 +45,34 @@ def test_the_last_of_equal_runs_counts(kept):
     assert rows.superseded(claim(), folder) == []
 
 
+def tried(arm="a/softmax", **scores):
+    """Rows of tuning for the tiny claim's three rates and what its search asks for beyond them."""
+    for factor, score in scores.items():
+        choice = {"lr": float(factor.lstrip("x").replace("_", "."))}
+        setting = json.loads(json.dumps(rows.trial(claim(), claim().arms("laptop")[arm], choice).setting()))
+        yield {"arm": arm, "choice": choice, "size": "laptop", "seed": 0, "score": score, "setting": setting}
+
+
+def test_rows_of_the_choice_that_tuning_leads_to_count_whichever_was_run_last(kept):
+    folder = kept(row(choice={"lr": 1.0}), row(choice={"lr": 2.0}), row("b/margin", choice={"lr": 2.0}))
+    for one in tried(x0_5=1.0, x1=3.0):
+        rows.append_row(folder / "tiny-tuning.jsonl", one)
+    assert [r["choice"]["lr"] for r in rows.recorded(claim(), folder)] == [2.0, 2.0]  # it has not finished choosing
+    for one in tried(x2=2.0):
+        rows.append_row(folder / "tiny-tuning.jsonl", one)
+    assert [r["choice"]["lr"] for r in rows.recorded(claim(), folder)] == [1.0, 2.0]
+    assert [(r["arm"], r["choice"]["lr"]) for r in rows.superseded(claim(), folder)] == [("a/softmax", 2.0)]
+
+
+def test_a_choice_whose_whole_run_diverged_is_not_the_present_one(kept):
+    folder = kept(row(choice={"lr": 0.5}), row(choice={"lr": 1.0}, seed=1, diverged=True, metrics={}))
+    for one in tried(x0_5=2.0, x1=3.0, x2=1.0, x0_25=0.0):
+        rows.append_row(folder / "tiny-tuning.jsonl", one)
+    arms = claim().arms("laptop")
+    assert rows.present_choices(claim(), arms, folder) == {"a/softmax": {"lr": 0.5}}
+    assert [r["choice"]["lr"] for r in rows.recorded(claim(), folder)] == [0.5]
+
+
 def test_rows_of_an_earlier_claim_are_superseded_not_lost(kept):
     folder = kept(row(), row(seed=1))
     shorter = lambda size: {name: Training(replace(arm.config, steps=2)) for name, arm in claim().arms(size).items()}

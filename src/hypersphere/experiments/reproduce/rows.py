@@ -1,13 +1,15 @@
 """Recorded rows: one line a finished run in ``results/<id>.jsonl``, and which of them count."""
 
 import json
+import math
 import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from .arms import Arm, Row, Training
 from .claim import Claim, Size
 from .effects import Values
+from .tuning import Choice
 
 
 def results_file(claim: Claim, results: str | os.PathLike[str], suffix: str = "") -> pathlib.Path:
@@ -35,15 +37,20 @@ def append_row(path: str | os.PathLike[str], row: Row) -> None:
 
 
 def recorded(claim: Claim, results: str | os.PathLike[str], size: Size = "laptop") -> list[Row]:
-    """The rows that count, by arm and seed: those with the setting the claim has now; a repeated run counts once, the last.
+    """The rows that count, by arm and seed: those with the setting and the choice the claim has now; of repeated runs the last.
 
-    A choice that is text is as choices were written before they could be applied.
+    A choice that is text is as choices were written before they could be applied. While an arm has not finished choosing, any
+    choice counts.
     """
     arms = claim.sized(size)
     found = [row for row in read_rows(results_file(claim, results)) if row["size"] == size and row["arm"] in arms]
+    choices = present_choices(claim, arms, results) if size == "laptop" else {}
     rows = {}
     for row in found:
-        if not isinstance(row["choice"], str) and chosen_arm(claim, arms[row["arm"]], row["choice"]).made(row):
+        arm, choice = arms[row["arm"]], row["choice"]
+        if isinstance(choice, str) or choices.get(row["arm"], choice) != choice:
+            continue
+        if chosen_arm(claim, arm, choice).made(row):
             rows[row["arm"], row["seed"]] = row
     order = list(arms)
     return sorted(rows.values(), key=lambda row: (order.index(row["arm"]), row["seed"]))
@@ -74,6 +81,49 @@ def trial(claim: Claim, arm: Arm, choice: Mapping[str, float]) -> Training:
     assert claim.tuning is not None
     assert isinstance(arm, Training)
     return arm.held_out(claim.tuning.short(claim.tuning.applied(arm.config, choice)))
+
+
+def known_score(
+    claim: Claim, name: str, arm: Training, choice: Choice, trials: Sequence[Row], whole: Sequence[Row]
+) -> float | None:
+    """What ``trials``, rows of tuning, say of a choice: None if it was not tried, −∞ where it diverged, there or in a whole run."""
+    chosen = chosen_arm(claim, arm, choice)
+    if any(row.get("diverged") and row_of(row, "laptop", name, row["seed"], chosen) for row in whole):
+        return -math.inf
+    short = trial(claim, arm, choice)
+    for row in trials:
+        if row.get("choice") == choice and row_of(row, "laptop", name, arm.config.seed, short):
+            return -math.inf if row["score"] is None else float(row["score"])
+    return None
+
+
+def present_choices(claim: Claim, arms: Mapping[str, Arm], results: str | os.PathLike[str]) -> dict[str, Choice]:
+    """The choices that the rows of tuning lead to, of the arms that have finished choosing."""
+    if claim.tuning is None:
+        return {}
+    trials, whole = read_rows(results_file(claim, results, "-tuning")), read_rows(results_file(claim, results))
+    found = {}
+    for name, arm in arms.items():
+        if not isinstance(arm, Training):
+            continue
+        unknown: list[Choice] = []
+
+        def score(choice: Choice, name: str = name, arm: Training = arm, unknown: list[Choice] = unknown) -> float:
+            value = known_score(claim, name, arm, choice, trials, whole)
+            if value is None:
+                unknown.append(choice)
+                return -math.inf
+            return value
+
+        choice = claim.tuning.search(arm.config, score)
+        if not unknown:
+            found[name] = choice
+    return found
+
+
+def row_of(row: Row, size: str, arm: str, seed: int, chosen: Arm) -> bool:
+    """Whether a row is that of an arm and a seed with the setting of ``chosen``."""
+    return (row["size"], row["arm"], row["seed"]) == (size, arm, seed) and chosen.made(row)
 
 
 def measured(rows: list[Row]) -> dict[str, dict[str, Values]]:

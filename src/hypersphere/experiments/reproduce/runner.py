@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from .arms import Arm, Row, Training
 from .claim import Claim, Size
-from .rows import append_row, chosen_arm, read_rows, recorded, results_file, trial
+from .rows import append_row, chosen_arm, known_score, read_rows, recorded, results_file, row_of, trial
 from .tuning import Choice, shown_changes, shown_choice
 
 Say = Callable[[str], None]
@@ -54,7 +54,7 @@ def reproduce(
         choices = tune(claim, arms, results, folder, threads, say) if size == "laptop" else {}
         for seed, name in itertools.product(range(max(wanted.values())), arms):
             chosen = chosen_arm(claim, arms[name], choices.get(name))
-            if seed >= wanted[name] or any(_same(row, size, name, seed, chosen) for row in read_rows(path)):
+            if seed >= wanted[name] or any(row_of(row, size, name, seed, chosen) for row in read_rows(path)):
                 continue
             place = ", ".join(filter(None, (str(seed), shown_choice(choices.get(name)))))
             row = chosen.row(seed, folder / name / place, threads)
@@ -80,17 +80,13 @@ def tune(
     tuning = claim.tuning
     if tuning is None:
         return {}
-    path = results_file(claim, results, "-tuning")
-    failed = [row for row in read_rows(results_file(claim, results)) if row.get("diverged") and row["size"] == "laptop"]
+    path, whole = results_file(claim, results, "-tuning"), read_rows(results_file(claim, results))
 
     def score(name: str, arm: Training, choice: Choice) -> float:
-        whole = chosen_arm(claim, arm, choice)
-        if any(row["arm"] == name and whole.made(row) for row in failed):
-            return -math.inf
+        known = known_score(claim, name, arm, choice, read_rows(path), whole)
+        if known is not None:
+            return known
         short, seed = trial(claim, arm, choice), arm.config.seed
-        for row in read_rows(path):
-            if _same(row, "laptop", name, seed, short):
-                return -math.inf if row["score"] is None else float(row["score"])
         row = short.row(seed, folder / "tuning" / shown_choice(choice) / name, threads)
         monitor = arm.config.monitor
         sign = -1 if monitor.startswith("-") else 1
@@ -141,7 +137,7 @@ def pilot(
         arm = arm.changed(changes)
         changed = arm.held_out(arm.config)
         seed = changed.config.seed
-        row = next((row for row in read_rows(path) if _same(row, "laptop", name, seed, changed)), None)
+        row = next((row for row in read_rows(path) if row_of(row, "laptop", name, seed, changed)), None)
         if row is None:
             made = changed.row(seed, folder / shown_changes(changes) / name, threads)
             row = {"arm": name, "seed": seed, "size": "laptop", "choice": None, "changes": list(changes), **made}
@@ -163,11 +159,6 @@ def missing(claim: Claim, results: str | os.PathLike[str], size: Size = "laptop"
     """
     there = {(row["arm"], row["seed"]) for row in recorded(claim, results, size)}
     return sum((name, seed) not in there for name in claim.sized(size) for seed in range(claim.seeds_of(name)))
-
-
-def _same(row: Row, size: str, arm: str, seed: int, chosen: Arm) -> bool:
-    whose = (row["size"], row["arm"], row["seed"]) == (size, arm, seed)
-    return whose and chosen.made(row)
 
 
 def _shown(claim: Claim, metrics: Mapping[str, float]) -> str:
