@@ -9,14 +9,14 @@ from ...angular import Cosine
 from ...config import Call, call
 from ...evaluation import robustness
 from ...operators import Operator, magnitudes
-from ...training import Config, CosineRate, Images, replace
+from ...training import Adversarial, Config, CosineRate, Images, replace
 from ..recipes.chapter4 import adversarial_cifar10
 from ..recipes.recipe_book import adam
 from .arms import Arm, Training
 from .claim import Check, Claim, Published, Size
 from .claim_pictures import bars
 from .trained import experiment_in
-from .tuning import Tuning, rates
+from .tuning import Tuning, rates, shorter
 
 OPERATORS: dict[str, Call | None] = {
     "convolution": None,
@@ -101,8 +101,13 @@ def arms(size: Size) -> dict[str, Arm]:
     return found
 
 
+def hardly_attacked(config: Config) -> Config:
+    """A run for choosing a rate, by accuracy without an attack: where the task attacks, it attacks one image."""
+    return replace(config, task__attacked_images=1) if config.task.target is Adversarial else config
+
+
 def _short(config: Config) -> Config:
-    return replace(config, steps=config.steps // 3, evaluate_every=config.steps // 3, task__attacked_images=1)
+    return hardly_attacked(shorter(3)(config))
 
 
 def _above(group: str, name: str, attack: str, published: tuple[float, float]) -> Check:
