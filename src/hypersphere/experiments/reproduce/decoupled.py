@@ -161,5 +161,7 @@ CLAIM = Claim(
         ]
     ),
     caption="Test accuracy over training, means over seeds.",
+    seeds=5,
+    fewer=dict.fromkeys(("BN, ReLU/TanhConv, *", "no *", "SGD/*", "batch *"), 3),
     tuning=Tuning((rates(0.3, 1, 3),)),
 )  # fmt: skip
