@@ -72,6 +72,9 @@ def test_what_was_tried_again_is_shown_once_the_last_and_what_was_tried_under_an
     tuning = [tried("a/softmax", lr, score) for lr, score in ((0.5, 1.0), (1.0, 2.0), (0.5, 3.0))]
     tuning += [tried("a/softmax", 2.0, 4.0, steps=77), tried("a/softmax", 0.5, 5.0, batch_size=3)]
     assert "| lr × 0.5: 3; lr × 1: 2 |" in section.section(claim(), chosen, tuning=tuning)
+    assert "| lr × 1 | chosen with settings the claim had before |" in section.section(
+        claim(), chosen, tuning=tuning[3:]
+    )
 
 
 def test_pilots_are_shown_with_what_was_changed_and_count_for_no_check():

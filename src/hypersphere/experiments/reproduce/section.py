@@ -185,6 +185,7 @@ def _choices(claim: Claim, rows: Sequence[Row], tuning: Sequence[Row]) -> list[s
             f"{shown_choice(row['choice'])}: {'diverged' if row['score'] is None else format(row['score'], '.4g')}"
             for row in tried
         )
+        scores = scores or "chosen with settings the claim had before"
         lines.append(f"| {arm} | {shown_choice(current[arm])} | {scores} | {_edges(current[arm], tried)} |")
     if not lines:
         return []
