@@ -152,8 +152,8 @@ CLAIM = Claim(
     why="With batch normalization and ReLU six of the seven magnitudes are two to three points ahead of the convolution in the mean of "
     "five seeds, none of them decided, and all learn sooner; TanhConv is ahead by as much at full size (claim full-size). When rates "
     "were chosen in runs of a quarter of the length the gain was four to five points, decided for Tanh and Log: half of it was the "
-    "choice's, since the convolution's best rate is the one at which it learns late. TanhConv's gain under SGD rests on such "
-    "choices. Without ReLU the convolution does not fail as it does in the text, no operator is decidedly ahead of it and three are behind; "
+    "choice's, since the convolution's best rate is the one at which it learns late. TanhConv's gain under SGD rests on such choices. "
+    "Without ReLU the convolution does not fail as it does in the text, no operator is decidedly ahead of it and three are behind; "
     "without batch normalization all are. SphereNorm learns later than BatchNorm, decided at batches of 16 and 64, and ends behind it.",
     picture=curves(
         [

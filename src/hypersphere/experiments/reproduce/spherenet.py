@@ -138,8 +138,8 @@ CLAIM = Claim(
     "above the same networks with ReLU; the pilots' gain, 52.6 to 55.2 %, was the rate's: at three times theirs, which both choose, the "
     "convolution catches up. The cosine learns no sooner, and is behind under both margins (decided) and without batch normalization; "
     "k = 0.3 is the best with ReLU, within noise. CNN-45 does not train in 1,000 steps with either operator. In whole runs on held-out "
-    "images (pilots) the rates chosen in short ones are the best where it was tried, and at full size (claim full-size) the cosine ends where the "
-    "convolution does, with ReLU and without.",
+    "images (pilots) the rates chosen in short ones are the best where it was tried, and at full size (claim full-size) the "
+    "cosine ends where the convolution does, with ReLU and without.",
     picture=curves(
         [
             ("accuracy", f"test accuracy (%), {group}", [f"{group}/{name}" for name in GROUPS[group][0]])
