@@ -30,7 +30,8 @@ ROOMS = (
 )
 
 
-def public(room: str) -> dict[str, Any]:
+@functools.cache
+def public(room: str) -> Mapping[str, Any]:
     """The public classes and functions of a module, by name."""
     module = importlib.import_module(room)
     names = getattr(module, "__all__", None) or [name for name in vars(module) if not name.startswith("_")]

@@ -54,8 +54,13 @@ class Arm(ABC):
         >>> arm.made({"setting": older}), arm.made({"setting": older | {"data.held_out": 5}})
         (True, False)
         """
-        whole, written, there = stored(self.setting()), stored(self.setting(defaults=False)), row["setting"]
+        (whole, written), there = self._settings, row["setting"]
         return written.keys() <= there.keys() and there == {key: whole.get(key) for key in there}
+
+    @functools.cached_property
+    def _settings(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The setting as rows have it, with and without defaults."""
+        return stored(self.setting()), stored(self.setting(defaults=False))
 
     def row(self, seed: int, folder: pathlib.Path, threads: int = 0) -> Row:
         """What :meth:`make` gives, with its conditions."""

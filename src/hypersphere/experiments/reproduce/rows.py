@@ -45,13 +45,18 @@ def recorded(claim: Claim, results: str | os.PathLike[str], size: Size = "laptop
     arms = claim.sized(size)
     found = [row for row in read_rows(results_file(claim, results)) if row["size"] == size and row["arm"] in arms]
     choices = present_choices(claim, arms, results) if size == "laptop" else {}
-    rows = {}
+    rows: dict[tuple[str, int], Row] = {}
+    chosen: dict[tuple[str, str], Arm] = {}
     for row in found:
-        arm, choice = arms[row["arm"]], row["choice"]
-        if isinstance(choice, str) or choices.get(row["arm"], choice) != choice:
+        name, choice = row["arm"], row["choice"]
+        if isinstance(choice, str) or choices.get(name, choice) != choice:
             continue
-        if chosen_arm(claim, arm, choice).made(row):
-            rows[row["arm"], row["seed"]] = row
+        which = name, str(choice)
+        chosen[which] = chosen.get(which) or chosen_arm(
+            claim, arms[name], choice
+        )  # its setting takes a while to write out
+        if chosen[which].made(row):
+            rows[name, row["seed"]] = row
     order = list(arms)
     return sorted(rows.values(), key=lambda row: (order.index(row["arm"]), row["seed"]))
 
