@@ -68,7 +68,8 @@ CLAIM = Claim(
     statement="What other claims compare on images of 16×16, compared on images of 32×32: whether the order of Liu (2020) is there.",
     published=tuple(_published(*compared) for compared in COMPARED),
     differences=(
-        "one comparison of each claim, with its data, network and steps; images of 32×32 pixels, as the datasets have them, not of 16×16",
+        "one comparison of each claim, with its data, network and steps; images of 32×32 pixels, as the datasets have them, not of 16×16; "
+        "claims about digits, of 14×14 and 16×16 instead of 28×28, have no such reading",
         "rate and the penalty's weight of each arm are chosen anew on a tenth of the training set, in whole runs: in those of a "
         "quarter of the length the convolution chose a rate that was eleven points worse in a whole one",
     ),

@@ -62,10 +62,10 @@ def write(results: str | os.PathLike[str] = "results", output: str | os.PathLike
 
 
 def _save(figure: Any, path: pathlib.Path) -> None:
-    """A picture of at most 128 colours, which is a third of the size: it is kept in the repository."""
+    """A picture of at most 64 colours, which is a third of the size: it is kept in the repository."""
     drawn = io.BytesIO()
     figure.savefig(drawn, dpi=80, format="png")
-    few = require("PIL.Image").open(drawn).convert("RGB").quantize(128)
+    few = require("PIL.Image").open(drawn).convert("RGB").quantize(64)
     write_atomically(path, functools.partial(few.save, format="png", optimize=True))
 
 
