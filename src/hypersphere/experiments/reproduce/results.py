@@ -49,7 +49,7 @@ def write(results: str | os.PathLike[str] = "results", output: str | os.PathLike
     root = pathlib.Path(output)
     written = [root / "RESULTS.md", root / PICTURES / "effects.png"]
     (root / PICTURES).mkdir(parents=True, exist_ok=True)
-    _save(effects_picture([(claim, lines_of(claim, results)) for claim in CLAIMS.values()]), written[1])
+    _save(effects_picture([(claim, lines_of(claim, results)) for claim in CLAIMS.values()]), written[1], 64)
     for claim in CLAIMS.values():
         if rows := recorded(claim, results):
             written.append(root / PICTURES / f"{claim.id}.png")
@@ -61,11 +61,11 @@ def write(results: str | os.PathLike[str] = "results", output: str | os.PathLike
     return written
 
 
-def _save(figure: Any, path: pathlib.Path) -> None:
-    """A picture of at most 64 colours, which is a third of the size: it is kept in the repository."""
+def _save(figure: Any, path: pathlib.Path, colors: int = 128) -> None:
+    """A picture of few colours, which is a third of the size: it is kept in the repository."""
     drawn = io.BytesIO()
     figure.savefig(drawn, dpi=80, format="png")
-    few = require("PIL.Image").open(drawn).convert("RGB").quantize(64)
+    few = require("PIL.Image").open(drawn).convert("RGB").quantize(colors)
     write_atomically(path, functools.partial(few.save, format="png", optimize=True))
 
 
