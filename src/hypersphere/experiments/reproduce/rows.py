@@ -52,9 +52,8 @@ def recorded(claim: Claim, results: str | os.PathLike[str], size: Size = "laptop
         if isinstance(choice, str) or choices.get(name, choice) != choice:
             continue
         which = name, str(choice)
-        chosen[which] = chosen.get(which) or chosen_arm(
-            claim, arms[name], choice
-        )  # its setting takes a while to write out
+        if which not in chosen:  # its setting takes a while to write out
+            chosen[which] = chosen_arm(claim, arms[name], choice)
         if chosen[which].made(row):
             rows[name, row["seed"]] = row
     order = list(arms)
