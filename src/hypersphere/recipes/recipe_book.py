@@ -1,0 +1,114 @@
+"""What a recipe is: a function of a size that returns a config, with the tables of Liu (2020) it belongs to."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import torch
+
+from ..config import Call, call, suggest
+from ..data import CropFlip, Digits
+from ..training import Config, ConstantRate, StepRate, replace
+
+Size = Literal["smoke", "laptop", "paper"]
+SIZES: tuple[Size, ...] = get_args(Size)
+
+CROP_FLIP = call(CropFlip, pad=4)
+CROP_FLIP_BOTH = call(CropFlip, pad=4, vertical=True)
+MIRROR = call(CropFlip, pad=0)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """An experiment family of Liu (2020): ``config(size)`` is its setting.
+
+    ``smoke`` runs in seconds on data inside the package, to see that everything works; ``laptop`` in minutes on two cores, on
+    real data; ``paper`` is the dissertation's own setting.
+
+    >>> from hypersphere import recipes
+    >>> chosen = recipes.get("sphereface-lfw")
+    >>> chosen.tables, chosen.config("paper").head.name, chosen.config("smoke").steps
+    ('2.8, 2.9', 'SphereFace', 4)
+    """
+
+    name: str
+    tables: str
+    data: str
+    summary: str
+    function: Callable[[Size], Config]
+
+    def config(self, size: Size = "laptop") -> Config:
+        """The setting at a size."""
+        if size not in SIZES:
+            raise ValueError(f"size must be one of {', '.join(SIZES)}, got {size!r}")
+        return replace(self.function(size), name=self.name)
+
+
+RECIPES: dict[str, Recipe] = {}
+
+
+def make(**parts: Any) -> Config:
+    """A config of parts that several sizes share."""
+    return Config(**parts)
+
+
+def smoke(**parts: Any) -> Config:
+    """A run of four steps, each kind of event twice, on the digits unless ``data`` says otherwise."""
+    few = {"steps": 4, "evaluate_every": 2, "log_every": 2, "checkpoint_every": 2, "batch_size": 64}
+    return make(**{**few, "data": call(Digits), **parts})
+
+
+def sgd(lr: float, weight_decay: float = 5e-4, **options: Any) -> Call:
+    """SGD with momentum 0.9."""
+    return call(torch.optim.SGD, lr=lr, momentum=0.9, weight_decay=weight_decay, **options)
+
+
+def adam(lr: float, weight_decay: float = 0.0, **options: Any) -> Call:
+    """Adam, without weight decay unless it is asked for."""
+    return call(torch.optim.Adam, lr=lr, weight_decay=weight_decay, **options)
+
+
+def falls(*milestones: int, gamma: float = 0.1) -> Call:
+    """The rate multiplied by ``gamma`` at each milestone; constant without one."""
+    return call(StepRate, milestones=milestones, gamma=gamma) if milestones else call(ConstantRate)
+
+
+def saturated(steps: int = 42500) -> Call:
+    """Milestones where the dissertation says "when the performance is saturated": those of D.1, in proportion to the steps."""
+    return falls(*(steps * part // 425 for part in (200, 300, 375)))
+
+
+def recipe(name: str, *, tables: str, data: str) -> Callable[[Callable[[Size], Config]], Callable[[Size], Config]]:
+    """Make a function a recipe under a name; the first line of its docstring is the summary.
+
+    >>> from hypersphere import recipes
+    >>> @recipes.recipe("my-digits", tables="none", data="Digits")
+    ... def my_digits(size: recipes.Size) -> Config:
+    ...     "A short run on the digits."
+    ...     return Config(steps=10 if size == "smoke" else 1000)
+    >>> recipes.get("my-digits").summary, recipes.RECIPES.pop("my-digits").config("smoke").steps
+    ('A short run on the digits.', 10)
+    """
+
+    def register(function: Callable[[Size], Config]) -> Callable[[Size], Config]:
+        summary = (function.__doc__ or "").strip().splitlines()[0]
+        RECIPES[name] = Recipe(name, tables, data, summary, function)
+        return function
+
+    return register
+
+
+def get(name: str) -> Recipe:
+    """The recipe of a name; an unknown one is an error that lists those there are and the nearest.
+
+    >>> from hypersphere import recipes
+    >>> recipes.get("mhe-cifar10").tables
+    '5.1'
+    >>> recipes.get("mhe-cifar")
+    Traceback (most recent call last):
+    ...
+    ValueError: there is no recipe 'mhe-cifar'; there are ...; did you mean mhe-cifar10?
+    """
+    if name not in RECIPES:
+        raise ValueError(f"there is no recipe {name!r}; there are {', '.join(sorted(RECIPES))}{suggest(name, RECIPES)}")
+    return RECIPES[name]

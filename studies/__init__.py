@@ -1,0 +1,1 @@
+"""Studies that use hypersphere; they are not part of the installed package."""

@@ -1,0 +1,98 @@
+"""One small picture a claim, drawn from the rows of its results."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from hypersphere._extras import require
+from hypersphere.plots import color, plot_features, tidy
+
+from .arms import Row
+from .effects import Estimate
+
+Picture = Callable[[Sequence[Row]], Any]
+
+
+def planar_features(arms: Sequence[str], *, neurons: bool = False) -> Picture:
+    """Two-dimensional features of the first seed, one panel an arm (fig. 2.2), with the classes' neurons if asked for (fig. 5.4)."""
+
+    def draw(rows: Sequence[Row]) -> Any:
+        shown = {row["arm"]: row["points"] for row in rows if "points" in row}
+        names = [arm for arm in arms if arm in shown]
+        figure = require("matplotlib.figure").Figure(figsize=(2.4 * max(len(names), 1), 2.6), layout="constrained")
+        for index, arm in enumerate(names):
+            ax = figure.add_subplot(1, len(names), index + 1)
+            features = torch.tensor(shown[arm]["features"])
+            centers = torch.tensor(shown[arm]["neurons"]) if neurons else None
+            labels = torch.tensor(shown[arm]["labels"])
+            plot_features(features, labels, centers=centers, on_sphere=False, size=3, title=arm, ax=ax)
+        return figure
+
+    return draw
+
+
+def curves(panels: Sequence[tuple[str, str, Sequence[str]]]) -> Picture:
+    """Means over seeds of something of the curve, against steps; a panel is (what, its label, arms)."""
+
+    def draw(rows: Sequence[Row]) -> Any:
+        figure = require("matplotlib.figure").Figure(figsize=(5.4 * len(panels), 3.2), layout="constrained")
+        for index, (key, label, arms) in enumerate(panels):
+            ax = figure.add_subplot(1, len(panels), index + 1)
+            for number, arm in enumerate(arms):
+                found = [row["curve"] for row in rows if row["arm"] == arm and key in row["curve"]]
+                if found:
+                    values = torch.tensor([curve[key] for curve in found]).mean(0)
+                    name = arm.rpartition("/")[2]  # the group is in the label of the axis
+                    ax.plot(found[0]["step"], values, color=color(number), linewidth=1.4, marker=".", label=name)
+            tidy(ax, xlabel="step", ylabel=label, legend=bool(ax.get_lines()))
+        return figure
+
+    return draw
+
+
+def bars(metrics: Sequence[tuple[str, str]]) -> Picture:
+    """Means over seeds with their standard errors, one panel a metric, one bar an arm."""
+
+    def draw(rows: Sequence[Row]) -> Any:
+        figure = require("matplotlib.figure").Figure(figsize=(4.4 * len(metrics), 3.0), layout="constrained")
+        arms = list(dict.fromkeys(row["arm"] for row in rows))
+        for index, (key, label) in enumerate(metrics):
+            ax = figure.add_subplot(1, len(metrics), index + 1)
+            for number, arm in enumerate(arms):
+                values = [row["metrics"][key] for row in rows if row["arm"] == arm and key in row["metrics"]]
+                if values:
+                    estimate = Estimate.of(values)
+                    ax.errorbar(estimate.mean, number, xerr=estimate.error, color=color(number), marker="o", capsize=3)
+            ax.set_yticks(range(len(arms)), arms, fontsize=7)
+            ax.invert_yaxis()
+            tidy(ax, xlabel=label)
+        return figure
+
+    return draw
+
+
+def beside_published(published: Mapping[str, float], measured: Mapping[str, str], label: str) -> Picture:
+    """Published numbers and what was measured, one line each, the least first; ``measured`` gives the metric of each name.
+
+    A measured number is the mean over seeds, with every seed as a small dot.
+    """
+
+    def draw(rows: Sequence[Row]) -> Any:
+        figure = require("matplotlib.figure").Figure(figsize=(6.4, 2.8), layout="constrained")
+        ax = figure.add_subplot()
+        ours = {name: [row["metrics"][key] for row in rows if key in row["metrics"]] for name, key in measured.items()}
+        means = {name: sum(values) / len(values) for name, values in ours.items() if values}
+        order = sorted({**published, **means}.items(), key=lambda line: line[1])
+        for number, (name, value) in enumerate(order):
+            shade = color(0) if name in means else "grey"
+            seeds = ours.get(name, [])
+            ax.plot(seeds, [number] * len(seeds), linestyle="", marker=".", color=shade, alpha=0.4)
+            ax.plot([value], [number], linestyle="", marker="D" if name in means else "o", color=shade)
+        ax.set_yticks(range(len(order)), [name for name, _ in order], fontsize=8)
+        ax.set_xlim(left=0)
+        ax.invert_yaxis()
+        tidy(ax, xlabel=label)
+        return figure
+
+    return draw

@@ -1,0 +1,154 @@
+"""Claim: magnitudes times angles learn better than the convolution, with and without ReLU and BN (tables 4.1–4.4; figure 3.5)."""
+
+from typing import Any
+
+from hypersphere.angular import Cosine, SquareCosine
+from hypersphere.config import Call, call
+from hypersphere.data import CIFAR100, TinyImageNet
+from hypersphere.models import cnn9
+from hypersphere.operators import Operator, magnitudes
+from hypersphere.recipes.chapter4 import dcnet_cifar100
+from hypersphere.recipes.recipe_book import MIRROR, adam, sgd
+from hypersphere.training import Config, CosineRate, Images, Selection, replace
+
+from ..arms import Arm, Training
+from ..claim import Check, Claim, Published, Size, read_text
+from ..claim_pictures import curves
+from ..tuning import Tuning, rates
+
+MAGNITUDES: dict[str, Any] = {
+    "SphereConv": call(magnitudes.Sphere),
+    "BallConv": call(magnitudes.Ball),
+    "TanhConv": call(magnitudes.Tanh),
+    "LinearConv": call(magnitudes.Linear),
+    "SegConv": call(magnitudes.Seg),
+    "LogConv": call(magnitudes.Log),
+    "MixConv": call(magnitudes.Mix),
+}
+# Table 4.3, cosine with ReLU and square cosine without; table 4.2, cosine without batch normalization.
+WITH = dict(zip(MAGNITUDES, (26.00, 25.18, 25.15, 24.81, 24.96, 25.17, 25.27), strict=True))
+WITHOUT = dict(zip(MAGNITUDES, (25.90, 25.43, 25.27, 24.36, 24.29, 24.91, 24.93), strict=True))
+PLAIN = {"LinearConv": 31.76, "TanhConv": 31.88, "SegConv": 30.34}
+BASELINES = {"BN, ReLU": 26.01, "no ReLU": 58.24, "no BN": 35.30}
+PUBLISHED = {"BN, ReLU": WITH, "no ReLU": WITHOUT, "no BN": PLAIN}
+TRICKS: dict[str, tuple[dict[str, Any], float]] = {
+    "projected": ({"project_every": 10}, 21.17),
+    "weighted gradients": ({"weighted_gradients": True}, 21.45),
+}
+# Table 4.1: how ‖w‖ enters TanhConv; the operator without it has 23.09.
+WEIGHTED = {"linear": 22.95, "tanh_product": 23.03, "product_of_tanh": 23.38}
+BATCHES = {4: 4, 16: 2, 64: 1}  # and how many times as many steps are taken
+
+
+def arms(size: Size) -> dict[str, Arm]:
+    """CNN-9 of table C.1 with each magnitude; two tricks of optimisation; SphereNorm and BatchNorm at small batches."""
+    base = _base(size)
+    groups: dict[str, tuple[dict[str, Any], Call]] = {
+        "BN, ReLU": ({}, call(Cosine)),
+        "no ReLU": ({"model__activation": "none"}, call(SquareCosine)),
+        "no BN": ({"model__norm": "none"}, call(Cosine)),
+    }
+    found: dict[str, Config] = {}
+    for group, (changes, angular) in groups.items():
+        found[f"{group}/convolution"] = replace(base, **changes)
+        for name in PUBLISHED[group]:
+            operator = call(Operator, magnitude=MAGNITUDES[name], angular=angular)
+            found[f"{group}/{name}"] = replace(base, model__operator=operator, **changes)
+    for name, (changes, _) in TRICKS.items():
+        if size == "paper" and "project_every" in changes:
+            changes = {"project_every": 100}
+        found[f"BN, ReLU/TanhConv, {name}"] = replace(found["BN, ReLU/TanhConv"], **changes)
+    for form in WEIGHTED:
+        found[f"BN, ReLU/TanhConv, weighted {form}"] = replace(
+            found["BN, ReLU/TanhConv"], model__operator__magnitude__weighted=form
+        )
+    for name in ("convolution", "TanhConv"):  # C.6
+        found[f"SGD/{name}"] = replace(found[f"BN, ReLU/{name}"], optimizer=sgd(0.1 if size == "paper" else 0.05, 0.0))
+    for batch, times in BATCHES.items():
+        longer = {} if size == "paper" else {"steps": times * base.steps, "evaluate_every": times * base.evaluate_every}
+        for name, norm in (("BatchNorm", "batch"), ("SphereNorm", "sphere")):
+            found[f"batch {batch}/{name}"] = replace(base, batch_size=batch, model__norm=norm, **longer)
+    return {name: Training(config) for name, config in found.items()}
+
+
+def _base(size: Size) -> Config:
+    if size == "paper":
+        return replace(dcnet_cifar100(size), data=call(CIFAR100), model__operator=None, regularizer=None)
+    return Config(
+        steps=800,
+        evaluate_every=200,
+        checkpoint_every=400,
+        channels_last=True,
+        batch_size=64,
+        data=call(TinyImageNet),
+        samples=Selection(classes=20, per_class=200),
+        images=Images(size=16),
+        augment=MIRROR,
+        model=call(cnn9, table="C.1", width=0.25),
+        optimizer=adam(0.001),
+        schedule=call(CosineRate),
+    )
+
+
+def _below(group: str, name: str) -> Check:
+    published = PUBLISHED[group][name], BASELINES[group]
+    title = f"{group}, error: {name} below the convolution"
+    return Check(title, "error", f"{group}/{name}", f"{group}/convolution", False, published=published)
+
+
+CLAIM = Claim(
+    id="decoupled",
+    title="Decoupled operators",
+    text=read_text("decoupled"),
+    published=(
+        Published("4.3", "error (%) of CNN-9 on CIFAR-100, cosine", {"convolution": 26.01, **WITH}),
+        Published("4.3", "error (%) without ReLU, square cosine", {"convolution": 58.24, **WITHOUT}),
+        Published("4.2", "error (%) without BN, cosine", {"convolution": 35.30, **PLAIN}),
+        Published("4.1", "error (%) of TanhConv", {"standard gradients": 23.09, "weight projection": 21.17, "weighted gradients": 21.45}),
+        Published("4.1", "error (%) of weighted TanhConv", WEIGHTED),
+        Published("figure 3.5", "SphereNorm at small batches", {"SphereNorm": "final accuracy similar to BatchNorm, sooner"}),
+    ),
+    arms=arms,
+    about=("model.operator", "model.operator.*", "project_every", "weighted_gradients", "model.norm"),
+    metrics={"error": "test error (%)", "early": "accuracy after a quarter of the steps (%)"},
+    checks=(
+        *(_below(group, name) for group, values in PUBLISHED.items() for name in values),
+        *(
+            Check(
+                f"BN, ReLU, error: TanhConv, {name} below standard gradients",
+                "error",
+                f"BN, ReLU/TanhConv, {name}",
+                "BN, ReLU/TanhConv",
+                False,
+                published=(value, 23.09),
+            )
+            for name, (_, value) in TRICKS.items()
+        ),
+        *(
+            Check(
+                f"BN, ReLU, error: TanhConv, weighted {form} no worse than without",
+                "error",
+                f"BN, ReLU/TanhConv, weighted {form}",
+                "BN, ReLU/TanhConv",
+                False,
+                True,
+            )
+            for form in WEIGHTED
+        ),
+        Check("SGD, error: TanhConv below the convolution", "error", "SGD/TanhConv", "SGD/convolution", False),
+        *(
+            Check(f"batch {n}, early: SphereNorm above BatchNorm", "early", f"{group}/SphereNorm", f"{group}/BatchNorm")
+            for n, group in ((n, f"batch {n}") for n in BATCHES)
+        ),
+    ),
+    picture=curves(
+        [
+            ("accuracy", f"test accuracy (%), {group}", [f"{group}/{n}" for n in ("convolution", *values)])
+            for group, values in PUBLISHED.items()
+        ]
+    ),
+    caption="Test accuracy over training, means over seeds.",
+    seeds=5,
+    fewer=dict.fromkeys(("BN, ReLU/TanhConv, *", "no *", "SGD/*", "batch *"), 3),
+    tuning=Tuning((rates(0.3, 1, 3),)),
+)  # fmt: skip

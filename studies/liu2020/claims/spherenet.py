@@ -1,0 +1,136 @@
+"""Claim: operators that look at the angle learn at least as well as the convolution, and sooner (tables 3.1–3.3; figure 3.3)."""
+
+from typing import Any
+
+import torch
+
+from hypersphere.angular import Cosine, Linear, Sigmoid
+from hypersphere.config import Call, call
+from hypersphere.data import CIFAR10
+from hypersphere.models import cnn9, cnn45
+from hypersphere.objectives import ASoftmax, GASoftmax, Softmax
+from hypersphere.operators import Operator, magnitudes
+from hypersphere.recipes.chapter2 import CIFAR_LAMBDA
+from hypersphere.recipes.chapter3 import spherenet_cifar10
+from hypersphere.recipes.recipe_book import MIRROR, adam
+from hypersphere.training import Config, CosineRate, Images, Selection, replace
+
+from ..arms import Arm, Training
+from ..claim import Check, Claim, Published, Size, read_text
+from ..claim_pictures import curves
+from ..tuning import Tuning, rates, shorter
+
+SPHERE = call(magnitudes.Sphere)
+OPERATORS: dict[str, Call | None] = {
+    "convolution": None,
+    "linear": call(Operator, magnitude=SPHERE, angular=call(Linear)),
+    "cosine": call(Operator, magnitude=SPHERE, angular=call(Cosine)),
+    "sigmoid (0.3)": call(Operator, magnitude=SPHERE, angular=call(Sigmoid, k=0.3)),
+    "sigmoid, learned": call(Operator, magnitude=SPHERE, angular=call(Sigmoid, k=0.5, learnable="filter")),
+}
+GROUPS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
+    "softmax": (tuple(OPERATORS), {}),
+    "no ReLU": (("convolution", "linear", "cosine", "sigmoid (0.3)"), {"model__activation": "none"}),
+    "no BN": (("convolution", "cosine"), {"model__norm": "none"}),
+    "A-Softmax": (("convolution", "cosine"), {"head": call(ASoftmax, m=4, annealing=CIFAR_LAMBDA)}),
+    "GA-Softmax": (("convolution", "cosine"), {"head": call(GASoftmax, m=4, annealing=CIFAR_LAMBDA)}),
+    "CNN-45": (("convolution", "cosine"), {}),
+}
+ACCURACY = {
+    "softmax": {"convolution": 90.58, "linear": 91.10, "cosine": 90.89, "sigmoid (0.3)": 91.08},
+    "no ReLU": {"convolution": 80.73, "linear": 85.34, "cosine": 85.25, "sigmoid (0.3)": 85.67},
+    "A-Softmax": {"convolution": 91.78, "cosine": 91.94},
+    "GA-Softmax": {"convolution": 91.80, "cosine": 92.19},
+    "CNN-45": {"convolution": 88.23, "cosine": 90.05},
+}
+
+
+def curvatures(experiment: Any) -> dict[str, float]:
+    """Where the learned k of all filters lie: the tenth, the half and nine tenths of them are below; nothing where none is learned."""
+    found = [
+        m.k.detach().flatten() for m in experiment.task.modules() if isinstance(m, Sigmoid) and m.log_k is not None
+    ]
+    if not found:
+        return {}
+    low, middle, high = torch.cat(found).float().quantile(torch.tensor([0.1, 0.5, 0.9])).tolist()
+    return {"k_low": low, "k_middle": middle, "k_high": high}
+
+
+def arms(size: Size) -> dict[str, Arm]:
+    """CNN-9 of table B.1 with each operator in every hidden layer; without ReLU; without BN; under A- and GA-Softmax; and CNN-45."""
+    if size == "paper":
+        base = replace(spherenet_cifar10(size), head=call(Softmax), model__operator=None, regularizer=None)
+    else:
+        base = Config(
+            steps=1500,
+            evaluate_every=375,
+            checkpoint_every=375,
+            channels_last=True,
+            batch_size=64,
+            data=call(CIFAR10),
+            samples=Selection(measured=4000, per_class=500),
+            images=Images(size=16),
+            augment=MIRROR,
+            model=call(cnn9, table="B.1", width=0.25),
+            optimizer=adam(0.001),
+            schedule=call(CosineRate),
+        )
+    found: dict[str, Arm] = {}
+    for group, (names, changes) in GROUPS.items():
+        if "head" in changes and size == "laptop":
+            changes = {"head": changes["head"].replace(annealing=CIFAR_LAMBDA.replace(rate=12e-5))}
+        if group == "CNN-45" and size == "laptop":
+            changes = {"steps": 1000, "evaluate_every": 250, "checkpoint_every": 250}
+        model = call(cnn45, **base.model.arguments) if group == "CNN-45" else base.model
+        for name in names:
+            config = replace(replace(base, model=model), model__operator=OPERATORS[name], **changes)
+            found[f"{group}/{name}"] = Training(config, (call(curvatures),))
+    return found
+
+
+def _beats(group: str, name: str, metric: str = "accuracy") -> Check:
+    what = {"accuracy": "accuracy", "early": "accuracy after a quarter of the steps"}[metric]
+    known = ACCURACY.get(group, {})
+    published = (known[name], known["convolution"]) if metric == "accuracy" and name in known else None
+    title = f"{group}, {what}: {name} above the convolution"
+    return Check(title, metric, f"{group}/{name}", f"{group}/convolution", published=published)
+
+
+CLAIM = Claim(
+    id="spherenet",
+    title="SphereConv against the convolution",
+    text=read_text("spherenet"),
+    published=(
+        Published("3.1", "accuracy (%) of CNN-9 on CIFAR-10, softmax", ACCURACY["softmax"]),
+        Published("3.1", "accuracy (%) of CNN-9 on CIFAR-10, A-Softmax m = 4", ACCURACY["A-Softmax"]),
+        Published("3.1", "accuracy (%) of CNN-9 on CIFAR-10, GA-Softmax m = 4", ACCURACY["GA-Softmax"]),
+        Published("3.3", "accuracy (%) of CNN-18 on CIFAR-10 without ReLU", ACCURACY["no ReLU"]),
+        Published("3.2", "accuracy (%) of CNN-45", ACCURACY["CNN-45"]),
+    ),
+    arms=arms,
+    about=("model.operator", "model.operator.*"),
+    metrics={
+        "accuracy": "test accuracy (%)",
+        "early": "after a quarter of the steps (%)",
+        "k_low": "a tenth of the learned k below",
+        "k_middle": "half of them below",
+        "k_high": "nine tenths below",
+    },
+    checks=(
+        *(_beats("softmax", name) for name in list(OPERATORS)[1:]),
+        _beats("softmax", "cosine", "early"),
+        *(_beats("no ReLU", name) for name in ("linear", "cosine", "sigmoid (0.3)")),
+        _beats("no BN", "cosine"),
+        _beats("A-Softmax", "cosine"),
+        _beats("GA-Softmax", "cosine"),
+        _beats("CNN-45", "cosine"),
+    ),
+    picture=curves(
+        [
+            ("accuracy", f"test accuracy (%), {group}", [f"{group}/{name}" for name in GROUPS[group][0]])
+            for group in ("softmax", "no ReLU", "CNN-45")
+        ]
+    ),
+    caption="Test accuracy over training, means over seeds.",
+    tuning=Tuning((rates(0.3, 1, 3),), shorter(4)),
+)

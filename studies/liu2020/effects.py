@@ -1,0 +1,100 @@
+"""How large a difference is and how sure: means over seeds, and the paired and unpaired intervals of a difference."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import mean, stdev
+
+from hypersphere._extras import require
+
+CONFIDENCE = 0.95
+Values = Mapping[int, float]
+"""One value for each seed."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Mean and standard error of a metric over seeds; the error of a single seed is unknown (NaN).
+
+    >>> Estimate.of([1.0, 2.0, 3.0])
+    Estimate(mean=2.0, error=0.5773502691896258, seeds=3)
+    """
+
+    mean: float
+    error: float
+    seeds: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Estimate":
+        """Make it from one value for each seed."""
+        error = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+        return cls(mean(values), error, len(values))
+
+
+@dataclass(frozen=True)
+class Effect:
+    """A difference of means, ours minus the other's, with two 95 % intervals of Student's t.
+
+    Args:
+        mean: of the differences of the seeds that both have; of all seeds where they share none.
+        reference: mean of the other, or the number that ours is compared with.
+        paired: half the width of the interval of the differences seed by seed (same batches, same start).
+        unpaired: half the width of Welch's interval, which does not use that seeds belong together.
+        seeds: number of pairs.
+
+    >>> effect = Effect.between({0: 3.0, 1: 5.0, 2: 4.0}, {0: 1.0, 1: 3.1, 2: 1.9})
+    >>> "{:.0f} % more, between {:.0f} % and {:.0f} %".format(*effect.relative)
+    '100 % more, between 88 % and 112 %'
+    """
+
+    mean: float
+    reference: float
+    paired: float
+    unpaired: float
+    seeds: int
+
+    @property
+    def relative(self) -> tuple[float, float, float]:
+        """Mean and the two ends of the paired interval, in percent of the reference's size."""
+        size = abs(self.reference) or math.nan
+        return tuple(100 * value / size for value in (self.mean, self.mean - self.paired, self.mean + self.paired))  # type: ignore[return-value]
+
+    @classmethod
+    def between(cls, ours: Values, other: Values | float) -> "Effect | None":
+        """Compare the seeds of two arms, or one arm with a number; None where one has no value, or fewer than two pairs.
+
+        >>> effect = Effect.between({0: 3.0, 1: 5.0, 2: 4.0}, {0: 1.0, 1: 3.1, 2: 1.9})
+        >>> f"{effect.mean:.2f} ± {effect.paired:.2f}, unpaired ± {effect.unpaired:.2f}"
+        '2.00 ± 0.25, unpaired ± 2.33'
+        """
+        if isinstance(other, float):
+            values = list(ours.values())
+            if len(values) < 2:
+                return None
+            half = student(len(values) - 1) * Estimate.of(values).error
+            return cls(mean(values) - other, other, half, half, len(values))
+        shared = [seed for seed in ours if seed in other]
+        if len(shared) < 2:
+            return None
+        a, b = [ours[seed] for seed in shared], [other[seed] for seed in shared]
+        gaps = [x - y for x, y in zip(a, b, strict=True)]
+        half = student(len(gaps) - 1) * Estimate.of(gaps).error
+        return cls(mean(gaps), mean(b), half, _welch(a, b), len(gaps))
+
+
+def student(freedom: float, confidence: float = CONFIDENCE) -> float:
+    """The quantile of Student's t that leaves (1 − confidence)/2 above it.
+
+    >>> f"{student(2):.3f}, {student(4):.3f}"
+    '4.303, 2.776'
+    """
+    return float(require("scipy.special").stdtrit(freedom, 0.5 + confidence / 2))
+
+
+def _welch(a: Sequence[float], b: Sequence[float]) -> float:
+    """Half the width of Welch's interval: degrees of freedom by Satterthwaite."""
+    va, vb = stdev(a) ** 2 / len(a), stdev(b) ** 2 / len(b)
+    if va + vb == 0:
+        return 0.0
+    freedom = (va + vb) ** 2 / (va**2 / (len(a) - 1) + vb**2 / (len(b) - 1))
+    return student(freedom) * math.sqrt(va + vb)

@@ -1,7 +1,0 @@
-from hypersphere.experiments.reproduce.theory_claim import CLAIM
-
-from .contracts import ClaimContract
-
-
-class TestTheory(ClaimContract):
-    claim = CLAIM

@@ -1,0 +1,44 @@
+import json
+
+from hypersphere.config import call
+from hypersphere.data import Digits
+from hypersphere.training import replace
+from studies.liu2020 import Training
+from studies.liu2020.claims import robustness
+
+from .contracts import ClaimContract
+
+
+class TestRobustness(ClaimContract):
+    claim = robustness.CLAIM
+
+    def test_radii_are_learned_and_nothing_is_normalized(self):
+        for name, config in self.configs().items():
+            assert config.model.get("norm") == "none"
+            operator = config.model.arguments.get("operator")
+            if name.endswith(("BallConv", "TanhConv")):
+                assert operator.get("magnitude").get("learnable_radius") is True
+
+    def test_attacks_are_carried_over_from_a_convolution_started_elsewhere(self, tmp_path):
+        arm = self.claim.arms("laptop")["natural/SphereConv"]
+        small = replace(
+            arm.config,
+            steps=2,
+            evaluate_every=2,
+            data=call(Digits),
+            images__size=8,
+            model__width=0.125,
+            task__iterations=2,
+            task__attacked_images=8,
+        )
+        measures = (call(robustness.withstood, rate=0.002, images=4),)
+        place = tmp_path / "laptop"
+        first = Training(small, measures).row(0, place / "natural" / "SphereConv" / "0", threads=1)["metrics"]
+        assert {"black_fgsm_accuracy", "black_bim_accuracy", "masking", "deepfool", "no_gradient"} <= set(first)
+        attacker = (place / "attacker" / "0" / "config.json").read_text()
+        assert '"seed": 1000' in attacker
+        assert "Sphere" not in attacker
+        trained = replace(small, task__attacked=0.5, optimizer__lr=0.01)  # another arm with another rate of its own
+        Training(trained, measures).row(0, place / "FGSM-trained" / "SphereConv" / "0", threads=1)
+        events = (place / "attacker" / "0" / "events.jsonl").read_text().splitlines()
+        assert [json.loads(line)["event"] for line in events].count("start") == 1
