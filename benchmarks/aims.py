@@ -1,6 +1,6 @@
-"""The table of all aims with the last measurement beside each: writes ``benchmarks/README.md`` from the recorded reports.
+"""Write ``benchmarks/README.md``: for each question, the performance goals beside the latest recorded measurements.
 
-python benchmarks/aims.py            # after a benchmark was recorded
+python benchmarks/aims.py            # run after recording a benchmark
 """
 
 import json
@@ -12,19 +12,20 @@ HERE = pathlib.Path(__file__).parent
 
 INTRODUCTION = """# Benchmarks
 
-One script a question. Speed is a ratio to a floor within one interleaved run (the least CPU time of several rounds), memory is taken in a
-fresh process; `--record` writes a dated report with shapes and threads into `reports/`. `python benchmarks/aims.py` writes this page.
+Each script answers one question. Times are the least CPU time of several interleaved rounds, divided by that of a baseline in the
+same run; lower is better. Memory is measured in a fresh process. `--record` writes a dated report with shapes and threads into
+`reports/`. A row below summarizes several measurements; its reports have all of them. `python benchmarks/aims.py` writes this page.
 
-Tammes' and Thomson's problems have a line for every number of points: [solver_tammes_1](reports/solver_tammes_1.md),
+The solver's results for Tammes' and Thomson's problems are in [solver_tammes_1](reports/solver_tammes_1.md) and
 [solver_thomson_1](reports/solver_thomson_1.md).
 """
 
 
 class Aim(NamedTuple):
-    """At most ``most`` in the column of the report's row that has all of ``cells``.
+    """A goal: the row of ``report`` that contains all ``cells`` has at most ``most`` in ``column``.
 
-    ``floor`` names a row of the same report: what the work costs before any of ours is done. If that is above the aim,
-    the page says so.
+    ``floor`` names a row of the same report that measures the work without this library. If the floor is above the goal, the
+    page says so.
     """
 
     work: str
@@ -36,111 +37,121 @@ class Aim(NamedTuple):
     floor: tuple[str, ...] = ()
 
 
-def heads(report: str, classes: str, most: dict[str, float]) -> list[Aim]:
-    """Time of heads against dense cross-entropy."""
-    return [Aim(f"{name}, {classes} classes", report, (classes, name), "time / floor", m) for name, m in most.items()]
+def list_heads(reports: tuple[str, ...], classes: str, names: tuple[str, ...], most: float) -> list[Aim]:
+    """List goals for the time of heads relative to dense cross-entropy."""
+    return [Aim(name, report, (classes, name), "time / floor", most) for report in reports for name in names]
 
 
-def operators(most: dict[str, float]) -> list[Aim]:
-    """Time of layers against nn.Conv2d, at three sizes, on one thread and on two."""
-    sizes = ("64@32² eager", "128@16² eager", "256@8² eager")
+def list_operators(names: tuple[str, ...], mode: str, most: float) -> list[Aim]:
+    """List goals for the time of layers relative to ``nn.Conv2d`` at three sizes, with one thread and with two."""
+    sizes = [f"{size} {mode}" for size in ("64@32²", "128@16²", "256@8²")]
+    reports = (f"operators_{mode}_1_thread", f"operators_{mode}")
     return [
-        Aim(f"{name}, {size}", f"operators_eager{threads}", (name,), size, m)
-        for threads in ("_1_thread", "")
-        for name, m in most.items()
-        for size in sizes
+        Aim(f"{name}, {size}", report, (name,), size, most) for report in reports for name in names for size in sizes
     ]
 
 
-ANGLES = ("SphereConv2d", "SphereConv2d, linear", "SphereConv2d, sigmoid", "SphereConv2d, square cosine")
-RADIUS = "TanhConv2d, learned radius"
-
-
-def compiled_operators() -> list[Aim]:
-    """Time of compiled layers against the compiled nn.Conv2d, and of compiled networks; memory of the eager one."""
-    layers, net = ("operators_compiled_1_thread", "operators_compiled"), "operators_network_1_thread"
-    sizes = ("64@32² compiled", "128@16² compiled", "256@8² compiled")
-    nets = ("CNN-9 of SphereConv", "CNN-9 of SphereConv, linear")
-    return [
-        Aim("SphereConv2d, memory", "operators_memory_1_thread", ("SphereConv2d",), "of nn.Conv2d", 1.25),
-        *[Aim(f"{name}, {size}", layer, (name,), size, 1.10) for layer in layers for name in ANGLES for size in sizes],
-        *[Aim(f"{RADIUS}, {size}", layer, (RADIUS,), size, 1.25) for layer in layers for size in sizes],
-        *[Aim(f"{name}, compiled", net, (name,), "compiled", 1.08) for name in nets],
-    ]
-
-
-def operators_in_modes(most: dict[str, float]) -> list[Aim]:
-    """Time of layers against nn.Conv2d in the same mode; the aims are those of the usual one."""
-    report = "operators_modes_1_thread"
+def list_modes(names: tuple[str, ...], most: float) -> list[Aim]:
+    """List goals for the time of layers in other modes relative to ``nn.Conv2d`` in the same mode."""
     modes = ("channels-last", "bf16 autocast", "channels-last, bf16 autocast")
-    return [Aim(f"{name}, {mode}", report, (name,), mode, m) for name, m in most.items() for mode in modes]
+    return [Aim(f"{name}, {mode}", "operators_modes_1_thread", (name,), mode, most) for name in names for mode in modes]
 
 
-OPERATORS = dict.fromkeys(ANGLES, 1.30) | {"SphereConv2d": 1.10, RADIUS: 1.25}
-PLAIN = ("Softmax", "LSoftmax", "WSoftmax", "SSoftmax", "ASoftmax", "AMSoftmax", "ArcFace")
-FIELD = ("SphereFaceR", "AdaFace", "MagFace", "ElasticFace", "AdaCos", "UniFace", "CurricularFace", "MVSoftmax")
-SMALL = "heads_10_100_1k_1_thread"
-
-AIMS: dict[str, list[Aim]] = {
-    "Heads against dense cross-entropy (batch 128, d 512)": [
-        *heads(SMALL, "10", dict.fromkeys(PLAIN, 1.05)),
-        *heads(SMALL, "100", dict.fromkeys(PLAIN, 1.05)),
-        *heads(SMALL, "1k", dict.fromkeys(PLAIN, 1.05) | {"GASoftmax": 1.3, "ArcFace k=3": 1.8} | dict.fromkeys(FIELD, 1.10)),
-        *heads("heads_10_1k", "10", dict.fromkeys(("Softmax", "SSoftmax", "ASoftmax", "AMSoftmax", "ArcFace"), 1.05)),
-        *heads("heads_10_1k", "1k", dict.fromkeys(("Softmax", "SSoftmax", "ASoftmax", "AMSoftmax", "ArcFace"), 1.05)),
-        *heads("heads_10_1k", "1k", {"GASoftmax": 1.3, "ArcFace k=3": 1.8, "CurricularFace": 1.10, "AdaFace": 1.10}),
-        *heads("heads_100k", "100k", {"ArcFace": 0.5, "AMSoftmax": 0.5, "ArcFace k=3": 1.25}),
-        *heads("heads_100k_1_thread", "100k", {"CurricularFace": 0.5}),
-    ],
-    "Operators against nn.Conv2d": [*operators(OPERATORS), *compiled_operators()],
-    "Operators against nn.Conv2d in other modes, 64@32² (the aims are those of the usual mode)": operators_in_modes(OPERATORS),
-    "Orthogonal maps against their floors": [
-        Aim(f"{name}, {size}", f"orthogonal_aims_{threads}", (name, size), "of the floor", most)
+def list_maps(name: str, size: str, most: float) -> list[Aim]:
+    """List goals for the time of an orthogonal map relative to its floor, with one thread and with two."""
+    return [
+        Aim(f"{threads} thread{'s' * (threads > 1)}", f"orthogonal_aims_{threads}", (name, size), "of the floor", most)
         for threads in (1, 2)
-        for name, size, most in (
-            ("layer R·V", "1152→128", 1.10),
-            ("cayley", "n = 64", 1.10),
-            ("cayley", "n = 256", 1.10),
-            ("lowdin", "n = 576", 4.0),
-            ("exponential", "n = 576", 5.0),
-            ("newton_schulz", "n = 576", 8.0),
-        )
-    ],
-    "Fine-tuning against peft's OFT (a step)": [
-        Aim(f"OFT, {work}", report, ("OFT, block 32",), "of peft's OFT", 0.8, "", ("nothing but the positions",))
+    ]
+
+
+COSINE, ANGLES = (
+    ("SphereConv2d",),
+    ("SphereConv2d, linear", "SphereConv2d, sigmoid", "SphereConv2d, square cosine"),
+)
+RADIUS = ("TanhConv2d, learned radius",)
+CLASSIC = ("Softmax", "LSoftmax", "WSoftmax", "SSoftmax", "ASoftmax", "AMSoftmax", "ArcFace")
+COMMON = ("Softmax", "SSoftmax", "ASoftmax", "AMSoftmax", "ArcFace")
+LATER = ("SphereFaceR", "AdaFace", "MagFace", "ElasticFace", "AdaCos", "UniFace", "CurricularFace", "MVSoftmax")
+ONE, TWO = "heads_10_100_1k_1_thread", "heads_10_1k"
+SQLITE = ("file (SQLite)",)
+
+AIMS: dict[str, dict[str, list[Aim]]] = {
+    "How long do heads take, relative to dense cross-entropy? (batch 128, d 512)": {
+        "softmax family, 10 classes": list_heads((ONE,), "10", CLASSIC, 1.05) + list_heads((TWO,), "10", COMMON, 1.05),
+        "softmax family, 100 classes": list_heads((ONE,), "100", CLASSIC, 1.05),
+        "softmax family, 1,000 classes": list_heads((ONE,), "1k", CLASSIC, 1.05) + list_heads((TWO,), "1k", COMMON, 1.05),
+        "later heads, 1,000 classes": list_heads((ONE,), "1k", LATER, 1.1)
+        + list_heads((TWO,), "1k", ("CurricularFace", "AdaFace"), 1.1),
+        "GA-Softmax, 1,000 classes": list_heads((ONE, TWO), "1k", ("GASoftmax",), 1.3),
+        "ArcFace with 3 sub-centers, 1,000 classes": list_heads((ONE, TWO), "1k", ("ArcFace k=3",), 1.8),
+        "ArcFace, CosFace and CurricularFace, 100,000 classes": list_heads(("heads_100k",), "100k", ("ArcFace", "AMSoftmax"), 0.5)
+        + list_heads(("heads_100k_1_thread",), "100k", ("CurricularFace",), 0.5),
+        "ArcFace with 3 sub-centers, 100,000 classes": list_heads(("heads_100k",), "100k", ("ArcFace k=3",), 1.25),
+    },
+    "How long do operators take, relative to nn.Conv2d?": {
+        "SphereConv2d, eager": list_operators(COSINE, "eager", 1.1),
+        "linear, sigmoid and square-cosine angles, eager": list_operators(ANGLES, "eager", 1.3),
+        "TanhConv2d with a learned radius, eager": list_operators(RADIUS, "eager", 1.25),
+        "SphereConv2d, all angles, compiled": list_operators(COSINE + ANGLES, "compiled", 1.1),
+        "TanhConv2d with a learned radius, compiled": list_operators(RADIUS, "compiled", 1.25),
+        "CNN-9 of SphereConv, compiled": [
+            Aim(name, "operators_network_1_thread", (name,), "compiled", 1.08)
+            for name in ("CNN-9 of SphereConv", "CNN-9 of SphereConv, linear")
+        ],
+        "SphereConv2d, bf16 and channels-last": list_modes(COSINE, 1.1),
+        "other angles, bf16 and channels-last": list_modes(ANGLES, 1.3),
+        "learned radius, bf16 and channels-last": list_modes(RADIUS, 1.25),
+        "SphereConv2d, peak memory": [
+            Aim("memory", "operators_memory_1_thread", ("SphereConv2d",), "of nn.Conv2d", 1.25)
+        ],
+    },
+    "How long do orthogonal maps take, relative to the cheapest known way?": {
+        "layer R·V, 1152→128": list_maps("layer R·V", "1152→128", 1.1),
+        "Cayley, n = 64": list_maps("cayley", "n = 64", 1.1),
+        "Cayley, n = 256": list_maps("cayley", "n = 256", 1.1),
+        "Löwdin, n = 576": list_maps("lowdin", "n = 576", 4.0),
+        "exponential, n = 576": list_maps("exponential", "n = 576", 5.0),
+        "Newton–Schulz, n = 576": list_maps("newton_schulz", "n = 576", 8.0),
+    },
+    "How long does a fine-tuning step take, relative to peft's OFT?": {
+        f"OFT, {work}": [Aim("OFT", report, ("OFT, block 32",), "of peft's OFT", 0.8, "", ("nothing but the positions",))]
         for work, report in (
             ("two layers of ViT-base", "orthogonal_finetune_vit_oft"),
             ("one layer of BERT-base", "orthogonal_finetune_bert"),
         )
-    ],
-    "Regularisers, share of a CNN-9 step": [
-        Aim(name.replace(" (unrolled)", ", unrolled"), f"energy_training_{threads}", (name,), "of a step", most, " %")
+    },
+    "What share of a CNN-9 training step do regularizers take?": {
+        label: [
+            Aim(f"{threads} thread{'s' * (threads > 1)}", f"energy_training_{threads}", (name,), "of a step", most, " %")
+            for threads in (1, 2)
+        ]
+        for label, name, most in (("Group CoMHE", "Group CoMHE", 3.0), ("AP-CoMHE, unrolled", "AP-CoMHE (unrolled)", 4.0))
+    },
+    "How long does the energy of a 30,522 × 768 table take? (wall-clock)": {
+        f"{threads} thread{'s' * (threads > 1)}": [Aim("energy", "energy_table", (f"{threads}",), "wall-clock s", 20.0, " s")]
         for threads in (1, 2)
-        for name, most in (("Group CoMHE", 3.0), ("AP-CoMHE (unrolled)", 4.0))
-    ],
-    "Energy of a table of 30,522 × 768 (wall-clock)": [
-        Aim(f"{threads} thread{'s' * (threads > 1)}", "energy_table", (f"{threads}",), "wall-clock s", 20.0, " s") for threads in (1, 2)
-    ],
-    "Datasets (CPU seconds from the second reading on)": [
-        Aim("Tiny-ImageNet", "reading", ("Tiny-ImageNet, 100,000 training images",), "afterwards, CPU s", 2.0, " s"),
-    ],
-    "Galleries of 100,000 × 512 (CPU time)": [
-        Aim("enrol", "galleries_100000", ("file (SQLite)",), "enrol, s", 10.0, " s"),
-        Aim("first identify", "galleries_100000", ("file (SQLite)",), "first identify, s", 1.0, " s"),
-        Aim(
-            "identify after an enrolment", "galleries_100000", ("file (SQLite)",), "identify after one enrolment, ms", 50.0, " ms"
-        ),
-    ],
-    "Package": [
-        Aim("import, against `import torch`", "import_time", ("import torch, hypersphere",), "ratio", 1.15),
-        Aim("demo beside two busy loops, against alone", "demo", ("beside 2 busy loops",), "ratio", 2.0),
-        Aim("`make test`, CPU time", "suite", ("everything",), "CPU min", 14.0, " min"),
-    ],
+    },
+    "How long does a gallery of 100,000 × 512 take? (CPU time)": {
+        "enroll all": [Aim("enroll", "galleries_100000", SQLITE, "enrol, s", 10.0, " s")],
+        "first identification": [Aim("identify", "galleries_100000", SQLITE, "first identify, s", 1.0, " s")],
+        "identification after one enrolment": [
+            Aim("identify", "galleries_100000", SQLITE, "identify after one enrolment, ms", 50.0, " ms")
+        ],
+    },
+    "How long do the package, its data and its tests take?": {
+        "import, relative to `import torch`": [Aim("import", "import_time", ("import torch, hypersphere",), "ratio", 1.15)],
+        "demo beside two busy processes, relative to alone": [Aim("demo", "demo", ("beside 2 busy loops",), "ratio", 2.0)],
+        "reading Tiny-ImageNet from its cache, CPU time": [
+            Aim("reading", "reading", ("Tiny-ImageNet, 100,000 training images",), "afterwards, CPU s", 2.0, " s")
+        ],
+        "`make test`, CPU time": [Aim("tests", "suite", ("everything",), "CPU min", 14.0, " min")],
+    },
 }  # fmt: skip
 
 
-def measured(aim: Aim) -> tuple[float, str] | None:
-    """The first number of the aim's cell and the date of its report; None if it, or its column, was not recorded."""
+def read_measurement(aim: Aim) -> float | None:
+    """Return the first number in the goal's cell, or None if the report or its column does not exist."""
     path = HERE / "reports" / f"{aim.report}.json"
     if not path.exists():
         return None
@@ -152,36 +163,40 @@ def measured(aim: Aim) -> tuple[float, str] | None:
         if set(aim.cells) <= {str(cell) for cell in row}:
             number = re.search(r"-?\d+(?:\.\d+)?", str(row[at]).replace(",", ""))
             if number is not None:
-                date, threads = re.findall(r"[\d-]{10}|\d+ threads", found["conditions"])[:2]
-                return float(number[0]), f"{date}, {threads}"
+                return float(number[0])
     raise ValueError(f"{path.name} has no row {aim.cells} with a number in {aim.column!r}")
 
 
-def table(aims: list[Aim]) -> list[str]:
-    """A row an aim."""
-    lines = ["| work | aim | measured | met | when | report |", "|---|---|---|---|---|---|"]
-    for aim in aims:
-        link = f"[{aim.report}](reports/{aim.report}.md)"
-        found = measured(aim)
-        if found is None:
-            lines.append(f"| {aim.work} | ≤ {aim.most:g}{aim.unit} | – | not measured | – | – |")
-            continue
-        value, when = found
-        met = "yes" if value <= aim.most else "**no**"
-        least = measured(aim._replace(cells=aim.floor)) if aim.floor else None
-        if least is not None and least[0] > aim.most:
-            met += f"; the aim is below what the frozen network alone costs ({least[0]:.3g})"
-        lines.append(f"| {aim.work} | ≤ {aim.most:g}{aim.unit} | {value:.3g}{aim.unit} | {met} | {when} | {link} |")
-    return lines
+def format_row(label: str, aims: list[Aim]) -> str:
+    """Return the line of the table that summarizes ``aims``, which share one goal."""
+    goal, unit = f"≤ {aims[0].most:g}{aims[0].unit}", aims[0].unit
+    values = {aim: value for aim in aims if (value := read_measurement(aim)) is not None}
+    if not values:
+        return f"| {label} | {goal} | not measured | – | – |"
+    low, high = min(values.values()), max(values.values())
+    measured = f"{low:.3g}{unit}" if low == high else f"{low:.3g}–{high:.3g}{unit}"
+    missed = [f"{aim.work} {value:.3g}" for aim, value in values.items() if value > aim.most]
+    if len(values) == 1:
+        met = "**no**" if missed else "yes"
+    else:
+        met = f"{len(values) - len(missed)} of {len(values)}"
+        met += f"; not {', '.join(missed)}" if 0 < len(missed) <= 2 else ""
+    for aim in values:
+        floor = read_measurement(aim._replace(cells=aim.floor)) if aim.floor else None
+        if floor is not None and floor > aim.most:
+            met += f"; the frozen network alone takes {floor:.3g}"
+    links = ", ".join(f"[{report}](reports/{report}.md)" for report in dict.fromkeys(aim.report for aim in values))
+    return f"| {label} | {goal} | {measured} | {met} | {links} |"
 
 
-def page() -> str:
-    """The whole page."""
+def format_page() -> str:
+    """Return the page as Markdown."""
     parts = [INTRODUCTION]
-    for title, aims in AIMS.items():
-        parts += [f"## {title}", "", *table(aims), ""]
+    for question, rows in AIMS.items():
+        parts += [f"## {question}", "", "| work | goal | measured | goal met | reports |", "|---|---|---|---|---|"]
+        parts += [*(format_row(label, aims) for label, aims in rows.items()), ""]
     return "\n".join(parts)
 
 
 if __name__ == "__main__":
-    (HERE / "README.md").write_text(page(), encoding="utf-8")
+    (HERE / "README.md").write_text(format_page(), encoding="utf-8")

@@ -12,10 +12,10 @@ import pathlib
 from hypersphere.config import call
 from hypersphere.data import Omniglot
 from hypersphere.evaluation import Figure
-from hypersphere.experiments.recipes.chapter2 import open_set
 from hypersphere.files import write_text
 from hypersphere.models import sphereface4
 from hypersphere.objectives import ArcFace
+from hypersphere.recipes.chapter2 import open_set
 from hypersphere.recognition import Embedder, evaluate
 from hypersphere.recognition.loading import PRETRAINED
 from hypersphere.training import Config, Experiment, Selection, replace

@@ -14,7 +14,7 @@ import torch
 from _harness import interleaved, parser, report
 from PIL import Image
 
-from hypersphere.data import Loader, Preprocessing, cached, open_source
+from hypersphere.data import Loader, PicturePreprocessing, cached, open_source
 
 COUNT, SIDE, BATCH = 1024, 128, 128
 
@@ -60,7 +60,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder, shard = written(pathlib.Path(name))
         for size in (48, 112):
-            prepare = Preprocessing(size=(size, size))
+            prepare = PicturePreprocessing(size=(size, size))
             files = open_source(folder).dataset(prepare)
             cache = cached(files, pathlib.Path(name) / "cache")
             floor = "decoded arrays in memory"

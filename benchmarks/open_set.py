@@ -17,11 +17,11 @@ import torch
 from _harness import parser, report
 
 from hypersphere.config import Call
-from hypersphere.experiments.recipes.chapter2 import SPHEREFACE_LAMBDA, open_set, sphereface_lfw
-from hypersphere.experiments.reproduce import Training
-from hypersphere.experiments.reproduce.rows import append_row, read_rows
 from hypersphere.objectives import ArcFace, CosFace, Softmax, SphereFace
+from hypersphere.recipes.chapter2 import SPHEREFACE_LAMBDA, open_set, sphereface_lfw
 from hypersphere.training import Config, CosineRate, call, replace
+from studies.liu2020 import Training
+from studies.liu2020.rows import append_row, read_rows
 
 REPORTS = pathlib.Path(__file__).parent / "reports"
 PUBLISHED = (

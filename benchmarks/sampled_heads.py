@@ -24,9 +24,9 @@ import torch
 from _harness import parser, report
 
 from hypersphere.config import call
-from hypersphere.experiments.reproduce.objectives_openset import base
 from hypersphere.objectives import AMSoftmax, RowSGD, Sample, Stages
 from hypersphere.training import Experiment, replace
+from studies.liu2020.claims.objectives_openset import base
 
 ROWS = pathlib.Path(__file__).parent / "reports" / "sampled_heads.jsonl"
 STEPS, LONG, CHOICE = 600, 2000, range(3)

@@ -23,8 +23,8 @@ import torch
 from PIL import Image
 
 from hypersphere.config import call
-from hypersphere.data import Preprocessing
-from hypersphere.data.images import decode
+from hypersphere.data import PicturePreprocessing
+from hypersphere.data.images import decode_image
 from hypersphere.models import cnn3
 from hypersphere.recognition import Embedder, Gallery
 
@@ -46,7 +46,7 @@ def pictures(count: int) -> list[bytes]:
 def embedder() -> Embedder:
     made = call(cnn3, num_classes=None, widths=(32, 64, 64), in_channels=3, input_size=SIZE, feature_dim=128)
     torch.manual_seed(0)
-    return Embedder(made.build(), Preprocessing(SIZE, 3), made)
+    return Embedder(made.build(), PicturePreprocessing(SIZE, 3), made)
 
 
 class Served:
@@ -119,7 +119,7 @@ def loop(model: Embedder, images: list[bytes], seconds: float) -> tuple[int, flo
     """How many pictures the embedder takes one by one in some seconds, and the CPU seconds of that."""
     count, cpu, end = 0, time.process_time(), time.perf_counter() + seconds
     while time.perf_counter() < end:
-        model(decode(images[count % len(images)], "picture"))
+        model(decode_image(images[count % len(images)], "picture"))
         count += 1
     return count, time.process_time() - cpu
 
@@ -163,7 +163,7 @@ def main() -> None:
     model.save(folder / "model")
     with Gallery(folder / "people.db", model) as gallery:
         gallery.enrol([f"person {i}" for i in range(1000)], torch.randn(1000, 128))
-        gallery.calibrate_fpir(torch.randn(1000, 128), 0.01)
+        gallery.calibrate(fpir=0.01, strangers=torch.randn(1000, 128), people=range(1000))
     served = Served(folder, args.threads)
     served.load(images, 2, args.clients)
     slices, alone = args.rounds, [float("inf"), float("inf")]

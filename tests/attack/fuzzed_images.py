@@ -44,7 +44,7 @@ def attack(scale: float) -> Iterator[Tally]:
 
 def _many(batch: tuple[int, int], seeds: list[tuple[str, bytes]]) -> dict[str, Any]:
     from hypersphere.data.errors import CorruptDataError
-    from hypersphere.data.images import decode
+    from hypersphere.data.images import decode_image
 
     held: dict[str, int] = {}
     broke = []
@@ -53,7 +53,7 @@ def _many(batch: tuple[int, int], seeds: list[tuple[str, bytes]]) -> dict[str, A
         name, content = draw.choice(seeds)
         content = _damaged(draw, content)
         try:
-            image = decode(content, "picture", max_pixels=1 << 22)
+            image = decode_image(content, "picture", max_pixels=1 << 22)
             outcome = "decoded" if image.mode == "RGB" and min(image.size) > 0 else "odd"
         except CorruptDataError:
             outcome = "refused"

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.attack [KIND …]``: run kinds of attack, keep a row of each part, write the page."""
+"""Run attacks by kind, record one row per part and write the reliability page."""
 
 import argparse
 import importlib
@@ -19,20 +19,23 @@ KINDS = {
     "settings": "fuzzed_settings",
     "configs": "fuzzed_configs",
     "service": "hostile_requests",
+    "decoding": "expensive_pictures",
+    "calibration": "calibration_draws",
+    "mixed": "mixed_attack",
 }
 
 
 def main() -> int:
-    """Run the kinds that are named, by default all, without the parts that have rows; 1 if anything failed."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.attack", description=__doc__)
-    parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"of {', '.join(KINDS)}; all by default")
+    """Run the named kinds of attack (default: all), skipping parts that have a row. Return 1 if anything failed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.attack", description=__doc__)
+    parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"kinds to run: {', '.join(KINDS)}; default: all")
     parser.add_argument(
         "--scale",
         type=float,
         default=1.0,
-        help="part of the full number of tries, for a quick look; rows are not kept below 1",
+        help="fraction of the full number of tries; below 1, no rows are recorded",
     )
-    parser.add_argument("--again", action="store_true", help="also parts that have a row")
+    parser.add_argument("--again", action="store_true", help="repeat parts that already have a row")
     args = parser.parse_args()
     tally.AGAIN, tally.KEPT = args.again, args.scale >= 1
     failed = 0

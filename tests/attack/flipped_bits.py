@@ -97,11 +97,11 @@ def _checkpoint(folder: pathlib.Path) -> tuple[list[pathlib.Path], Reader]:
 def _embedder_file(path: pathlib.Path) -> Any:
     from hypersphere import models
     from hypersphere.config import call
-    from hypersphere.data import Preprocessing
+    from hypersphere.data import PicturePreprocessing
     from hypersphere.recognition import Embedder
 
     made = call(models.cnn3, table="E.3", width=0.1, in_channels=1, num_classes=None, input_size=(16, 16))
-    prepared = Preprocessing(size=(16, 16), channels=1, mean=0.5, std=0.5)
+    prepared = PicturePreprocessing(size=(16, 16), channels=1, mean=0.5, std=0.5)
     embedder = Embedder(made.build(), prepared, made)
     embedder.save(path)
     return embedder
@@ -131,7 +131,7 @@ def _model(folder: pathlib.Path) -> tuple[list[pathlib.Path], Reader]:
 
 def _features(folder: pathlib.Path) -> tuple[list[pathlib.Path], Reader]:
     from hypersphere.recognition import Features
-    from hypersphere.recognition.embedding import load_features, save_features
+    from hypersphere.recognition.features import load_features, save_features
 
     file = folder / "features.safetensors"
     save_features(Features(torch.randn(20, 8), [f"{i}.png" for i in range(20)], "f" * 64), file)
@@ -150,7 +150,7 @@ def _gallery(folder: pathlib.Path) -> tuple[list[pathlib.Path], Reader]:
     with Gallery(address) as gallery:
         for i in range(6):
             gallery.enrol(f"person {i}", torch.randn(3, 16), [f"{i} {k}.png" for k in range(3)])
-        gallery.calibrate(torch.linspace(-1, 1, 200), torch.arange(200) > 150, 0.05)
+        gallery.calibrate(far=0.05, pairs=(torch.linspace(-1, 1, 200), torch.arange(200) > 150))
 
     def read(_: pathlib.Path) -> Any:
         with Gallery(address, create=False) as gallery:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-ROWS = pathlib.Path(__file__).parent.parent / "reports" / "attack.jsonl"
+ROWS = pathlib.Path(__file__).parents[2] / "benchmarks" / "reports" / "attack.jsonl"
 SHOWN = 20  # failures that a row spells out
 
 

@@ -119,7 +119,7 @@ def warm() -> None:
     import torch.utils.tensorboard
 
     import hypersphere.report.pages  # noqa: F401
-    from hypersphere.experiments import recipes
+    from hypersphere import recipes
     from hypersphere.report.render import plotting_library
     from hypersphere.training import build_task
 
@@ -188,8 +188,8 @@ def _invalid(path: pathlib.Path) -> str:
 
 @functools.cache
 def _tree(recipe: str) -> tuple[tuple[str, str], ...]:
+    from hypersphere import recipes
     from hypersphere.config import as_call, assign, keys
-    from hypersphere.experiments import recipes
 
     call = assign(as_call(recipes.get(recipe).config("smoke")), SMALL)
     return tuple((key.path, key.accepted) for key in keys(call))

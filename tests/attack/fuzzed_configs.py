@@ -34,8 +34,8 @@ def files(tally: Tally, count: int, block: int) -> Tally:
 
 
 def _file(draw: random.Random, number: int, folder: str) -> dict[str, Any]:
+    from hypersphere import recipes
     from hypersphere.config import as_call, assign
-    from hypersphere.experiments import recipes
     from hypersphere.training.config import to_json
 
     recipe = draw.choice(RECIPES)

@@ -1,1 +1,0 @@
-"""What is promised, attacked: ``python -m benchmarks.attack`` tries to break it and counts what broke; seeds are fixed."""

@@ -1,0 +1,168 @@
+"""Is `hypersphere fit` better than simple methods on small data that nobody tuned it for?
+
+    HYPERSPHERE_DATA=… OMP_NUM_THREADS=1 python benchmarks/small_data.py choose --seeds 1
+    HYPERSPHERE_DATA=… OMP_NUM_THREADS=1 python benchmarks/small_data.py report --seeds 5
+    HYPERSPHERE_DATA=… OMP_NUM_THREADS=1 PYTHONPATH=<an older checkout>/src python benchmarks/small_data.py report --arm before
+
+Every task is a small set of real pictures. A seed draws its identities and divides them: three quarters to train on, one quarter
+for the report, which no choice of a fit sees. Rules of the defaults are chosen by the tasks of ``choose`` only; those of ``report``
+are not looked at before. Each finished fit is a row of ``reports/small_data.jsonl`` and is not made again. A row has the EER of the
+fit and those of the simple methods on the same identities. ``table`` prints means over seeds.
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from hypersphere import data
+from hypersphere.data.roots import data_roots
+from hypersphere.training import fit
+
+ROWS = pathlib.Path(__file__).parent / "reports" / "small_data.jsonl"
+Pictures = tuple[np.ndarray, np.ndarray]
+
+
+def draw(images: torch.Tensor, labels: torch.Tensor, identities: int, least: int, most: int, seed: int) -> Pictures:
+    """Pictures of some identities that have at least ``least`` of them, at most ``most`` each."""
+    counts = labels.bincount()
+    known = torch.nonzero(counts >= least).flatten()
+    generator = torch.Generator().manual_seed(seed)
+    chosen = known[torch.randperm(len(known), generator=generator)[:identities]]
+    rows = torch.cat([torch.nonzero(labels == who).flatten()[:most] for who in chosen.tolist()])
+    pixels = images[rows]
+    pixels = pixels[:, 0] if pixels.shape[1] == 1 else pixels.permute(0, 2, 3, 1)
+    return pixels.numpy(), labels[rows].numpy()
+
+
+def people(identities: int, seed: int) -> Pictures:
+    """People of LFW with 5 to 20 photographs each."""
+    faces = data.LFW()
+    return draw(faces.data, faces.labels, identities, 5, 20, seed)
+
+
+def characters(identities: int, seed: int) -> Pictures:
+    """Characters of Omniglot with 10 drawings each."""
+    drawn = data.Omniglot(background=True)
+    return draw(drawn.data, drawn.labels, identities, 10, 10, seed)
+
+
+def products(each: int, seed: int) -> Pictures:
+    """40 classes of Tiny-ImageNet at 32×32."""
+    objects = data.TinyImageNet(train=True)
+    return draw(objects.data, objects.labels, 40, each, each, seed)
+
+
+def speakers(half: int, seed: int) -> Pictures:
+    """24 speakers of spoken digits as log-mel pictures, 20 recordings each; the halves share no speaker."""
+    file = next(
+        root / "spoken_digits/spoken_digits_48.npz" for root in data_roots() if (root / "spoken_digits").exists()
+    )
+    stored = np.load(file)
+    order = np.random.default_rng(seed).permutation(len(stored["speaker"]))
+    mel, who = torch.from_numpy(stored["mel"][order])[:, None], torch.from_numpy(stored["speaker"][order]).long()
+    mine = (who % 2 == half).nonzero().flatten()
+    return draw(mel[mine], who[mine], 24, 20, 20, seed)
+
+
+def digits(seed: int) -> Pictures:
+    """Handwritten digits at 8×8, 30 of each."""
+    both = [data.Digits(train=train) for train in (True, False)]
+    images, labels = torch.cat([part.data for part in both]), torch.cat([part.labels for part in both])
+    return draw(images, labels, 10, 30, 30, seed)
+
+
+TASKS: dict[str, dict[str, Callable[[int], Pictures]]] = {
+    "choose": {
+        "speakers, first half": lambda seed: speakers(0, seed),
+        "50 people": lambda seed: people(50, seed),
+        "50 characters": lambda seed: characters(50, seed),
+        "40 classes × 20": lambda seed: products(20, seed),
+    },
+    "report": {
+        "speakers, second half": lambda seed: speakers(1, seed),
+        "20 people": lambda seed: people(20, seed + 100),
+        "200 people": lambda seed: people(200, seed + 100),
+        "200 characters": lambda seed: characters(200, seed + 100),
+        "40 classes × 5": lambda seed: products(5, seed + 100),
+        "40 classes × 100": lambda seed: products(100, seed + 100),
+        "digits": digits,
+    },
+}
+
+
+def measure(task: str, half: str, seed: int, arm: str, overrides: list[str]) -> dict[str, object]:
+    """One fit: its EER and that of the simple methods."""
+    images, labels = TASKS[half][task](seed)
+    names = np.unique(labels)
+    held = np.random.default_rng(seed).permutation(names)[: max(3, len(names) // 4)]
+    split = np.where(np.isin(labels, held), "test", "train")
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder, "set.npz")
+        np.savez(file, images=images, labels=labels, split=split)
+        began = time.process_time()
+        run = fit(file, pathlib.Path(folder, "run"), overrides=["pictures=false", "threads=1", *overrides])
+        seconds = time.process_time() - began
+        report = json.loads((run.folder / "report.json").read_text())
+        last = [choice for choice in run.choices if choice.key == "last_layer"]
+        log = [json.loads(line) for line in (run.folder / "log.jsonl").read_text().splitlines()]
+    row = {
+        "task": task,
+        "half": half,
+        "seed": seed,
+        "arm": arm,
+        "overrides": overrides,
+        "cpu_seconds": round(seconds, 1),
+    }
+    row |= {"pictures": len(labels), "identities": len(names), "reported": len(held), "eer": report["figures"]["EER"]}
+    row |= {"steps": max(entry["step"] for entry in log), "baselines": report.get("baselines", [])}
+    return row | {"last_layer": last[0].value if last else None}
+
+
+def print_table(rows: list[dict]) -> None:
+    """Mean EER in percent over the seeds of every task: each arm, and the simple methods of the newest arm."""
+    for task in dict.fromkeys(row["task"] for row in rows):
+        mine = [row for row in rows if row["task"] == task]
+        values: dict[str, list[float]] = {}
+        for row in mine:
+            values.setdefault(f"fit, {row['arm']}", []).append(row["eer"]["value"])
+            for baseline in row["baselines"]:
+                values.setdefault(baseline["name"].partition(" (on")[0], []).append(baseline["eer"])
+        print(task)
+        for name, eers in sorted(values.items(), key=lambda item: statistics.mean(item[1])):
+            print(f"  {name:<32} {100 * statistics.mean(eers):6.2f} %  over {len(eers)}")
+
+
+def main() -> None:
+    """Run what has no row yet."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("half", choices=["choose", "report", "table"])
+    parser.add_argument("overrides", nargs="*")
+    parser.add_argument("--arm", default="now", help="name of the code and overrides in the rows (%(default)s)")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--tasks", nargs="+", help="only these")
+    args = parser.parse_args()
+    rows = [json.loads(line) for line in ROWS.read_text().splitlines()] if ROWS.exists() else []
+    if args.half == "table":
+        return print_table(rows)
+    done = {(row["task"], row["seed"], row["arm"]) for row in rows}
+    for seed in range(args.seeds):
+        for task in TASKS[args.half]:
+            if (task, seed, args.arm) not in done and (args.tasks is None or task in args.tasks):
+                row = measure(task, args.half, seed, args.arm, args.overrides)
+                with ROWS.open("a") as file:
+                    file.write(json.dumps(row, ensure_ascii=False) + "\n")
+                print(
+                    f"{task}, seed {seed}, {args.arm}: EER {100 * row['eer']['value']:.2f} %, {row['cpu_seconds']} s",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""All attacks on the service at once, beside a client that behaves well and comes from another address."""
+
+import contextlib
+import pathlib
+import random
+import re
+import socket
+import sqlite3
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+from . import tally as rows
+from .expensive_pictures import many_scans
+from .flipped_bits import _embedder_file
+from .fuzzed_images import _originals
+from .hostile_messages import FORM, REQUESTS, _form, _request
+from .hostile_requests import Served, _exchange, _people
+from .tally import Tally
+
+SECONDS, ALONE = 180.0, 30.0
+PAUSE = 0.1  # seconds between two requests of one client
+
+
+def attack(scale: float) -> Iterator[Tally]:
+    """Yield one tally."""
+    part = "a mix of all attacks"
+    if not rows.due("mixed attack", part):
+        return
+    tally = Tally("mixed attack", part)
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        _embedder_file(folder / "embedder.safetensors")
+        served = Served(folder)
+        try:
+            _disturb(tally, served, folder, scale)
+        finally:
+            served.stop()
+        text = served.log.read_text(errors="replace")
+        found = re.search(r"Traceback[\s\S]{0,1500}", text)
+        tally.check(found is None, f"the log holds a traceback: {found and found[0]}", "no traceback")
+        people = _people(folder / "people.db")
+        lost = [name for name in served.enrolled if name not in people]
+        tally.check(not lost, f"acknowledged and lost: {lost[:5]}", "everybody acknowledged is enrolled")
+    yield tally
+
+
+def _disturb(tally: Tally, served: Served, folder: pathlib.Path, scale: float) -> None:
+    pictures, end = _originals(), threading.Event()
+    _exchange(
+        served.port, REQUESTS["right request"](random.Random(32), pictures), random.Random(32)
+    )  # makes the gallery
+    before = _behave_well(tally, served, pictures, scale * ALONE)
+    attackers: list[Callable[[], None]] = [
+        lambda: _send_hostile(tally, served, pictures, end),
+        lambda: _never_read(served, end),
+        lambda: _send_expensive(served, end),
+        lambda: _hold_lock(folder / "people.db", end),
+    ]
+    threads = [threading.Thread(target=attacker) for attacker in attackers]
+    for thread in threads:
+        thread.start()
+    during = _behave_well(tally, served, pictures, scale * SECONDS)
+    end.set()
+    for thread in threads:
+        thread.join()
+    tally.check(served.process.poll() is None, f"the service ended with {served.process.poll()}", "the service goes on")
+    alone, mixed = (sorted(times)[int(0.99 * len(times))] for times in (before, during))
+    tally.conditions = {
+        "minutes": round(scale * SECONDS / 60, 1),
+        "p99 alone": f"{1e3 * alone:.0f} ms",
+        "p99 under attack": f"{1e3 * mixed:.0f} ms",
+        "median under attack": f"{1e3 * sorted(during)[len(during) // 2]:.0f} ms",
+    }
+
+
+def _behave_well(tally: Tally, served: Served, pictures: list[tuple[str, bytes]], seconds: float) -> list[float]:
+    """Ask from another address of this machine, and return how long each answer took."""
+    form = _form([('name="image"; filename="a.png"', pictures[0][1])])
+    requests = (_request("/v1/health", method="GET"), _request("/v1/embeddings", form, kind=FORM))
+    start, times = time.monotonic(), []
+    while time.monotonic() - start < seconds:
+        begun, found = time.monotonic(), b""
+        with contextlib.suppress(OSError), socket.socket() as link:
+            link.settimeout(45)
+            link.bind(("127.0.0.2", 0))
+            link.connect(("127.0.0.1", served.port))
+            link.sendall(requests[len(times) % 2])
+            while data := link.recv(65536):
+                found += data
+        times.append(time.monotonic() - begun)
+        tally.check(found.startswith(b"HTTP/1.1 200"), f"a client that behaves well got {found[:200]!r}", "answered")
+        time.sleep(PAUSE)
+    return times
+
+
+def _send_hostile(tally: Tally, served: Served, pictures: list[tuple[str, bytes]], end: threading.Event) -> None:
+    draw = random.Random(33)
+    while not end.is_set():
+        name = draw.choice(list(REQUESTS))
+        status, body, _ = _exchange(served.port, REQUESTS[name](draw, pictures), draw)
+        tally.check(
+            status is None or status < 500 or status == 503, f"{name}: {status} {body[:200]}", "hostile, refused"
+        )
+        if status == 201:
+            served.enrolled.update(re.findall(r'"name":"(person \d+)"', body))
+        end.wait(PAUSE)
+
+
+def _never_read(served: Served, end: threading.Event) -> None:
+    links: list[socket.socket] = []
+    request = _request("/", method="GET", key=None).replace(b"Connection: close\r\n", b"")
+    while not end.is_set():
+        with contextlib.suppress(OSError):
+            links.append(socket.create_connection(("127.0.0.1", served.port), timeout=5))
+            links[-1].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            links[-1].sendall(request * 100)
+        if len(links) > 80:
+            links.pop(0).close()
+        end.wait(PAUSE)
+    for link in links:
+        link.close()
+
+
+def _send_expensive(served: Served, end: threading.Event) -> None:
+    form = _form([('name="image"; filename="a.jpg"', many_scans(990, 50))])
+    draw = random.Random(34)
+    while not end.is_set():
+        _exchange(served.port, (_request("/v1/embeddings", form, kind=FORM), True, 0.0), draw)
+        end.wait(PAUSE)
+
+
+def _hold_lock(path: pathlib.Path, end: threading.Event) -> None:
+    while not end.is_set():
+        if path.exists():
+            with (
+                contextlib.suppress(sqlite3.Error),
+                contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db,
+            ):
+                db.execute("BEGIN IMMEDIATE")
+                end.wait(1)
+                db.execute("ROLLBACK")
+        end.wait(2)

@@ -1,0 +1,114 @@
+"""Generate ``docs/reliability.md`` from the rows of the attack: promises, tries and failures."""
+
+import pathlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from .tally import read
+
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "reliability.md"
+
+TITLES = {
+    "kills of training": "Training killed with `kill -9` at random times and resumed",
+    "kills of galleries": "Gallery writers killed with `kill -9` at random times",
+    "concurrent writers": "Concurrent writers",
+    "bit flips": "Single bits of files flipped",
+    "settings": "Invalid settings on the command line",
+    "config files": "Modified config files",
+    "images": "Damaged and hostile pictures",
+    "numerics": "Extreme numerical values",
+    "service": "Hostile requests to the service",
+    "mixed attack": "All attacks on the service at once",
+    "expensive pictures": "Small files that are expensive to decode",
+    "calibration": "Thresholds calibrated on drawn strangers",
+}
+
+PROMISES = {
+    "kills of training": "The resumed run equals an uninterrupted one in every byte of its log, weights, checkpoints and metrics.",
+    "kills of galleries": "Every acknowledged enrolment is present, every acknowledged removal is gone, no identity is "
+    "incomplete, and `gallery check` reports no problem.",
+    "concurrent writers": "If two trainers use one folder, one trains and the other is refused or continues afterwards. "
+    "A gallery contains everything that several concurrent writers enrolled.",
+    "bit flips": "The file is refused, or its content is unchanged.",
+    "settings": "The run trains, or exits with status 1 or 2 and one sentence that says what is accepted. There is no traceback "
+    "and no hang, and a run that is refused before its first checkpoint leaves no folder.",
+    "config files": "The run resumes, or one sentence says what is wrong.",
+    "images": "The picture is decoded, or refused with one type of error.",
+    "numerics": "Losses, gradients and weights are finite wherever those of cross-entropy on a linear layer are finite. "
+    "L-Softmax at a learning rate of 10 is compared with a linear layer on features that are 2m − 1 times as long, because its "
+    "margin lengthens the logit by that factor.",
+    "service": "No traceback appears in a response or in the log, no request passes without the key, memory and open file "
+    "descriptors do not grow, and every acknowledged enrolment is present.",
+    "mixed attack": "A well-behaved client gets every answer while others send hostile requests and expensive pictures, never read "
+    "their responses, and hold the lock of the gallery. No traceback appears, and everyone acknowledged is enrolled.",
+    "expensive pictures": "The picture is decoded or refused within the time limit. Otherwise its decoder is killed.",
+    "calibration": "At least nine of ten thresholds accept new strangers at most at the promised rate.",
+}
+
+HEAD = """# Reliability
+
+`make attack` tries to break the promises on this page. It draws kill times, bit flips, settings, pictures, numbers and requests
+from fixed seeds and compares every outcome with the promise. `make attack ARGS="images flips"` runs some kinds only, and `--again`
+repeats parts that already have a row. This page is generated from the rows in `benchmarks/reports/attack.jsonl`.
+`SECURITY.md` in the repository describes what is promised about untrusted files and how to report a problem.
+
+"""
+
+TAIL = """
+## Limits
+- A kill ends a process, not the machine. Acknowledged data is written with `fsync`, but power cuts were not tested.
+- A checkpoint is bound to its settings, its training data and its number of threads. Differences are refused or reported. On
+  another kind of CPU, or with another version of PyTorch, a run resumes but its last bits differ.
+- For datasets made of files, a checkpoint compares the labels and the number of samples, not the pixels of every file.
+- If the features themselves are optimized at a learning rate of 10, L-Softmax with m = 4 diverges more often than a linear layer,
+  because its target is unreachable and its gradients grow with the weights. The run then stops with one sentence.
+- A bit that flips in memory, or before the checksum is computed, is not detected.
+- Kills of two processes ran on one machine. Several machines were not tested.
+- Kills of training and fuzzed settings ran with their folders in memory (`TMPDIR`), where flushing costs nothing.
+- Missing permissions and full disks are covered by the test suite, not by this attack.
+"""
+
+
+def format_page(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return the page as Markdown."""
+    by_kind: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        by_kind.setdefault(row["kind"], []).append(row)
+    total, failed = (sum(row[key] for found in by_kind.values() for row in found) for key in ("tried", "failed"))
+    text = HEAD + f"{failed:,} of {total:,} tries failed.\n\n"
+    text += "| attack | tried | failed | CPU seconds | date |\n|---|---:|---:|---:|---|\n"
+    known = [kind for kind in TITLES if kind in by_kind]
+    for kind in known:
+        found = by_kind[kind]
+        tried, lost, cpu = (sum(row[key] for row in found) for key in ("tried", "failed", "cpu_seconds"))
+        text += f"| {TITLES[kind]} | {tried:,} | {lost:,} | {cpu:,.0f} | {max(row['date'] for row in found)} |\n"
+    for kind in known:
+        text += f"\n## {TITLES[kind]}\n{PROMISES[kind]}\n\n" + _parts(by_kind[kind])
+    return text + TAIL
+
+
+def _parts(rows: list[Mapping[str, Any]]) -> str:
+    text = "| part | tried | failed | outcomes | conditions |\n|---|---:|---:|---|---|\n"
+    for row in sorted(rows, key=lambda row: _order(row["part"])):
+        outcomes = "; ".join(f"{name} {count:,}" for name, count in row["outcomes"].items())
+        conditions = "; ".join(f"{name} {_plain(value)}" for name, value in row["conditions"].items())
+        text += f"| {row['part']} | {row['tried']:,} | {row['failed']:,} | {outcomes} | {conditions} |\n"
+    for row in rows:
+        text += "".join(f"\nFailed in {row['part']}: `{' '.join(what.split())[:300]}`\n" for what in row["failures"])
+    return text
+
+
+def _order(part: str) -> tuple[str, int]:
+    name, _, number = part.rpartition(" ")
+    return (name, int(number)) if number.isdecimal() else (part, 0)
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {item:,} bytes" for key, item in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def write() -> None:
+    """Write the page from the rows."""
+    PAGE.write_text(format_page(read()), encoding="utf-8")
