@@ -12,8 +12,8 @@ network = nn.Sequential(
 images = torch.randn(4, 3, 16, 16)
 plain = network.eval()(images)
 
-report = hs.convert(network, magnitude=hs.magnitudes.Tanh(radius=2.0), angular=hs.angular.SquareCosine(), skip=["5"])
-print(report)
+hs.convert(network, magnitude=hs.magnitudes.Tanh(radius=2.0), angular=hs.angular.SquareCosine(), skip="5")
+print(hs.get_change_report(network))
 bounded = network[0](1e4 * images)
 print(f"largest response to a huge input: {bounded.abs().max().item():.2f}")
 assert bounded.abs().max() < 2

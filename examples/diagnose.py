@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from hypersphere.energy.checkpoints import energy_changes, energy_report
+from hypersphere.energy.checkpoint_report import energy_changes, energy_report
 
 torch.manual_seed(0)
 network = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))

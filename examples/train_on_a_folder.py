@@ -31,5 +31,5 @@ with tempfile.TemporaryDirectory() as folder:
         for person in sorted(pictures.iterdir())[:5]:
             gallery.enrol(person.name, run.embedder(sorted(person.iterdir())[:3]))
         for probe in (pictures / "person 03" / "5.png", pictures / "person 08" / "5.png"):
-            best = gallery.identify(run.embedder(probe), threshold=0.9)[0][0]
+            best = gallery.identify(run.embedder(probe), threshold=0.9)[0].best
             print(f"{probe.parent.name}: {best.identity if best.accepted else 'unknown'}, cosine {best.score:.2f}")
