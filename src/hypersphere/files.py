@@ -76,20 +76,20 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
     ...     (pathlib.Path(folder) / "a.json").read_text().split()
     ['{', '"eer":', '0.04', '}']
     """
-    write_text(path, json.dumps(without_nonfinite(value), indent=1, allow_nan=False) + "\n")
+    write_text(path, json.dumps(replace_nonfinite(value), indent=1, allow_nan=False) + "\n")
 
 
-def without_nonfinite(value: Any) -> Any:
+def replace_nonfinite(value: Any) -> Any:
     """Plain values with None in place of NaN and infinity, as they can be written to JSON.
 
-    >>> without_nonfinite({"energy": float("inf"), "angles": (1.5, float("nan"))})
+    >>> replace_nonfinite({"energy": float("inf"), "angles": (1.5, float("nan"))})
     {'energy': None, 'angles': [1.5, None]}
     """
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {key: without_nonfinite(item) for key, item in value.items()}
-    return [without_nonfinite(item) for item in value] if isinstance(value, list | tuple) else value
+        return {key: replace_nonfinite(item) for key, item in value.items()}
+    return [replace_nonfinite(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def save_tree(tree: Any, path: str | os.PathLike[str]) -> None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from hypersphere.config import Call, call, decode_arguments, differences, encode, flat
+from hypersphere.config import Call, call, decode_arguments, encode, flatten, list_differences
 from hypersphere.energy import CoMHE, projections
 from hypersphere.objectives import ArcFace, CenterLoss, Softmax
 from hypersphere.training import Config, Term, from_json, replace, to_json
@@ -25,7 +25,7 @@ class Net(nn.Module):
 
 def test_round_trip_keeps_every_setting():
     again = from_json(to_json(CONFIG))
-    assert differences(CONFIG, again) == {}
+    assert list_differences(CONFIG, again) == {}
     assert to_json(again) == to_json(CONFIG)
     assert again.energy.arguments["projection"].arguments["count"] == 3
     assert again.losses[0].weight == 0.01
@@ -37,8 +37,8 @@ def test_defaults_are_written_out():
 
 
 def test_differences_by_key():
-    assert differences(CONFIG, replace(CONFIG, head__m=0.5, steps=8)) == {"steps": (7, 8), "head.m": (0.4, 0.5)}
-    found = differences(CONFIG, replace(CONFIG, head=call(Softmax)))
+    assert list_differences(CONFIG, replace(CONFIG, head__m=0.5, steps=8)) == {"steps": (7, 8), "head.m": (0.4, 0.5)}
+    found = list_differences(CONFIG, replace(CONFIG, head=call(Softmax)))
     assert found["head"] == ("ArcFace", "Softmax")
     assert found["head.m"] == (0.4, None)
 
@@ -74,5 +74,5 @@ def test_objects_cannot_be_written():
         ValueError, match=r"a config holds numbers, text, lists and calls, got Linear: write call\(Linear"
     ):
         encode({"x": nn.Linear(1, 1)})
-    assert flat({"a": [1, {"b": 2}]}) == {"a.1.b": 2, "a.0": 1} or flat({"a": [{"b": 2}]}) == {"a.0.b": 2}
+    assert flatten({"a": [1, {"b": 2}]}) == {"a.1.b": 2, "a.0": 1} or flatten({"a": [{"b": 2}]}) == {"a.0.b": 2}
     assert decode_arguments(ArcFace, {"m": 1}) == {"m": 1.0}

@@ -1,4 +1,4 @@
-"""Every class and function that the rooms export can be set from the command line, argument by argument, the moment it is exported.
+"""Every class and function that the packages export can be set from the command line, argument by argument, the moment it is exported.
 
 The cases are the exports themselves, so a new member is covered without a word here.
 """
@@ -14,15 +14,17 @@ import pytest
 import torch
 
 from hypersphere.config import Call, Parameter, assign, decode, encode, parameters
-from hypersphere.config.names import ROOMS, public, spelled
-from hypersphere.config.values import SEQUENCES, options
+from hypersphere.config.names import list_packages, list_public, spell_target
+from hypersphere.config.values import SEQUENCES, list_options
 
-OWN = [room for room in ROOMS if room not in ("torch.nn",)]  # parts, models, data, augmentation, training, optimizers
+OWN = [
+    package for package in list_packages() if package not in ("torch.nn",)
+]  # parts, models, data, augmentation, training, optimizers
 
 
 def text_for(parameter: Parameter) -> str | None:
     """A text that this argument takes, from its annotation alone; none where it takes only objects made elsewhere."""
-    for option in options(parameter.annotation):
+    for option in list_options(parameter.annotation):
         origin = typing.get_origin(option)
         if origin is Literal:
             return str(typing.get_args(option)[0])
@@ -43,7 +45,7 @@ def text_for(parameter: Parameter) -> str | None:
             one = text_for(Parameter("x", inner[0], None))
             fixed = origin is tuple and Ellipsis not in typing.get_args(option)
             return None if one is None else ",".join([one] * (len(inner) if fixed else 1))
-    if type(None) in options(parameter.annotation):
+    if type(None) in list_options(parameter.annotation):
         return "none"
     return None
 
@@ -51,13 +53,13 @@ def text_for(parameter: Parameter) -> str | None:
 def exported() -> list[Any]:
     """Every exported class and function with an argument that text can set."""
     found = []
-    for room in OWN:
-        for name, target in public(room).items():
+    for package in OWN:
+        for name, target in list_public(package).items():
             if getattr(target, "_is_protocol", False) or inspect.isabstract(target) or typing.is_typeddict(target):
                 continue
             if not parameters(target) or target.__module__.startswith("hypersphere.config"):
                 continue
-            found.append(pytest.param(target, id=f"{room.removeprefix('hypersphere.')}.{name}"))
+            found.append(pytest.param(target, id=f"{package.removeprefix('hypersphere.')}.{name}"))
     return found
 
 
@@ -69,7 +71,7 @@ def test_one_argument_is_set_by_text_and_survives_json(target: Callable[..., Any
     if not settable:
         # made of objects alone, such as modules and tensors: nothing in its signature is a plain value
         plain = {int, float, bool, str}
-        assert not any(plain & set(options(p.annotation)) for p in parameters(target).values())
+        assert not any(plain & set(list_options(p.annotation)) for p in parameters(target).values())
         return
     for name, text in settable.items():
         made = assign(Call(target), [f"{name}={text}"])
@@ -77,7 +79,7 @@ def test_one_argument_is_set_by_text_and_survives_json(target: Callable[..., Any
         document = json.loads(json.dumps(encode(made)))
         slot = Parameter("x", Any, None)
         again = decode(document, slot, "x", trust=True)
-        assert again.target is target or spelled(again.target) == spelled(target)
+        assert again.target is target or spell_target(again.target) == spell_target(target)
         assert encode(again) == document
     assert len(objects) < len(texts)
 
@@ -93,7 +95,7 @@ def test_a_wrong_argument_gets_the_nearest(target: Callable[..., Any]) -> None:
 
 
 def test_every_public_class_of_the_parts_is_there() -> None:
-    """Nothing public of the four parts hides from the rooms in which names are looked up."""
+    """Nothing public of the four parts hides from the packages in which names are looked up."""
     import hypersphere
 
     for part in ("objectives", "operators", "energy", "orthogonal"):
@@ -101,7 +103,7 @@ def test_every_public_class_of_the_parts_is_there() -> None:
         for name in module.__all__:
             value = getattr(module, name)
             if inspect.isclass(value):
-                assert any(public(room).get(name) is value for room in ROOMS), name
+                assert any(list_public(package).get(name) is value for package in list_packages()), name
 
 
 def test_dataclasses_are_calls_too() -> None:

@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from hypersphere import models, objectives
-from hypersphere.config.names import builders, imported, lookup, nearest, public, spelled
+from hypersphere.config.names import find_builders, import_target, list_public, look_up, spell_target, suggest
 from hypersphere.objectives.margins import Margin
 
 
@@ -12,9 +12,9 @@ class Mine(nn.Module):
 
 
 def forget():
-    """As in a new process: what rooms export is looked up once."""
-    public.cache_clear()
-    builders.cache_clear()
+    """As in a new process: what packages export is looked up once."""
+    list_public.cache_clear()
+    find_builders.cache_clear()
 
 
 def test_a_new_member_is_known_the_moment_it_is_exported(monkeypatch):
@@ -25,45 +25,45 @@ def test_a_new_member_is_known_the_moment_it_is_exported(monkeypatch):
     monkeypatch.setattr(objectives, "__all__", [*objectives.__all__, "Brand"])
     forget()
     try:
-        assert lookup("Brand", objectives.MarginSoftmax, ("hypersphere.objectives",), "head") is Brand
+        assert look_up("Brand", objectives.MarginSoftmax, ("hypersphere.objectives",), "head") is Brand
     finally:
         monkeypatch.undo()
         forget()
 
 
 def test_functions_count_by_what_they_return():
-    known = builders(nn.Module, ("hypersphere.models",))
+    known = find_builders(nn.Module, ("hypersphere.models",))
     assert known["cnn9"] is models.cnn9
     assert "he_normal" not in known
 
 
 def test_the_same_name_in_two_rooms_can_be_told_apart():
-    known = builders(object, ("hypersphere.objectives", "torch.nn"))
+    known = find_builders(object, ("hypersphere.objectives", "torch.nn"))
     assert known["Softmax"] is objectives.Softmax
     assert known["nn.Softmax"] is nn.Softmax
-    assert spelled(objectives.Softmax) == "Softmax"
-    assert spelled(nn.Softmax) == "nn.Softmax"
+    assert spell_target(objectives.Softmax) == "Softmax"
+    assert spell_target(nn.Softmax) == "nn.Softmax"
 
 
 def test_unknown_names_list_what_there_is():
     with pytest.raises(
         ValueError, match=r"margin must be one of .*AdditiveAngle.*got 'AditiveAngle'; did you mean AdditiveAngle\?"
     ):
-        lookup("AditiveAngle", Margin, ("hypersphere.objectives.margins",), "margin")
+        look_up("AditiveAngle", Margin, ("hypersphere.objectives.margins",), "margin")
 
 
 def test_imports_of_ones_own():
-    assert imported("tests.config.test_names:Mine", "model") is Mine
-    assert spelled(Mine) == "tests.config.test_names:Mine"
+    assert import_target("tests.config.test_names:Mine", "model") is Mine
+    assert spell_target(Mine) == "tests.config.test_names:Mine"
     for name, message in {
         "tests.config.nowhere:Mine": "model: 'tests.config.nowhere:Mine' cannot be imported",
         "tests.config.test_names:Yours": "cannot be imported",
         "tests.config.test_names:pytest": "must name something callable",
     }.items():
         with pytest.raises(ValueError, match=message):
-            imported(name, "model")
+            import_target(name, "model")
 
 
 def test_nearest_and_public():
-    assert nearest("qqqq", ["ArcFace"]) == ""
-    assert public("torch.optim")["SGD"] is torch.optim.SGD
+    assert suggest("qqqq", ["ArcFace"]) == ""
+    assert list_public("torch.optim")["SGD"] is torch.optim.SGD

@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from hypersphere.config import Call, Kind
 from hypersphere.config.values import (
     accepts_callable,
-    bases,
     check_value,
-    described,
+    describe,
+    get_kind,
     is_deferred,
-    kind_of,
-    options,
+    list_bases,
+    list_options,
     parse,
 )
 
@@ -97,14 +97,14 @@ def test_slots_and_classes():
     assert is_deferred(Slot | None)
     assert is_deferred(tuple[Slot, ...])
     assert not is_deferred(nn.Module | None)
-    assert kind_of(Slot | None) == Kind(nn.Module)
-    assert bases(nn.Module | None) == (nn.Module,)
-    assert bases(Callable[..., nn.Module] | None) == (object,)
-    assert bases(float | str) == ()
-    assert bases(Any) == ()
+    assert get_kind(Slot | None) == Kind(nn.Module)
+    assert list_bases(nn.Module | None) == (nn.Module,)
+    assert list_bases(Callable[..., nn.Module] | None) == (object,)
+    assert list_bases(float | str) == ()
+    assert list_bases(Any) == ()
     assert accepts_callable(Callable[..., Any] | None)
     assert not accepts_callable(nn.Module | Callable[..., Any])
-    assert options(int | None) == (int, type(None))
-    assert described(Slot) == "the name of something to call"
-    assert described(Callable[..., Any]) == "the name of a class or function"
-    assert described(Iterable[int] | None) == "a list or none"
+    assert list_options(int | None) == (int, type(None))
+    assert describe(Slot) == "the name of something to call"
+    assert describe(Callable[..., Any]) == "the name of a class or function"
+    assert describe(Iterable[int] | None) == "a list or none"

@@ -18,7 +18,7 @@ from hypersphere.data import (
     DecodedCache,
     Digits,
     Loader,
-    Preprocessing,
+    PicturePreprocessing,
     cached,
     open_source,
 )
@@ -30,7 +30,7 @@ from .files import encoded, random, write
 @pytest.fixture
 def people(tmp_path):
     write(tmp_path / "set", {f"{i % 3}/{i}.png": encoded(random(6, 7, 3, seed=i)) for i in range(12)})
-    return open_source(tmp_path / "set").dataset(Preprocessing(size=(6, 6)))
+    return open_source(tmp_path / "set").dataset(PicturePreprocessing(size=(6, 6)))
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -58,9 +58,9 @@ def test_is_made_once(people, tmp_path, monkeypatch):
 def test_other_files_or_another_preprocessing_are_another_cache(people, tmp_path):
     names = {cached(people, tmp_path / "cache").path}
     source = people.source
-    names.add(cached(source.dataset(Preprocessing(size=(5, 6))), tmp_path / "cache").path)
-    names.add(cached(source.part(torch.arange(6)).dataset(Preprocessing(size=(6, 6))), tmp_path / "cache").path)
-    same = source.dataset(Preprocessing(size=(6, 6), mean=0.1, std=0.9, mirror=True))
+    names.add(cached(source.dataset(PicturePreprocessing(size=(5, 6))), tmp_path / "cache").path)
+    names.add(cached(source.part(torch.arange(6)).dataset(PicturePreprocessing(size=(6, 6))), tmp_path / "cache").path)
+    same = source.dataset(PicturePreprocessing(size=(6, 6), mean=0.1, std=0.9, mirror=True))
     assert cached(same, tmp_path / "cache").path in names  # scaling comes after
     os.utime(source.records[0].name, ns=(1, 1))
     names.add(cached(people, tmp_path / "cache").path)
@@ -70,12 +70,12 @@ def test_other_files_or_another_preprocessing_are_another_cache(people, tmp_path
 def test_arrays_have_a_digest_and_datasets_have_none(tmp_path):
     pixels = random(4, 6, 6)
     first, second = (
-        cached(ArraySource(p, ["a", "b", "a", "b"]).dataset(Preprocessing(size=(6, 6))), tmp_path)
+        cached(ArraySource(p, ["a", "b", "a", "b"]).dataset(PicturePreprocessing(size=(6, 6))), tmp_path)
         for p in (pixels, pixels + 1)
     )
     assert first.path != second.path
     with pytest.raises(ValueError, match="Digits does not come from files, so it has no digest"):
-        cached(open_source(Digits()).dataset(Preprocessing()), tmp_path)
+        cached(open_source(Digits()).dataset(PicturePreprocessing()), tmp_path)
 
 
 def test_is_a_safetensors_file_and_goes_to_other_processes(people, tmp_path):
@@ -108,8 +108,8 @@ def test_a_killed_writer_leaves_no_cache_and_its_rest_is_removed(people, tmp_pat
     folder = tmp_path / "cache"
     script = """
 import sys, time
-from hypersphere.data import Preprocessing, cached, open_source, SourceDataset
-dataset = open_source(sys.argv[1]).dataset(Preprocessing(size=(6, 6)))
+from hypersphere.data import PicturePreprocessing, cached, open_source, SourceDataset
+dataset = open_source(sys.argv[1]).dataset(PicturePreprocessing(size=(6, 6)))
 whole = SourceDataset.batch
 SourceDataset.batch = lambda self, index: (print("writing", flush=True), time.sleep(60))
 cached(dataset, sys.argv[2])
@@ -139,7 +139,7 @@ def test_a_full_disk_is_one_sentence(people, tmp_path, monkeypatch):
 
 def test_a_bad_picture_leaves_nothing(people, tmp_path):
     write(tmp_path / "set", {"0/bad.png": b"x"})
-    dataset = open_source(tmp_path / "set").dataset(Preprocessing(size=(6, 6)))
+    dataset = open_source(tmp_path / "set").dataset(PicturePreprocessing(size=(6, 6)))
     with pytest.raises(CorruptDataError, match=r"bad\.png"):
         cached(dataset, tmp_path / "cache")
     assert not list((tmp_path / "cache").iterdir())

@@ -7,7 +7,19 @@ from hypothesis import strategies as st
 from PIL import Image, ImageFile
 
 from hypersphere.data import CorruptDataError, MissingDataError
-from hypersphere.data.images import ENDINGS, FORMATS, decode, eight_bit, fit, read_bytes, read_image, to_array, upright
+from hypersphere.data.images import (
+    FORMATS,
+    IMAGE_ENDINGS,
+    MAX_JPEG_SCANS,
+    count_jpeg_scans,
+    decode_image,
+    eight_bit,
+    fit,
+    read_bytes,
+    read_image,
+    to_array,
+    upright,
+)
 
 from .files import encoded, random
 
@@ -22,25 +34,25 @@ def saved(image, kind, **options):
 
 
 def grey(content):
-    return np.asarray(decode(content, "x", None))
+    return np.asarray(decode_image(content, "x", None))
 
 
 @pytest.mark.parametrize(("pixels", "mode"), [(random(6, 5), "L"), (random(6, 5, 3), "RGB")])
 def test_decoding_a_png_is_exact(pixels, mode):
-    array = to_array(decode(encoded(pixels), "x.png", mode))
+    array = to_array(decode_image(encoded(pixels), "x.png", mode))
     assert np.array_equal(array, pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1))
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "TIFF", "BMP", "GIF", "PPM", "QOI"])
 def test_the_named_formats_are_read(kind):
-    image = decode(saved(Image.fromarray(random(8, 9, 3)), kind), "x", None)
+    image = decode_image(saved(Image.fromarray(random(8, 9, 3)), kind), "x", None)
     assert (image.mode, image.size) == ("RGB", (9, 8))
 
 
 @pytest.mark.parametrize("kind", ["EPS", "ICO", "PDF", "TGA", "PCX"])
 def test_other_formats_are_not_tried(kind):
     with pytest.raises(CorruptDataError, match=r"x\.jpg: found \d+ bytes that do not decode .*expected a whole image"):
-        decode(saved(Image.fromarray(random(32, 32, 3)), kind), "x.jpg")
+        decode_image(saved(Image.fromarray(random(32, 32, 3)), kind), "x.jpg")
 
 
 def test_postscript_never_reaches_its_plugin(monkeypatch):
@@ -49,16 +61,16 @@ def test_postscript_never_reaches_its_plugin(monkeypatch):
     monkeypatch.setattr(EpsImagePlugin, "Ghostscript", lambda *_, **__: pytest.fail("Ghostscript was called"))
     monkeypatch.setattr(EpsImagePlugin.EpsImageFile, "_open", lambda _: pytest.fail("the plugin was called"))
     with pytest.raises(CorruptDataError, match="do not decode"):
-        decode(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n", "face.jpg")
+        decode_image(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n", "face.jpg")
 
 
 def test_size_is_checked_before_decoding(monkeypatch):
     content = encoded(random(4, 5))
     monkeypatch.setattr(ImageFile.ImageFile, "load", lambda image: pytest.fail("decoded"))
     with pytest.raises(CorruptDataError, match=r"ValueError: 4×5 pixels.*expected a whole image of 5×4 pixels"):
-        decode(content, "x.png", shape=(5, 4))
+        decode_image(content, "x.png", shape=(5, 4))
     with pytest.raises(CorruptDataError, match="4×5 pixels, more than 19"):
-        decode(content, "x.png", max_pixels=19)
+        decode_image(content, "x.png", max_pixels=19)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +130,7 @@ def test_orientation_is_applied(kind, orientation):
     corner[:8, :8] = 255  # the top left of the stored picture
     exif = Image.Exif()
     exif[0x0112] = orientation
-    image = decode(saved(Image.fromarray(corner), kind, exif=exif), "x", "L")
+    image = decode_image(saved(Image.fromarray(corner), kind, exif=exif), "x", "L")
     assert image.size == ((24, 16) if orientation < 5 else (16, 24))
     place = {1: "tl", 2: "tr", 3: "br", 4: "bl", 5: "tl", 6: "tr", 7: "br", 8: "bl"}[orientation]
     pixels = np.asarray(image)
@@ -130,7 +142,7 @@ def test_orientation_is_applied(kind, orientation):
 def test_a_broken_tag_beside_the_orientation_does_no_harm():
     exif = Image.Exif()
     exif[0x0112], exif[0x9286] = 6, "comment"
-    assert decode(saved(Image.fromarray(random(4, 6, 3)), "PNG", exif=exif), "x").size == (4, 6)
+    assert decode_image(saved(Image.fromarray(random(4, 6, 3)), "PNG", exif=exif), "x").size == (4, 6)
 
 
 @settings(max_examples=150)
@@ -142,7 +154,7 @@ def test_damaged_bytes_give_an_image_or_one_kind_of_error(kind, data):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     kept = bytes(content[: data.draw(st.integers(1, len(content)))])
     try:
-        assert decode(kept, "x", None, max_pixels=10**6).mode in ("L", "RGB")
+        assert decode_image(kept, "x", None, max_pixels=10**6).mode in ("L", "RGB")
     except CorruptDataError as error:
         assert str(error).startswith("x: found")  # noqa: PT017
         assert "\n" not in str(error)  # noqa: PT017
@@ -166,7 +178,7 @@ def test_reading_a_file(tmp_path):
 
 def test_endings_belong_to_formats():
     Image.init()
-    assert {Image.EXTENSION[ending] for ending in ENDINGS if ending in Image.EXTENSION} <= set(FORMATS)
+    assert {Image.EXTENSION[ending] for ending in IMAGE_ENDINGS if ending in Image.EXTENSION} <= set(FORMATS)
 
 
 def test_fit_crops_the_centre_then_resizes():
@@ -183,3 +195,36 @@ def test_fit_crops_the_centre_then_resizes():
 def test_fit_refuses(crop, size, message):
     with pytest.raises(ValueError, match=message):
         fit(Image.fromarray(random(9, 7)), crop, size)
+
+
+def progressive(scans, thumbnail=b""):
+    """A progressive JPEG with a further empty refinement scan per number, and a comment that looks like scans."""
+    content = saved(Image.fromarray(random(64, 64)), "JPEG", progressive=True)
+    comment = b"\xff\xfe" + (len(thumbnail) + 2).to_bytes(2, "big") + thumbnail
+    empty = b"\xff\xda\x00\x08\x01\x01\x00\x01\x3f\x10" + b"\x00" * 8
+    return content[:2] + comment + content[2:-2] + empty * scans + b"\xff\xd9"
+
+
+def test_scans_are_counted_before_anything_is_decoded(monkeypatch):
+    own = count_jpeg_scans(progressive(0))
+    assert 2 <= own <= 12
+    assert count_jpeg_scans(progressive(1500)) == own + 1500
+    assert count_jpeg_scans(saved(Image.fromarray(random(64, 64, 3)), "JPEG")) == 1
+    monkeypatch.setattr(ImageFile.ImageFile, "load", lambda image: pytest.fail("decoded"))
+    with pytest.raises(CorruptDataError, match=f"{own + 1500} scans of a progressive JPEG, more than {MAX_JPEG_SCANS}"):
+        decode_image(progressive(1500), "x.jpg")
+
+
+def test_scans_in_a_comment_do_not_count():
+    content = progressive(0, thumbnail=b"\xff\xda\x00\x02" * 200)
+    assert content.count(b"\xff\xda") > MAX_JPEG_SCANS
+    assert count_jpeg_scans(content) <= 12
+    assert decode_image(content, "x.jpg").size == (64, 64)
+    assert count_jpeg_scans(content[:40]) == 0
+
+
+def test_a_side_that_is_too_long_is_refused_before_it_is_decoded(monkeypatch):
+    content = saved(Image.new("1", (1, 65_536)), "PNG")
+    monkeypatch.setattr(ImageFile.ImageFile, "load", lambda image: pytest.fail("decoded"))
+    with pytest.raises(CorruptDataError, match="65536×1 pixels, a side longer than 65535"):
+        decode_image(content, "x.png")

@@ -11,7 +11,7 @@ from hypersphere.data import (
     Digits,
     InMemory,
     Loader,
-    Preprocessing,
+    PicturePreprocessing,
     Shuffled,
     open_source,
 )
@@ -129,7 +129,7 @@ def test_items_and_memory_agree():
 @pytest.mark.parametrize("dataset", ["folder", "items"])
 def test_workers_change_nothing(tmp_path, kind, dataset):
     write(tmp_path, {f"{i % 2}/{i}.png": encoded(random(6, 6, 3, seed=i)) for i in range(10)})
-    folder = open_source(tmp_path).dataset(Preprocessing(size=(6, 6)))
+    folder = open_source(tmp_path).dataset(PicturePreprocessing(size=(6, 6)))
     lazy = folder if dataset == "folder" else Items(folder.in_memory())
     before = torch.random.get_rng_state()
     options = {"seed": 1, "augment": CropFlip(pad=1)}
@@ -142,7 +142,7 @@ def test_workers_change_nothing(tmp_path, kind, dataset):
 def test_a_bad_file_is_one_sentence_from_any_worker(tmp_path, kind):
     write(tmp_path, {f"{i % 2}/{i}.png": encoded(random(6, 6, 3, seed=i)) for i in range(5)})
     write(tmp_path, {"1/bad.png": b"no image"})
-    dataset = open_source(tmp_path).dataset(Preprocessing(size=(6, 6)))
+    dataset = open_source(tmp_path).dataset(PicturePreprocessing(size=(6, 6)))
     with pytest.raises(CorruptDataError, match=r"^\S*bad\.png: found 8 bytes that do not decode[^\n]*$"):
         epochs(Loader(dataset, 2, workers=1, worker_kind=kind))
 

@@ -11,7 +11,7 @@ from hypersphere.data import (
     ImbalancedSingle,
     InMemory,
     OfClasses,
-    Preprocessing,
+    PicturePreprocessing,
     Subset,
     open_source,
 )
@@ -38,7 +38,7 @@ def test_a_subset_is_indexed_through():
 
 def test_a_subset_of_files_is_read_from_files(tmp_path):
     write(tmp_path, {f"{c}/{i}.png": encoded(random(4, 4)) for c in "ab" for i in range(2)})
-    part = Subset(open_source(tmp_path).dataset(Preprocessing()), torch.tensor([3]))
+    part = Subset(open_source(tmp_path).dataset(PicturePreprocessing()), torch.tensor([3]))
     assert part[0][1] == 1
     assert torch.equal(part.batch(torch.tensor([0]))[0][0], part[0][0])
 

@@ -1,34 +1,38 @@
 """Configs whose values are constructor calls: names, arguments, types, defaults and help come from the classes themselves."""
 
-from .calls import Call, call, nested
-from .documents import decode, decode_arguments, differences, encode, flat
+from .allow_list import CONSTRUCTIBLE, list_constructible
+from .calls import Call, call, replace_nested
+from .documents import decode, decode_arguments, encode, flatten, list_differences, remove_locations
 from .keys import Key, as_call, assign, keys
-from .names import ROOMS, builders, imported, lookup, nearest, spelled
+from .names import find_builders, import_target, list_packages, look_up, spell_target, suggest
 from .signatures import OWN, Parameter, parameters, summary
 from .values import Kind
 
 __all__ = [
+    "CONSTRUCTIBLE",
     "OWN",
-    "ROOMS",
     "Call",
     "Key",
     "Kind",
     "Parameter",
     "as_call",
     "assign",
-    "builders",
     "call",
     "decode",
     "decode_arguments",
-    "differences",
     "encode",
-    "flat",
-    "imported",
+    "find_builders",
+    "flatten",
+    "import_target",
     "keys",
-    "lookup",
-    "nearest",
-    "nested",
+    "list_constructible",
+    "list_differences",
+    "list_packages",
+    "look_up",
     "parameters",
-    "spelled",
+    "remove_locations",
+    "replace_nested",
+    "spell_target",
+    "suggest",
     "summary",
 ]

@@ -62,7 +62,7 @@ class Call:
         >>> Call(ArcFace, {"m": 0.4}).replace(scale=20.0).arguments
         {'m': 0.4, 'scale': 20.0}
         """
-        return Call(self.target, nested(self.arguments, changes, f"{self.name}."))
+        return Call(self.target, replace_nested(self.arguments, changes, f"{self.name}."))
 
     def build(self, **context: Any) -> Any:
         """Make the call.
@@ -75,7 +75,7 @@ class Call:
         """
         known = parameters(self.target)
         given = {name: value for name, value in context.items() if name in known}
-        given |= {name: _made(value, known[name], context) for name, value in self.arguments.items()}
+        given |= {name: _make(value, known[name], context) for name, value in self.arguments.items()}
         missing = [name for name, parameter in known.items() if parameter.required and name not in given]
         if missing:
             raise ValueError(f"{self.name} needs {', '.join(missing)}: set it, e.g. {missing[0]}=…")
@@ -92,7 +92,7 @@ class Call:
     def partial(self, **context: Any) -> Callable[..., Any]:
         """A function that makes the call with further positional and keyword arguments: a factory of layers or heads."""
         known = parameters(self.target)
-        given = {name: _made(value, known[name], context) for name, value in self.arguments.items()}
+        given = {name: _make(value, known[name], context) for name, value in self.arguments.items()}
         return functools.partial(self.target, **given)
 
 
@@ -106,11 +106,11 @@ def call(target: Callable[..., Any], /, **arguments: Any) -> Call:
     return Call(target, arguments)
 
 
-def nested(values: Mapping[str, Any], changes: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+def replace_nested(values: Mapping[str, Any], changes: Mapping[str, Any], path: str = "") -> dict[str, Any]:
     """``values`` with ``changes``, of which ``part__knob`` changes the call, mapping or dataclass ``values[part]``.
 
-    >>> from hypersphere.config import call, nested
-    >>> values = nested({"steps": 10, "head": call(hs.objectives.ArcFace)}, {"steps": 20, "head__m": 0.4})
+    >>> from hypersphere.config import call, replace_nested
+    >>> values = replace_nested({"steps": 10, "head": call(hs.objectives.ArcFace)}, {"steps": 20, "head__m": 0.4})
     >>> values["steps"], values["head"].arguments
     (20, {'m': 0.4})
     """
@@ -129,10 +129,10 @@ def nested(values: Mapping[str, Any], changes: Mapping[str, Any], path: str = ""
     return result
 
 
-def _made(value: Any, parameter: Parameter, context: Mapping[str, Any]) -> Any:
+def _make(value: Any, parameter: Parameter, context: Mapping[str, Any]) -> Any:
     """An argument as the target wants it: a call stays one, becomes a factory, or is made."""
     if isinstance(value, tuple | list):
-        return type(value)(_made(item, parameter, context) for item in value)
+        return type(value)(_make(item, parameter, context) for item in value)
     if not isinstance(value, Call) or is_deferred(parameter.annotation):
         return value
     return value.partial(**context) if accepts_callable(parameter.annotation) else value.build(**context)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from .calls import Call
-from .names import ROOMS, builders, imported, lookup, nearest
+from .names import find_builders, import_target, list_packages, look_up, suggest
 from .signatures import MISSING, Parameter, parameters
-from .values import SEQUENCES, bases, check_value, described, kind_of, options, parse
+from .values import SEQUENCES, check_value, describe, get_kind, list_bases, list_options, parse
 
 
 @dataclass(frozen=True)
@@ -77,29 +77,31 @@ def keys(tree: Call, prefix: str = "", given: tuple[str, ...] = ()) -> Iterator[
         value, path = tree.get(name), f"{prefix}{name}"
         inner = as_call(value) if _is_call(value) else None
         shown = inner.name if inner is not None else value
-        yield Key(path, shown, accepted(parameter), parameter.help)
+        yield Key(path, shown, describe_accepted(parameter), parameter.help)
         if inner is not None:
-            kind = kind_of(parameter.annotation)
+            kind = get_kind(parameter.annotation)
             yield from keys(inner, f"{path}.", given if kind is None else kind.given)
 
 
-def accepted(parameter: Parameter) -> str:
+def describe_accepted(parameter: Parameter) -> str:
     """What a parameter takes, in words: a type, or the names there are."""
-    kind = kind_of(parameter.annotation)
-    found = [(base, _rooms(parameter), None) for base in bases(parameter.annotation)]
-    wanted = [(kind.base, kind.rooms, kind.takes)] if kind else found
-    named = [builders(base, rooms, takes) for base, rooms, takes in wanted if base is not object]
+    kind = get_kind(parameter.annotation)
+    found = [(base, _order_packages(parameter), None) for base in list_bases(parameter.annotation)]
+    wanted = [(kind.base, kind.packages, kind.takes)] if kind else found
+    named = [find_builders(base, packages, takes) for base, packages, takes in wanted if base is not object]
     names = [name for known in named for name in known if "." not in name]
-    plain = [option for option in options(parameter.annotation) if not bases(option) and kind_of(option) is None]
-    words = [described(option) for option in plain if option is not Any]
-    return ", ".join([*dict.fromkeys(names), *dict.fromkeys(words)]) or described(parameter.annotation)
+    plain = [
+        option for option in list_options(parameter.annotation) if not list_bases(option) and get_kind(option) is None
+    ]
+    words = [describe(option) for option in plain if option is not Any]
+    return ", ".join([*dict.fromkeys(names), *dict.fromkeys(words)]) or describe(parameter.annotation)
 
 
 def _assign(node: Call, path: list[str], text: str, full: str) -> Call:
     name, *rest = path
     known = parameters(node.target)
     if name not in known:
-        raise ValueError(f"there is no key {full}: {node.name} has {', '.join(known)}{nearest(name, known)}")
+        raise ValueError(f"there is no key {full}: {node.name} has {', '.join(known)}{suggest(name, known)}")
     parameter = known[name]
     current = node.arguments.get(name, None if parameter.required else parameter.default)
     value: Any
@@ -114,23 +116,27 @@ def _assign(node: Call, path: list[str], text: str, full: str) -> Call:
 
 def read(text: str, parameter: Parameter, path: str) -> Any:
     """The value that text stands for: a plain value where the annotation takes one, else the call of a name."""
-    kind = kind_of(parameter.annotation)
+    kind = get_kind(parameter.annotation)
     if kind is not None:
-        if type(None) in options(parameter.annotation) and text.lower() in ("none", "null"):
+        if type(None) in list_options(parameter.annotation) and text.lower() in ("none", "null"):
             return None
-        return Call(imported(text, path) if ":" in text else lookup(text, kind.base, kind.rooms, path, kind.takes))
-    wanted = bases(parameter.annotation)
+        return Call(
+            import_target(text, path) if ":" in text else look_up(text, kind.base, kind.packages, path, kind.takes)
+        )
+    wanted = list_bases(parameter.annotation)
     classes = tuple(base for base in wanted if base is not object)
-    if classes and text in builders(
-        classes, _rooms(parameter)
+    if classes and text in find_builders(
+        classes, _order_packages(parameter)
     ):  # where text is accepted too, a public name is the class
-        return Call(lookup(text, classes, _rooms(parameter), path))
+        return Call(look_up(text, classes, _order_packages(parameter), path))
     try:
         return check_value(parse(text, parameter.annotation), parameter.annotation, path)
     except ValueError:
         if not wanted or not text.replace(".", "").replace(":", "").isidentifier():
             raise
-    return Call(imported(text, path) if ":" in text else lookup(text, classes or object, _rooms(parameter), path))
+    return Call(
+        import_target(text, path) if ":" in text else look_up(text, classes or object, _order_packages(parameter), path)
+    )
 
 
 def _entry(parameter: Parameter, current: Any, path: list[str], text: str, full: str) -> tuple[Any, ...]:
@@ -138,7 +144,7 @@ def _entry(parameter: Parameter, current: Any, path: list[str], text: str, full:
     entries, index = list(current or ()), int(path[0])
     if index > len(entries):
         raise ValueError(f"{full}: there are {len(entries)} entries, so the next is {len(entries)}, got {index}")
-    hint = next(a for o in options(parameter.annotation) for a in typing.get_args(o)[:1])
+    hint = next(a for o in list_options(parameter.annotation) for a in typing.get_args(o)[:1])
     one = Parameter(parameter.name, hint, None)
     before = entries[index] if index < len(entries) else None
     value = (
@@ -151,17 +157,17 @@ def _inner(parameter: Parameter, current: Any, full: str, depth: int) -> Call:
     """The call inside a parameter: the one that is there, or the one natural choice for an empty slot."""
     if _is_call(current):
         return as_call(current)
-    kind, wanted = kind_of(parameter.annotation), bases(parameter.annotation)
+    kind, wanted = get_kind(parameter.annotation), list_bases(parameter.annotation)
     if kind is not None and kind.start is not None:
         return Call(kind.start)
     for base in wanted:
-        known = builders(base, _rooms(parameter)) if inspect.isclass(base) and base is not object else {}  # type: ignore[arg-type]
+        known = find_builders(base, _order_packages(parameter)) if inspect.isclass(base) and base is not object else {}  # type: ignore[arg-type]
         if base in known.values():
             return Call(base)
         if dataclasses.is_dataclass(base):
             return Call(base)  # type: ignore[arg-type]
     slot = ".".join(full.split(".")[:-depth])
-    raise ValueError(f"{full} cannot be set before {slot}, which is {accepted(parameter)}")
+    raise ValueError(f"{full} cannot be set before {slot}, which is {describe_accepted(parameter)}")
 
 
 def _is_call(value: Any) -> bool:
@@ -169,13 +175,13 @@ def _is_call(value: Any) -> bool:
 
 
 def _is_sequence(parameter: Parameter) -> bool:
-    return any(typing.get_origin(option) in SEQUENCES for option in options(parameter.annotation))
+    return any(typing.get_origin(option) in SEQUENCES for option in list_options(parameter.annotation))
 
 
-def _rooms(parameter: Parameter) -> tuple[str, ...]:
+def _order_packages(parameter: Parameter) -> tuple[str, ...]:
     """Rooms in which a name is looked for: first the one that is called as the parameter is."""
     word = parameter.name.rstrip("s")
-    return tuple(sorted(ROOMS, key=lambda room: not room.rpartition(".")[2].startswith(word)))
+    return tuple(sorted(list_packages(), key=lambda package: not package.rpartition(".")[2].startswith(word)))
 
 
-__all__ = ["MISSING", "Key", "accepted", "as_call", "assign", "keys", "read"]
+__all__ = ["MISSING", "Key", "as_call", "assign", "describe_accepted", "keys", "read"]

@@ -1,16 +1,26 @@
-"""Which public names a value may have: everything the rooms export, looked up by what it builds. There is no list beside them."""
+"""Names of classes and functions in configurations: what a name stands for, and how an object is spelled.
+
+A configuration writes ``ArcFace``, not an import path, so a class can move between modules without breaking files. Names
+are looked up in the public packages of this library and of torch, and in packages that other distributions register
+under the entry point group ``hypersphere.packages``::
+
+    [project.entry-points."hypersphere.packages"]
+    mine = "my_distribution.heads"
+"""
 
 import difflib
 import functools
 import importlib
+import importlib.metadata
 import inspect
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from .signatures import hints, parameters
+from .signatures import parameters, read_annotations
 
-ROOMS = (
+ENTRY_POINTS = "hypersphere.packages"
+OWN_PACKAGES = (
     "hypersphere.objectives",
     "hypersphere.objectives.margins",
     "hypersphere.angular",
@@ -28,63 +38,106 @@ ROOMS = (
     "torch.optim",
     "torch.nn",
 )
+# Names that files have carried before, and what they are called now. A test keeps the table complete.
+ALIASES: dict[str, str] = {"Preprocessing": "PicturePreprocessing"}
+
+
+def list_packages() -> tuple[str, ...]:
+    """Return the packages in which names are looked up: our own, then those registered through entry points.
+
+    >>> from hypersphere.config import list_packages
+    >>> "hypersphere.objectives" in list_packages()
+    True
+    """
+    return OWN_PACKAGES + _list_registered()
 
 
 @functools.cache
-def public(room: str) -> Mapping[str, Any]:
-    """The public classes and functions of a module, by name."""
-    module = importlib.import_module(room)
+def _list_registered() -> tuple[str, ...]:
+    return tuple(entry.value for entry in importlib.metadata.entry_points(group=ENTRY_POINTS))
+
+
+@functools.cache
+def list_public(package: str) -> Mapping[str, Any]:
+    """Return the public classes and functions of a module by name."""
+    module = importlib.import_module(package)
     names = getattr(module, "__all__", None) or [name for name in vars(module) if not name.startswith("_")]
     found = {name: getattr(module, name) for name in names}
     return {name: value for name, value in found.items() if callable(value) and not inspect.ismodule(value)}
 
 
 @functools.cache
-def builders(base: Any, rooms: tuple[str, ...] = ROOMS, takes: str | None = None) -> Mapping[str, Callable[..., Any]]:
-    """Public classes derived from ``base`` (a class or a tuple), and functions that return one, by name.
+def find_builders(
+    base: Any, packages: tuple[str, ...] | None = None, takes: str | None = None
+) -> Mapping[str, Callable[..., Any]]:
+    """Return the public classes derived from ``base`` and the functions that return one, by name.
 
-    With ``takes`` only those that have an argument of this name, such as ``model``.
+    A name that two packages use for different objects is also listed as ``package.Name``. Alone it means the first.
 
-    A name that two rooms have for different things is listed as ``room.Name`` too; alone it means the first.
+    Args:
+        base: A class or a tuple of classes.
+        packages: Where to look. The default is :func:`list_packages`.
+        takes: If given, keep only what has an argument of this name, such as ``model``.
 
+    >>> from hypersphere.config import find_builders
     >>> from hypersphere.objectives.margins import Margin
-    >>> "AdditiveAngle" in builders(Margin), "ArcFace" in builders(Margin)
+    >>> "AdditiveAngle" in find_builders(Margin), "ArcFace" in find_builders(Margin)
     (True, False)
     """
     found: dict[str, Callable[..., Any]] = {}
-    for room in rooms:
-        for name, value in public(room).items():
+    for package in list_packages() if packages is None else packages:
+        for name, value in list_public(package).items():
             if _builds(value, base) and (takes is None or takes in parameters(value)):
                 found.setdefault(name, value)
-                found[f"{room.rpartition('.')[2]}.{name}"] = value
+                found[f"{package.rpartition('.')[2]}.{name}"] = value
     return found
 
 
-def lookup(name: str, base: Any, rooms: Iterable[str], path: str, takes: str | None = None) -> Callable[..., Any]:
-    """The builder of a name; an unknown one is a ``ValueError`` that lists what there is and the nearest name.
+def look_up(
+    name: str, base: Any, packages: Iterable[str] | None, path: str, takes: str | None = None
+) -> Callable[..., Any]:
+    """Return the class or function of a name.
 
-    >>> from hypersphere.config import lookup
-    >>> lookup("CosFace", torch.nn.Module, ["hypersphere.objectives"], "head").__name__
+    Args:
+        name: A public name, a name ``package.Name``, or a former name listed in ``ALIASES``.
+        base: What it must build.
+        packages: Where to look. None means :func:`list_packages`.
+        path: The name of the setting in messages.
+        takes: If given, an argument that it must have.
+
+    Raises:
+        ValueError: If there is no such name. The message lists the names there are and the nearest one.
+
+    >>> from hypersphere.config import look_up
+    >>> look_up("CosFace", torch.nn.Module, ["hypersphere.objectives"], "head").__name__
     'CosFace'
-    >>> lookup("CosFac", torch.nn.Module, ["hypersphere.objectives"], "head")
+    >>> look_up("CosFac", torch.nn.Module, ["hypersphere.objectives"], "head")
     Traceback (most recent call last):
     ...
     ValueError: head must be one of ..., got 'CosFac'; did you mean CosFace?
     """
-    known = builders(base, tuple(rooms), takes)
-    if name in known:
-        return known[name]
+    known = find_builders(base, None if packages is None else tuple(packages), takes)
+    for spelling in (name, ALIASES.get(name, name)):
+        if spelling in known:
+            return known[spelling]
     plain = [key for key in known if "." not in key]
-    raise ValueError(f"{path} must be one of {', '.join(plain)}, got {name!r}{nearest(name, plain)}")
+    raise ValueError(f"{path} must be one of {', '.join(plain)}, got {name!r}{suggest(name, plain)}")
 
 
-def imported(name: str, path: str) -> Callable[..., Any]:
-    """``package.module:name``: something of the user's own.
+def import_target(name: str, path: str) -> Callable[..., Any]:
+    """Import ``package.module:name``, a class or function of the user's own.
 
-    >>> from hypersphere.config import imported
-    >>> imported("collections:OrderedDict", "data").__name__
+    Args:
+        name: The module, a colon, and the name inside it.
+        path: The name of the setting in messages.
+
+    Raises:
+        ValueError: If it cannot be imported or is not callable.
+
+    >>> from hypersphere.config import import_target
+    >>> import_target("collections:OrderedDict", "data").__name__
     'OrderedDict'
-    >>> imported("collections:Nothing", "data")
+    >>> import_target("collections:Nothing", "data")
     Traceback (most recent call last):
     ...
     ValueError: data: 'collections:Nothing' cannot be imported: ...
@@ -101,27 +154,33 @@ def imported(name: str, path: str) -> Callable[..., Any]:
     return typing.cast(Callable[..., Any], value)
 
 
-def spelled(target: Callable[..., Any]) -> str:
-    """How a target is written in a config: its name where a room exports it, ``module:name`` otherwise.
+def spell_target(target: Callable[..., Any]) -> str:
+    """Return how a class or function is written in a configuration.
+
+    Args:
+        target: A class or function.
+
+    Returns:
+        Its name if a package of :func:`list_packages` exports it, otherwise ``module:name``.
 
     >>> from collections import OrderedDict
-    >>> from hypersphere.config import spelled
-    >>> spelled(hs.objectives.ArcFace), spelled(OrderedDict)
+    >>> from hypersphere.config import spell_target
+    >>> spell_target(hs.objectives.ArcFace), spell_target(OrderedDict)
     ('ArcFace', 'collections:OrderedDict')
     """
     name = getattr(target, "__name__", "")
-    package = str(getattr(target, "__module__", "")).partition(".")[0]
-    for room in (room for room in ROOMS if room.partition(".")[0] == package):
-        if public(room).get(name) is target:
-            first = next(r for r in ROOMS if name in public(r))
-            return str(name) if public(first)[name] is target else f"{room.rpartition('.')[2]}.{name}"
+    distribution = str(getattr(target, "__module__", "")).partition(".")[0]
+    for package in (package for package in list_packages() if package.partition(".")[0] == distribution):
+        if list_public(package).get(name) is target:
+            first = next(p for p in list_packages() if name in list_public(p))
+            return str(name) if list_public(first)[name] is target else f"{package.rpartition('.')[2]}.{name}"
     return f"{target.__module__}:{getattr(target, '__qualname__', name)}"
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """``"; did you mean …?"``, or nothing if nothing is near.
+def suggest(word: str, known: Iterable[str]) -> str:
+    """Return ``"; did you mean …?"`` with the nearest known name, or an empty string if none is near.
 
-    >>> nearest("ArcFac", ["ArcFace", "CosFace"])
+    >>> suggest("ArcFac", ["ArcFace", "CosFace"])
     '; did you mean ArcFace?'
     """
     by_lower = {name.lower(): name for name in known}
@@ -134,12 +193,12 @@ def _builds(value: Any, base: Any) -> bool:
         return True
     if inspect.isclass(value):
         return _derives(value, base) and not inspect.isabstract(value)
-    made = hints(value).get("return")
+    made = read_annotations(value).get("return")
     return inspect.isclass(made) and _derives(made, base)
 
 
 def _derives(kind: type, base: Any) -> bool:
     try:
         return issubclass(kind, base)
-    except TypeError:  # a protocol with data members cannot be asked
+    except TypeError:  # a protocol with data members does not support issubclass
         return False

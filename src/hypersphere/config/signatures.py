@@ -54,10 +54,10 @@ def parameters(target: Callable[..., Any]) -> dict[str, Parameter]:
     >>> {name: (p.annotation.__name__, p.required) for name, p in parameters(head).items()}
     {'size': ('int', True), 'm': ('float', False)}
     """
-    function = _function(target)
-    kinds = hints(function)
+    function = _get_function(target)
+    kinds = read_annotations(function)
     above = [cls for cls in reversed(target.__mro__) if cls is not object] if inspect.isclass(target) else [target]
-    texts = {name: text for cls in above for name, text in _help(cls).items()}
+    texts = {name: text for cls in above for name, text in _read_help(cls).items()}
     found: dict[str, Parameter] = {}
     signed = list(inspect.signature(function).parameters.items())
     for name, parameter in signed[inspect.isclass(target) :]:  # a constructor without its self
@@ -65,10 +65,10 @@ def parameters(target: Callable[..., Any]) -> dict[str, Parameter]:
             continue
         hint = kinds.get(name, Any)
         if parameter.kind is parameter.VAR_KEYWORD:
-            passed = _unpacked(hint) or _inherited(target)
+            passed = _read_unpacked(hint) or _read_inherited(target)
             found |= {key: value for key, value in passed.items() if key not in found}
         else:
-            found[name] = Parameter(name, hint, _default(target, parameter), texts.get(name, ""))
+            found[name] = Parameter(name, hint, _get_default(target, parameter), texts.get(name, ""))
     return found
 
 
@@ -83,13 +83,13 @@ def summary(target: Callable[..., Any]) -> str:
     return text.strip().split("\n\n")[0].replace("\n", " ")
 
 
-def _function(target: Callable[..., Any]) -> Callable[..., Any]:
+def _get_function(target: Callable[..., Any]) -> Callable[..., Any]:
     if inspect.isclass(target):
         return typing.cast(Callable[..., Any], target.__init__)  # type: ignore[misc]
     return target
 
 
-def _default(target: Callable[..., Any], parameter: inspect.Parameter) -> Any:
+def _get_default(target: Callable[..., Any], parameter: inspect.Parameter) -> Any:
     """Dataclasses show a marker where a field is made by a factory: the factory's value is the default."""
     if dataclasses.is_dataclass(target):
         for field in dataclasses.fields(target):
@@ -98,7 +98,7 @@ def _default(target: Callable[..., Any], parameter: inspect.Parameter) -> Any:
     return parameter.default
 
 
-def hints(function: Callable[..., Any]) -> dict[str, Any]:
+def read_annotations(function: Callable[..., Any]) -> dict[str, Any]:
     """The annotations of a function, each read on its own; one that cannot be read where it stands is ``Any``."""
     while hasattr(
         function, "__wrapped__"
@@ -114,18 +114,18 @@ def hints(function: Callable[..., Any]) -> dict[str, Any]:
     return found
 
 
-def _unpacked(hint: Any) -> dict[str, Parameter]:
+def _read_unpacked(hint: Any) -> dict[str, Parameter]:
     """The keys of the TypedDict behind ``**options: Unpack[Options]``."""
     if typing.get_origin(hint) is Unpack:
         hint = typing.get_args(hint)[0]
     if not is_typeddict(hint) and not hasattr(hint, "__required_keys__"):
         return {}
-    texts = _help(hint)
+    texts = _read_help(hint)
     kinds = typing.get_type_hints(hint, include_extras=True)
     return {name: Parameter(name, kind, OWN, texts.get(name, "")) for name, kind in kinds.items()}
 
 
-def _inherited(target: Any) -> dict[str, Parameter]:
+def _read_inherited(target: Any) -> dict[str, Parameter]:
     """What ``**options`` of a constructor may hold when nothing says so: the arguments of the class it derives from."""
     if not inspect.isclass(target):
         return {}
@@ -133,7 +133,7 @@ def _inherited(target: Any) -> dict[str, Parameter]:
     return {} if parent is None else parameters(parent)
 
 
-def _help(target: Any) -> dict[str, str]:
+def _read_help(target: Any) -> dict[str, str]:
     """``name: text`` of the ``Args:`` section or of a list with ``- ``name``: text``, and the strings under dataclass fields."""
     text = inspect.getdoc(target) or ""
     if inspect.isclass(target) and target.__init__.__doc__ and "Args:" not in text:  # type: ignore[misc]

@@ -13,17 +13,16 @@ from typing import Annotated, Any, Literal
 
 import torch
 
-from .names import ROOMS
-
 UNIONS = (types.UnionType, typing.Union)
 SEQUENCES = (tuple, list, set, collections.abc.Sequence, collections.abc.Iterable, collections.abc.Collection)
 PLAIN = (bool, int, float, str, type(None))
+NEVER_BUILT = (type, collections.abc.Mapping, collections.abc.Iterator)
 NOT_BUILT = (Any, *PLAIN, *SEQUENCES, dict, torch.dtype, torch.device, torch.Tensor)
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What a deferred call must build: ``Annotated[Call, Kind(base, rooms, start)]`` is a slot of a config.
+    """What a deferred call must build: ``Annotated[Call, Kind(base, packages, start)]`` is a slot of a config.
 
     ``start`` is what is called when a key inside an empty slot is set, where there is one natural choice; ``takes`` leaves
     only what has an argument of this name. ``given`` names the arguments that come from the surroundings when the call is made,
@@ -36,7 +35,7 @@ class Kind:
     """
 
     base: Any = object
-    rooms: tuple[str, ...] = ROOMS
+    packages: tuple[str, ...] | None = None
     start: Callable[..., Any] | None = None
     takes: str | None = None
     given: tuple[str, ...] = ()
@@ -44,47 +43,70 @@ class Kind:
 
 def is_deferred(annotation: Any) -> bool:
     """Whether a parameter takes the call itself, to be made later with what is known then."""
-    return kind_of(annotation) is not None
+    return get_kind(annotation) is not None
 
 
-def kind_of(annotation: Any) -> Kind | None:
+def get_kind(annotation: Any) -> Kind | None:
     """The :class:`Kind` of a slot, also of an optional one or of each entry of a tuple."""
-    for option in options(annotation):
+    for option in list_options(annotation):
         if typing.get_origin(option) is Annotated:
             for extra in typing.get_args(option)[1:]:
                 if isinstance(extra, Kind):
                     return extra
         if typing.get_origin(option) in SEQUENCES:
             for inner in typing.get_args(option):
-                if kind_of(inner) is not None:
-                    return kind_of(inner)
+                if get_kind(inner) is not None:
+                    return get_kind(inner)
     return None
 
 
-def options(annotation: Any) -> tuple[Any, ...]:
+def list_options(annotation: Any) -> tuple[Any, ...]:
     """The members of a union, or the annotation alone."""
     if typing.get_origin(annotation) in UNIONS:
-        return tuple(inner for option in typing.get_args(annotation) for inner in options(option))
+        return tuple(inner for option in typing.get_args(annotation) for inner in list_options(option))
     return (annotation,)
 
 
 def accepts_callable(annotation: Any) -> bool:
     """Whether a factory is wanted rather than what it makes."""
-    wanted = options(annotation)
-    return any(_callable(option) for option in wanted) and not any(
-        inspect.isclass(option) and option not in PLAIN and not _callable(option) for option in wanted
+    wanted = list_options(annotation)
+    return any(_is_callable(option) for option in wanted) and not any(
+        inspect.isclass(option) and option not in PLAIN and not _is_callable(option) for option in wanted
     )
 
 
-def bases(annotation: Any) -> tuple[Any, ...]:
+def list_bases(annotation: Any) -> tuple[Any, ...]:
     """The classes of which a parameter takes an object or a factory; none where it takes plain values only."""
     found: list[Any] = []
-    for option in options(annotation):
-        if _callable(option):
+    for option in list_options(annotation):
+        if _is_callable(option):
             found.append(object)
-        elif inspect.isclass(option) and typing.get_origin(option) is None and option not in NOT_BUILT:
-            found.append(option)
+        else:
+            made = typing.get_origin(option) or option  # Dataset[Tensor] asks for a Dataset
+            if inspect.isclass(made) and made not in NOT_BUILT and made not in NEVER_BUILT:
+                found.append(made)
     return tuple(found)
+
+
+def list_results(annotation: Any) -> tuple[type, ...]:
+    """Return the classes that a factory of this annotation builds: ``Callable[..., Module]`` builds a ``Module``.
+
+    A factory of tensors is a module here, because a file can name no plain function of tensors.
+    """
+    found = []
+    for option in list_options(annotation):
+        if typing.get_origin(option) is collections.abc.Callable:
+            made = typing.get_args(option)[-1]
+            found.append(torch.nn.Module if made is torch.Tensor else made)
+    return tuple(made for made in found if inspect.isclass(made) and made is not object)
+
+
+def entry_annotation(annotation: Any) -> Any:
+    """Return the annotation of the entries of a sequence, or the annotation itself if it is not one."""
+    for option in list_options(annotation):
+        if typing.get_origin(option) in SEQUENCES and typing.get_args(option):
+            return typing.get_args(option)[0]
+    return annotation
 
 
 def parse(text: str, annotation: Any) -> Any:
@@ -93,14 +115,14 @@ def parse(text: str, annotation: Any) -> Any:
     >>> parse("1e-3", float), parse("none", int | None), parse("3,5", tuple[int, ...]), parse("unit", Literal["unit"])
     (0.001, None, (3, 5), 'unit')
     """
-    wanted = options(annotation)
+    wanted = list_options(annotation)
     if any(typing.get_origin(o) is Literal and text in typing.get_args(o) for o in wanted):
         return text
     if type(None) in wanted and text.lower() in ("none", "null"):
         return None
     if bool in wanted and text.lower() in ("true", "false"):
         return text.lower() == "true"
-    value = _literal(text)
+    value = _read_literal(text)
     if isinstance(value, int | float) and not isinstance(value, bool) and (int in wanted or float in wanted):
         return value
     if str in wanted and "," not in text:
@@ -116,22 +138,22 @@ def check_value(value: Any, annotation: Any, path: str) -> Any:
     if not isinstance(value, PLAIN) and not isinstance(value, list | tuple | dict):
         return value  # an object, or a call: what it is fit for is checked where it is used
     problems = []
-    for option in options(annotation):
+    for option in list_options(annotation):
         good, result = _fits(value, option, path)
         if good:
             return result
-        problems.append(described(option))
+        problems.append(describe(option))
     raise ValueError(f"{path} must be {' or '.join(dict.fromkeys(problems))}, got {value!r}")
 
 
-def described(annotation: Any) -> str:
+def describe(annotation: Any) -> str:
     """An annotation in words.
 
-    >>> described(int | None), described(Literal["mean", "sum"]), described(tuple[int, ...])
+    >>> describe(int | None), describe(Literal["mean", "sum"]), describe(tuple[int, ...])
     ('an integer or none', "'mean' or 'sum'", 'a list')
     """
     words = []
-    for option in options(annotation):
+    for option in list_options(annotation):
         origin = typing.get_origin(option)
         if origin is Literal:
             words.append(" or ".join(map(repr, typing.get_args(option))))
@@ -139,7 +161,7 @@ def described(annotation: Any) -> str:
             words.append("the name of something to call")
         elif origin in SEQUENCES or option in SEQUENCES:
             words.append("a list")
-        elif _callable(option):
+        elif _is_callable(option):
             words.append("the name of a class or function")
         else:
             known = {bool: "true or false", int: "an integer", float: "a number", str: "text", type(None): "none"}
@@ -194,12 +216,12 @@ def _float(value: Any) -> Any:
     return float(value) if isinstance(value, int) else value
 
 
-def _callable(option: Any) -> bool:
+def _is_callable(option: Any) -> bool:
     origin = typing.get_origin(option)
     return option is Callable or origin is collections.abc.Callable or getattr(option, "_is_protocol", False)
 
 
-def _literal(text: str) -> Any:
+def _read_literal(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

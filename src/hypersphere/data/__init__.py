@@ -10,6 +10,7 @@ from .decoded_cache import DecodedCache, cached
 from .digits import Digits
 from .elastic import Elastic
 from .errors import CorruptDataError, DataError, MissingDataError
+from .faces import Face, FaceError, FacePreprocessing, align_face, detect_faces
 from .fetch import get
 from .flips import Flip
 from .graphs import Planetoid
@@ -20,7 +21,7 @@ from .mnist import MNIST, FashionMNIST
 from .modelnet import ModelNet10Clouds, ModelNet10Voxels, ModelNet40
 from .omniglot import Omniglot
 from .omniglot_runs import OneShotRun, one_shot_runs
-from .preprocessing import Preprocessing
+from .preprocessing import PicturePreprocessing, Prepared, Preprocessing
 from .random_erasing import RandomErasing
 from .resized_crop import ResizedCrop
 from .roots import data_roots
@@ -28,7 +29,9 @@ from .rotations import Rotations
 from .samplers import ClassBalancedSampler, Episode, EpisodeSampler, Sequential, Shuffled
 from .sources import (
     ArraySource,
+    CombinedSource,
     DatasetSource,
+    FileSource,
     FolderSource,
     HubSource,
     Record,
@@ -37,6 +40,7 @@ from .sources import (
     SourceDataset,
     TableSource,
     open_source,
+    source_formats,
 )
 from .splits import identity_split
 from .streams import Stream
@@ -58,6 +62,7 @@ __all__ = [
     "CheckReport",
     "ClassBalancedSampler",
     "ColorJitter",
+    "CombinedSource",
     "Compose",
     "CorruptDataError",
     "CropFlip",
@@ -68,7 +73,11 @@ __all__ = [
     "Elastic",
     "Episode",
     "EpisodeSampler",
+    "Face",
+    "FaceError",
+    "FacePreprocessing",
     "FashionMNIST",
+    "FileSource",
     "Flip",
     "FolderSource",
     "HubSource",
@@ -85,8 +94,10 @@ __all__ = [
     "Omniglot",
     "OneShotRun",
     "Pairs",
+    "PicturePreprocessing",
     "Planetoid",
     "PlantedGraph",
+    "Prepared",
     "Preprocessing",
     "RandomErasing",
     "Record",
@@ -104,12 +115,15 @@ __all__ = [
     "TableSource",
     "TinyImageNet",
     "Twins",
+    "align_face",
     "cached",
     "check",
     "data_roots",
+    "detect_faces",
     "get",
     "identity_split",
     "one_shot_runs",
     "open_source",
     "pairs",
+    "source_formats",
 ]

@@ -47,10 +47,8 @@ def check(
     >>> report.images, report.identities, len(report.duplicates)
     (12, 3, 6)
     """
-    table = isinstance(source, str | os.PathLike) and os.fspath(source).endswith((".csv", ".tsv", ".parquet"))
-    opened = open_source(source, **{"identities": 1, **({"skip_missing": True} if table else {}), **options})
-    missing = getattr(opened, "missing", ())
-    seen = _Seen([], [], [], [], {name: f"there is no file {name}" for name in missing})
+    opened = open_source(source, **{"identities": 1, "skip_missing": True, **options})
+    seen = _Seen([], [], [], [], {name: f"there is no file {name}" for name in opened.missing})
     blocks = torch.arange(len(opened)).split(_BLOCK)
     count = (os.cpu_count() or 1) if workers is None else workers
     for block in ahead(lambda index: [_look(opened, i) for i in index.tolist()], blocks, count):

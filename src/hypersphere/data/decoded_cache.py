@@ -39,7 +39,7 @@ class DecodedCache(Dataset[tuple[Tensor, int]]):
         CorruptDataError: if the file, or a picture when it is read, is not what was written.
 
     >>> import tempfile
-    >>> pictures = hs.data.open_source((torch.zeros(4, 8, 8), [0, 0, 1, 1])).dataset(hs.data.Preprocessing((8, 8), 1))
+    >>> pictures = hs.data.open_source((torch.zeros(4, 8, 8), [0, 0, 1, 1])).dataset(hs.data.PicturePreprocessing((8, 8), 1))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     stored = DecodedCache(cached(pictures, folder).path)
     ...     len(stored), stored.batch(torch.tensor([1, 2]))[0].shape
@@ -111,7 +111,7 @@ def cached(dataset: SourceDataset, folder: str | os.PathLike[str] | None = None,
         ValueError: if the source has no digest, so that nothing would say whether it changed.
 
     >>> import tempfile
-    >>> pictures = hs.data.open_source((torch.zeros(4, 8, 8), [0, 0, 1, 1])).dataset(hs.data.Preprocessing((8, 8), 1))
+    >>> pictures = hs.data.open_source((torch.zeros(4, 8, 8), [0, 0, 1, 1])).dataset(hs.data.PicturePreprocessing((8, 8), 1))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     stored = cached(pictures, folder)
     ...     torch.equal(stored[3][0], pictures[3][0]), cached(pictures, folder).path == stored.path
@@ -122,7 +122,7 @@ def cached(dataset: SourceDataset, folder: str | os.PathLike[str] | None = None,
         return DecodedCache(path)
     except MissingDataError:
         pass
-    shape = (len(dataset), dataset.preprocessing.channels, *dataset.preprocessing.size)
+    shape = (len(dataset), *dataset.preprocessing.shape)
     blocks = ahead(lambda index: dataset.batch(index)[0].numpy(), torch.arange(len(dataset)).split(_BLOCK), workers)
     write_cache(path, shape, dataset.labels, dataset.classes, blocks)
     return DecodedCache(path)

@@ -17,36 +17,44 @@ import numpy as np
 from jaxtyping import UInt8
 
 from .._extras import require
+from .decoding_process import decode_in_process
 from .errors import DataError, MissingDataError, corrupt
 
 FORMATS = ("PNG", "JPEG", "MPO", "WEBP", "TIFF", "BMP", "GIF", "PPM", "JPEG2000", "AVIF", "QOI")
-ENDINGS = (
+IMAGE_ENDINGS = (
     *(".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".mpo", ".webp", ".tif", ".tiff", ".bmp", ".gif"),
     *(".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".j2k", ".avif", ".qoi"),
 )
 MAX_BYTES = 1 << 28  # of one encoded image
-MAX_PIXELS = 89_478_485  # above this Pillow itself speaks of a decompression bomb
+MAX_PIXELS = 89_478_485  # above this Pillow warns of a decompression bomb
+MAX_SIDE = 65_535  # pixels of the longer side, the limit of JPEG; decoders spend time on every row, however short
+MAX_JPEG_SCANS = 64  # encoders write about ten; the decoder passes over the whole image once per scan
+MAX_DECODING_SECONDS = 30.0  # of one picture; a photograph of 89 million pixels takes about two
+MAX_PIXELS_IN_PROCESS = 1 << 21  # pixels times scans; up to here the slowest format takes tenths of a second
+MAX_BYTES_IN_PROCESS = 1 << 21  # JPEG 2000 takes a third of a second per million bytes
 _INTEGER_RANGES = (255.0, 65535.0, 2.0**32 - 1)
 _FLOAT_RANGES = (1.0, 255.0, 65535.0)
 _ORIENTATION, _BITS, _SAMPLE_FORMAT = 0x0112, 258, 339  # tags of EXIF and TIFF
 
 
 class TooManyPixelsError(ValueError):
-    """An image announces more pixels than may be decoded."""
+    """Raised if an image declares more pixels, or a longer side, than may be decoded."""
 
 
-def decode(
+def decode_image(
     content: bytes,
     where: str,
     mode: Literal["RGB", "L"] | None = "RGB",
     shape: tuple[int, int] | None = None,
     formats: Sequence[str] = FORMATS,
     max_pixels: int = MAX_PIXELS,
+    seconds: float = MAX_DECODING_SECONDS,
 ) -> Any:
     """The upright 8-bit PIL image in ``content``, converted to ``mode``; None leaves grey images grey and makes others RGB.
 
     Only ``formats`` are tried, so that a PostScript file never reaches an interpreter. The number of pixels, and ``shape`` =
-    (height, width) where it is given, are checked before any pixel is decoded. ``where`` names the file in errors.
+    (height, width) where it is given, are checked before any pixel is decoded. ``where`` names the file in errors. A picture
+    that may be expensive, by its pixels, scans and bytes, is decoded by another process that is killed after ``seconds``.
 
     Raises:
         CorruptDataError: for whatever goes wrong in the decoder, with its reason.
@@ -60,9 +68,16 @@ def decode(
             raise ValueError(f"{image.height}×{image.width} pixels")
         if image.width * image.height > max_pixels:
             raise TooManyPixelsError(f"{image.height}×{image.width} pixels, more than {max_pixels}")
-        image.load()
-        image = eight_bit(upright(image))
-        return image if mode is None else image.convert(mode)
+        if max(image.size) > MAX_SIDE:
+            raise TooManyPixelsError(f"{image.height}×{image.width} pixels, a side longer than {MAX_SIDE}")
+        if image.format in ("JPEG", "MPO") and content.count(b"\xff\xda") > MAX_JPEG_SCANS:  # the fast upper bound
+            scans = count_jpeg_scans(content)
+            if scans > MAX_JPEG_SCANS:
+                raise ValueError(f"{scans} scans of a progressive JPEG, more than {MAX_JPEG_SCANS}")
+        scans = content.count(b"\xff\xda") if image.format in ("JPEG", "MPO") else 1
+        if image.width * image.height * max(1, scans) > MAX_PIXELS_IN_PROCESS or len(content) > MAX_BYTES_IN_PROCESS:
+            return decode_in_process(content, _known(tuple(formats)), mode, seconds)
+        return _convert(image, mode)
     except ImportError:
         raise
     except Exception as error:  # a decoder may fail in any way on damaged bytes; the reason goes into the message
@@ -72,14 +87,44 @@ def decode(
         raise corrupt(where, f"{len(content)} bytes that do not decode ({reason})", expected) from error
 
 
+def decode_here(content: bytes, formats: tuple[str, ...], mode: str | None) -> Any:
+    """Decode in this process what :func:`decode_image` has checked, however long it takes."""
+    return _convert(require("PIL.Image").open(io.BytesIO(content), formats=_known(formats)), mode)
+
+
+def count_jpeg_scans(content: bytes) -> int:
+    """Count the scans of the first JPEG image in ``content`` without decoding it.
+
+    The segments are walked by their lengths, so bytes inside a segment, such as a thumbnail, do not count. Behind a
+    start-of-scan marker the coded data lasts until the next marker; in coded data a byte 0xFF is followed by 0 or by a
+    restart marker (0xD0 … 0xD7).
+
+    >>> count_jpeg_scans(b"\\xff\\xd8" + b"\\xff\\xda\\x00\\x02coded\\xff\\x00" * 2 + b"\\xff\\xd9")
+    2
+    """
+    position, scans = 2, 0
+    while True:
+        position = content.find(b"\xff", position)
+        if position < 0 or position + 4 > len(content):
+            return scans
+        marker = content[position + 1]
+        if marker in (0x00, 0xFF) or 0xD0 <= marker <= 0xD8:  # no marker, padding, or one without a segment
+            position += 1 if marker == 0xFF else 2
+            continue
+        if marker == 0xD9:  # end of image
+            return scans
+        scans += marker == 0xDA
+        position += 2 + int.from_bytes(content[position + 2 : position + 4], "big")
+
+
 def read_image(path: str | os.PathLike[str], mode: Literal["RGB", "L"] | None = None) -> Any:
-    """The upright 8-bit PIL image in a file, as :func:`decode` gives it.
+    """The upright 8-bit PIL image in a file, as :func:`decode_image` gives it.
 
     Raises:
         MissingDataError: if there is no such file.
         CorruptDataError: if it is not a whole image of a known format, or too large.
     """
-    return decode(read_bytes(path), str(path), mode)
+    return decode_image(read_bytes(path), str(path), mode)
 
 
 def read_bytes(path: str | os.PathLike[str], limit: int = MAX_BYTES) -> bytes:
@@ -154,6 +199,12 @@ def fit(image: Any, crop: int | None = None, size: int | None = None) -> Any:
             raise ValueError(f"size must be an integer ≥ 1, got {size}")
         image = image.resize((size, size), require("PIL.Image").Resampling.BILINEAR)
     return image
+
+
+def _convert(image: Any, mode: str | None) -> Any:
+    image.load()
+    image = eight_bit(upright(image))
+    return image if mode is None else image.convert(mode)
 
 
 @functools.lru_cache

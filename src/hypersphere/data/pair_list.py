@@ -9,15 +9,18 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from .errors import CorruptDataError, MissingDataError
-from .images import ENDINGS, read_bytes
+from .images import IMAGE_ENDINGS, read_bytes
 from .sources.source import Record, Source
 
 
 class PairSource(Source):
-    """The images that a list of pairs names, each once; labels are the folders they lie in."""
+    """The images that a list of pairs names, each once; a label is the first folder level below ``root``.
 
-    def __init__(self, name: str, files: list[Path]):
-        super().__init__(name, [Record(str(file), file.parent.name) for file in files])
+    An image directly in ``root``, or outside it, is labeled with the name of its folder.
+    """
+
+    def __init__(self, name: str, files: list[Path], root: Path):
+        super().__init__(name, [Record(str(file), _identity(file, root)) for file in files])
 
     def fetch(self, index: int) -> bytes:
         """The content of the file."""
@@ -41,7 +44,7 @@ class PairList:
     fold: Int[Tensor, "n"] | None
 
 
-def read_pair_list(path: str | os.PathLike[str], images: str | os.PathLike[str] | None = None) -> PairList:
+def read_pair_list(path: str | os.PathLike[str], root: str | os.PathLike[str] | None = None) -> PairList:
     """Read pairs of image files.
 
     Two formats are told apart by their first line. LFW's begins with the number of folds and of pairs in each (or with
@@ -51,7 +54,7 @@ def read_pair_list(path: str | os.PathLike[str], images: str | os.PathLike[str] 
 
     Args:
         path: The text file.
-        images: The folder that paths are relative to; by default that of the text file.
+        root: The folder that paths are relative to; by default that of the text file.
 
     Raises:
         DataError: with the line that is wrong, or the image that is missing.
@@ -59,9 +62,9 @@ def read_pair_list(path: str | os.PathLike[str], images: str | os.PathLike[str] 
     file = Path(path)
     if not file.is_file():
         raise MissingDataError(f"there is no file {file}")
-    root = file.parent if images is None else Path(images)
-    if not root.is_dir():
-        raise MissingDataError(f"there is no folder {root}")
+    folder = file.parent if root is None else Path(root)
+    if not folder.is_dir():
+        raise MissingDataError(f"there is no folder {folder}")
     try:
         text = file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
@@ -71,23 +74,28 @@ def read_pair_list(path: str | os.PathLike[str], images: str | os.PathLike[str] 
         raise CorruptDataError(f"{file} holds no pair")
     header = lines[0][1].split()
     if len(header) <= 2 and all(word.isdecimal() for word in header):
-        rows, fold = _lfw(file, root, lines[1:], [int(word) for word in header])
+        rows, fold = _lfw(file, folder, lines[1:], [int(word) for word in header])
     else:
-        rows, fold = [_plain(file, root, number, line) for number, line in lines], None
+        rows, fold = [_plain(file, folder, number, line) for number, line in lines], None
     number = {name: i for i, name in enumerate(dict.fromkeys(name for row in rows for name in row[:2]))}
     for name in number:
         if not name.is_file():
-            raise MissingDataError(f"there is no image {name}, which {file} names; images= says where they are")
+            raise MissingDataError(f"there is no image {name}, which {file} names; root= says where they are")
     index = torch.tensor([[number[first], number[second]] for first, second, _ in rows])
     same = torch.tensor([row[2] for row in rows])
     if same.all() or not same.any():
         raise CorruptDataError(
             f"{file} must hold pairs of one identity and of two, got {int(same.sum())} of {len(same)}"
         )
-    return PairList(PairSource(str(file), list(number)), index, same, fold)
+    return PairList(PairSource(str(file), list(number), folder), index, same, fold)
 
 
 Row = tuple[Path, Path, bool]
+
+
+def _identity(file: Path, root: Path) -> str:
+    below = file.relative_to(root).parts if file.is_relative_to(root) else ()
+    return below[0] if len(below) > 1 else file.absolute().parent.name
 
 
 def _plain(file: Path, root: Path, number: int, line: str) -> Row:
@@ -121,5 +129,5 @@ def _face(file: Path, root: Path, number: int, name: str, image: str) -> Path:
     if not image.strip().isdecimal():
         raise CorruptDataError(f"{file}, line {number}: the number of an image is needed, got {image!r}")
     stem = root / name / f"{name}_{int(image):04d}"
-    found = (stem.with_name(stem.name + ending) for ending in (".jpg", *ENDINGS))
+    found = (stem.with_name(stem.name + ending) for ending in (".jpg", *IMAGE_ENDINGS))
     return next((path for path in found if path.is_file()), stem.with_name(f"{stem.name}.jpg"))

@@ -1,9 +1,15 @@
-"""The one way from an image to a network's input, shared by training, evaluation and serving."""
+"""How a sample becomes the input of a network: the protocol, and its implementation for pictures.
+
+Training, evaluation, galleries and the service share it, and embedder files store it.
+"""
 
 import math
 import os
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Literal
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -11,34 +17,153 @@ from jaxtyping import Float, Shaped, UInt8
 from torch import Tensor
 
 from .._extras import require
-from .images import eight_bit, read_image, upright
-from .resizing import INTERPOLATIONS, centre, recolour, resized, window
+from ..config import Call, Kind, Parameter, decode, encode
+from .images import decode_image, eight_bit, read_image, upright
+from .resizing import INTERPOLATIONS, crop_box, crop_center, resize_images, set_channels
 
-MAX_SIDE = 8192  # of a network's input; a stored preprocessing must not be able to ask for any amount of memory
+MAX_INPUT_SIDE = (
+    8192  # pixels of a network's input; a stored preprocessing must not be able to ask for any amount of memory
+)
 Box = tuple[int, int, int, int]
 
 
-@dataclass(frozen=True)
-class Preprocessing:
-    """How an image becomes the input of a network: turned upright, cropped, resized, scaled to [0, 1], (x − mean)/std.
+class Prepared(NamedTuple):
+    """One tensor that was found in a sample, and what is known about it, such as ``{"box": …, "quality": …}``.
 
-    Everything before the normalization happens in 8 bits, so that a stored picture (a cache, an array set) and the file it came
-    from give the same input. The defaults are those of Liu (2020, 2.3) for faces: 112×96, (pixel − 127.5)/128.
+    >>> Prepared(torch.zeros(3, 4, 4), {"box": (0, 0, 4, 4)}).info["box"]
+    (0, 0, 4, 4)
+    """
+
+    tensor: Tensor
+    info: Mapping[str, Any] = MappingProxyType({})
+
+
+class Preprocessing(ABC):
+    """Interface of everything that turns a sample into the input of a network.
+
+    A sample is whatever the implementation accepts: a path, bytes, a PIL picture, an array, a recording. Preprocessing has
+    two steps. :meth:`load` gives the stored form, a compact tensor of fixed shape and dtype, which caches keep and
+    augmentation changes. :meth:`normalize` makes the network's input of a batch of stored tensors. An embedder file holds
+    the preprocessing as one constructor call, so the constructor's arguments must be numbers, texts, tuples or such calls.
+
+    An implementation is a frozen dataclass, or a class that overrides :meth:`arguments`.
+
+    >>> @dataclass(frozen=True)
+    ... class Waveform(Preprocessing):
+    ...     samples: int = 4
+    ...     @property
+    ...     def shape(self):
+    ...         return (self.samples,)
+    ...     def load(self, sample, box=None):
+    ...         return torch.as_tensor(sample)[: self.samples]
+    ...     def normalize(self, stored):
+    ...         return stored / 32768
+    >>> Waveform()([16384, 0, 0, 0, 7]).tolist()
+    [0.5, 0.0, 0.0, 0.0]
+    """
+
+    mirror: bool = False
+    """Whether the embedder also uses the mirror image of the input."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one stored tensor."""
+
+    @abstractmethod
+    def load(self, sample: Any, box: Box | None = None) -> Tensor:
+        """Return the stored form of a sample.
+
+        Args:
+            sample: The sample.
+            box: (x_1, y_1, x_2, y_2), the part of a picture to use, as its record says.
+
+        Raises:
+            ValueError: The sample cannot be used.
+        """
+
+    @abstractmethod
+    def normalize(self, stored: Tensor) -> Tensor:
+        """Return the floating-point input of the network for stored tensors, one or a batch."""
+
+    def load_all(self, sample: Any, box: Box | None = None) -> list[Prepared]:
+        """Return everything that a sample holds, such as all faces in a photograph, each with what is known about it.
+
+        By default a sample holds one tensor, that of :meth:`load`.
+        """
+        return [Prepared(self.load(sample, box))]
+
+    def __call__(self, sample: Any) -> Tensor:
+        """Return the input of the network for one sample."""
+        return self.normalize(self.load(sample))
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of the constructor call that builds this preprocessing."""
+        if not is_dataclass(self):
+            raise NotImplementedError(f"{type(self).__name__} must be a dataclass or override arguments()")
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the constructor call as JSON values.
+
+        >>> hs.data.PicturePreprocessing(size=(8, 8)).to_dict()["size"]
+        [8, 8]
+        """
+        encoded: dict[str, Any] = encode(Call(type(self), self.arguments()))
+        return encoded
+
+    @staticmethod
+    def from_dict(values: Any, *, trust: bool = False) -> "Preprocessing":
+        """Build the preprocessing that :meth:`to_dict` described.
+
+        Args:
+            values: The constructor call as JSON values. A mapping without a class is one of pictures.
+            trust: Import a class outside the library, named ``module:class``.
+
+        Returns:
+            The preprocessing.
+
+        Raises:
+            ValueError: A name is unknown or a value is out of range.
+        """
+        if not isinstance(values, Mapping):
+            raise ValueError(f"preprocessing must be a constructor call, got {values!r}")
+        call = decode({"call": PicturePreprocessing.__name__, **values}, _PARAMETER, "preprocessing", trust=trust)
+        built = call.build()
+        if not isinstance(built, Preprocessing):
+            raise ValueError(f"preprocessing must build a Preprocessing, got {type(built).__name__}")
+        return built
+
+
+_PARAMETER = Parameter("preprocessing", Annotated[Call, Kind(Preprocessing, ("hypersphere.data",))], None)
+
+
+@dataclass(frozen=True)
+class PicturePreprocessing(Preprocessing):
+    """Preprocessing of pictures: turn upright, crop, resize, scale to [0, 1], (x − mean)/std.
+
+    Everything before the normalization is done in 8 bits, so that a stored picture (a cache, an array set) and the file it
+    was decoded from give the same input. The default size and normalization are those of Liu (2020, 2.3) for faces: 112×96,
+    (pixel − 127.5)/128.
 
     Args:
         size: (height, width) of the input.
-        channels: of the input. Grey images become three equal channels and RGB ones grey (ITU-R 601) where 1 or 3 asks for it.
-        mean: subtracted from pixels in [0, 1]; one number, or one for each channel.
-        std: divides them; one number, or one for each channel.
-        mirror: append the features of the mirror image to those of the image; the embedder does so.
-        crop: what is kept of the image before it is resized: None is all of it, "square" the largest central square, an integer
-            n the central n×n, and (x_1, y_1, x_2, y_2) that box, in pixels.
-        resize: "stretch" ignores the aspect ratio, "cover" keeps it and cuts off what is too much, "contain" keeps it and
-            fills what is missing.
+        channels: Number of input channels. Gray pictures become three equal channels if this is 3; RGB pictures become gray
+            (ITU-R 601) if this is 1.
+        mean: Subtracted from pixels in [0, 1]; one number, or one per channel.
+        std: Divides the difference; one number, or one per channel.
+        mirror: Whether the embedder appends the features of the mirror image to those of the picture.
+        crop: The part of the picture that is kept before resizing: None for all of it, "square" for the largest central
+            square, an integer n for the central n×n, (x_1, y_1, x_2, y_2) for that box, in pixels.
+        resize: "stretch" ignores the aspect ratio, "cover" keeps it and cuts off the excess, "contain" keeps it and fills the
+            rest.
         interpolation: "bilinear" and "bicubic" (both antialiased) or "nearest".
-        fill: the pixel, in [0, 1], with which "contain" fills.
+        fill: The pixel value, in [0, 1], with which "contain" fills.
 
-    >>> prepare = Preprocessing(size=(2, 2), channels=1, mean=0.5, std=0.5)
+    Raises:
+        ValueError: An argument is out of range.
+
+    >>> prepare = PicturePreprocessing(size=(2, 2), channels=1, mean=0.5, std=0.5)
     >>> prepare(np.full((4, 4), 255, dtype=np.uint8)).tolist()
     [[[1.0, 1.0], [1.0, 1.0]]]
     >>> Preprocessing.from_dict(prepare.to_dict()) == prepare
@@ -56,67 +181,64 @@ class Preprocessing:
     fill: float = 0.0
 
     def __post_init__(self) -> None:
-        _check(self)
+        _check_arguments(self)
 
-    def __call__(self, image: Any) -> Float[Tensor, "*n c h w"]:
-        """The network's input: of one image (c, h, w), or of a batch (n, c, h, w) on the batch's device.
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of the input."""
+        return (self.channels, *self.size)
 
-        ``image`` is a path, a PIL image, an array (h, w) or (h, w, channels), a tensor (channels, h, w), or a batch as a tensor
-        (n, channels, h, w). Arrays and tensors hold uint8, or floating-point pixels in [0, 1], which stay differentiable.
+    def __call__(self, sample: Any) -> Float[Tensor, "*n c h w"]:
+        """Return the input of the network: (c, h, w) for one picture, (n, c, h, w) on its device for a batch.
+
+        Args:
+            sample: A path, the bytes of a file, a PIL image, an array (h, w) or (h, w, channels), a tensor (channels, h, w), or
+                a batch as a tensor (n, channels, h, w). Arrays and tensors hold uint8, or floating-point pixels in [0, 1].
+                Floating-point tensors stay differentiable.
         """
-        if isinstance(image, Tensor) and image.is_floating_point():
-            return self.normalize(self._shaped(_checked(image)))
-        return self.normalize(self.pixels(image))
+        if isinstance(sample, Tensor) and sample.is_floating_point():
+            return self.normalize(self._fit_shape(_check_range(sample)))
+        return self.normalize(self.load(sample))
 
-    def pixels(self, image: Any, box: Box | None = None) -> UInt8[Tensor, "*n c h w"]:
-        """The 8-bit picture before normalization, which caches keep and augmentation changes; arguments as in calling.
+    def load(self, sample: Any, box: Box | None = None) -> UInt8[Tensor, "*n c h w"]:
+        """Return the 8-bit picture before normalization.
 
-        ``box`` = (x_1, y_1, x_2, y_2) is cut out first: it is the image's own, such as the detected face in a table.
+        Args:
+            sample: As in calling.
+            box: (x_1, y_1, x_2, y_2) is cut out first, such as the detected face in a table.
         """
-        return self._shaped(eight_bit_pixels(image, box))
+        return self._fit_shape(eight_bit_pixels(sample, box))
 
-    def normalize(self, pixels: Shaped[Tensor, "*n c h w"]) -> Float[Tensor, "*n c h w"]:
-        """(x − mean)/std of pixels already at size: uint8, or floating point in [0, 1]. The result is floating point."""
-        x = pixels if pixels.is_floating_point() else pixels.to(torch.get_default_dtype()) / 255
+    def normalize(self, stored: Shaped[Tensor, "*n c h w"]) -> Float[Tensor, "*n c h w"]:
+        """Return (x − mean)/std of pictures of the right shape: uint8, or floating point in [0, 1]."""
+        x = stored if stored.is_floating_point() else stored.to(torch.get_default_dtype()) / 255
         mean, std = (x.new_tensor(value).reshape(-1, 1, 1) for value in (self.mean, self.std))
         return (x - mean) / std
 
-    def to_dict(self) -> dict[str, Any]:
-        """The fields as JSON holds them."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "Preprocessing":
-        """What :meth:`to_dict` gave; unknown names and values out of range are a ``ValueError``."""
-        known = [field.name for field in fields(cls)]
-        if not isinstance(values, dict) or not set(values) <= set(known):
-            given = ", ".join(map(str, values)) if isinstance(values, dict) else repr(values)
-            raise ValueError(f"preprocessing must be a mapping with names among {', '.join(known)}, got {given}")
-        given_fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
-        return cls(**given_fields)
-
-    def with_statistics(self, mean: float | tuple[float, ...], std: float | tuple[float, ...]) -> "Preprocessing":
-        """The same with another mean and deviation, in units of pixels in [0, 1]."""
+    def with_statistics(
+        self, mean: float | tuple[float, ...], std: float | tuple[float, ...]
+    ) -> "PicturePreprocessing":
+        """Return the same preprocessing with another mean and deviation, in units of pixels in [0, 1]."""
         return replace(self, mean=mean, std=std)
 
-    def _shaped(self, pixels: Shaped[Tensor, "*n _ _ _"]) -> Shaped[Tensor, "*n c h w"]:
-        """Channels, crop and size."""
-        pixels = recolour(pixels, self.channels)
+    def _fit_shape(self, pixels: Shaped[Tensor, "*n _ _ _"]) -> Shaped[Tensor, "*n c h w"]:
+        """Adapt channels, crop and resize."""
+        pixels = set_channels(pixels, self.channels)
         if self.crop is not None:
-            pixels = window(pixels, self.crop) if isinstance(self.crop, tuple) else centre(pixels, self.crop)
-        return resized(pixels, self.size, self.resize, self.interpolation, self.fill)
+            pixels = crop_box(pixels, self.crop) if isinstance(self.crop, tuple) else crop_center(pixels, self.crop)
+        return resize_images(pixels, self.size, self.resize, self.interpolation, self.fill)
 
 
 def eight_bit_pixels(image: Any, box: Box | None = None) -> UInt8[Tensor, "*n c h w"]:
-    """Any kind of image as 8-bit channels, height and width, at its own size; of a ``box`` only what is inside."""
+    """Return any kind of picture as 8-bit (c, h, w) at its own size, cut to ``box`` if one is given."""
     pixels = _pixels(image)
-    return pixels if box is None else window(pixels, box)
+    return pixels if box is None else crop_box(pixels, box)
 
 
 def _pixels(image: Any) -> UInt8[Tensor, "*n c h w"]:
     if isinstance(image, Tensor):
         if image.is_floating_point():
-            return _checked(image).mul(255).round().to(torch.uint8)
+            return _check_range(image).mul(255).round().to(torch.uint8)
         if image.dtype != torch.uint8 or image.ndim not in (3, 4):
             raise ValueError(
                 f"a tensor must be uint8 or float pixels in [0, 1] of shape (c, h, w) or (n, c, h, w), "
@@ -127,14 +249,17 @@ def _pixels(image: Any) -> UInt8[Tensor, "*n c h w"]:
         return _array(image)
     if isinstance(image, str | os.PathLike):
         image = read_image(image)
+    elif isinstance(image, bytes):
+        image = decode_image(image, "the picture", None)
     elif isinstance(image, require("PIL.Image").Image):
         image = eight_bit(upright(image))
     else:
-        raise ValueError(f"an image must be a path, a PIL image, an array or a tensor, got {type(image).__name__}")
+        raise ValueError(
+            f"an image must be a path, bytes, a PIL image, an array or a tensor, got {type(image).__name__}"
+        )
     pixels = torch.from_numpy(np.array(image))
-    return (
-        pixels[None] if pixels.ndim == 2 else pixels.permute(2, 0, 1)
-    )  # not copied: resizing is fastest in this order
+    # Not copied to contiguous channels: resizing is fastest in this memory layout.
+    return pixels[None] if pixels.ndim == 2 else pixels.permute(2, 0, 1)
 
 
 def _array(image: np.ndarray) -> UInt8[Tensor, "c h w"]:
@@ -146,7 +271,7 @@ def _array(image: np.ndarray) -> UInt8[Tensor, "c h w"]:
     if image.ndim == 3 and image.shape[2] in (2, 4) and image.dtype == np.uint8:  # transparent
         return _pixels(require("PIL.Image").fromarray(image))
     if image.dtype.kind == "f":
-        pixels = _checked(torch.from_numpy(image)[..., None, :, :] if image.ndim == 2 else torch.from_numpy(image))
+        pixels = _check_range(torch.from_numpy(image)[..., None, :, :] if image.ndim == 2 else torch.from_numpy(image))
         scaled = pixels.reshape(image.shape).mul(255).round().to(torch.uint8)
     else:
         top = 1 if image.dtype.kind == "b" else np.iinfo(image.dtype).max
@@ -156,7 +281,7 @@ def _array(image: np.ndarray) -> UInt8[Tensor, "c h w"]:
     return scaled[None] if scaled.ndim == 2 else scaled.permute(2, 0, 1)
 
 
-def _checked(image: Tensor) -> Tensor:
+def _check_range(image: Tensor) -> Tensor:
     if image.ndim not in (3, 4) or not image.numel():
         raise ValueError(f"a tensor must have the shape (c, h, w) or (n, c, h, w), got {tuple(image.shape)}")
     low, high = (float(value) for value in image.detach().aminmax())
@@ -165,36 +290,36 @@ def _checked(image: Tensor) -> Tensor:
     return image
 
 
-def _check(self: Preprocessing) -> None:
-    if not _integers(self.size, 2) or not all(1 <= side <= MAX_SIDE for side in self.size):
-        raise ValueError(f"size must be (height, width), both in 1 … {MAX_SIDE}, got {self.size!r}")
-    if not _integers((self.channels,), 1) or not 1 <= self.channels <= 1024:
+def _check_arguments(self: PicturePreprocessing) -> None:
+    if not _are_integers(self.size, 2) or not all(1 <= side <= MAX_INPUT_SIDE for side in self.size):
+        raise ValueError(f"size must be (height, width), both in 1 … {MAX_INPUT_SIDE}, got {self.size!r}")
+    if not _are_integers((self.channels,), 1) or not 1 <= self.channels <= 1024:
         raise ValueError(f"channels must be an integer in 1 … 1024, got {self.channels!r}")
     for name, least in (("mean", -1e6), ("std", 1e-6)):
         value = getattr(self, name)
         numbers = value if isinstance(value, tuple) else (value,)
         if len(numbers) not in ({1, self.channels} if isinstance(value, tuple) else {1}):
-            raise ValueError(f"{name} must be one number or {self.channels}, one for each channel, got {value!r}")
-        if not all(_number(number) and least <= number <= 1e6 for number in numbers):
-            raise ValueError(f"{name} must be a number in {least:g} … 1e6, or one for each channel, got {value!r}")
+            raise ValueError(f"{name} must be one number or {self.channels}, one per channel, got {value!r}")
+        if not all(_is_number(number) and least <= number <= 1e6 for number in numbers):
+            raise ValueError(f"{name} must be a number in {least:g} … 1e6, or one per channel, got {value!r}")
     if not isinstance(self.mirror, bool):
         raise ValueError(f"mirror must be true or false, got {self.mirror!r}")
     crop = self.crop
     if isinstance(crop, tuple):
-        if not _integers(crop, 4) or not (0 <= crop[0] < crop[2] and 0 <= crop[1] < crop[3]):
+        if not _are_integers(crop, 4) or not (0 <= crop[0] < crop[2] and 0 <= crop[1] < crop[3]):
             raise ValueError(f"crop must be a box (x_1, y_1, x_2, y_2) of pixels with 0 ≤ x_1 < x_2, got {crop!r}")
-    elif not (crop is None or crop == "square" or (_integers((crop,), 1) and crop >= 1)):
+    elif not (crop is None or crop == "square" or (_are_integers((crop,), 1) and crop >= 1)):
         raise ValueError(f"crop must be None, 'square', an integer ≥ 1 or a box (x_1, y_1, x_2, y_2), got {crop!r}")
     for name, accepted in (("resize", ("stretch", "cover", "contain")), ("interpolation", INTERPOLATIONS)):
         if getattr(self, name) not in accepted:
             raise ValueError(f"{name} must be one of {', '.join(accepted)}, got {getattr(self, name)!r}")
-    if not _number(self.fill) or not 0 <= self.fill <= 1:
+    if not _is_number(self.fill) or not 0 <= self.fill <= 1:
         raise ValueError(f"fill must be a number in 0 … 1, got {self.fill!r}")
 
 
-def _integers(values: Any, count: int) -> bool:
+def _are_integers(values: Any, count: int) -> bool:
     return isinstance(values, tuple) and len(values) == count and all(type(value) is int for value in values)
 
 
-def _number(value: Any) -> bool:
+def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

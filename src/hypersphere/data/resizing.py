@@ -1,5 +1,6 @@
-"""Cropping, colour and size of images as tensors: the same 8-bit result for one image and for a batch, on every device."""
+"""Crop, change the channels of, and resize pictures as tensors: equal 8-bit results for one picture and for a batch, on every device."""
 
+import math
 from typing import Literal
 
 import torch
@@ -7,13 +8,21 @@ from jaxtyping import Shaped
 from torch import Tensor
 from torch.nn import functional as F
 
+MAX_COVER_EXCESS = 4  # how many times the target's side "cover" enlarges a picture before cutting it
 INTERPOLATIONS = ("bilinear", "bicubic", "nearest")
 
 
-def window(images: Shaped[Tensor, "*n c h w"], box: tuple[int, int, int, int]) -> Shaped[Tensor, "*n c _ _"]:
-    """The part of the images from column x_1 and row y_1 up to, without them, x_2 and y_2; it must lie inside.
+def crop_box(images: Shaped[Tensor, "*n c h w"], box: tuple[int, int, int, int]) -> Shaped[Tensor, "*n c _ _"]:
+    """Return columns x_1 … x_2 − 1 and rows y_1 … y_2 − 1 of the images.
 
-    >>> window(torch.arange(12).reshape(1, 3, 4), (1, 0, 3, 2)).tolist()
+    Args:
+        images: One image or a batch.
+        box: (x_1, y_1, x_2, y_2), inside the images.
+
+    Raises:
+        ValueError: The box does not lie inside the images.
+
+    >>> crop_box(torch.arange(12).reshape(1, 3, 4), (1, 0, 3, 2)).tolist()
     [[[1, 2], [5, 6]]]
     """
     left, top, right, bottom = box
@@ -23,20 +32,34 @@ def window(images: Shaped[Tensor, "*n c h w"], box: tuple[int, int, int, int]) -
     return images[..., top:bottom, left:right]
 
 
-def centre(images: Shaped[Tensor, "*n c h w"], crop: Literal["square"] | int) -> Shaped[Tensor, "*n c _ _"]:
-    """The central ``crop``×``crop`` of the images, or their largest central square."""
+def crop_center(images: Shaped[Tensor, "*n c h w"], crop: Literal["square"] | int) -> Shaped[Tensor, "*n c _ _"]:
+    """Return the central ``crop``×``crop`` of the images, or their largest central square.
+
+    Raises:
+        ValueError: The crop is larger than the shorter side.
+    """
     height, width = images.shape[-2:]
     side = min(height, width) if crop == "square" else crop
     if side > min(height, width):
         raise ValueError(f"crop must be at most {min(height, width)}, the image's shorter side, got {side}")
     left, top = (width - side) // 2, (height - side) // 2
-    return window(images, (left, top, left + side, top + side))
+    return crop_box(images, (left, top, left + side, top + side))
 
 
-def recolour(images: Shaped[Tensor, "*n _ h w"], channels: int) -> Shaped[Tensor, "*n c h w"]:
-    """Grey repeated three times, or the luma of RGB: 0.299 R + 0.587 G + 0.114 B (ITU-R 601), in integers as Pillow has it.
+def set_channels(images: Shaped[Tensor, "*n _ h w"], channels: int) -> Shaped[Tensor, "*n c h w"]:
+    """Convert between gray and RGB.
 
-    >>> recolour(torch.tensor([255, 0, 0], dtype=torch.uint8).reshape(3, 1, 1), 1).item()
+    Gray is repeated three times. RGB becomes its luma 0.299 R + 0.587 G + 0.114 B (ITU-R 601), with Pillow's integer arithmetic
+    for 8-bit images.
+
+    Args:
+        images: One image or a batch.
+        channels: The number of channels wanted.
+
+    Raises:
+        ValueError: The images have another number of channels than 1 and 3.
+
+    >>> set_channels(torch.tensor([255, 0, 0], dtype=torch.uint8).reshape(3, 1, 1), 1).item()
     76
     """
     found = images.shape[-3]
@@ -53,31 +76,40 @@ def recolour(images: Shaped[Tensor, "*n _ h w"], channels: int) -> Shaped[Tensor
     return ((images.to(torch.int32) * weight).sum(-3, keepdim=True).add(0x8000) >> 16).to(images.dtype)
 
 
-def resized(
+def resize_images(
     images: Shaped[Tensor, "*n c _ _"],
     size: tuple[int, int],
     how: Literal["stretch", "cover", "contain"] = "stretch",
     interpolation: Literal["bilinear", "bicubic", "nearest"] = "bilinear",
     fill: float = 0.0,
 ) -> Shaped[Tensor, "*n c h w"]:
-    """Images of ``size`` = (height, width).
+    """Resize images to ``size`` = (height, width).
 
-    8-bit images are resized in integers on the CPU, wherever they are. Bilinear results are within two grey levels of Pillow's;
-    bicubic ones are so on average and differ more beside sharp edges, where torch and Pillow clamp the overshoot at different
-    times. Floating-point images, in [0, 1], are resized on their device and stay differentiable.
+    8-bit images are resized in integers on the CPU, whatever their device. Bilinear results differ from Pillow's by at most
+    two gray levels. Bicubic ones do so on average, and differ more beside sharp edges, because torch and Pillow clamp the
+    overshoot at different times. Floating-point images, in [0, 1], are resized on their device and stay differentiable.
+
+    Args:
+        images: One image or a batch.
+        size: (height, width) of the result.
+        how: "stretch", "cover" or "contain", as in :class:`~hypersphere.data.PicturePreprocessing`.
+        interpolation: "bilinear", "bicubic" or "nearest".
+        fill: The pixel value, in [0, 1], with which "contain" fills.
     """
+    if how == "cover":
+        images = _crop_excess(images, size)
     height, width = images.shape[-2:]
     if (height, width) == tuple(size):
         return images
     if how == "stretch":
-        return _interpolated(images, size, interpolation)
+        return _interpolate(images, size, interpolation)
     scales = size[0] / height, size[1] / width
     scale = max(scales) if how == "cover" else min(scales)
     inner = tuple(
         side if s == scale else max(round(length * scale), 1)
         for side, s, length in zip(size, scales, (height, width), strict=True)
     )
-    images = _interpolated(images, (inner[0], inner[1]), interpolation)
+    images = _interpolate(images, (inner[0], inner[1]), interpolation)
     top, left = (abs(inner[i] - size[i]) // 2 for i in range(2))
     if how == "cover":
         return images[..., top : top + size[0], left : left + size[1]]
@@ -85,8 +117,26 @@ def resized(
     return F.pad(images, (left, size[1] - inner[1] - left, top, size[0] - inner[0] - top), value=value)
 
 
-def _interpolated(images: Tensor, size: tuple[int, int], interpolation: str) -> Tensor:
-    if interpolation == "nearest":  # the pixel under each centre, in exact integers
+def _crop_excess(images: Tensor, size: tuple[int, int]) -> Tensor:
+    """Cut a very long picture to its middle, so that "cover" does not enlarge what it cuts off afterwards.
+
+    "cover" scales the picture so that its shorter side fits, and then cuts the longer side. A picture of 1×40,000 pixels
+    would become 112×4,480,000 on its way to 112×112. Therefore a picture whose longer side would exceed the target more than
+    MAX_COVER_EXCESS times is cut first. An even number of pixels goes, so the center stays. Other pictures are unchanged, bit
+    for bit.
+    """
+    lengths = images.shape[-2], images.shape[-1]
+    scale = max(side / length for side, length in zip(size, lengths, strict=True))
+    kept = [
+        length - (length - limit) // 2 * 2 if length > limit else length
+        for length, limit in zip(lengths, (math.ceil(MAX_COVER_EXCESS * side / scale) for side in size), strict=True)
+    ]
+    top, left = ((length - keep) // 2 for length, keep in zip(lengths, kept, strict=True))
+    return images[..., top : top + kept[0], left : left + kept[1]]
+
+
+def _interpolate(images: Tensor, size: tuple[int, int], interpolation: str) -> Tensor:
+    if interpolation == "nearest":  # the pixel under each center, in exact integers
         rows, columns = (
             (2 * torch.arange(new, device=images.device) + 1) * old // (2 * new)
             for new, old in zip(size, images.shape[-2:], strict=True)

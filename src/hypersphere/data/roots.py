@@ -10,7 +10,7 @@ from typing import Any, Literal
 from .archive import inside, walk
 from .catalog import CATALOG, Entry
 from .errors import CorruptDataError, MissingDataError, corrupt
-from .images import decode
+from .images import decode_image
 
 VARIABLE = "HYPERSPHERE_DATA"
 Root = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
@@ -72,9 +72,9 @@ class Folder:
         mode: Literal["RGB", "L"] = "RGB",
         shape: tuple[int, int] | None = None,
     ) -> Any:
-        """As :func:`images.decode`, of a PNG or JPEG image in one of the files."""
+        """As :func:`images.decode_image`, of a PNG or JPEG image in one of the files."""
         with self._with_remedy():
-            return decode(content, str(where), mode, shape, formats=("PNG", "JPEG"))
+            return decode_image(content, str(where), mode, shape, formats=("PNG", "JPEG"))
 
     def corrupt(self, path: Path | str, found: str, expected: str) -> CorruptDataError:
         """The error for one of the files, with the way to get the dataset anew."""

@@ -1,30 +1,39 @@
-"""The architectures of Liu (2020), so built that plain, spherical and decoupled networks are one code; and nGPT."""
+"""The architectures of Liu (2020), nGPT, imported networks, and the catalogue of pretrained ones."""
 
+from ._cnn4 import cnn4
+from ._gcn import GCN, gcn, normalized_adjacency
+from ._mlp import MLP, mlp
+from ._ngpt import NGPT, NGPTBlock, ngpt
+from ._pointnet import PointNet, TNet, pointnet
+from ._sphereface import sphereface, sphereface4, sphereface10, sphereface20, sphereface36, sphereface64
 from .autoencoder import Autoencoder
 from .blocks import Conv, Layers, Pool, Residual, Row, he_normal, make_layers
+from .catalog import CATALOG, FetchError, ModelEntry, fetch_model, find_entry, load_network
 from .cnn import cnn3, cnn6, cnn9, cnn10, cnn15, cnn18, cnn45, cnn60, cnn69, plain_cnn
-from .cnn4 import cnn4
-from .foreign import Projected, TransformersNetwork, timm_network
+from .efficientnet_lite import EfficientNetLite0
+from .foreign import Projected, TransformersNetwork, WithDiscriminant, timm_network
 from .gan import Generator, Players, discriminator, generator
-from .gcn import GCN, gcn, normalized_adjacency
+from .graph_network import GraphNetwork, UnsupportedOperatorError
 from .lsoftmax import lsoftmax_cifar10, lsoftmax_cifar100, lsoftmax_lfw, lsoftmax_mnist, lsoftmax_mnist_2d
-from .mlp import MLP, mlp
 from .network import ConvNet, LayerOptions, Network, Options
-from .ngpt import NGPT, NGPTBlock, ngpt
-from .pointnet import PointNet, TNet, pointnet
+from .onnx_import import import_onnx, read_input_shape
 from .resnet import cifar_resnet, modified_resnet18, resnet18, resnet20, resnet32, resnet34, sphere_resnet18
-from .sphereface import sphereface, sphereface4, sphereface10, sphereface20, sphereface36, sphereface64
 
 __all__ = [
+    "CATALOG",
     "GCN",
     "MLP",
     "NGPT",
     "Autoencoder",
     "Conv",
     "ConvNet",
+    "EfficientNetLite0",
+    "FetchError",
     "Generator",
+    "GraphNetwork",
     "LayerOptions",
     "Layers",
+    "ModelEntry",
     "NGPTBlock",
     "Network",
     "Options",
@@ -36,6 +45,8 @@ __all__ = [
     "Row",
     "TNet",
     "TransformersNetwork",
+    "UnsupportedOperatorError",
+    "WithDiscriminant",
     "cifar_resnet",
     "cnn3",
     "cnn4",
@@ -48,9 +59,13 @@ __all__ = [
     "cnn60",
     "cnn69",
     "discriminator",
+    "fetch_model",
+    "find_entry",
     "gcn",
     "generator",
     "he_normal",
+    "import_onnx",
+    "load_network",
     "lsoftmax_cifar10",
     "lsoftmax_cifar100",
     "lsoftmax_lfw",
@@ -63,6 +78,7 @@ __all__ = [
     "normalized_adjacency",
     "plain_cnn",
     "pointnet",
+    "read_input_shape",
     "resnet18",
     "resnet20",
     "resnet32",

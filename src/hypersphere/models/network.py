@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from typing_extensions import TypedDict
 
+from ..neurons import get_change_report
 from ..operators import Operator, restore
 from .blocks import ActivationOption, HeadFactory, InitOption, LayerFactory, Layers, NormOption, Row, make_layers
 
@@ -117,7 +118,7 @@ class Network(nn.Module, ABC):
         self.feature_dim = feature_dim
         self.classifier = None
         for name in () if operator is None else operator.skip:
-            if not restore(self, layers=[name]).converted:
+            if not get_change_report(restore(self, only=name)).changed:
                 raise ValueError(
                     f"skip names {name!r}, which is no layer of the network that an operator could replace"
                 )

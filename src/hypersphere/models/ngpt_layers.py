@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from ..geometry import normalize
-from ..operators.heads import join_heads, split_heads
+from ..operators.attention_heads import join_heads, split_heads
 from .blocks import Layers
 
 

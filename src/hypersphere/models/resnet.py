@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from typing_extensions import Unpack
 
 from ..operators import Operator
+from ._sphereface import FaceStage, face_defaults
 from .blocks import Conv, LayerFactory, Layers, Pool, Residual, Row
 from .network import ConvNet, Options, preset, stage_widths
-from .sphereface import FaceStage, face_defaults
 
 Shortcut: TypeAlias = Literal["conv", "plain", "pad"] | LayerFactory
 Table: TypeAlias = Literal["B.2", "C.1", "D.2", "F.2"]

@@ -5,11 +5,11 @@ import pickle
 import numpy as np
 import torch
 
-from hypersphere.data import Loader, Preprocessing, Source, open_source
+from hypersphere.data import Loader, PicturePreprocessing, Source, open_source
 from tests.data.files import encoded, random
 
 PIXELS = {f"{who}{i}": random(8, 8, 3, seed=10 * ord(who) + i) for who in "cab" for i in range(2)}
-PREPARE = Preprocessing(size=(8, 8))
+PREPARE = PicturePreprocessing(size=(8, 8))
 
 
 class SourceContract:
@@ -45,7 +45,7 @@ class SourceContract:
         part = source.part((source.labels > 0).nonzero().flatten())
         assert part.classes == ("b", "c")
         assert part.labels.tolist() == (source.labels[source.labels > 0] - 1).tolist()
-        assert torch.equal(part.pixels(1, PREPARE), source.pixels(int((source.labels > 0).nonzero()[1]), PREPARE))
+        assert torch.equal(part.load(1, PREPARE), source.load(int((source.labels > 0).nonzero()[1]), PREPARE))
         kept = source.part((source.labels > 0).nonzero().flatten(), classes=source.classes)
         assert kept.classes == source.classes
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from hypersphere.data import ArraySource, CorruptDataError, MissingDataError, Preprocessing, open_source
+from hypersphere.data import ArraySource, CorruptDataError, MissingDataError, PicturePreprocessing, open_source
 from hypersphere.data.sources import read_arrays
 from tests.data.files import random
 
@@ -55,7 +55,7 @@ def test_speakers(real_file):
     source = open_source(path.parent, labels="speaker")
     assert len(source) == 4800
     assert source.classes == tuple(str(i) for i in range(1, 49))
-    picture, label = source.dataset(Preprocessing(size=(40, 80), channels=1))[4799]
+    picture, label = source.dataset(PicturePreprocessing(size=(40, 80), channels=1))[4799]
     assert picture.shape == (1, 40, 80)
     with np.load(path) as stored:
         assert torch.equal(picture[0], torch.from_numpy(stored["mel"][4799]))

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.utils.data import Dataset, IterableDataset
 
-from hypersphere.data import DataError, DatasetSource, Digits, Preprocessing, open_source
+from hypersphere.data import DataError, DatasetSource, Digits, PicturePreprocessing, open_source
 
 from .contracts import PIXELS, SourceContract
 
@@ -26,7 +26,7 @@ def test_labels_and_names_of_a_reader():
     source = open_source(digits)
     assert source.classes == digits.classes
     assert torch.equal(source.labels, digits.labels)
-    assert torch.equal(source.pixels(7, Preprocessing(size=(8, 8), channels=1)), digits.data[7])
+    assert torch.equal(source.load(7, PicturePreprocessing(size=(8, 8), channels=1)), digits.data[7])
 
 
 def test_targets_are_not_read_from_the_items():

@@ -1,6 +1,6 @@
 import pytest
 
-from hypersphere.data import CorruptDataError, DataError, MissingDataError, Preprocessing, open_source
+from hypersphere.data import CorruptDataError, DataError, MissingDataError, PicturePreprocessing, open_source
 from tests.data.files import encoded, random, write
 
 from .contracts import PIXELS, SourceContract, png
@@ -51,7 +51,10 @@ def test_one_clear_sentence(tmp_path):
     with pytest.raises(DataError, match=r"the folder .*empty holds no image \(\.png"):
         open_source(tmp_path / "empty")
     write(tmp_path / "flat", {"a.png": encoded(random(4, 4))})
-    with pytest.raises(DataError, match="holds images but no sub-folder for each identity"):
+    with pytest.raises(
+        DataError,
+        match=r"flat holds one identity \(flat\); .*; put the images of each identity into a sub-folder",
+    ):
         open_source(tmp_path / "flat")
     write(tmp_path / "one", {"a/1.png": encoded(random(4, 4))})
     with pytest.raises(DataError, match=r"one holds one identity \(a\); at least 2 are needed"):
@@ -66,7 +69,7 @@ def test_a_text_called_jpg(tmp_path):
     write(tmp_path, {"a/1.png": encoded(random(4, 4)), "b/1.png": encoded(random(4, 4)), "b/text.jpg": b"hello"})
     source = open_source(tmp_path)
     with pytest.raises(CorruptDataError, match=r"text\.jpg: found 5 bytes that do not decode"):
-        source.pixels(2, Preprocessing())
+        source.load(2, PicturePreprocessing())
     with pytest.warns(UserWarning, match=r"1 pictures cannot be read and are left out: .*text\.jpg: found 5 bytes"):
         assert len(open_source(tmp_path, on_error="skip")) == 2
     with pytest.raises(ValueError, match="on_error must be 'raise' or 'skip'"):
@@ -85,3 +88,22 @@ def test_nothing_outside_is_read(tmp_path):
     for read in (lambda: source.fetch(0), lambda: open_source(tmp_path / "root")):
         with pytest.raises(CorruptDataError, match="link out of the data root"):
             read()
+
+
+@pytest.mark.untyped
+def test_loose_images_are_kept_on_request_or_if_there_is_nothing_else(tmp_path):
+    picture = encoded(random(4, 4))
+    write(tmp_path / "people", {"ann/2020/1.png": picture, "bob/2020/1.png": picture, "group.png": picture})
+    assert open_source(tmp_path / "people").classes == ("ann", "bob")
+    assert open_source(tmp_path / "people", loose="keep").classes == ("ann", "bob", "people")
+    write(tmp_path / "flat", {"1.png": picture, "2.png": picture})
+    assert open_source(tmp_path / "flat", identities=1).classes == ("flat",)
+    with pytest.raises(ValueError, match="loose must be 'skip' or 'keep', got 'all'"):
+        open_source(tmp_path / "flat", loose="all")
+
+
+def test_a_file_belongs_to_its_folder(tmp_path):
+    write(tmp_path, {"ann/1.QOI": encoded(random(4, 4))})
+    assert [record.label for record in open_source(tmp_path / "ann" / "1.QOI", identities=1).records] == ["ann"]
+    with pytest.raises(MissingDataError, match=r"there is no file .*2\.png"):
+        open_source(tmp_path / "ann" / "2.png")

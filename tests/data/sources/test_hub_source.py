@@ -96,5 +96,5 @@ def test_rows_that_are_no_images(tmp_path):
     folder = save(tmp_path / "set", list(PIXELS))
     source = open_source(folder, images="note", identities=1)
     with pytest.raises(CorruptDataError, match="the image must be bytes or a path"):
-        source.pixels(0, PREPARE)
+        source.load(0, PREPARE)
     assert not pickle.loads(pickle.dumps(source))._tables

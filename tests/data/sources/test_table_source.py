@@ -1,6 +1,6 @@
 import pytest
 
-from hypersphere.data import CorruptDataError, MissingDataError, Preprocessing, open_source
+from hypersphere.data import CorruptDataError, MissingDataError, PicturePreprocessing, open_source
 from tests.data.files import encoded, random, write
 
 from .contracts import PIXELS, PREPARE, SourceContract, png
@@ -61,7 +61,7 @@ def test_all_columns(tmp_path):
     assert (first.split, first.is_query, first.is_gallery, first.category) == ("train", None, None, "young")
     assert first.box == (1, 2, 4, 8)
     assert (second.is_query, second.is_gallery, second.box) == (True, False, None)
-    picture = open_source(tmp_path / "t.tsv").pixels(0, Preprocessing(size=(6, 3)))
+    picture = open_source(tmp_path / "t.tsv").load(0, PicturePreprocessing(size=(6, 3)))
     assert picture.permute(1, 2, 0).tolist() == PIXELS["a0"][2:8, 1:4].tolist()
 
 
@@ -69,7 +69,7 @@ def test_paths_from_another_root(tmp_path):
     pictures(tmp_path / "data")
     (tmp_path / "t.csv").write_text(f"path,label\nimg/a0.png,a\n{tmp_path}/data/img/b0.png,b\n")
     source = open_source(tmp_path / "t.csv", root=tmp_path / "data")
-    assert source.pixels(1, PREPARE).shape == (3, 8, 8)
+    assert source.load(1, PREPARE).shape == (3, 8, 8)
 
 
 def test_a_missing_file_is_named_with_its_row(tmp_path):
@@ -87,7 +87,7 @@ def test_a_box_outside_the_image_names_the_file(tmp_path):
     write(tmp_path, {"a.png": encoded(random(4, 4)), "b.png": encoded(random(4, 4))})
     (tmp_path / "t.csv").write_text("path,label,x_1,y_1,x_2,y_2\na.png,a,0,0,9,9\nb.png,b,,,,\n")
     with pytest.raises(CorruptDataError, match=r"a\.png: the crop box must lie inside the image of 4×4"):
-        open_source(tmp_path / "t.csv").pixels(0, PREPARE)
+        open_source(tmp_path / "t.csv").load(0, PREPARE)
 
 
 @pytest.mark.parametrize(
@@ -110,3 +110,19 @@ def test_refuses(tmp_path, text, message):
     (tmp_path / "t.csv").write_text(text)
     with pytest.raises(ValueError, match=message):
         open_source(tmp_path / "t.csv")
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_columns_of_other_names(tmp_path, ending):
+    pictures(tmp_path)
+    columns = {"file": ["img/a0.png", "img/b0.png"], "who": ["ann", "bob"], "label": ["x", "x"]}
+    path = tmp_path / f"t.{ending}"
+    if ending == "csv":
+        path.write_text("\n".join(",".join(row) for row in [tuple(columns), *zip(*columns.values(), strict=True)]))
+    else:
+        arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        parquet.write_table(arrow.table(columns), path)
+    source = open_source(path, images="file", labels="who")
+    assert source.classes == ("ann", "bob")
+    with pytest.raises(CorruptDataError, match="must have the columns path and who, got file, who, label"):
+        open_source(path, labels="who")

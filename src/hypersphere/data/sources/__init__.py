@@ -1,18 +1,19 @@
-"""Where pictures come from: folders, tables, tar shards, arrays, saved datasets and torch datasets, behind one interface."""
+"""Labeled samples in any format: folders, tables, tar shards, arrays, saved datasets and torch datasets, behind one interface."""
 
 from .array_source import ArraySource, read_arrays
 from .dataset_source import DatasetSource
-from .folder_source import FolderSource
+from .folder_source import FileSource, FolderSource
 from .hub_source import HubSource
-from .opening import open_source
+from .registry import CombinedSource, open_source, source_formats
 from .shard_source import ShardSource
-from .source import Record, Source
-from .source_dataset import SourceDataset
+from .source import Record, Source, SourceDataset
 from .table_source import TableSource
 
 __all__ = [
     "ArraySource",
+    "CombinedSource",
     "DatasetSource",
+    "FileSource",
     "FolderSource",
     "HubSource",
     "Record",
@@ -22,4 +23,5 @@ __all__ = [
     "TableSource",
     "open_source",
     "read_arrays",
+    "source_formats",
 ]

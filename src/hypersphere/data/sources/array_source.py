@@ -11,28 +11,36 @@ import numpy as np
 from torch import Tensor
 
 from ..errors import CorruptDataError, MissingDataError
-from .source import Record, Source
+from .source import Record, Source, holds_only_files, visible_entries
 
-LIMIT = 1 << 34  # bytes of all arrays together, as their headers declare them
-IMAGES, LABELS = ("data", "images", "image", "x", "X"), ("labels", "label", "targets", "y", "Y")
+MAX_BYTES_UNPACKED = 1 << 34  # of all arrays together, as their headers declare them
+IMAGE_ARRAYS, LABEL_ARRAYS = ("data", "images", "image", "x", "X"), ("labels", "label", "targets", "y", "Y")
 _OPTIONAL = ("split", "is_query", "is_gallery", "category")
 
 
 class ArraySource(Source):
-    """Images (n, h, w), (n, h, w, channels) or (n, channels, h, w) and n labels, whole numbers or texts.
+    """Images and labels as arrays.
 
-    Pixels are uint8, uint16, boolean, or floating point in [0, 1]. Which axis holds the channels is seen from its length: it is
-    the one of 1, 3 or 4, and the last where both could be. Arrays ``split``, ``is_query``, ``is_gallery`` and ``category`` are
-    taken as a table's columns of these names.
+    Args:
+        images: (n, h, w), (n, h, w, channels) or (n, channels, h, w), as uint8, uint16, bool, or floating point in [0, 1]. The
+            channel axis is the one of length 1, 3 or 4; the last one if both qualify.
+        labels: n whole numbers or texts.
+        name: The name of the source in messages.
+        split: The split of each image, as in a table.
+        is_query: Whether each image is a query.
+        is_gallery: Whether each image is a gallery entry.
+        category: A further group of each image.
 
     Raises:
-        CorruptDataError: if the arrays are of other shapes or types, or of different lengths.
+        CorruptDataError: The arrays have other shapes or types, or different lengths.
 
     >>> images, labels = np.zeros((4, 8, 8, 3), dtype=np.uint8), ["ann", "ann", "bob", "bob"]
     >>> source = ArraySource(images, labels, split=["train", "test"] * 2)
     >>> source.classes, source.splits, source.records[1].name, source.fetch(1).shape
     (('ann', 'bob'), ('test', 'train'), 'the arrays[1]', (8, 8, 3))
     """
+
+    description = "an array set (.npz, or a pair of arrays)"
 
     def __init__(
         self,
@@ -73,29 +81,51 @@ class ArraySource(Source):
         }
         return Record(f"{name}[{i}]", _text(label), **own)
 
+    @classmethod
+    def recognizes(cls, source: Any) -> bool:
+        """Return whether ``source`` is a pair, an ``.npz``, or a folder that holds nothing but one ``.npz``."""
+        if isinstance(source, Path):
+            return source.suffix == ".npz" or (source.is_dir() and len(_arrays_in(source)) == 1)
+        return isinstance(source, tuple) and len(source) == 2
+
+    @classmethod
+    def open(cls, source: Any, images: str | None = None, labels: str | None = None) -> "ArraySource":  # type: ignore[override]
+        """Open a pair of arrays or the file that holds them; ``images`` and ``labels`` name the arrays of a file."""
+        if not isinstance(source, Path):
+            if images is not None or labels is not None:
+                raise ValueError("images and labels name the arrays of an .npz; a pair of arrays has no names")
+            return cls(*source)
+        return read_arrays(source if source.suffix == ".npz" else _arrays_in(source)[0], images, labels)
+
     def fetch(self, index: int) -> np.ndarray:
-        """One image (h, w) or (h, w, channels)."""
+        """Return one image (h, w) or (h, w, channels)."""
         image = self.images[index]
         return image.transpose(1, 2, 0) if self._channels_first else image
 
     def digest(self) -> str:
-        """SHA-256 of the pixels and the records."""
+        """Return a SHA-256 of the pixels and the records."""
         found = hashlib.sha256(f"{self.images.dtype}{self.images.shape}{self.records}".encode())
         found.update(np.ascontiguousarray(self.images).data)
         return found.hexdigest()
 
 
 def read_arrays(
-    path: str | os.PathLike[str], images: str | None = None, labels: str | None = None, limit: int = LIMIT
+    path: str | os.PathLike[str], images: str | None = None, labels: str | None = None, limit: int = MAX_BYTES_UNPACKED
 ) -> ArraySource:
-    """The array set in an ``.npz`` file; pickled arrays are refused.
+    """Read images and labels from an ``.npz`` file; pickled arrays are refused.
 
-    ``images`` and ``labels`` name the arrays. Without them the usual names are looked for (data, images, x; labels, targets, y),
-    then the only array that can hold pictures, and the only other one of as many values.
+    Args:
+        path: The file.
+        images: Name of the array of images. By default a usual name (data, images, x), or the only array that can hold images.
+        labels: Name of the array of labels. By default a usual name (labels, targets, y), or the only array of that length.
+        limit: Largest number of bytes that the file may hold when unpacked.
+
+    Returns:
+        The source.
 
     Raises:
-        MissingDataError: if there is no such file.
-        CorruptDataError: if it is damaged, holds more than ``limit`` bytes, or leaves open which arrays are meant.
+        MissingDataError: There is no such file.
+        CorruptDataError: The file is damaged, too large, or it is unclear which arrays are meant.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -115,11 +145,11 @@ def read_arrays(
         with np.load(path, allow_pickle=False) as stored:
             headers = {name: _header(stored, name) for name in stored.files}
             images = _choose(
-                path, "images", images, IMAGES, {n: s for n, (s, _) in headers.items() if len(s) in (3, 4)}
+                path, "images", images, IMAGE_ARRAYS, {n: s for n, (s, _) in headers.items() if len(s) in (3, 4)}
             )
             count = headers[images][0][0]
             flat = {n: s for n, (s, k) in headers.items() if s == (count,) and k in "iuUS" and n not in _OPTIONAL}
-            labels = _choose(path, "labels", labels, LABELS, flat)
+            labels = _choose(path, "labels", labels, LABEL_ARRAYS, flat)
             others = {name: stored[name] for name in _OPTIONAL if name in stored.files}
             return ArraySource(stored[images], stored[labels], str(path), **others)
     except CorruptDataError:
@@ -128,8 +158,15 @@ def read_arrays(
         raise CorruptDataError(f"{path} is not a whole .npz of plain arrays: {error}".replace("\n", " ")) from error
 
 
+def _arrays_in(folder: Path) -> list[Path]:
+    """Return the ``.npz`` files of a folder that holds neither folders nor image files."""
+    if not holds_only_files(folder, ".npz"):
+        return []
+    return [entry for entry in visible_entries(folder) if entry.suffix == ".npz"]
+
+
 def _header(stored: Any, name: str) -> tuple[tuple[int, ...], str]:
-    """Shape and kind of a member, without reading its content."""
+    """Return shape and kind of a member without reading its content."""
     with stored.zip.open(name + ".npy" if name + ".npy" in stored.zip.namelist() else name) as file:
         version = np.lib.format.read_magic(file)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0

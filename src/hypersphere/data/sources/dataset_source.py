@@ -1,5 +1,6 @@
-"""Any map-style torch dataset of (image, label)."""
+"""A map-style torch dataset of (image, label) as a source."""
 
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,19 +12,26 @@ from .source import Record, Source
 
 
 class DatasetSource(Source):
-    """The items of ``dataset``: ``dataset[i]`` is (image, label), the image as :class:`Preprocessing` takes it.
+    """The items (image, label) of a map-style dataset.
 
-    Labels are taken from ``dataset.labels`` or ``dataset.targets`` where there are as many as items; otherwise every item is
-    read once to see them. ``dataset.classes`` names the labels, if they are whole numbers and there are names for all.
+    Labels are those in ``dataset.labels`` or ``dataset.targets`` if there is one per item; otherwise every item is read once.
+    ``dataset.classes`` names the labels if they are whole numbers and all have a name.
+
+    Args:
+        dataset: The dataset; its images are anything that a preprocessing accepts.
+        name: The name of the source in messages; by default the name of the dataset's class.
 
     Raises:
-        DataError: if the dataset can only be iterated over, or its items are not (image, label).
+        DataError: The dataset can only be iterated over, or its items are not (image, label).
 
     >>> items = torch.utils.data.TensorDataset(torch.rand(2, 1, 8, 8), torch.tensor([0, 1]))
     >>> source = DatasetSource(items, name="two pictures")
     >>> source.classes, source.records[1].name
     (('0', '1'), 'two pictures[1]')
     """
+
+    description = "a torch dataset"
+    asked_last = True
 
     def __init__(self, dataset: "Dataset[Any]", name: str | None = None):
         indexed = hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
@@ -40,8 +48,18 @@ class DatasetSource(Source):
             labels = [names[label] for label in labels]
         super().__init__(title, [Record(f"{title}[{i}]", str(label)) for i, label in enumerate(labels)])
 
+    @classmethod
+    def recognizes(cls, source: Any) -> bool:
+        """Return whether ``source`` is an object that can be indexed, or a dataset."""
+        return not isinstance(source, Path) and (hasattr(source, "__getitem__") or isinstance(source, Dataset))
+
+    @classmethod
+    def open(cls, source: Any) -> "DatasetSource":  # type: ignore[override]
+        """Open a dataset; it has no options."""
+        return cls(source)
+
     def fetch(self, index: int) -> Any:
-        """The image of one item."""
+        """Return the image of one item."""
         return self.items[index][0]
 
 

@@ -1,26 +1,33 @@
-"""A folder that holds a folder of images for each identity."""
+"""Image files: a folder with one sub-folder per identity, or a single file."""
 
 import os
 from pathlib import Path
+from typing import Any, Literal
 
 from ..archive import inside, names_in
 from ..errors import DataError, MissingDataError
-from ..images import ENDINGS, read_bytes
+from ..images import IMAGE_ENDINGS, read_bytes
 from .source import Record, Source
 
-SPLITS = {"train", "training", "val", "valid", "validation", "test", "testing"}
+SPLIT_FOLDERS = {"train", "training", "val", "valid", "validation", "test", "testing"}
 
 
 class FolderSource(Source):
-    """``root/<identity>/…/<image>``: identities and images in sorted order, of every ending in :data:`images.ENDINGS`.
+    """Images in ``root/<identity>/…/<image>``, in sorted order.
 
-    ``depth`` says how many levels of folders name an identity: 1 for ``<person>/…``, 2 for ``<alphabet>/<character>/…``. Where
-    the folders at the top are all called like splits (train, val, test, …), they are the splits, and identities lie below.
-    Hidden files are left out. Nothing outside ``root`` is read, not even through a link.
+    Files with an ending in :data:`~hypersphere.data.images.IMAGE_ENDINGS` are used; hidden files are not. If all folders at
+    the top are named like splits (train, val, test, …), they are the splits, and identities are one level below. Nothing
+    outside ``root`` is read, not even through a link.
+
+    Args:
+        root: The folder.
+        depth: Number of folder levels that name an identity: 1 for ``<person>/…``, 2 for ``<alphabet>/<character>/…``.
+        loose: "keep" also uses images directly in ``root``, with the name of ``root`` as their label. "skip" does so only if
+            no sub-folder holds an image.
 
     Raises:
-        MissingDataError: if there is no such folder.
-        DataError: if it holds no image, no folder of an identity, or an image above the levels that ``depth`` counts.
+        MissingDataError: There is no such folder.
+        DataError: The folder holds no image, or an image lies above the levels that ``depth`` counts.
 
     >>> import pathlib, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -31,42 +38,97 @@ class FolderSource(Source):
     (('ann', 'bob'), (2, 2))
     """
 
-    def __init__(self, root: str | os.PathLike[str], depth: int = 1):
+    description = "a folder"
+    asked_last = True
+
+    def __init__(self, root: str | os.PathLike[str], depth: int = 1, *, loose: Literal["skip", "keep"] = "skip"):
         if depth < 1:
             raise ValueError(f"depth must be an integer ≥ 1, got {depth!r}")
         self.root = Path(root)
         if not self.root.is_dir():
             raise MissingDataError(f"there is no folder {self.root}")
-        names = [name for name in names_in(self.root) if _is_image(name)]
+        names = [name.split("/") for name in names_in(self.root) if is_image(name)]
         if not names:
-            raise DataError(f"the folder {self.root} holds no image ({' '.join(ENDINGS)})")
-        parts = [name.split("/") for name in names if "/" in name]
-        if not parts:
-            raise DataError(f"the folder {self.root} holds images but no sub-folder for each identity")
-        divided = all(part[0].lower() in SPLITS for part in parts)
-        skip = 1 if divided else 0
-        shallow = next((part for part in parts if len(part) <= depth + skip), None)
+            raise DataError(f"the folder {self.root} holds no image ({' '.join(IMAGE_ENDINGS)})")
+        nested = [parts for parts in names if len(parts) > 1]
+        divided = bool(nested) and all(parts[0].lower() in SPLIT_FOLDERS for parts in nested)
+        first = 1 if divided else 0
+        shallow = next((parts for parts in nested if len(parts) <= depth + first), None)
         if shallow is not None:
             path = self.root / "/".join(shallow)
             raise DataError(f"{path} lies above the {depth} levels of folders that name an identity")
+        used = names if loose == "keep" or not nested else nested
+        own_name = self.root.absolute().name
         records = [
-            Record(
-                str(self.root / "/".join(part)),
-                "/".join(part[skip : skip + depth]),
-                split=part[0] if divided else None,
+            Record(str(self.root / "/".join(parts)), own_name)
+            if len(parts) == 1
+            else Record(
+                str(self.root / "/".join(parts)),
+                "/".join(parts[first : first + depth]),
+                split=parts[0] if divided else None,
             )
-            for part in parts
+            for parts in used
         ]
         super().__init__(str(self.root), records)
+        if not nested:
+            self.advice = "; put the images of each identity into a sub-folder of its own"
+
+    @classmethod
+    def recognizes(cls, source: Any) -> bool:
+        """Return whether ``source`` is a folder."""
+        return isinstance(source, Path) and source.is_dir()
 
     def fetch(self, index: int) -> bytes:
-        """The content of the file."""
+        """Return the content of the file."""
         return read_bytes(inside(Path(self.records[index].name), self.root))
 
     def files(self) -> list[str]:
-        """One for each record."""
+        """Return one file per record."""
         return [record.name for record in self.records]
 
 
-def _is_image(name: str) -> bool:
-    return name.lower().endswith(ENDINGS) and not any(part.startswith(".") for part in name.split("/"))
+class FileSource(Source):
+    """One image file; its label is the name of the folder that it lies in.
+
+    Args:
+        path: The file.
+
+    Raises:
+        MissingDataError: There is no such file.
+
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     pathlib.Path(folder, "ann").mkdir()
+    ...     _ = pathlib.Path(folder, "ann", "1.pgm").write_bytes(b"P5 2 2 255 1234")
+    ...     hs.data.open_source(f"{folder}/ann/1.pgm", identities=1).classes
+    ('ann',)
+    """
+
+    description = "an image file"
+
+    def __init__(self, path: str | os.PathLike[str]):
+        if not Path(path).is_file():
+            raise MissingDataError(f"there is no file {path}")
+        super().__init__(str(path), [Record(str(path), Path(path).absolute().parent.name)])
+
+    @classmethod
+    def recognizes(cls, source: Any) -> bool:
+        """Return whether ``source`` is a path with the ending of an image."""
+        return isinstance(source, Path) and source.suffix.lower() in IMAGE_ENDINGS and not source.is_dir()
+
+    def fetch(self, index: int) -> bytes:
+        """Return the content of the file."""
+        return read_bytes(self.records[index].name)
+
+    def files(self) -> list[str]:
+        """Return the file."""
+        return [self.name]
+
+
+def is_image(name: str) -> bool:
+    """Return whether a relative path has the ending of an image and no part of it is hidden.
+
+    >>> is_image("ann/1.JPG"), is_image("ann/.thumbs/1.jpg"), is_image("notes.txt")
+    (True, False, False)
+    """
+    return name.lower().endswith(IMAGE_ENDINGS) and not any(part.startswith(".") for part in name.split("/"))

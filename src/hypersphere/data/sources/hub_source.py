@@ -1,4 +1,4 @@
-"""A dataset as Hugging Face's ``datasets`` saves it to a folder (``save_to_disk``): Arrow files and a description."""
+"""A folder that ``save_to_disk`` of Hugging Face's ``datasets`` wrote: Arrow files and a description."""
 
 import json
 import os
@@ -17,12 +17,14 @@ _OPTIONAL = ("category", "is_query", "is_gallery")
 class HubSource(Source):
     """The rows of a saved ``Dataset``, or of all splits of a saved ``DatasetDict``; only pyarrow is needed.
 
-    ``images`` and ``labels`` name the columns. Without them the images are the only column of type Image, and the labels the
-    only one of type ClassLabel, else the column ``label`` or ``labels``. An image is read from its row when asked for.
+    Args:
+        folder: The folder.
+        images: The column of images; by default the only column of type Image.
+        labels: The column of labels; by default the only column of type ClassLabel, else ``label`` or ``labels``.
 
     Raises:
-        DataError: if the columns cannot be told, or the rows were reordered without being written anew.
-        CorruptDataError: if a file is damaged.
+        DataError: It is unclear which columns are meant, or the rows were reordered without being written again.
+        CorruptDataError: A file is damaged.
 
     >>> import datasets  # doctest: +SKIP
     >>> datasets.load_dataset("uoft-cs/cifar10").save_to_disk("cifar10")  # doctest: +SKIP
@@ -31,9 +33,11 @@ class HubSource(Source):
     (60000, ('test', 'train'))
     """
 
+    description = "a saved dataset"
+
     def __init__(self, folder: str | os.PathLike[str], images: str | None = None, labels: str | None = None):
         self.root = Path(folder)
-        splits = _json(self.root / "dataset_dict.json")["splits"] if is_dict(self.root) else [None]
+        splits = _json(self.root / "dataset_dict.json")["splits"] if _is_dict(self.root) else [None]
         self._files: list[Path] = []
         self._rows: list[tuple[int, int]] = []
         self._tables: dict[int, Any] = {}
@@ -48,6 +52,13 @@ class HubSource(Source):
             reason = f"{type(error).__name__}: {error}".replace("\n", " ")
             raise CorruptDataError(f"{folder} is not a whole saved dataset: {reason}") from error
         super().__init__(str(folder), records)
+
+    @classmethod
+    def recognizes(cls, source: Any) -> bool:
+        """Return whether ``source`` is a folder with the description of a saved ``Dataset`` or ``DatasetDict``."""
+        if not isinstance(source, Path) or not source.is_dir():
+            return False
+        return _is_dict(source) or all((source / name).is_file() for name in ("state.json", "dataset_info.json"))
 
     def _split(self, folder: Path, split: str | None, images: str | None, labels: str | None) -> list[Record]:
         features = _json(folder / "dataset_info.json")["features"]
@@ -75,7 +86,7 @@ class HubSource(Source):
         return records
 
     def fetch(self, index: int) -> Any:
-        """The bytes in the row, or of the file it names inside the folder."""
+        """Return the bytes in the row, or those of the file that the row names inside the folder."""
         number, row = self._rows[index]
         value = self._table(number).column(self._column)[row].as_py()
         content = value.get("bytes") if isinstance(value, dict) else value
@@ -88,11 +99,11 @@ class HubSource(Source):
         return content
 
     def files(self) -> list[str]:
-        """The Arrow files."""
+        """Return the Arrow files."""
         return list(map(str, self._files))
 
     def _table(self, number: int) -> Any:
-        """The memory-mapped rows of one file; each process maps it for itself."""
+        """Return the memory-mapped rows of one file; each process maps it for itself."""
         if number not in self._tables:
             arrow = require("pyarrow", "tables")
             stream = arrow.memory_map(str(self._files[number]))
@@ -103,14 +114,9 @@ class HubSource(Source):
         return {**self.__dict__, "_tables": {}}
 
 
-def is_dict(folder: Path) -> bool:
-    """Whether a folder holds a saved ``DatasetDict``."""
+def _is_dict(folder: Path) -> bool:
+    """Return whether a folder holds a saved ``DatasetDict``."""
     return (folder / "dataset_dict.json").is_file()
-
-
-def is_saved(folder: Path) -> bool:
-    """Whether a folder holds a saved ``Dataset`` or ``DatasetDict``."""
-    return is_dict(folder) or all((folder / name).is_file() for name in ("state.json", "dataset_info.json"))
 
 
 def _json(path: Path) -> Any:

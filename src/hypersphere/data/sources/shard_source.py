@@ -1,4 +1,4 @@
-"""Tar shards in the layout of WebDataset: a sample is the files that share a name up to the first dot."""
+"""Tar shards in the layout of WebDataset: the files of one sample share their name up to the first dot."""
 
 import json
 import os
@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import CorruptDataError, DataError, MissingDataError, corrupt
-from ..images import ENDINGS, MAX_BYTES
-from .source import Record, Source
+from ..images import IMAGE_ENDINGS, MAX_BYTES
+from .source import Record, Source, holds_only_files
 
-LABEL_LIMIT = 1 << 20  # bytes of a sample's label or description
+MAX_LABEL_BYTES = 1 << 20  # of a sample's label or description
 _BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")
 _LABELS = ("cls", "cls.txt", "label", "label.txt", "txt")
 
 
 class Place(NamedTuple):
-    """Where an image lies: a shard and a range of bytes in it."""
+    """Position of an image: a shard and a range of bytes in it."""
 
     shard: str
     start: int
@@ -26,12 +26,19 @@ class Place(NamedTuple):
 
 
 class ShardSource(Source):
-    """Samples ``<key>.jpg`` (any image ending) with ``<key>.cls`` (or ``.label``, ``.txt``) or ``<key>.json``, in plain tar files.
+    """Samples ``<key>.jpg`` (any image ending) with ``<key>.cls`` (or ``.label``, ``.txt``) or ``<key>.json``, in tar files.
 
-    The shards are passed through once to note where each image lies and what its label is, without reading the images; an
-    image is then read by itself, so that samples can be shuffled and a run resumed exactly. ``<key>.json`` is an object with
-    ``label`` and, where there are any, the other fields of :class:`Record`. ``shards`` is a tar file, a folder of them, or a
-    name with a range, as in ``train-{000..127}.tar``. Compressed tars have no place to go to and are refused.
+    Opening passes through the shards once and records the position and the label of each image without reading the images.
+    Later each image is read by itself, so that samples can be shuffled and a run can be resumed exactly. ``<key>.json`` is an
+    object with ``label`` and optionally the other fields of :class:`Record`. Compressed tar files are refused, because they
+    cannot be read from the middle.
+
+    Args:
+        shards: A tar file, a folder of them, or a name with a range, as in ``train-{000..127}.tar``.
+
+    Raises:
+        MissingDataError: There is no such shard.
+        CorruptDataError: A shard is damaged or compressed, or a sample lacks its image or label.
 
     >>> import pathlib, shutil, tempfile
     >>> with tempfile.TemporaryDirectory() as files, tempfile.TemporaryDirectory() as folder:
@@ -41,6 +48,8 @@ class ShardSource(Source):
     ...     source.records[0].label, source.fetch(0)
     ('ann', b'P5 2 2 255 1234')
     """
+
+    description = "tar shards (.tar)"
 
     def __init__(self, shards: str | os.PathLike[str]):
         paths = shard_paths(shards)
@@ -52,8 +61,15 @@ class ShardSource(Source):
                 self.places.append(place)
         super().__init__(str(shards), records)
 
+    @classmethod
+    def recognizes(cls, source: Any) -> bool:
+        """Return whether ``source`` is a ``.tar``, a name with a range, or a folder that holds only ``.tar`` files."""
+        if not isinstance(source, Path):
+            return False
+        return source.suffix == ".tar" or (source.is_dir() and holds_only_files(source, ".tar"))
+
     def fetch(self, index: int) -> bytes:
-        """The bytes of the image in its shard."""
+        """Return the bytes of the image in its shard."""
         place = self.places[index]
         with open(place.shard, "rb") as file:
             file.seek(place.start)
@@ -63,12 +79,12 @@ class ShardSource(Source):
         return content
 
     def files(self) -> list[str]:
-        """The shards."""
+        """Return the shards."""
         return [place.shard for place in self.places]
 
 
 def shard_paths(shards: str | os.PathLike[str]) -> list[Path]:
-    """The tar files that ``shards`` names, sorted."""
+    """Return the tar files that ``shards`` names, sorted."""
     text = os.fspath(shards)
     found = _BRACES.search(text)
     if found:
@@ -86,7 +102,7 @@ def shard_paths(shards: str | os.PathLike[str]) -> list[Path]:
 
 
 def _index(path: Path) -> Iterator[tuple[Record, Place]]:
-    """The samples of one shard in its order."""
+    """Yield the samples of one shard in its order."""
     try:
         size = path.stat().st_size
         with path.open("rb") as raw, tarfile.open(fileobj=raw, mode="r:") as tar:
@@ -104,11 +120,11 @@ def _index(path: Path) -> Iterator[tuple[Record, Place]]:
                     if sample:
                         yield _sample(path, key, sample)
                     key, sample = f"{folder}/{stem}", {}
-                if f".{ending.lower().rpartition('.')[2]}" in ENDINGS:
+                if f".{ending.lower().rpartition('.')[2]}" in IMAGE_ENDINGS:
                     _check_size(path, member, MAX_BYTES)
                     sample["image"] = (member.name, Place(str(path), member.offset_data, member.size))
                 elif ending in (*_LABELS, "json"):
-                    _check_size(path, member, LABEL_LIMIT)
+                    _check_size(path, member, MAX_LABEL_BYTES)
                     content = tar.extractfile(member)
                     assert content is not None
                     sample[ending] = content.read()
@@ -141,7 +157,7 @@ def _sample(path: Path, key: str, sample: dict[str, Any]) -> tuple[Record, Place
 
 
 def _described(path: Path, key: str, content: bytes) -> dict[str, Any]:
-    """The fields of a record in a sample's JSON; others are the user's own."""
+    """Return the fields of a record in a sample's JSON; other fields are ignored."""
     try:
         given = json.loads(content)
         fields = {name: str(given[name]) for name in ("label", "split", "category") if given.get(name) is not None}

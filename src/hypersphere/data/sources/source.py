@@ -1,32 +1,38 @@
-"""What a source of pictures is: records, and the image of each, read when asked for."""
+"""The interface of all sources: labeled records whose samples are read when asked for, and the dataset made of them."""
 
 import functools
 import hashlib
+import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Int, UInt8
 from torch import Tensor
+from torch.utils.data import Dataset
 
 from ..errors import CorruptDataError, DataError
-from ..images import decode
+from ..images import IMAGE_ENDINGS, decode_image
+from ..in_memory import InMemory
 from ..preprocessing import Box, Preprocessing
-
-if TYPE_CHECKING:
-    from .source_dataset import SourceDataset
 
 
 @dataclass(frozen=True)
 class Record:
-    """One picture of a source.
+    """One sample of a source.
 
-    ``name`` is its path, or its place in an archive or array, as errors and reports say it; ``label`` is who or what it shows.
-    ``split``, ``is_query``, ``is_gallery`` and ``category`` are those of a table and None where nothing is said; ``box`` =
-    (x_1, y_1, x_2, y_2) is the part of the image that counts, in pixels.
+    Args:
+        name: The path, or the position in an archive or array, as errors and reports show it.
+        label: The identity or class.
+        split: The split that the sample belongs to, if the source has splits.
+        is_query: Whether a retrieval protocol uses the sample as a query.
+        is_gallery: Whether a retrieval protocol uses the sample as a gallery entry.
+        category: A further group, such as a domain.
+        box: (x_1, y_1, x_2, y_2), the part of the picture to use, in pixels.
 
     >>> record = hs.data.open_source((torch.zeros(2, 8, 8), ["ann", "bob"])).records[1]
     >>> record.name, record.label, record.split
@@ -43,18 +49,43 @@ class Record:
 
 
 class Source(ABC):
-    """Labelled pictures, wherever they lie; a kind of source says what its :class:`Record` s are and fetches one image.
+    """Labeled samples, wherever they are stored.
 
-    The ``classes`` are the different labels in sorted order (by value if all are whole numbers), and ``labels`` (n,) their
-    numbers. Nothing is decoded before it is asked for.
+    A format is one subclass. It creates its :class:`Record` objects, implements :meth:`fetch`, and says in
+    :meth:`recognizes` what it can open. :func:`open_source` finds every format that ``hypersphere.data.sources`` exports,
+    and those of other installed packages by the entry points of the group ``hypersphere.sources``.
 
-    >>> class Greys(Source):
+    ``classes`` holds the distinct labels in sorted order (by value if all are whole numbers). ``labels`` (n,) holds the
+    class number of each record. Samples are decoded only when asked for.
+
+    Args:
+        name: The name of the source in messages.
+        records: The samples, at least one.
+        classes: The class names in order, if they are not just the labels that occur.
+
+    Raises:
+        DataError: There is no record.
+        ValueError: ``classes`` lacks a label that occurs.
+
+    >>> class Grays(Source):
     ...     def fetch(self, index):
     ...         return torch.full((1, 8, 8), 40 * index, dtype=torch.uint8)
-    >>> source = Greys("greys", [Record("dark", "night"), Record("light", "day")])
-    >>> source.classes, source.labels.tolist(), source.pixels(1, Preprocessing(size=(1, 1), channels=1)).tolist()
+    >>> source = Grays("grays", [Record("dark", "night"), Record("light", "day")])
+    >>> source.classes, source.labels.tolist(), source.load(1, hs.data.PicturePreprocessing(size=(1, 1), channels=1)).tolist()
     (('day', 'night'), [1, 0], [[[40]]])
     """
+
+    description: ClassVar[str] = "a source"
+    """The format in a few words, for messages."""
+
+    asked_last: ClassVar[bool] = False
+    """Whether :meth:`recognizes` accepts so much that more specific formats must be asked first."""
+
+    missing: Sequence[str] = ()
+    """Names of the files that the source lists but that do not exist, if it was opened without them."""
+
+    advice: str = ""
+    """What to do if the source has too few identities, appended to the error message."""
 
     def __init__(self, name: str, records: Sequence[Record], classes: Sequence[str] | None = None):
         self.name, self.records = name, tuple(records)
@@ -66,33 +97,47 @@ class Source(ABC):
             unknown = sorted(found - set(self.classes))[0]
             raise ValueError(f"classes must hold every label of {name}, but {unknown!r} is not among them")
 
+    @classmethod
+    def recognizes(cls, source: Any) -> bool:
+        """Return whether this format can open ``source``, a ``Path`` or any other object."""
+        return False
+
+    @classmethod
+    def open(cls, source: Any, **options: Any) -> "Source":
+        """Open what :meth:`recognizes` accepted.
+
+        An override names its options in its signature. ``open_source`` passes the given options, and refuses those that
+        the signature lacks.
+        """
+        return cls(source, **options)
+
     @abstractmethod
     def fetch(self, index: int) -> Any:
-        """The image of record ``index`` as bytes of a file, or as anything that :class:`Preprocessing` takes."""
+        """Return the sample of record ``index`` as the bytes of a file, or as anything that a preprocessing accepts."""
 
     def __len__(self) -> int:
         return len(self.records)
 
     @functools.cached_property
     def labels(self) -> Int[Tensor, "n"]:
-        """The class number of each record."""
+        """Class number of each record."""
         number = {name: i for i, name in enumerate(self.classes)}
         return torch.tensor([number[record.label] for record in self.records])
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """The names of the splits that records are in, sorted."""
+        """Names of the splits, sorted."""
         return tuple(sorted({record.split for record in self.records if record.split is not None}))
 
     def image(self, index: int) -> Any:
-        """The image of a record: an upright 8-bit PIL image, an array or a tensor, as :class:`Preprocessing` takes it."""
+        """Return the picture of a record: an upright 8-bit PIL image, an array or a tensor."""
         content = self.fetch(index)
-        return decode(content, self.records[index].name, None) if isinstance(content, bytes) else content
+        return decode_image(content, self.records[index].name, None) if isinstance(content, bytes) else content
 
-    def pixels(self, index: int, preprocessing: Preprocessing) -> UInt8[Tensor, "c h w"]:
-        """The 8-bit picture of a record: its box, cropped and resized by ``preprocessing``."""
+    def load(self, index: int, preprocessing: Preprocessing) -> Tensor:
+        """Return the sample of a record as ``preprocessing`` stores it."""
         try:
-            return preprocessing.pixels(self.image(index), self.records[index].box)
+            return preprocessing.load(self.image(index), self.records[index].box)
         except DataError:
             raise
         except ValueError as error:  # a box outside the image, a crop larger than it
@@ -101,7 +146,16 @@ class Source(ABC):
     def part(
         self, index: Int[Tensor, "k"] | None = None, split: str | None = None, classes: Sequence[str] | None = None
     ) -> "Source":
-        """The records at ``index``, or those of ``split``. Their classes are the ones that occur among them, unless given."""
+        """Return some of the records as a source.
+
+        Args:
+            index: Positions of the records; all by default.
+            split: Name of a split, instead of ``index``.
+            classes: The class names in order; by default the labels that occur in the part.
+
+        Raises:
+            ValueError: There is no such split.
+        """
         if split is not None:
             if split not in self.splits:
                 raise ValueError(
@@ -110,23 +164,21 @@ class Source(ABC):
             index = torch.tensor([i for i, record in enumerate(self.records) if record.split == split])
         if index is None:
             index = torch.arange(len(self))
-        return Part(self, index.tolist(), classes)
+        return _Part(self, index.tolist(), classes)
 
     def dataset(self, preprocessing: Preprocessing) -> "SourceDataset":
-        """The map-style dataset of (8-bit picture, class number), decoded item by item."""
-        from .source_dataset import SourceDataset
-
+        """Return the map-style dataset of (8-bit picture, class number), decoded item by item."""
         return SourceDataset(self, preprocessing)
 
     def files(self) -> Sequence[str]:
-        """The files that hold the images; those that are not known by their files have none."""
+        """Return the files that hold the samples, or nothing if the samples are not stored in files."""
         return ()
 
     def digest(self) -> str:
-        """SHA-256 of the records and of each file's path, size and time of change, by which a cache knows the source.
+        """Return a SHA-256 of the records and of each file's path, size and modification time, the key of caches.
 
         Raises:
-            ValueError: if the images do not come from files, so that nothing says whether they changed.
+            ValueError: The samples are not stored in files, so a change could not be noticed.
         """
         files = self.files()
         if not files:
@@ -140,7 +192,11 @@ class Source(ABC):
         return found.hexdigest()
 
     def readable(self) -> tuple["Source", dict[str, str]]:
-        """The records whose images decode, each tried once, and of the others the name and the reason."""
+        """Decode every picture once; return the readable records as a source, and name → reason of the others.
+
+        Raises:
+            CorruptDataError: No picture can be read.
+        """
         kept, reasons = [], {}
         for i, record in enumerate(self.records):
             try:
@@ -149,11 +205,13 @@ class Source(ABC):
             except DataError as error:  # noqa: PERF203  (each image on its own)
                 reasons[record.name] = str(error)
         if not kept:
-            raise CorruptDataError(f"none of the {len(self)} pictures of {self.name} can be read: {_first(reasons)}")
-        return (Part(self, kept, None) if reasons else self), reasons
+            raise CorruptDataError(
+                f"none of the {len(self)} pictures of {self.name} can be read: {next(iter(reasons.values()))}"
+            )
+        return (_Part(self, kept, None) if reasons else self), reasons
 
 
-class Part(Source):
+class _Part(Source):
     """Some records of another source."""
 
     def __init__(self, whole: Source, index: Sequence[int], classes: Sequence[str] | None):
@@ -161,19 +219,79 @@ class Part(Source):
         self.whole, self.index = whole, tuple(index)
 
     def fetch(self, index: int) -> Any:
-        """The image in the whole source."""
+        """Return the sample of the whole source."""
         return self.whole.fetch(self.index[index])
 
     def digest(self) -> str:
-        """SHA-256 of the whole source's digest and of which records these are."""
+        """Return a SHA-256 of the whole source's digest and of the positions of these records."""
         return hashlib.sha256(f"{self.whole.digest()}{self.index}".encode()).hexdigest()
 
 
+class SourceDataset(Dataset[tuple[Tensor, int]]):
+    """Map-style dataset of a source: ``dataset[i]`` is (uint8 picture (channels, height, width), class number).
+
+    ``labels`` (n,), ``classes`` and ``records`` are those of the source. Pictures are decoded when asked for; :class:`Loader`
+    decodes ahead in workers. :meth:`in_memory` decodes everything at once.
+
+    Args:
+        source: The labeled samples.
+        preprocessing: How a sample becomes a tensor.
+
+    >>> source = hs.data.open_source((torch.zeros(4, 9, 9), ["ann", "ann", "bob", "bob"]))
+    >>> dataset = SourceDataset(source, hs.data.PicturePreprocessing(size=(6, 6), channels=3))
+    >>> picture, label = dataset[2]
+    >>> len(dataset), picture.shape, dataset.classes[label]
+    (4, torch.Size([3, 6, 6]), 'bob')
+    """
+
+    def __init__(self, source: Source, preprocessing: Preprocessing):
+        self.source, self.preprocessing = source, preprocessing
+        self.records, self.classes = source.records, source.classes
+        self.labels: Int[Tensor, "n"] = source.labels
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __getitem__(self, index: int) -> tuple[UInt8[Tensor, "c h w"], int]:
+        return self.source.load(index, self.preprocessing), int(self.labels[index])
+
+    def batch(self, index: Int[Tensor, "b"]) -> tuple[UInt8[Tensor, "b c h w"], Int[Tensor, "b"]]:
+        """Return the pictures at ``index`` and their class numbers."""
+        loaded = [self.source.load(i, self.preprocessing) for i in index.tolist()]
+        data = torch.stack(loaded) if loaded else torch.empty(0, *self.preprocessing.shape, dtype=torch.uint8)
+        return data, self.labels[index]
+
+    def digest(self) -> str:
+        """Return a SHA-256 of everything that determines the pictures: files, boxes, labels and cropping; not mean and std."""
+        later = ("mean", "std", "mirror")  # used after the stored picture
+        fields = {name: value for name, value in self.preprocessing.to_dict().items() if name not in later}
+        return hashlib.sha256(json.dumps([fields, self.source.digest()]).encode()).hexdigest()
+
+    def in_memory(self) -> InMemory:
+        """Decode everything into one tensor."""
+        return InMemory(*self.batch(torch.arange(len(self))), self.classes)
+
+
+def visible_entries(folder: Path) -> list[Path]:
+    """Return the entries of a folder whose names do not begin with a dot.
+
+    Raises:
+        DataError: The folder cannot be read.
+    """
+    try:
+        return [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
+    except OSError as error:
+        raise DataError(f"the folder {folder} cannot be read: {error.strerror or error}") from error
+
+
+def holds_only_files(folder: Path, ending: str) -> bool:
+    """Return whether a folder has a file with this ending, and neither a folder nor an image file."""
+    entries = visible_entries(folder)
+    others = any(entry.is_dir() or entry.suffix.lower() in IMAGE_ENDINGS for entry in entries)
+    return not others and any(entry.suffix == ending for entry in entries)
+
+
 def _by_value(labels: set[str]) -> Any:
-    """Sort key: names as names, whole numbers as numbers."""
+    """Return the sort key of labels: whole numbers by value, names alphabetically."""
     whole = all(label.removeprefix("-").isdecimal() for label in labels)
     return (lambda label: (int(label), label)) if whole else None
-
-
-def _first(reasons: dict[str, str]) -> str:
-    return next(iter(reasons.values()))

@@ -14,20 +14,26 @@ from ..preprocessing import Box
 from .source import Record, Source
 
 BOX = ("x_1", "y_1", "x_2", "y_2")
-COLUMNS = ("path", "label", "split", "is_query", "is_gallery", "category", *BOX)
+OPTIONAL_COLUMNS = ("split", "is_query", "is_gallery", "category", *BOX)
+TABLE_ENDINGS = (".csv", ".tsv", ".parquet")
 _TRUE, _FALSE = {"true", "1", "1.0", "yes"}, {"false", "0", "0.0", "no"}
 
 
 class TableSource(Source):
-    """Rows with the columns ``path`` and ``label`` and, where there are any, those of :class:`Record`.
+    """Rows with a path and a label, and optionally the other fields of :class:`Record`.
 
-    Paths are relative to ``root``, by default the table's folder. A cell that is empty says nothing. ``x_1 y_1 x_2 y_2`` are
-    the corners of the crop box in pixels. With ``skip_missing`` rows whose file is not there are left out
-    and named in ``missing``.
+    An empty cell says nothing. ``x_1 y_1 x_2 y_2`` are the corners of the crop box in pixels.
+
+    Args:
+        table: The ``.csv``, ``.tsv`` or ``.parquet`` file.
+        root: The folder that paths are relative to; by default the folder of the table.
+        images: The column of paths.
+        labels: The column of labels.
+        skip_missing: Leave out rows whose file does not exist and list their names in ``missing``.
 
     Raises:
-        MissingDataError: if there is no such table or, without ``skip_missing``, no file that one of its rows names.
-        CorruptDataError: if it is no table, lacks a column, or a cell cannot be what its column says.
+        MissingDataError: There is no such table, or, without ``skip_missing``, no such file as a row names.
+        CorruptDataError: The file is not a table, lacks a column, or a cell has an impossible value.
 
     >>> import pathlib, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -38,51 +44,64 @@ class TableSource(Source):
     ([('ann', 'train')], 1)
     """
 
+    description = "a table (.csv, .tsv, .parquet)"
+
     def __init__(
-        self, table: str | os.PathLike[str], root: str | os.PathLike[str] | None = None, *, skip_missing: bool = False
+        self,
+        table: str | os.PathLike[str],
+        root: str | os.PathLike[str] | None = None,
+        *,
+        images: str = "path",
+        labels: str = "label",
+        skip_missing: bool = False,
     ):
         path = Path(table)
         if not path.is_file():
             raise MissingDataError(f"there is no table {path}")
         self.root = path.parent if root is None else Path(root)
-        rows = _parquet(path) if path.suffix == ".parquet" else _csv(path)
-        records = [_record(path, number, row, self.root) for number, row in rows]
-        gone = next(((n, r) for (n, _), r in zip(rows, records, strict=True) if not os.path.isfile(r.name)), None)
-        if gone is not None and not skip_missing:
-            raise MissingDataError(f"{path}, row {gone[0]}: there is no file {gone[1].name}")
-        self.missing = tuple(record.name for record in records if gone and not os.path.isfile(record.name))
-        absent = set(self.missing)
+        rows = (_read_parquet if path.suffix == ".parquet" else _read_csv)(path, (images, labels))
+        records = [_record(path, number, row, self.root, (images, labels)) for number, row in rows]
+        absent = {record.name for record in records if not os.path.isfile(record.name)}
+        if absent and not skip_missing:
+            number, record = next((n, r) for (n, _), r in zip(rows, records, strict=True) if r.name in absent)
+            raise MissingDataError(f"{path}, row {number}: there is no file {record.name}")
+        self.missing = tuple(record.name for record in records if record.name in absent)
         super().__init__(str(path), [record for record in records if record.name not in absent])
 
+    @classmethod
+    def recognizes(cls, source: Any) -> bool:
+        """Return whether ``source`` is a path with the ending of a table."""
+        return isinstance(source, Path) and source.suffix in TABLE_ENDINGS
+
     def fetch(self, index: int) -> bytes:
-        """The content of the file."""
+        """Return the content of the file."""
         return read_bytes(self.records[index].name)
 
     def files(self) -> list[str]:
-        """One for each record."""
+        """Return one file per record."""
         return [record.name for record in self.records]
 
 
 Rows = Sequence[tuple[int, Mapping[str, Any]]]
 
 
-def _csv(path: Path) -> Rows:
-    """Rows by their line numbers, the header being line 1."""
+def _read_csv(path: Path, required: tuple[str, str]) -> Rows:
+    """Return (line number, row) of each row; the header is line 1."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, delimiter="\t" if path.suffix == ".tsv" else ",", strict=True)
-            _check_header(path, reader.fieldnames or ())
+            _check_header(path, reader.fieldnames or (), required)
             return [(reader.line_num, row) for row in reader]
     except (csv.Error, UnicodeDecodeError) as error:
         raise CorruptDataError(f"{path} is not a table of comma-separated values in UTF-8: {error}") from error
 
 
-def _parquet(path: Path) -> Rows:
+def _read_parquet(path: Path, required: tuple[str, str]) -> Rows:
     arrow = require("pyarrow.parquet", "tables")
     try:
         file = arrow.ParquetFile(path)
-        names = [name for name in COLUMNS if name in file.schema_arrow.names]
-        _check_header(path, names)
+        names = [name for name in (*required, *OPTIONAL_COLUMNS) if name in file.schema_arrow.names]
+        _check_header(path, file.schema_arrow.names, required)
         table = file.read(columns=names)
     except DataError:
         raise
@@ -92,22 +111,23 @@ def _parquet(path: Path) -> Rows:
     return [(i + 1, {name: columns[name][i] for name in names}) for i in range(table.num_rows)]
 
 
-def _check_header(path: Path, names: Sequence[str]) -> None:
-    absent = [name for name in ("path", "label") if name not in names]
+def _check_header(path: Path, names: Sequence[str], required: tuple[str, str]) -> None:
+    absent = [name for name in required if name not in names]
     some = [name for name in BOX if name in names]
     if absent or 0 < len(some) < 4:
-        wanted = "path and label" if absent else f"all of {' '.join(BOX)} or none"
+        wanted = " and ".join(required) if absent else f"all of {' '.join(BOX)} or none"
         raise CorruptDataError(f"{path} must have the columns {wanted}, got {', '.join(map(str, names)) or 'none'}")
 
 
-def _record(path: Path, number: int, row: Mapping[str, Any], root: Path) -> Record:
-    cells = {name: _text(row.get(name)) for name in COLUMNS}
-    if not cells["path"] or cells["label"] is None:
+def _record(path: Path, number: int, row: Mapping[str, Any], root: Path, required: tuple[str, str]) -> Record:
+    file, label = (_text(row.get(name)) for name in required)
+    cells = {name: _text(row.get(name)) for name in OPTIONAL_COLUMNS}
+    if not file or label is None:
         raise CorruptDataError(f"{path}, row {number}: a path and a label are needed, got {dict(row)}")
     try:
         return Record(
-            name=str(root / cells["path"]),
-            label=cells["label"],
+            name=str(root / file),
+            label=label,
             split=cells["split"],
             is_query=_flag("is_query", cells["is_query"]),
             is_gallery=_flag("is_gallery", cells["is_gallery"]),

@@ -1,0 +1,101 @@
+"""What a file may construct: the complete list of classes and network find_builders, by the package that exports them.
+
+Embedder files, hub folders, adapters and run configurations describe objects as constructor calls. Reading such a file
+must never run code that its author chose. Therefore a name in a file is looked up here, and nowhere else, unless the
+caller passes ``trust=True``. Three rules keep the list safe:
+
+1. A listed object only allocates memory and sets attributes when it is called. Nothing listed loads, parses, reads
+   settings, writes, fetches or calls an object by name. The one exception is a dataset of a run configuration, which
+   reads the local data that the configuration names.
+2. A name is accepted only in a slot whose declared type it builds (:func:`hypersphere.config.decode`).
+3. ``trust`` is an argument of the outermost caller. No listed object has such an argument, and a test checks it.
+
+A new public class is usable from files once its name stands here.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from .names import list_public
+
+MARGINS = """
+AdditiveAngle AdditiveCosine Clipped Combined Curricular InterTopK MagnitudeAware Misclassified Multiplicative NoMargin
+QualityAdaptive Shrunk TwoSided
+"""
+HEADS_AND_LOSSES = """
+AMSoftmax ASoftmax AdaCos AdaFace Alignment Annealing ArcFace ByClass ByCount CenterLoss Circle Contrastive CosFace
+CurricularFace Drawn ElasticFace GASoftmax HUG Hinge KoLeo LSoftmax MVSoftmax MagFace MarginSoftmax NTXent
+PrototypeSoftmax Proxies ProxyAnchor Ramp RowAdam RowSGD SSoftmax Sample SigLIP SoftTriple Softmax SphereFace
+SphereFace2 SphereFaceR Stages SubCenters SupCon Triplet UniFace Uniformity WSoftmax
+"""
+ANGLES = "Cosine Linear Power Sigmoid SquareCosine"
+MAGNITUDES = "Ball InnerProduct Linear Log Mix Radius Seg Sphere Tanh"
+LAYERS = """
+AttentionScale BallConv2d Conv1d Conv2d Conv3d CosineAttention GRU GRUCell LSTM LSTMCell Linear LinearConv2d LogConv2d
+MixConv2d Operator RNN RNNCell SegConv2d SphereConv2d SphereLinear SphereNorm TanhConv2d
+"""
+ENERGIES = """
+AdversarialProjection AnglePreservingProjection AngularRiesz BilateralProjection ChannelGroups CoMHE CountSketch
+Gaussian HadamardProjection LowRankBilateral LowRankEnergy MHE Orthogonality Orthonormality RandomProjection Riesz SRIP
+"""
+ORTHOGONAL = """
+Banded Cayley Exponential Free GramSchmidt Hessenberg Householder Lowdin Muon OGD OrthogonalityPenalty Pion Refinement
+Skew Symmetric SymmetricPositive Triangular TuningMethod overparameterize prepare_neurons
+"""
+NETWORKS = """
+Autoencoder Conv ConvNet EfficientNetLite0 GCN Generator GraphNetwork MLP NGPT Players PointNet Pool Projected Residual TransformersNetwork
+WithDiscriminant
+cifar_resnet cnn10 cnn15 cnn18 cnn3 cnn4 cnn45 cnn6 cnn60 cnn69 cnn9 discriminator gcn generator he_normal
+lsoftmax_cifar10 lsoftmax_cifar100 lsoftmax_lfw lsoftmax_mnist lsoftmax_mnist_2d mlp modified_resnet18 ngpt plain_cnn
+pointnet resnet18 resnet20 resnet32 resnet34 sphere_resnet18 sphereface sphereface10 sphereface20 sphereface36
+sphereface4 sphereface64 timm_network
+"""
+DATA = """
+Affine CIFAR10 CIFAR100 ClassBalancedSampler ColorJitter Compose CropFlip Digits Elastic FacePreprocessing FashionMNIST Flip
+ImbalancedMultiple ImbalancedSingle LFW MNIST ModelNet10Clouds ModelNet10Voxels ModelNet40 OfClasses Omniglot Planetoid
+PicturePreprocessing PlantedGraph RandomErasing ResizedCrop RotateJitter Rotations Shapes TinyImageNet
+"""
+TRAINING = """
+Choice ConstantRate CosineRate Images MovingAverage PlateauRate Scaling Selection Settings StepRate Term
+"""
+TASKS = "Adversarial Classification Distillation Faces FewShotRecognition GAN Graph OpenSet"
+TORCH_LAYERS = """
+AdaptiveAvgPool2d AdaptiveMaxPool2d AvgPool2d BatchNorm1d BatchNorm2d BatchNorm3d Conv1d Conv2d Conv3d ConvTranspose2d
+Dropout Dropout2d ELU Flatten GELU GroupNorm Hardswish Identity InstanceNorm2d LayerNorm LeakyReLU Linear MaxPool2d Mish
+PReLU ReLU ReLU6 RMSNorm SiLU Sigmoid Softplus Tanh Upsample
+"""
+OPTIMIZERS = "ASGD Adadelta Adafactor Adagrad Adam AdamW Adamax LBFGS Muon NAdam RAdam RMSprop Rprop SGD SparseAdam"
+
+CONSTRUCTIBLE: dict[str, frozenset[str]] = {
+    package: frozenset(names.split())
+    for package, names in {
+        "hypersphere.objectives": HEADS_AND_LOSSES,
+        "hypersphere.objectives.margins": MARGINS,
+        "hypersphere.angular": ANGLES,
+        "hypersphere.operators": LAYERS,
+        "hypersphere.operators.magnitudes": MAGNITUDES,
+        "hypersphere.energy": ENERGIES,
+        "hypersphere.orthogonal": ORTHOGONAL,
+        "hypersphere.models": NETWORKS,
+        "hypersphere.data": DATA,
+        "hypersphere.training": TRAINING,
+        "hypersphere.training.tasks": TASKS,
+        "torch.nn": TORCH_LAYERS,
+        "torch.optim": OPTIMIZERS,
+    }.items()
+}
+
+
+@functools.cache
+def list_constructible() -> frozenset[Callable[..., Any]]:
+    """Return every object that a file may construct.
+
+    Returns:
+        The classes and functions named in ``CONSTRUCTIBLE``.
+
+    >>> from hypersphere.config import list_constructible
+    >>> hs.objectives.ArcFace in list_constructible(), hs.training.from_json in list_constructible()
+    (True, False)
+    """
+    return frozenset(list_public(package)[name] for package, names in CONSTRUCTIBLE.items() for name in names)

@@ -1,0 +1,340 @@
+"""Faces in photographs: detect them, choose, align by five landmarks, and judge their quality."""
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, UInt8
+from torch import Tensor
+
+from ..models.catalog import load_network
+from .errors import DataError
+from .preprocessing import Box, Prepared, Preprocessing, eight_bit_pixels
+
+STRIDES = (8, 16, 32)  # of the three scales of YuNet
+ROUND_TO = 32  # sides of the detector's input are multiples of the coarsest stride
+MAX_OVERLAP = 0.3  # intersection over union above which two boxes are one face
+MAX_CANDIDATES = 5000
+MAX_FACES = 1000
+# The five landmarks of an upright face in 112×112 pixels: eyes, nose, corners of the mouth, from left to right.
+TEMPLATE = ((38.2946, 51.6963), (73.5318, 51.5014), (56.0252, 71.7366), (41.5493, 92.3655), (70.7299, 92.2041))
+
+
+class FaceError(DataError):
+    """A picture with no face, or with several where one is asked for.
+
+    >>> raise FaceError("no face was found in wall.png")
+    Traceback (most recent call last):
+    ...
+    hypersphere.data.faces.FaceError: no face was found in wall.png
+    """
+
+
+@dataclass(frozen=True)
+class Face:
+    """A face that was found in a picture.
+
+    Args:
+        box: (x_1, y_1, x_2, y_2) in pixels of the picture.
+        landmarks: Eyes, nose and corners of the mouth as (x, y), from left to right as seen in the picture.
+        score: How sure the detector is, from 0 to 1.
+
+    >>> Face((0.0, 0.0, 10.0, 20.0), TEMPLATE, 0.9).area
+    200.0
+    """
+
+    box: tuple[float, float, float, float]
+    landmarks: tuple[tuple[float, float], ...]
+    score: float
+
+    @property
+    def area(self) -> float:
+        """Area of the box in pixels."""
+        return (self.box[2] - self.box[0]) * (self.box[3] - self.box[1])
+
+
+@dataclass(frozen=True)
+class FacePreprocessing(Preprocessing):
+    """Preprocessing of photographs for a face network: detect, choose, align, crop.
+
+    Five landmarks are mapped to ``template`` by the similarity transform with the least squared error (Umeyama, 1991).
+    A picture without a face raises :class:`FaceError`; it is never embedded as if it were a face.
+
+    Args:
+        template: Where the landmarks are in the input of the network, as (x, y) in pixels.
+        size: (height, width) of the input.
+        mean: Subtracted from pixels in [0, 1].
+        std: Divides the difference. The default passes pixels in 0 … 255, which SFace expects.
+        choose: Which face :meth:`load` uses if there are several: the ``largest``, the most ``central``, or ``refuse`` to
+            choose.
+        min_score: The lowest detector score that counts as a face. 0.6 finds all but a few faces of LFW.
+        max_side: Larger pictures are reduced to this side for detection. The face is cut from the full picture.
+        detector: The catalogue name of the detector.
+        mirror: Whether the embedder appends the features of the mirror image.
+
+    >>> FacePreprocessing().shape
+    (3, 112, 112)
+    """
+
+    template: tuple[tuple[float, float], ...] = TEMPLATE
+    size: tuple[int, int] = (112, 112)
+    mean: float = 0.0
+    std: float = 1 / 255
+    choose: Literal["largest", "central", "refuse"] = "largest"
+    min_score: float = 0.6
+    max_side: int = 1024
+    detector: str = "yunet"
+    mirror: bool = False
+
+    def __post_init__(self) -> None:
+        points = tuple(tuple(map(float, point)) for point in self.template)
+        if len(points) != 5 or any(len(point) != 2 for point in points):
+            raise ValueError(f"template must have five points (x, y), got {self.template!r}")
+        object.__setattr__(self, "template", points)
+        if not 0 < self.min_score < 1:
+            raise ValueError(f"min_score must lie between 0 and 1, got {self.min_score}")
+        if not all(16 <= side <= 1024 for side in self.size) or not 64 <= self.max_side <= 8192:
+            raise ValueError(f"size must lie in 16 … 1024 and max_side in 64 … 8192, got {self.size}, {self.max_side}")
+        if self.std <= 0:
+            raise ValueError(f"std must be positive, got {self.std}")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one aligned face."""
+        return (3, *self.size)
+
+    @property
+    def channels(self) -> int:
+        """Number of channels of the input."""
+        return 3
+
+    def load(self, sample: Any, box: Box | None = None) -> UInt8[Tensor, "3 h w"]:
+        """Return the aligned face that ``choose`` selects.
+
+        Args:
+            sample: A path, bytes, PIL picture, array or tensor (channels, h, w).
+            box: The part of the picture to look in.
+
+        Raises:
+            FaceError: If there is no face, or several and ``choose`` is ``refuse``.
+        """
+        picture = _read_rgb(sample, box)
+        faces = self.detect(picture)
+        if not faces:
+            raise FaceError(f"no face was found in {_name(sample)}")
+        if self.choose == "refuse" and len(faces) > 1:
+            raise FaceError(f"{len(faces)} faces were found in {_name(sample)}, and choose='refuse' wants exactly one")
+        return align_face(
+            picture, choose_face(faces, self.choose, (picture.shape[1], picture.shape[2])), self.template, self.size
+        )
+
+    def load_all(self, sample: Any, box: Box | None = None) -> list[Prepared]:
+        """Return all aligned faces, largest first, with ``box``, ``landmarks``, ``score`` and ``quality``."""
+        picture = _read_rgb(sample, box)
+        offset = (0, 0) if box is None else box[:2]
+        found = []
+        for face in sorted(self.detect(picture), key=lambda face: -face.area):
+            aligned = align_face(picture, face, self.template, self.size)
+            moved = tuple(value + offset[i % 2] for i, value in enumerate(face.box))
+            marks = tuple((x + offset[0], y + offset[1]) for x, y in face.landmarks)
+            info = {"box": moved, "landmarks": marks, "score": face.score, "quality": measure_quality(aligned, face)}
+            found.append(Prepared(aligned, info))
+        return found
+
+    def normalize(self, stored: Tensor) -> Float[Tensor, "*n c h w"]:
+        """Return (x − mean)/std of pixels in [0, 1]; aligned faces are stored in 8 bits."""
+        x = stored if stored.is_floating_point() else stored.to(torch.get_default_dtype()) / 255
+        return (x - self.mean) / self.std
+
+    def detect(self, picture: UInt8[Tensor, "3 h w"]) -> list[Face]:
+        """Return the faces in an RGB picture, best score first."""
+        return detect_faces(picture, min_score=self.min_score, max_side=self.max_side, detector=self.detector)
+
+
+@torch.no_grad()
+def detect_faces(
+    picture: UInt8[Tensor, "3 h w"], *, min_score: float = 0.6, max_side: int = 1024, detector: str = "yunet"
+) -> list[Face]:
+    """Return the faces in a picture, found by YuNet.
+
+    Args:
+        picture: RGB, 8 bits.
+        min_score: The lowest score that counts as a face.
+        max_side: Larger pictures are reduced to this side first.
+        detector: The catalogue name of the detector.
+
+    Returns:
+        The faces, best score first, without overlaps above 0.3 (intersection over union).
+
+    >>> detect_faces(picture)[0].score  # doctest: +SKIP
+    0.93
+    """
+    network = _load_detector(detector)
+    height, width = picture.shape[1:]
+    scale = min(1.0, max_side / max(height, width))
+    x = picture[None].flip(1).float()  # the detector was trained on BGR pixels in 0 … 255
+    if scale < 1:
+        sides = (max(1, round(height * scale)), max(1, round(width * scale)))
+        x = F.interpolate(x, sides, mode="bilinear", antialias=True)
+    rows, columns = x.shape[2:]
+    x = F.pad(x, (0, -columns % ROUND_TO, 0, -rows % ROUND_TO))
+    outputs = network(x)
+    boxes, marks, scores = _decode(outputs, (x.shape[2], x.shape[3]), min_score)
+    kept = _suppress(boxes, scores)
+    ratio = torch.tensor([width / columns, height / rows])
+    boxes, marks = boxes[kept] * ratio.repeat(2), marks[kept] * ratio
+    return [
+        Face(tuple(box), tuple(map(tuple, points)), score)
+        for box, points, score in zip(boxes.tolist(), marks.tolist(), scores[kept].tolist(), strict=True)
+    ]
+
+
+def _decode(outputs: tuple[Tensor, ...], size: tuple[int, int], min_score: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Return boxes, landmarks and scores above ``min_score`` from the outputs of YuNet.
+
+    At each scale a cell (row, column) predicts the center of the box as an offset in cells, its sides as logarithms, and
+    the landmarks as offsets. The score is the geometric mean of the class and the object probability.
+    """
+    boxes, marks, scores = [], [], []
+    for i, stride in enumerate(STRIDES):
+        kind, object_, box, points = (outputs[i + 3 * part][0] for part in range(4))
+        score = (kind.clamp(0, 1) * object_.clamp(0, 1)).sqrt().flatten()
+        good = (score >= min_score).nonzero().flatten()
+        columns = size[1] // stride
+        cell = torch.stack([good % columns, good // columns], 1).float()
+        center, sides = (cell + box[good, :2]) * stride, box[good, 2:].exp() * stride
+        boxes.append(torch.cat([center - sides / 2, center + sides / 2], 1))
+        marks.append((points[good].reshape(-1, 5, 2) + cell[:, None]) * stride)
+        scores.append(score[good])
+    return torch.cat(boxes), torch.cat(marks), torch.cat(scores)
+
+
+def _suppress(boxes: Float[Tensor, "n 4"], scores: Float[Tensor, "n"]) -> list[int]:
+    """Return the indices of boxes that overlap no better one by more than ``MAX_OVERLAP``, best first."""
+    order = scores.argsort(descending=True, stable=True)[:MAX_CANDIDATES]
+    boxes = boxes[order]
+    low, high = (
+        torch.maximum(boxes[:, None, :2], boxes[None, :, :2]),
+        torch.minimum(boxes[:, None, 2:], boxes[None, :, 2:]),
+    )
+    shared = (high - low).clamp(min=0).prod(2)
+    area = (boxes[:, 2:] - boxes[:, :2]).prod(1)
+    overlap = shared / (area[:, None] + area[None] - shared).clamp(min=1e-9)
+    free = torch.ones(len(order), dtype=torch.bool)
+    kept: list[int] = []
+    for i in range(len(order)):
+        if free[i] and len(kept) < MAX_FACES:
+            kept.append(int(order[i]))
+            free &= overlap[i] <= MAX_OVERLAP
+    return kept
+
+
+def choose_face(faces: list[Face], choose: str, size: tuple[int, int]) -> Face:
+    """Return the ``largest`` or the most ``central`` of several faces in a picture of this (height, width)."""
+    if choose != "central":
+        return max(faces, key=lambda face: face.area)
+    center = (size[1] / 2, size[0] / 2)
+    return min(faces, key=lambda f: math.dist(center, ((f.box[0] + f.box[2]) / 2, (f.box[1] + f.box[3]) / 2)))
+
+
+def align_face(
+    picture: UInt8[Tensor, "3 h w"],
+    face: Face,
+    template: tuple[tuple[float, float], ...] = TEMPLATE,
+    size: tuple[int, int] = (112, 112),
+) -> UInt8[Tensor, "3 i j"]:
+    """Return the face cut out so that its landmarks lie on the template.
+
+    Args:
+        picture: RGB, 8 bits.
+        face: The face, in pixels of the picture.
+        template: Where its landmarks go.
+        size: (height, width) of the result. Pixels outside the picture are black.
+
+    >>> picture = torch.zeros(3, 200, 200, dtype=torch.uint8)
+    >>> align_face(picture, Face((0.0, 0.0, 112.0, 112.0), TEMPLATE, 0.9)).shape
+    torch.Size([3, 112, 112])
+    """
+    matrix = fit_similarity(torch.tensor(template).double(), torch.tensor(face.landmarks).double())
+    rows, columns = torch.meshgrid(*(torch.arange(side).double() for side in size), indexing="ij")
+    points = torch.stack([columns, rows, torch.ones_like(rows)], 2) @ matrix.T
+    # Only the window around the face is converted to floating point: photographs are large.
+    height, width = picture.shape[1:]
+    low = points.flatten(0, 1).amin(0).floor().long() - 1
+    high = points.flatten(0, 1).amax(0).ceil().long() + 2
+    left, top = int(low[0].clamp(0, width - 1)), int(low[1].clamp(0, height - 1))
+    right, bottom = int(high[0].clamp(left + 1, width)), int(high[1].clamp(top + 1, height))
+    window = F.pad(picture[:, top:bottom, left:right].float(), (1, 1, 1, 1))[None]  # a black frame
+    local = points - torch.tensor([left - 1, top - 1])
+    sides = torch.tensor([window.shape[3] - 1, window.shape[2] - 1])
+    grid = (local / sides * 2 - 1).float()[None]
+    cut = F.grid_sample(window, grid, mode="bilinear", padding_mode="border", align_corners=True)
+    return cut[0].round().clamp(0, 255).to(torch.uint8)
+
+
+def fit_similarity(source: Float[Tensor, "n 2"], target: Float[Tensor, "n 2"]) -> Float[Tensor, "2 3"]:
+    """Return the matrix of rotation, scale and translation that maps ``source`` to ``target`` with the least squared error.
+
+    With points as complex numbers the map is z → a z + b, and least squares gives a = Σ conj(s) t / Σ |s|² for centered
+    points. This is Umeyama's solution in two dimensions, without reflections.
+
+    >>> square = torch.tensor([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0]])
+    >>> fit_similarity(square.double(), 2 * square.double() + 3).round().abs()
+    tensor([[2., 0., 3.],
+            [0., 2., 3.]], dtype=torch.float64)
+    """
+    s, t = source - source.mean(0), target - target.mean(0)
+    norm = (s * s).sum().clamp(min=1e-12)
+    a = (s * t).sum() / norm
+    b = (s[:, 0] * t[:, 1] - s[:, 1] * t[:, 0]).sum() / norm
+    matrix = torch.stack([torch.stack([a, -b]), torch.stack([b, a])])
+    return torch.cat([matrix, (target.mean(0) - matrix @ source.mean(0))[:, None]], 1)
+
+
+def measure_quality(aligned: UInt8[Tensor, "3 h w"], face: Face) -> dict[str, float]:
+    """Return figures that say how usable a face is.
+
+    Args:
+        aligned: The aligned face.
+        face: The face in its picture.
+
+    Returns:
+        ``size``: distance between the eyes in pixels of the picture. ``sharpness``: variance of the Laplacian of the aligned
+        gray face (pixels in 0 … 255). ``yaw``: how far the nose is from the middle between the eyes, in distances between
+        the eyes, 0 for a frontal face. ``roll``: the tilt of the line between the eyes in degrees. ``brightness`` and
+        ``contrast``: mean and standard deviation of the gray face in [0, 1].
+    """
+    gray = (aligned.float() * torch.tensor([0.299, 0.587, 0.114])[:, None, None]).sum(0)
+    kernel = torch.tensor([[0.0, 1, 0], [1, -4, 1], [0, 1, 0]])[None, None]
+    sharpness = F.conv2d(gray[None, None], kernel).var()
+    marks = torch.tensor(face.landmarks)
+    eyes = marks[1] - marks[0]
+    distance = eyes.norm().clamp(min=1e-6)
+    nose = marks[2] - (marks[0] + marks[1]) / 2
+    return {
+        "size": float(distance),
+        "sharpness": float(sharpness),
+        "yaw": float((nose * eyes).sum() / distance**2),
+        "roll": math.degrees(math.atan2(float(eyes[1]), float(eyes[0]))),
+        "brightness": float(gray.mean() / 255),
+        "contrast": float(gray.std() / 255),
+    }
+
+
+@functools.cache
+def _load_detector(name: str) -> torch.nn.Module:
+    return load_network(name)
+
+
+def _read_rgb(sample: Any, box: Box | None) -> UInt8[Tensor, "3 h w"]:
+    pixels = eight_bit_pixels(sample, box)
+    if pixels.ndim != 3:
+        raise ValueError(f"a photograph must be one picture, got a batch of shape {tuple(pixels.shape)}")
+    return pixels.expand(3, -1, -1) if pixels.shape[0] == 1 else pixels[:3]
+
+
+def _name(sample: Any) -> str:
+    return str(sample) if isinstance(sample, str) or hasattr(sample, "__fspath__") else "the picture"
