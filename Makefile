@@ -34,13 +34,13 @@ format: $(VENV)/.dev
 bench: $(VENV)/.dev
 	@for script in benchmarks/*.py; do case $$script in benchmarks/_*) ;; *) echo "== $$script"; $(PY) $$script || exit 1;; esac; done
 
-# Hours of one core in all; stop it whenever you like, it goes on where it was. Data are looked for as `hypersphere data list` says.
+# Runs the missing runs of the study: hours on one core. It can be stopped and started again. `hypersphere data list` shows the data.
 reproduce: $(VENV)/.train
-	$(PY) -m hypersphere.cli.main reproduce --missing --threads 1 $(ARGS)
+	$(PY) -m studies.liu2020 --missing --threads 1 $(ARGS)
 
 # Kinds of attack can be named, make attack ARGS="images flips"; parts that have a row are not tried again without --again.
 attack: $(VENV)/.dev
-	OMP_NUM_THREADS=1 $(PY) -m benchmarks.attack $(ARGS)
+	OMP_NUM_THREADS=1 $(PY) -m tests.attack $(ARGS)
 
 docs: $(VENV)/.docs
 	$(VENV)/bin/mkdocs build --strict

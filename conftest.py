@@ -12,7 +12,7 @@ from hypothesis import settings
 import tests.typecheck  # the hook finds it by name
 
 jaxtyping.jaxtyped = tests.typecheck.typed
-jaxtyping.install_import_hook("hypersphere", "tests.typecheck.check")
+jaxtyping.install_import_hook(["hypersphere", "studies"], "tests.typecheck.check")
 
 # Two workers share two cores; more threads than cores only slow both down.
 torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)

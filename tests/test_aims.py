@@ -1,4 +1,4 @@
-"""The page of aims says what the reports say."""
+"""The page of performance goals agrees with the recorded reports."""
 
 import importlib.util
 import json
@@ -17,37 +17,39 @@ def aims():
     return module
 
 
-def test_the_page_is_that_of_the_reports(aims):
-    assert (BENCHMARKS / "README.md").read_text(encoding="utf-8") == aims.page(), "run python benchmarks/aims.py"
+def record(folder, header, rows):
+    (folder / "reports").mkdir()
+    (folder / "reports" / "r.json").write_text(json.dumps({"conditions": "", "header": header, "rows": rows}))
 
 
-def test_a_missed_aim_and_one_without_a_report_are_said(aims, tmp_path, monkeypatch):
+def test_page_agrees_with_the_reports(aims):
+    assert (BENCHMARKS / "README.md").read_text(encoding="utf-8") == aims.format_page(), "run python benchmarks/aims.py"
+
+
+def test_every_recorded_goal_is_on_the_page(aims):
+    for question, rows in aims.AIMS.items():
+        for label, goals in rows.items():
+            assert goals, (question, label)
+            assert len({(goal.most, goal.unit) for goal in goals}) == 1, f"{label}: the goals of one row must be equal"
+            assert any(aims.read_measurement(goal) is not None for goal in goals), f"{label} has no measurement"
+
+
+def test_rows_name_missed_goals_and_missing_reports(aims, tmp_path, monkeypatch):
     monkeypatch.setattr(aims, "HERE", tmp_path)
-    (tmp_path / "reports").mkdir()
-    found = {
-        "conditions": "2026-01-02, torch, 2 threads, …",
-        "header": ["way", "of a step"],
-        "rows": [["a", "+1,000.5 %"]],
-    }
-    (tmp_path / "reports" / "r.json").write_text(json.dumps(found))
+    record(tmp_path, ["way", "of a step"], [["a", "+1,000.5 %"], ["b", "2 %"]])
     met, missed = (aims.Aim("w", "r", ("a",), "of a step", most, " %") for most in (2000, 3))
-    assert aims.table([met])[-1] == "| w | ≤ 2000 % | 1e+03 % | yes | 2026-01-02, 2 threads | [r](reports/r.md) |"
-    assert "| **no** |" in aims.table([missed])[-1]
-    assert "not measured" in aims.table([met._replace(report="absent")])[-1]
+    assert aims.format_row("label", [met]) == "| label | ≤ 2000 % | 1e+03 % | yes | [r](reports/r.md) |"
+    assert "| **no** |" in aims.format_row("label", [missed])
+    assert "| 2–1e+03 % | 1 of 2; not w 1e+03 |" in aims.format_row("label", [missed, missed._replace(cells=("b",))])
+    assert "not measured" in aims.format_row("label", [met._replace(report="absent")])
     with pytest.raises(ValueError, match="no row"):
-        aims.table([met._replace(cells=("b",))])
+        aims.format_row("label", [met._replace(cells=("c",))])
 
 
-def test_a_floor_above_the_aim_and_a_column_that_is_not_there_are_said(aims, tmp_path, monkeypatch):
+def test_rows_name_a_floor_above_the_goal(aims, tmp_path, monkeypatch):
     monkeypatch.setattr(aims, "HERE", tmp_path)
-    (tmp_path / "reports").mkdir()
-    found = {
-        "conditions": "2026-01-02, torch, 1 threads, …",
-        "header": ["way", "ratio"],
-        "rows": [["frozen", 0.9], ["ours", 1.0]],
-    }
-    (tmp_path / "reports" / "r.json").write_text(json.dumps(found))
+    record(tmp_path, ["way", "ratio"], [["frozen", 0.9], ["ours", 1.0]])
     aim = aims.Aim("w", "r", ("ours",), "ratio", 0.8, "", ("frozen",))
-    assert "**no**; the aim is below what the frozen network alone costs (0.9)" in aims.table([aim])[-1]
-    assert "| **no** |" in aims.table([aim._replace(most=0.95)])[-1]
-    assert "not measured" in aims.table([aim._replace(column="seconds")])[-1]
+    assert "**no**; the frozen network alone takes 0.9" in aims.format_row("label", [aim])
+    assert "| **no** |" in aims.format_row("label", [aim._replace(most=0.95)])
+    assert "not measured" in aims.format_row("label", [aim._replace(column="seconds")])

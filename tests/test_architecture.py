@@ -23,7 +23,7 @@ def fence(text, language):
 def rooms():
     """Folders of modules and modules, directly below the package."""
     folders = {p.parent.name for p in SOURCE.glob("*/__init__.py")}
-    return folders | {p.stem for p in SOURCE.glob("*.py") if p.stem != "__init__"}
+    return folders | {p.stem for p in SOURCE.glob("*.py") if p.stem not in ("__init__", "__main__")}
 
 
 def test_every_room_has_its_line():
@@ -68,8 +68,8 @@ import doctest, torch
 import hypersphere.objectives.margins.proportional as added
 assert doctest.testmod(added, extraglobs={"torch": torch}) == (0, 1)
 import hypersphere as hs
-from hypersphere.config import builders
-assert builders(hs.margins.Margin)["Proportional"] is hs.margins.Proportional
+from hypersphere.config import find_builders
+assert find_builders(hs.margins.Margin)["Proportional"] is hs.margins.Proportional
 import pytest
 options = ["-q", "-p", "no:randomly", "-p", "no:cacheprovider", "--noconftest"]
 sys.exit(pytest.main([*options, "tests/objectives/margins/test_proportional.py"]))

@@ -1,8 +1,24 @@
+import copy
+import pickle
+
 import pytest
 import torch
 from torch import nn
 
-from hypersphere.neurons import Classifier, neuron_layers, neuron_weights, neurons, output_layer
+from hypersphere.neurons import (
+    ChangeReport,
+    Classifier,
+    as_selectors,
+    attach_change_report,
+    get_change_report,
+    matches,
+    neuron_layers,
+    neuron_weights,
+    neurons,
+    output_layer,
+)
+from hypersphere.operators import convert, restore
+from hypersphere.orthogonal import finetune, merge, overparameterize
 
 
 @pytest.fixture
@@ -136,3 +152,37 @@ def test_fused_projections_are_three_groups():
         "c_attn": (1, 8, 4),
         "fc": (1, 12, 4),
     }
+
+
+class TestChangeReport:
+    @pytest.mark.parametrize("selectors", ["0", ["0"], nn.Linear, lambda name, module: name == "0"])
+    def test_a_selector_may_stand_alone(self, selectors):
+        chosen = as_selectors(selectors)
+        assert isinstance(chosen, list)
+        assert any(matches("0", nn.Linear(2, 2), selector) for selector in chosen)
+
+    def test_a_module_is_one_selector_although_it_is_iterable(self):
+        net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+        assert as_selectors(net) == [net]
+
+    def test_it_is_copied_and_pickled_with_its_model(self):
+        net = nn.Linear(2, 2)
+        attach_change_report(net, ChangeReport({"": "Linear"}))
+        for again in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
+            assert get_change_report(again) == ChangeReport({"": "Linear"})
+        assert list(net.state_dict()) == ["weight", "bias"]
+
+    def test_a_model_that_nothing_changed_has_none(self):
+        with pytest.raises(ValueError, match="this Linear has no change report: call convert"):
+            get_change_report(nn.Linear(2, 2))
+
+    def test_all_functions_return_the_model_and_report_alike(self):
+        net = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.Linear(8, 2))
+        for change in (convert, restore, overparameterize, merge, finetune, merge):
+            assert change(net, skip="2") is net
+            report = get_change_report(net)
+            assert "0" in report.changed
+            assert "2" not in report.changed
+            assert set(report.new_parameters) <= {name for name, _ in net.named_parameters()}
+        for change in (convert, restore, overparameterize, merge, finetune, merge):
+            assert list(get_change_report(change(net, only="0")).changed) == ["0"]

@@ -16,7 +16,7 @@ import hypersphere
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGES = ROOT / "docs" / "reference"
 ENTRY = re.compile(r"^::: (hypersphere[\w.]*)$", re.MULTILINE)
-OUTSIDE = {"cli", "_extras"}  # a command line and a helper of imports: nothing there is called from outside
+OUTSIDE = {"cli", "_extras", "__main__"}  # a command line and a helper of imports: nothing there is called from outside
 
 
 def rooms():

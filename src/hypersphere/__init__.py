@@ -12,6 +12,7 @@ from .energy import (
     minimize_energy,
     refine_,
 )
+from .neurons import ChangeReport, get_change_report
 from .objectives import (
     AdaCos,
     AdaFace,
@@ -42,25 +43,25 @@ from .operators import SphereNorm, convert, magnitudes, project_weights, restore
 from .orthogonal import (
     OGD,
     add_task,
+    count_rotation_parameters,
+    finetune,
+    group_parameters,
     merge,
     orthogonality_error,
-    orthogonality_penalty,
     overparameterize,
-    param_groups,
-    trainable_parameters,
     unmerge,
     use_task,
 )
 
 if TYPE_CHECKING:
-    from . import data, evaluation, experiments, models, plots, recognition, report, training
+    from . import data, evaluation, models, plots, recipes, recognition, report, training
     from .recognition import load
     from .training import fit
 
 __version__ = "0.1.0"
 
 # Imported when first used, so that `import hypersphere` stays light.
-_LAZY = ("data", "evaluation", "experiments", "models", "plots", "recognition", "report", "training")
+_LAZY = ("data", "evaluation", "models", "plots", "recipes", "recognition", "report", "training")
 _DOORS = {"fit": "training", "load": "recognition"}  # functions, and the room each is in
 
 __all__ = [
@@ -73,6 +74,7 @@ __all__ = [
     "Annealing",
     "ArcFace",
     "CenterLoss",
+    "ChangeReport",
     "CoMHE",
     "CosFace",
     "CurricularFace",
@@ -96,12 +98,15 @@ __all__ = [
     "angular",
     "class_energy",
     "convert",
+    "count_rotation_parameters",
     "data",
     "energy",
     "evaluation",
-    "experiments",
+    "finetune",
     "fit",
     "geometry",
+    "get_change_report",
+    "group_parameters",
     "hyperspherical_energy",
     "load",
     "magnitudes",
@@ -114,16 +119,14 @@ __all__ = [
     "operators",
     "orthogonal",
     "orthogonality_error",
-    "orthogonality_penalty",
     "overparameterize",
-    "param_groups",
     "plots",
     "project_weights",
+    "recipes",
     "recognition",
     "refine_",
     "report",
     "restore",
-    "trainable_parameters",
     "training",
     "unmerge",
     "use_task",

@@ -14,8 +14,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from .geometry import accumulable, arcsin
-from .geometry.latitudes import from_sine, latitude, over_sine, tanh_polynomials
+from .geometry import arcsin, upcast
+from .geometry.latitudes import evaluate_sine_polynomial, evaluate_slope_polynomial, latitude, tanh_polynomials
 
 AngularLike: TypeAlias = nn.Module | Callable[[Tensor], Tensor]
 
@@ -116,7 +116,11 @@ class Linear(Angular):
 
     def slope(self, cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """(2/π)/sin θ."""
-        return over_sine(cos, (math.sqrt(2 / math.pi),)) if cos.dtype == torch.float32 else super().slope(cos)
+        return (
+            evaluate_slope_polynomial(cos, (math.sqrt(2 / math.pi),))
+            if cos.dtype == torch.float32
+            else super().slope(cos)
+        )
 
     def at(self, theta: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """1 − 2θ/π, with the same slope everywhere."""
@@ -224,14 +228,14 @@ class Sigmoid(Angular):
 
     def forward(self, cos: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
         """g of each cosine, with the neuron's own ``k`` along ``dim`` when there is one each."""
-        return self._of_latitude(arcsin(accumulable(cos)), dim).to(cos.dtype)
+        return self._of_latitude(arcsin(upcast(cos)), dim).to(cos.dtype)
 
     def with_slope(self, cos: Float[Tensor, "..."]) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."]] | None:
         """With a fixed ``k``: g and T·(1 − (g/T)²)/(2k·sin θ), T = 1/tanh(π/4k)."""
         if self.learnable:
             return None
         if self.value_polynomial is not None and cos.dtype == torch.float32:
-            value, over = from_sine(cos, self.value_polynomial)
+            value, over = evaluate_sine_polynomial(cos, self.value_polynomial)
         else:
             north, over = latitude(cos)
             value = self._of_latitude(north, -1)
@@ -243,11 +247,11 @@ class Sigmoid(Angular):
         """T·(1 − (g/T)²)/(2k·sin θ), without g where its root is a polynomial in sin θ."""
         if self.slope_polynomial is None or cos.dtype != torch.float32:
             return super().slope(cos)
-        return over_sine(cos, self.slope_polynomial)
+        return evaluate_slope_polynomial(cos, self.slope_polynomial)
 
     def at(self, theta: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """g of each angle, without the cosine in between; a ``k`` per neuron is along the last axis."""
-        return self._of_latitude(math.pi / 2 - accumulable(theta), -1).to(theta.dtype)
+        return self._of_latitude(math.pi / 2 - upcast(theta), -1).to(theta.dtype)
 
     def span(self, like: Float[Tensor, "..."]) -> float:
         """Returns 2."""

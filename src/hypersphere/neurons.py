@@ -5,16 +5,19 @@ A neuron is a row of a weight: ``(neurons, …)``, flattened to ``(neurons, dim)
 
 import fnmatch
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from .row_shards import is_sharded, whole_rows
+from .collectives import gather_weight, is_sharded
 
 Selector: TypeAlias = str | type[nn.Module] | nn.Module | Callable[[str, nn.Module], bool]
+# One selector or several. A single name needs no member of its own, because a string is an iterable of strings.
+Selectors: TypeAlias = Iterable[Selector] | type[nn.Module] | nn.Module | Callable[[str, nn.Module], bool]
 NEURON_LAYERS: tuple[type[nn.Module], ...] = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+_REPORT = "_change_report"  # attribute of a model that holds the report of its last change
 
 
 class Classifier(nn.Module):
@@ -64,7 +67,7 @@ class NeuronWeight:
     def rows(self) -> Float[Tensor, "groups neurons dim"]:
         """The neurons as they are now; those of all processes, who must all call this, where each holds some."""
         weight: Tensor = getattr(self.module, self.parameter)
-        weight = whole_rows(weight) if is_sharded(weight) else weight
+        weight = gather_weight(weight) if is_sharded(weight) else weight
         rows = weight.mT if self.transposed else weight
         return rows.flatten(1).unflatten(0, (self.groups, -1))
 
@@ -85,8 +88,8 @@ def neuron_layers(
     model: nn.Module,
     *,
     types: tuple[type[nn.Module], ...] = NEURON_LAYERS,
-    only: Iterable[Selector] | None = None,
-    skip: Iterable[Selector] = (),
+    only: Selectors | None = None,
+    skip: Selectors = (),
 ) -> dict[str, nn.Module]:
     """The Linear and Conv layers of a model by name, in the order of registration, each module once.
 
@@ -97,8 +100,7 @@ def neuron_layers(
     >>> list(neuron_layers(net)), list(neuron_layers(net, skip=["2"]))
     (['0', '2'], ['0'])
     """
-    only = None if only is None else list(only)
-    skip = list(skip)
+    only, skip = None if only is None else as_selectors(only), as_selectors(skip)
     check_selectors(type(model).__name__, [name for name, _ in model.named_modules()], [*(only or []), *skip])
     return {
         name: module
@@ -239,3 +241,90 @@ def check_selectors(owner: str, names: Iterable[str], selectors: Iterable[Select
         if isinstance(selector, str) and not any(fnmatch.fnmatchcase(name, selector) for name in names):
             known = ", ".join(filter(None, names))
             raise ValueError(f"no module of {owner} is called {selector!r}; its modules are {known}")
+
+
+def as_selectors(selectors: Selectors) -> list[Selector]:
+    """Return selectors as a list; a single name, type, module or predicate is a list of one.
+
+    >>> as_selectors("layer1.*"), as_selectors(["0", torch.nn.Linear])
+    (['layer1.*'], ['0', <class 'torch.nn.modules.linear.Linear'>])
+    """
+    if isinstance(selectors, (str, type, nn.Module)) or callable(selectors):
+        return [selectors]
+    return list(selectors)
+
+
+@dataclass
+class ChangeReport:
+    """The layers that a function changed and those that it skipped, with the reasons; prints as a table.
+
+    ``convert``, ``restore``, ``overparameterize``, ``finetune``, ``merge`` and ``unmerge`` return the model and leave
+    this report with it, where :func:`get_change_report` finds it. Keys are names of layers, or of single weights in a layer
+    that has several.
+
+    Attributes:
+        changed: what each changed layer is now.
+        skipped: why each skipped layer stayed as it was.
+        unsupported: names in ``skipped`` that the caller did not ask to skip, because the function does not know the
+            kind of layer.
+        new_parameters: names of added parameters. An optimizer that was created before does not have them.
+
+    >>> report = ChangeReport({"0": "Linear with magnitude Sphere, angle Cosine"}, {"2": "named in skip"})
+    >>> print(report)
+    0  changed  Linear with magnitude Sphere, angle Cosine
+    2  skipped  named in skip
+    """
+
+    changed: dict[str, str] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+    unsupported: list[str] = field(default_factory=list)
+    new_parameters: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        rows = [(name or "(the model)", "changed", text) for name, text in self.changed.items()]
+        rows += [(name or "(the model)", "skipped", text) for name, text in self.skipped.items()]
+        rows += [(name, "new", "parameter to give to the optimizer") for name in self.new_parameters]
+        width = max((len(name) for name, _, _ in rows), default=0)
+        return "\n".join(f"{name:<{width}}  {what:<7}  {text}" for name, what, text in rows)
+
+
+def get_change_report(model: nn.Module) -> ChangeReport:
+    """Return the report of the last function that changed the layers of this model.
+
+    Args:
+        model: the model that was given to ``convert``, ``restore``, ``overparameterize``, ``finetune``, ``merge`` or
+            ``unmerge``.
+
+    Returns:
+        Which layers were changed, which were skipped and why.
+
+    Raises:
+        ValueError: if none of these functions was called with this model.
+
+    >>> net = hs.convert(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2)), skip="2")
+    >>> get_change_report(net).skipped
+    {'2': 'named in skip'}
+    """
+    report = model.__dict__.get(_REPORT)
+    if report is None:
+        raise ValueError(
+            f"this {type(model).__name__} has no change report: call convert, restore, overparameterize, finetune, merge "
+            "or unmerge with it first"
+        )
+    assert isinstance(report, ChangeReport)
+    return report
+
+
+def attach_change_report(model: nn.Module, report: ChangeReport) -> None:
+    """Store a report with the model, as a plain attribute that is copied and pickled with it.
+
+    Args:
+        model: the model that was changed.
+        report: which of its layers were changed; replaces an earlier report.
+
+    >>> net = torch.nn.Linear(4, 2)
+    >>> attach_change_report(net, ChangeReport({"": "Linear"}))
+    >>> get_change_report(net).changed
+    {'': 'Linear'}
+    """
+    model.__dict__[_REPORT] = report

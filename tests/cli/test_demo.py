@@ -1,4 +1,4 @@
-"""What the command prints of a whole demonstration is looked at in ``tests/experiments/demonstration``."""
+"""What the command prints of a whole demonstration is looked at in ``tests/cli/demo``."""
 
 import torch
 

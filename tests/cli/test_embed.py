@@ -5,7 +5,7 @@ from PIL import Image
 
 from hypersphere.cli.main import main
 from hypersphere.config import call
-from hypersphere.data import Preprocessing
+from hypersphere.data import PicturePreprocessing
 from hypersphere.recognition import Embedder, load_features
 from tests.recognition.small_networks import COLUMNS, ROWS, Tiny, small_embedder
 
@@ -46,7 +46,7 @@ def test_files_that_cannot_be_read_are_left_out_and_named(files, capsys):
 
 
 def test_ones_own_network_needs_trust(files, capsys):
-    Embedder(Tiny(), Preprocessing((ROWS, COLUMNS), 1), call(Tiny)).save(files / "own.safetensors")
+    Embedder(Tiny(), PicturePreprocessing((ROWS, COLUMNS), 1), call(Tiny)).save(files / "own.safetensors")
     assert embed(files, "f.npy", embedder="own.safetensors") == 1
     assert "code outside hypersphere" in capsys.readouterr().err
     assert embed(files, "f.npy", "--trust", embedder="own.safetensors") == 0
@@ -57,7 +57,7 @@ def test_ones_own_network_needs_trust(files, capsys):
     [
         ("missing", "images", "f.npy", "there is no embedder"),
         ("images/0.png", "images", "f.npy", "is not a readable safetensors file"),
-        ("embedder.safetensors", "missing.png", "f.npy", "there is no file or folder"),
+        ("embedder.safetensors", "missing.png", "f.npy", "there is no file"),
         ("embedder.safetensors", "embedder.safetensors", "f.npy", "embedder.safetensors"),
         ("embedder.safetensors", "images", "no/folder/f.npy", "there is no folder"),
         ("embedder.safetensors", "images", "f.txt", "--output must end in .safetensors or .npy, got f.txt"),

@@ -57,7 +57,9 @@ def test_the_report_as_json(tmp_path, capsys):
     report = json.loads(out)
     assert set(report["figures"]["EER"]) == {"value", "unit", "interval", "interval over", "count"}
     assert report["figures"]["EER"]["interval over"] == "identities"
-    assert {"worst_pairs", "confused", "curves", "held_out"} <= set(report)
+    assert {"worst pairs", "confused", "curves", "held_out", "recommended thresholds", "calibration", "notes"} <= set(
+        report
+    )
 
 
 @pytest.mark.parametrize(

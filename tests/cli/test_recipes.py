@@ -1,7 +1,7 @@
 import json
 
+from hypersphere import recipes
 from hypersphere.cli.main import main
-from hypersphere.experiments import recipes
 
 
 def test_lists_every_recipe(capsys):

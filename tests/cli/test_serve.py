@@ -25,9 +25,9 @@ def served(monkeypatch):
     """What the command would serve."""
     calls = []
     monkeypatch.setattr(
-        service, "serve", lambda engine, *rest: calls.append((engine.limits, engine.desk.state(), *rest))
+        service, "serve", lambda recognizer, *rest: calls.append((recognizer.limits, recognizer.gallery.state(), *rest))
     )
-    monkeypatch.setattr("hypersphere.recognition.service.serving.log_to_stderr", lambda: None)
+    monkeypatch.setattr("hypersphere.recognition.service.server.log_to_stderr", lambda: None)
     return calls
 
 
@@ -54,7 +54,7 @@ def test_a_gallery_that_cannot_be_searched_is_said_at_once(files, served, capsys
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["absent", "people.db"], "there is no file absent"),
+        (["absent", "people.db"], "there is no embedder absent"),
         (["model", "model"], "cannot be opened as a gallery"),
         (["model", "people.db", "--port", "70000"], "--port must lie in 0 … 65535"),
         (["model", "people.db", "--limit", "speed=9"], "a limit must be name=value"),

@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
+from hypersphere import recipes
 from hypersphere.cli import train
 from hypersphere.cli.main import main
 from hypersphere.data import Digits
-from hypersphere.experiments import recipes
 from hypersphere.training import Experiment, LostProcessError, read_log, to_json
 from tests.processes import typed
 

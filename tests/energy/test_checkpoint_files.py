@@ -5,7 +5,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from hypersphere.energy.checkpoint_files import Checkpoint, dense
+from hypersphere.energy.checkpoint_files import Checkpoint, as_dense
 
 
 @pytest.fixture
@@ -80,12 +80,12 @@ def test_code_is_not_run(tmp_path):
     ],
 )
 def test_what_holds_no_neurons_says_why(value, reason):
-    found, why = dense(value)
+    found, why = as_dense(value)
     assert found is None
     assert reason in why
 
 
 def test_eight_bit_floats_are_read():
-    found, _ = dense(torch.ones(3, 3).to(torch.float8_e4m3fn))
+    found, _ = as_dense(torch.ones(3, 3).to(torch.float8_e4m3fn))
     assert found is not None
     assert found.dtype == torch.float32

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from hypersphere.energy import hyperspherical_energy
-from hypersphere.energy.kernels import AngularRiesz, Gaussian, Kernel, Riesz, rebuilt_kernel, riesz_kernel
+from hypersphere.energy.kernels import AngularRiesz, Gaussian, Kernel, Riesz, rebuild_kernel, riesz_kernel
 
 MEMBERS = [Riesz(0), Riesz(1), Riesz(2), Riesz(3.7), AngularRiesz(0), AngularRiesz(1), AngularRiesz(2), Gaussian(2)]
 
@@ -35,7 +35,7 @@ class TestKernels:
         assert slope[0] == slope[1]
 
     def test_is_rebuilt_from_its_name_and_numbers(self, kernel):
-        again = rebuilt_kernel(f"{type(kernel).__module__}.{type(kernel).__qualname__}", kernel.parameters)
+        again = rebuild_kernel(f"{type(kernel).__module__}.{type(kernel).__qualname__}", kernel.parameters)
         assert (type(again), repr(again)) == (type(kernel), repr(kernel))
 
 

@@ -5,12 +5,12 @@ from torch import nn
 from hypersphere.energy import (
     Penalty,
     Regularizer,
-    covering,
-    gaussian_uniformity,
+    covering_radius,
     gram_log_determinant,
     maximum_separation,
     polarization,
     srip,
+    uniformity,
 )
 from hypersphere.geometry import orthogonality, orthonormality
 from hypersphere.neurons import neuron_weights
@@ -58,8 +58,8 @@ class TestGramLogDeterminant(PenaltyContract):
     measure = staticmethod(gram_log_determinant)
 
 
-class TestGaussianUniformity(PenaltyContract):
-    measure = staticmethod(gaussian_uniformity)
+class TestUniformity(PenaltyContract):
+    measure = staticmethod(uniformity)
 
 
 class TestLayers:
@@ -120,10 +120,10 @@ class TestLayers:
 
 
 @pytest.mark.untyped
-def test_covering_as_a_regulariser_lowers_the_largest_hole():
+def test_the_covering_radius_as_a_regularizer_lowers_the_largest_hole():
     torch.manual_seed(0)
     layer = nn.Linear(3, 10)
-    penalty = Penalty(nn.Sequential(layer, nn.Linear(10, 2)), covering, hidden=1.0)
+    penalty = Penalty(nn.Sequential(layer, nn.Linear(10, 2)), covering_radius, hidden=1.0)
     before = penalty()
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
     for _ in range(3):

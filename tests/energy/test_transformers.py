@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from hypersphere.energy import MHE, CoMHE, RandomProjection, hyperspherical_energy, layer_energies
+from hypersphere.neurons import get_change_report
 from hypersphere.operators import convert
 
 transformers = pytest.importorskip("transformers")
@@ -70,8 +71,8 @@ class TestGPT2:
         assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in gpt2.parameters())
 
     def test_conversion_names_what_it_cannot_convert(self, gpt2):
-        report = convert(copy.deepcopy(gpt2))
-        assert list(report.converted) == ["lm_head"]
+        report = get_change_report(convert(copy.deepcopy(gpt2)))
+        assert list(report.changed) == ["lm_head"]
         assert "neurons as columns" in report.skipped["transformer.h.0.attn.c_attn"]
 
     def test_comhe(self, gpt2):
@@ -105,8 +106,8 @@ class TestBERT:
 
     def test_operators_have_the_same_neurons(self, bert):
         converted = copy.deepcopy(bert)
-        report = convert(converted)
-        assert "bert.encoder.layer.0.attention.self.query" in report.converted
+        report = get_change_report(convert(converted))
+        assert "bert.encoder.layer.0.attention.self.query" in report.changed
         assert list(MHE(converted).per_layer()) == list(MHE(bert).per_layer())
         tokens = torch.arange(4)[None]
         assert not torch.allclose(converted(tokens).logits, bert(tokens).logits, atol=1e-3)

@@ -51,7 +51,7 @@ def test_a_wrong_identity_is_no_success_at_any_threshold():
 def test_refuses_what_the_impostors_cannot_resolve():
     gallery = torch.eye(3)
     report = open_set(torch.rand(5, 3), torch.tensor([0, 1, 7, 8, 9]), gallery, torch.arange(3))
-    with pytest.raises(ValueError, match=r"fpir=0.1 needs at least 10 impostors to be resolved, got 3"):
+    with pytest.raises(ValueError, match=r"fpir=0.1 needs at least 10 strangers to be resolved, got 3"):
         report.tpir(0.1)
     with pytest.raises(ValueError, match="rank must be an integer ≥ 1"):
         report.curve(0)

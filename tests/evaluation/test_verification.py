@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hypersphere.evaluation import verification
-from hypersphere.evaluation.verification import best_threshold, deal
+from hypersphere.evaluation.thresholds import choose_accurate_threshold
+from hypersphere.evaluation.verification import deal
 from tests.evaluation.contracts import ReportContract
 from tests.evaluation.test_roc import pairs
 
@@ -144,7 +145,7 @@ def test_few_pairs_have_everything_but_folds():
 def test_neighbouring_doubles_are_told_apart():
     low = 0.1
     scores = torch.tensor([math.nextafter(low, 1), low], dtype=torch.float64)
-    threshold = best_threshold(scores, torch.tensor([True, False]))
+    threshold = choose_accurate_threshold(scores, torch.tensor([True, False]))
     assert (scores >= threshold).tolist() == [True, False]
 
 

@@ -5,7 +5,13 @@ import pytest
 import torch
 
 from hypersphere.geometry import latitudes
-from hypersphere.geometry.latitudes import from_sine, latitude, over_sine, sine_polynomial, tanh_polynomials
+from hypersphere.geometry.latitudes import (
+    evaluate_sine_polynomial,
+    evaluate_slope_polynomial,
+    fit_sine_polynomial,
+    latitude,
+    tanh_polynomials,
+)
 
 FORMS = [1e3, 5.0, 1.0, 0.7, 0.5, 0.4, 0.3, 0.25]
 
@@ -35,7 +41,7 @@ def test_digits_of_the_value_everywhere(k):
         value, over = latitude(torch.from_numpy(cos))
     else:
         expected = value_of(k)(expected)
-        value, over = from_sine(torch.from_numpy(cos), tanh_polynomials(k)[0])
+        value, over = evaluate_sine_polynomial(torch.from_numpy(cos), tanh_polynomials(k)[0])
     assert (value[cos == 0] == 0).all()
     normal = np.abs(expected) > 2**-125
     assert (np.abs(value.numpy() - expected)[normal] <= 3 * 2**-23 * np.abs(expected)[normal]).all()
@@ -50,7 +56,7 @@ def test_beyond_rounding_and_not_a_number():
     assert value[:2].tolist() == pytest.approx([math.pi / 2, -math.pi / 2], rel=1e-6)
     assert torch.isfinite(over[:2]).all()
     assert value[2].isnan()
-    slope = over_sine(torch.tensor([1 + 2**-23, -1.0, math.nan]), (1.0,))
+    slope = evaluate_slope_polynomial(torch.tensor([1 + 2**-23, -1.0, math.nan]), (1.0,))
     assert slope[:2].tolist() == pytest.approx([2**11.5, 2**11.5], rel=1e-6)
     assert slope[2].isnan()
 
@@ -60,18 +66,18 @@ def test_the_slope_alone(k):
     cos = np.linspace(-0.99, 0.99, 9999).astype(np.float32)
     angle = np.arcsin(cos.astype(np.float64))
     in_angle = (1 / math.tanh(math.pi / (4 * k))) / (2 * k) / np.cosh(angle / (2 * k)) ** 2
-    found = over_sine(torch.from_numpy(cos), tanh_polynomials(k)[1]).numpy() * np.cos(angle)
+    found = evaluate_slope_polynomial(torch.from_numpy(cos), tanh_polynomials(k)[1]).numpy() * np.cos(angle)
     assert np.abs(found - in_angle).max() <= 2e-6 * in_angle.max()
 
 
 def test_what_is_too_steep_has_no_polynomial():
     assert tanh_polynomials(0.3)[1] is None
     assert tanh_polynomials(0.2) == (None, None)
-    assert sine_polynomial(lambda angle: torch.tanh(100 * angle)) is None
+    assert fit_sine_polynomial(lambda angle: torch.tanh(100 * angle)) is None
 
 
 def test_the_coefficients_of_the_latitude_are_the_ones_that_are_found():
-    found = sine_polynomial(lambda angle: angle)
+    found = fit_sine_polynomial(lambda angle: angle)
     assert found == pytest.approx(latitudes._LATITUDE, rel=1e-7)
 
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from hypersphere.geometry import accumulable, accumulation_dtype
+from hypersphere.geometry import accumulation_dtype, upcast
 
 
 @pytest.mark.parametrize(
@@ -19,11 +19,11 @@ def test_the_widest_and_at_least_float32(dtypes, expected):
 
 def test_wide_enough_is_left_alone():
     x = torch.zeros(2, dtype=torch.float64)
-    assert accumulable(x) is x
-    assert accumulable(x.half()).dtype == torch.float32
+    assert upcast(x) is x
+    assert upcast(x.half()).dtype == torch.float32
 
 
 @pytest.mark.untyped
 def test_integers_are_refused():
     with pytest.raises(ValueError, match=r"floating-point tensor, got torch\.int64"):
-        accumulable(torch.tensor([1]))
+        upcast(torch.tensor([1]))

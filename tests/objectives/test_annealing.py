@@ -1,9 +1,11 @@
 import itertools
 import math
+import warnings
 
 import pytest
 import torch
 
+import hypersphere as hs
 from hypersphere.objectives import Annealing
 
 
@@ -53,3 +55,25 @@ def test_a_step_is_not_part_of_a_graph():
     annealing = Annealing()
     assert not annealing.value.requires_grad
     assert annealing.value.dtype == torch.get_default_dtype()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"annealing": Annealing()}, {"m": hs.objectives.Ramp(0.5, end=4)}, {"sample": 0.5}],
+    ids=["annealing", "margin", "sample"],
+)
+def test_a_schedule_that_is_never_advanced_warns_once(options, monkeypatch):
+    monkeypatch.setattr("hypersphere.objectives.head.MAX_UNADVANCED_PASSES", 3)
+    x, y = torch.randn(2, 4), torch.tensor([0, 2])
+    forgotten = hs.ArcFace(4, 3, **options)
+    with pytest.warns(UserWarning, match=r"call head.step\(\) once per optimizer step") as caught:
+        [forgotten(x, y) for _ in range(8)]
+    assert len(caught) == 1
+    advanced, plain, evaluated = hs.ArcFace(4, 3, **options), hs.ArcFace(4, 3), hs.ArcFace(4, 3, **options).eval()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(8):
+            advanced(x, y)
+            advanced.step()
+            plain(x, y)
+            evaluated(x, y)

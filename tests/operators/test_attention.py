@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from hypersphere import angular
+from hypersphere.neurons import get_change_report
 from hypersphere.operators import (
     AttentionScale,
     CosineAttention,
@@ -195,14 +196,14 @@ class TestConversion:
         layer, x = nn.MultiheadAttention(8, 2).eval(), torch.randn(5, 3, 8)
         before, state = layer(x, x, x)[0], copy.deepcopy(layer.state_dict())
         kinds = type(layer), type(layer.out_proj)
-        report = convert(layer, magnitudes.Ball())
-        assert list(report.converted) == ["", "out_proj"]
+        report = get_change_report(convert(layer, magnitudes.Ball()))
+        assert list(report.changed) == ["", "out_proj"]
         assert "log_scale" in report.new_parameters
         assert set(report.new_parameters) == set(layer.state_dict()) & {n for n, _ in layer.named_parameters()} - set(
             state
         )
         assert not torch.allclose(layer(x, x, x)[0], before, atol=1e-3)
-        assert list(restore(layer).converted) == ["", "out_proj"]
+        assert list(get_change_report(restore(layer)).changed) == ["", "out_proj"]
         assert (type(layer), type(layer.out_proj)) == kinds
         assert list(layer.state_dict()) == list(state)
         assert torch.equal(layer(x, x, x)[0], before)
@@ -210,20 +211,20 @@ class TestConversion:
     def test_restoring_attention_restores_its_output(self):
         net = nn.ModuleDict({"a": nn.MultiheadAttention(8, 2)})
         convert(net)
-        assert sorted(restore(net, layers=["a"]).converted) == ["a", "a.out_proj"]
+        assert sorted(get_change_report(restore(net, only=["a"])).changed) == ["a", "a.out_proj"]
         assert not any(isinstance(m, OperatorLayer) for m in net.modules())
 
     def test_a_fixed_scale_adds_nothing_to_the_state(self):
         layer = nn.MultiheadAttention(8, 2)
         names = list(layer.state_dict())
-        report = convert(layer, attention=AttentionScale(learnable=False))
+        report = get_change_report(convert(layer, attention=AttentionScale(learnable=False)))
         assert report.new_parameters == []
         assert list(layer.state_dict()) == names
 
     def test_attention_can_be_left_as_it_is(self):
         layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
-        report = convert(layer, attention=None)
-        assert sorted(report.converted) == ["linear1", "linear2"]
+        report = get_change_report(convert(layer, attention=None))
+        assert sorted(report.changed) == ["linear1", "linear2"]
         assert report.skipped["self_attn"] == "attention is None"
         assert report.skipped["self_attn.out_proj"] == "MultiheadAttention uses its weight without calling it"
 
@@ -242,8 +243,8 @@ class TestConversion:
                 return super().forward(*inputs, **options)
 
         net = nn.ModuleDict({"named": Named(8, 2), "own": Own(8, 2)})
-        report = convert(net)
-        assert sorted(report.converted) == ["named", "named.out_proj"]
+        report = get_change_report(convert(net))
+        assert sorted(report.changed) == ["named", "named.out_proj"]
         assert report.skipped["own"] == "Own has a forward of its own"
         assert isinstance(net["named"], Named)
         restore(net)
@@ -257,7 +258,7 @@ class TestConversion:
         mask[1, 3:] = True
         with torch.no_grad():
             plain = encoder.eval()(x)
-        convert(encoder, layers=[nn.MultiheadAttention], attention=AttentionScale(5.0))
+        convert(encoder, only=[nn.MultiheadAttention], attention=AttentionScale(5.0))
         training = encoder.train()(x, src_key_padding_mask=mask)
         with torch.no_grad():
             evaluation = encoder.eval()(x, src_key_padding_mask=mask)
@@ -269,8 +270,8 @@ class TestConversion:
 
     def test_a_whole_transformer_with_its_decoder(self):
         net = nn.Transformer(8, 2, 1, 1, 16, dropout=0.0, batch_first=True)
-        report = convert(net)
-        assert {name for name in report.converted if name.endswith("attn")} == {
+        report = get_change_report(convert(net))
+        assert {name for name in report.changed if name.endswith("attn")} == {
             "encoder.layers.0.self_attn",
             "decoder.layers.0.self_attn",
             "decoder.layers.0.multihead_attn",

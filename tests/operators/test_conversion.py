@@ -8,6 +8,7 @@ from torch_geometric.nn import GCNConv
 from torch_geometric.nn.dense.linear import Linear as GeometricLinear
 
 from hypersphere import angular
+from hypersphere.neurons import get_change_report
 from hypersphere.operators import Conv2d, Linear, OperatorLayer, convert, magnitudes, restore
 
 
@@ -47,10 +48,10 @@ def net():
 def test_a_resnet_keeps_its_weights_and_names(net):
     x, state = torch.randn(2, 3, 16, 16), copy.deepcopy(net.state_dict())
     parameters, before = list(net.parameters()), net(x)
-    report = convert(
-        net, magnitude=magnitudes.Tanh(learnable_radius=False), angular=angular.SquareCosine(), skip=["fc"]
+    report = get_change_report(
+        convert(net, magnitude=magnitudes.Tanh(learnable_radius=False), angular=angular.SquareCosine(), skip=["fc"])
     )
-    assert len(report.converted) == 7
+    assert len(report.changed) == 7
     assert report.skipped == {"fc": "named in skip"}
     assert report.new_parameters == []
     assert all(a is b for a, b in zip(net.parameters(), parameters, strict=True))
@@ -65,7 +66,7 @@ def test_a_resnet_keeps_its_weights_and_names(net):
     expected.load_state_dict(block.conv1.state_dict())
     y = torch.randn(1, 8, 5, 5)
     assert torch.equal(block.conv1(y), expected(y))
-    assert len(restore(net).converted) == 7
+    assert len(get_change_report(restore(net)).changed) == 7
     assert torch.equal(net(x), before)
     assert not any(isinstance(m, OperatorLayer) for m in net.modules())
 
@@ -99,18 +100,20 @@ def test_the_inner_product_changes_nothing(net):
     [(["layer1.0.*"], 3), ([nn.Linear], 1), ([lambda name, module: "conv1" in name], 3), (None, 8)],
 )
 def test_selection(net, layers, converted):
-    report = convert(net, layers=layers)
-    assert len(report.converted) == converted
+    report = get_change_report(convert(net, only=layers))
+    assert len(report.changed) == converted
     assert len(report.skipped) == 8 - converted
-    assert set(report.skipped.values()) <= {"not among layers"}
+    assert set(report.skipped.values()) <= {"not named in only"}
 
 
 def test_what_is_new_is_named_and_each_layers_own(net):
-    report = convert(
-        net,
-        magnitude=magnitudes.Ball(),
-        angular=angular.Sigmoid(learnable="filter"),
-        layers=["conv1", "fc"],
+    report = get_change_report(
+        convert(
+            net,
+            magnitude=magnitudes.Ball(),
+            angular=angular.Sigmoid(learnable="filter"),
+            only=["conv1", "fc"],
+        )
     )
     assert report.new_parameters == [
         f"{layer}.{what}" for layer in ("conv1", "fc") for what in ("magnitude.radius.log_rho", "angular.log_k")
@@ -120,9 +123,9 @@ def test_what_is_new_is_named_and_each_layers_own(net):
 
 
 def test_the_report_is_a_table(net):
-    lines = str(convert(net, skip=[nn.Linear])).splitlines()
+    lines = str(get_change_report(convert(net, skip=[nn.Linear]))).splitlines()
     assert len(lines) == 8
-    assert lines[0].split() == ["conv1", "converted", "Conv2d", *["with", "magnitude", "Sphere,", "angle", "Cosine"]]
+    assert lines[0].split() == ["conv1", "changed", "Conv2d", *["with", "magnitude", "Sphere,", "angle", "Cosine"]]
     assert lines[-1].split() == ["fc", "skipped", "named", "in", "skip"]
 
 
@@ -149,8 +152,8 @@ def test_everything_left_out_is_named_with_its_reason():
         }
     )
     net.register_parameter("position", nn.Parameter(torch.zeros(1, 3, 4)))
-    report = convert(net, attention=None)
-    assert list(report.converted) == ["fc"]
+    report = get_change_report(convert(net, attention=None))
+    assert list(report.changed) == ["fc"]
     assert "neurons as columns" in report.skipped["gpt"]
     own = "MultiheadAttention uses it in a forward of its own"
     assert report.skipped["attention.in_proj_weight"] == own
@@ -160,7 +163,7 @@ def test_everything_left_out_is_named_with_its_reason():
 
 def test_the_model_itself():
     layer = nn.Linear(3, 4)
-    assert "(the model)" in str(convert(layer))
+    assert "(the model)" in str(get_change_report(convert(layer)))
     assert type(layer) is Linear
 
 
@@ -169,9 +172,9 @@ def test_a_transformer_is_converted_as_a_whole():
     x = torch.randn(2, 5, 8)
     with torch.no_grad():
         before = encoder(x)
-        report = convert(encoder)
+        report = get_change_report(convert(encoder))
         parts = ("linear1", "linear2", "self_attn", "self_attn.out_proj")
-        assert sorted(report.converted) == [f"layers.{i}.{part}" for i in range(2) for part in parts]
+        assert sorted(report.changed) == [f"layers.{i}.{part}" for i in range(2) for part in parts]
         assert report.skipped == {}
         assert report.new_parameters == [f"layers.{i}.self_attn.log_scale" for i in range(2)]
         fast = encoder(x)
@@ -207,8 +210,8 @@ def test_a_graph_network_of_another_library():
     net, edges = GCN(), torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
     x = torch.randn(4, 4)
     before = net(x, edges)
-    report = convert(net)
-    assert sorted(report.converted) == ["conv1.lin", "conv2.lin"]
+    report = get_change_report(convert(net))
+    assert sorted(report.changed) == ["conv1.lin", "conv2.lin"]
     assert isinstance(net.conv1.lin, GeometricLinear)
     aggregated = GCNConv(4, 8)
     aggregated.load_state_dict(net.conv1.state_dict())
@@ -222,12 +225,12 @@ def test_a_graph_network_of_another_library():
 
 def test_parametrized_layers_are_left_and_said_so():
     net = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(3, 4)), nn.Linear(4, 2))
-    report = convert(net)
+    report = get_change_report(convert(net))
     assert "parametrized" in report.skipped["0"]
     nn.utils.parametrizations.orthogonal(net[1])
-    assert "remove the parametrization first" in restore(net).skipped["1"]
+    assert "remove the parametrization first" in get_change_report(restore(net)).skipped["1"]
     nn.utils.parametrize.remove_parametrizations(net[1], "weight")
-    assert list(restore(net).converted) == ["1"]
+    assert list(get_change_report(restore(net)).changed) == ["1"]
 
 
 def test_what_cannot_be_is_an_error_and_changes_nothing():

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hypersphere import angular
-from hypersphere.operators import Linear, decoupled, magnitudes
+from hypersphere.operators import Linear, apply_operator, magnitudes
 
 N, M, K = 6, 5, 3
 
@@ -16,7 +16,7 @@ def hessian(magnitude, u, v, target):
 
     def loss(flat):
         u, v = flat[: N * K].reshape(N, K), flat[N * K :].reshape(M, K)
-        return 0.5 * (target - decoupled(v, u, None, magnitude, angular.Cosine()).T).square().sum()
+        return 0.5 * (target - apply_operator(v, u, None, magnitude, angular.Cosine()).T).square().sum()
 
     return torch.autograd.functional.hessian(loss, torch.cat([u.flatten(), v.flatten()]))
 

@@ -1,8 +1,8 @@
 import torch
 from torch import nn
 
-from hypersphere.orthogonal import finetune, matrix_groups
-from tests.orthogonal.tuning.contracts import Conv1D
+from hypersphere.orthogonal import finetune, group_matrices
+from tests.orthogonal.finetuning.contracts import Conv1D
 
 
 class Network(nn.Module):
@@ -27,7 +27,7 @@ def names(model, groups):
 
 def test_every_parameter_goes_where_it_belongs():
     model = Network()
-    matrices, others = matrix_groups(model)
+    matrices, others = group_matrices(model)
     found = {(g["parts"], g["transposed"]): n for g, n in zip(matrices, names(model, matrices), strict=True)}
     assert found == {
         (2, False): ["mixed.weight"],
@@ -45,13 +45,13 @@ def test_every_parameter_goes_where_it_belongs():
 
 def test_without_a_classifier_all_layers_are_matrices():
     net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
-    assert names(net, matrix_groups(net).matrices) == [["0.weight"]]
-    assert names(net, matrix_groups(net, classifier=False).matrices) == [["0.weight", "1.weight"]]
+    assert names(net, group_matrices(net).matrices) == [["0.weight"]]
+    assert names(net, group_matrices(net, classifier=False).matrices) == [["0.weight", "1.weight"]]
 
 
 def test_frozen_parameters_are_left_out_and_rotations_go_to_adamw():
     net = finetune(nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 2)), block=4)
-    matrices, others = matrix_groups(net)
+    matrices, others = group_matrices(net)
     assert matrices == []
     assert {n for group in names(net, others) for n in group} == {
         "0.parametrizations.weight.0.tasks.default.inputs.raw",

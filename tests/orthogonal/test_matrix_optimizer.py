@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from hypersphere.orthogonal import Muon, matrix_groups
+from hypersphere.orthogonal import Muon, group_matrices
 from hypersphere.orthogonal.matrix_optimizer import MatrixOptimizer, as_matrices, as_weight
 
 
@@ -36,7 +36,7 @@ class MatrixOptimizerContract:
     X = torch.randn(6, 4, 4, 4, generator=torch.Generator().manual_seed(0))
 
     def optimizers(self, model):
-        matrices, others = matrix_groups(model)
+        matrices, others = group_matrices(model)
         return [self.make(matrices, lr=0.01), torch.optim.AdamW(others, lr=0.01)]
 
     def test_trains_matrices_and_convolutions(self):

@@ -3,7 +3,8 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
-from hypersphere.orthogonal import add_task, merge, overparameterize, use_task
+from hypersphere.neurons import get_change_report
+from hypersphere.orthogonal import add_task, finetune, merge, overparameterize, use_task
 from tests.export import onnx_outputs
 from tests.orthogonal.contracts import build
 
@@ -93,3 +94,18 @@ def test_a_merged_model_exports():
     layer, x = build("conv2d")
     merge(overparameterize(layer, "gram_schmidt"))
     assert torch.allclose(onnx_outputs(layer, x)[0], layer(x), atol=1e-5)
+
+
+def test_only_and_skip_choose_what_is_merged():
+    net = finetune(nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 2)), block=4)
+    x = torch.randn(3, 8)
+    y = net(x)
+    merge(net, skip="1")
+    assert [nn.utils.parametrize.is_parametrized(layer) for layer in net] == [False, True, False]
+    assert not net[0].weight.requires_grad  # the fine-tuning of the other layer goes on
+    assert torch.allclose(net(x), y, atol=1e-6)
+    assert get_change_report(net).skipped == {"1": "named in skip"}
+    merge(net)
+    assert all(p.requires_grad for p in net.parameters())
+    with pytest.raises(ValueError, match="no layer of Sequential is left to merge"):
+        merge(overparameterize(net), only="2")

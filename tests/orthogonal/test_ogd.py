@@ -4,7 +4,14 @@ import pytest
 import torch
 from torch import nn
 
-from hypersphere.orthogonal import OGD, exponential, gram_schmidt, orthogonality_error, overparameterize, param_groups
+from hypersphere.orthogonal import (
+    OGD,
+    exponential,
+    gram_schmidt,
+    group_parameters,
+    orthogonality_error,
+    overparameterize,
+)
 from tests.orthogonal.contracts import OrthogonalContract, build
 from tests.orthogonal.maps.contracts import deviation
 
@@ -181,13 +188,13 @@ class TestParamGroups:
     def test_splits_every_trainable_parameter(self):
         model = overparameterize(nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 5), nn.Linear(5, 2)), "ogd", blocks=1)
         model[2].bias.requires_grad_(False)
-        rotations, others = param_groups(model)
+        rotations, others = group_parameters(model)
         assert [p.shape for p in rotations] == [(4, 4), (3, 3)]
         assert {id(p) for p in [*rotations, *others]} == {id(p) for p in model.parameters() if p.requires_grad}
-        assert param_groups(model).rotations == rotations
+        assert group_parameters(model).rotations == rotations
 
     def test_other_methods_have_no_rotation_to_preserve(self):
-        assert param_groups(overparameterize(nn.Linear(4, 3))).rotations == []
+        assert group_parameters(overparameterize(nn.Linear(4, 3))).rotations == []
 
 
 class TestFixedPoint(OrthogonalContract):
@@ -196,7 +203,7 @@ class TestFixedPoint(OrthogonalContract):
     reproject_every = 0
 
     def optimizers(self, model):
-        rotations, others = param_groups(model)
+        rotations, others = group_parameters(model)
         ogd = OGD(rotations, lr=1e-2, momentum=0.9, reproject_every=self.reproject_every)
         return [ogd, torch.optim.Adam(others, lr=1e-2, weight_decay=1e-2)] if others else [ogd]
 
@@ -209,7 +216,7 @@ class TestReprojected(TestFixedPoint):
 def test_half_precision_modules_keep_r_in_float32():
     layer, x = build("linear wide")
     layer, x = layer.bfloat16(), x.bfloat16()
-    rotations, _ = param_groups(overparameterize(layer, "ogd"))
+    rotations, _ = group_parameters(overparameterize(layer, "ogd"))
     optimizer = OGD(rotations, lr=0.1, reproject_every=1)
     for _ in range(3):
         optimizer.zero_grad()

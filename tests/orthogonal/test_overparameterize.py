@@ -8,7 +8,7 @@ from torch import nn
 from hypersphere.neurons import neurons
 from hypersphere.objectives import SphereFace
 from hypersphere.orthogonal import METHODS, Refinement, orthogonality_error, overparameterize, prepare_neurons
-from hypersphere.orthogonal.parametrization import overparameterized
+from hypersphere.orthogonal.parametrization import require_overparameterized
 from tests.orthogonal.contracts import build
 
 
@@ -23,7 +23,7 @@ def originals(model):
     return {
         name: module.parametrizations.weight.original
         for name, module in model.named_modules()
-        if name in overparameterized(model)
+        if name in require_overparameterized(model)
     }
 
 
@@ -31,7 +31,7 @@ class TestWhichLayers:
     def test_every_layer_but_the_classifier(self):
         model = net()
         assert overparameterize(model) is model
-        assert list(overparameterized(model)) == ["0", "2", "4"]
+        assert list(require_overparameterized(model)) == ["0", "2", "4"]
         assert isinstance(model[5].weight, nn.Parameter)
 
     @pytest.mark.parametrize(
@@ -39,23 +39,23 @@ class TestWhichLayers:
         [((), ["0", "2", "4"]), (["0"], ["2", "4"]), ([nn.Linear], ["0", "2"]), (["[45]"], ["0", "2"])],
     )
     def test_skip_adds_to_the_classifier(self, skip, chosen):
-        assert list(overparameterized(overparameterize(net(), skip=skip))) == chosen
+        assert list(require_overparameterized(overparameterize(net(), skip=skip))) == chosen
 
     def test_a_margin_head_is_the_classifier_and_the_embedding_layer_is_wrapped(self):
         model = nn.ModuleDict({"features": nn.Sequential(nn.Linear(5, 4), nn.Linear(4, 3)), "head": SphereFace(3, 7)})
-        assert list(overparameterized(overparameterize(model))) == ["features.0", "features.1"]
+        assert list(require_overparameterized(overparameterize(model))) == ["features.0", "features.1"]
         assert isinstance(model["head"].weight, nn.Parameter)
 
     @pytest.mark.parametrize("name", [False, True])
     def test_the_classifier_may_be_named_or_given(self, name):
         model = net()
         overparameterize(model, classifier="4" if name else model[4])
-        assert list(overparameterized(model)) == ["0", "2", "5"]
-        assert list(overparameterized(overparameterize(net(), classifier=False))) == ["0", "2", "4", "5"]
+        assert list(require_overparameterized(model)) == ["0", "2", "5"]
+        assert list(require_overparameterized(overparameterize(net(), classifier=False))) == ["0", "2", "4", "5"]
 
     def test_only(self):
-        assert list(overparameterized(overparameterize(net(), only=[nn.Conv2d]))) == ["0", "2"]
-        assert list(overparameterized(overparameterize(net(), only=["0"]))) == ["0"]
+        assert list(require_overparameterized(overparameterize(net(), only=[nn.Conv2d]))) == ["0", "2"]
+        assert list(require_overparameterized(overparameterize(net(), only=["0"]))) == ["0"]
 
     def test_what_it_does_not_know_is_warned_of_unless_named_in_skip(self):
         make = lambda: nn.Sequential(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), nn.Linear(8, 2))
@@ -64,7 +64,7 @@ class TestWhichLayers:
         overparameterize(make(), skip=[nn.MultiheadAttention])
 
     def test_a_layer_on_its_own_is_not_a_classifier(self):
-        assert list(overparameterized(overparameterize(nn.Linear(3, 2)))) == [""]
+        assert list(require_overparameterized(overparameterize(nn.Linear(3, 2)))) == [""]
 
     def test_nothing_to_do_is_an_error(self):
         with pytest.raises(ValueError, match="has no Linear or Conv layer to over-parameterize"):
@@ -75,11 +75,13 @@ class TestWhichLayers:
         model[1].weight = model[0].weight
         with pytest.raises(ValueError, match=r"layer '1' has a tied weight \(0.weight, 1.weight\)"):
             overparameterize(model)
-        assert list(overparameterized(overparameterize(nn.Sequential(nn.Linear(4, 4), model), skip=["1.*"]))) == ["0"]
+        assert list(
+            require_overparameterized(overparameterize(nn.Sequential(nn.Linear(4, 4), model), skip=["1.*"]))
+        ) == ["0"]
 
     def test_a_module_used_twice_is_not_tied(self):
         layer = nn.Linear(4, 4)
-        assert list(overparameterized(overparameterize(nn.Sequential(layer, layer, nn.Linear(4, 2))))) == ["0"]
+        assert list(require_overparameterized(overparameterize(nn.Sequential(layer, layer, nn.Linear(4, 2))))) == ["0"]
 
     def test_a_second_time_is_refused_and_changes_nothing(self):
         model = overparameterize(net())
@@ -210,7 +212,7 @@ class TestBlocks:
 
     def test_each_layer_may_have_its_own(self):
         model = overparameterize(net(), blocks=lambda name, module: 1 if name == "0" else 2)
-        assert {name: own.blocks for name, own in overparameterized(model).items()} == {"0": 1, "2": 2, "4": 2}
+        assert {name: own.blocks for name, own in require_overparameterized(model).items()} == {"0": 1, "2": 2, "4": 2}
 
     def test_nothing_is_changed_when_one_layer_does_not_fit(self):
         model = net()

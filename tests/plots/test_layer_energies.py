@@ -1,6 +1,6 @@
 import torch
 
-from hypersphere.energy.checkpoints import energy_report
+from hypersphere.energy.checkpoint_report import energy_report
 from hypersphere.plots import plot_layer_energies
 
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from hypersphere.evaluation import threshold_at_far
-from hypersphere.recognition import Calibration, Gallery
+from hypersphere.evaluation import choose_threshold
+from hypersphere.recognition import Gallery
 from tests.recognition import nursery as jobs
 
 
@@ -72,9 +72,11 @@ class GalleryContract:
         right = torch.cosine_similarity(probe[0], torch.tensor([1.0, 1.0, 0.0]), dim=0).item()
         assert yes.score == pytest.approx(right, abs=1e-6)
         first, second = gallery.identify(probe, k=2, threshold=0.9)
-        assert [(m.identity, m.accepted) for m in first] == [("ada", True), ("bob", False)]
-        assert [(m.identity, m.accepted) for m in second] == [("bob", False), ("ada", False)]
-        assert len(gallery.identify(probe, k=5, threshold=0.9)[0]) == 2
+        assert [(m.identity, m.accepted) for m in first.candidates] == [("ada", True), ("bob", False)]
+        assert [(m.identity, m.accepted) for m in second.candidates] == [("bob", False), ("ada", False)]
+        assert len(gallery.identify(probe, k=5, threshold=0.9)[0].candidates) == 2
+        assert (first.name, first.accepted, first.best) == ("ada", True, first.candidates[0])
+        assert (second.name, second.accepted, second.best.identity) == (None, False, "bob")
 
     @pytest.mark.parametrize("seed", range(4))
     def test_identify_is_that_of_loops(self, gallery, seed):
@@ -85,7 +87,8 @@ class GalleryContract:
         for gone in list(templates)[1::5]:
             gallery.remove(gone)
             del templates[gone]
-        for probe, matches in zip(probes, gallery.identify(probes, k, threshold=0.5), strict=True):
+        for probe, answer in zip(probes, gallery.identify(probes, k, threshold=0.5), strict=True):
+            matches = answer.candidates
             scores = {
                 n: torch.cosine_similarity(probe[None].double(), f.double()).max().item() for n, f in templates.items()
             }
@@ -97,7 +100,7 @@ class GalleryContract:
     def test_of_equal_scores_the_first_enrolled_comes_first(self, gallery):
         names = ["zoe", "ada", "cem", "bob"]
         gallery.enrol(names, torch.ones(4, 3))
-        assert [m.identity for m in gallery.identify(torch.ones(3), k=4, threshold=0.5)[0]] == names
+        assert [m.identity for m in gallery.identify(torch.ones(3), k=4, threshold=0.5)[0].candidates] == names
 
     def test_another_score(self, gallery):
         gallery.enrol(["ada", "bob"], torch.tensor([[1.0, 0.0], [2.0, 2.0]]))
@@ -105,7 +108,7 @@ class GalleryContract:
         def product(probes, templates):
             return probes @ templates.T
 
-        found = gallery.identify(torch.tensor([2.0, 0.5]), k=2, threshold=3.0, score=product)[0]
+        found = gallery.identify(torch.tensor([2.0, 0.5]), k=2, threshold=3.0, score=product)[0].candidates
         assert [(m.identity, m.score, m.accepted) for m in found] == [("bob", 5.0, True), ("ada", 2.0, False)]
         assert gallery.verify("bob", torch.tensor([2.0, 0.5]), threshold=3.0, score=product)[0].score == 5.0
         with pytest.raises(ValueError, match="threshold must be given with a score of one's own"):
@@ -114,29 +117,47 @@ class GalleryContract:
     def test_the_threshold_comes_from_calibration_pairs(self, gallery, address):
         same = torch.arange(2000) % 2 == 0
         scores = 0.2 * torch.randn(2000) + 0.5 * same
-        assert gallery.threshold is None
-        threshold = gallery.calibrate(scores, same, far=0.01)
-        assert threshold == threshold_at_far(scores, same, 0.01)
+        assert gallery.calibrations == {}
+        threshold = gallery.calibrate(far=0.01, pairs=(scores, same)).threshold
+        assert threshold == choose_threshold(scores[~same].double(), far=0.01).threshold
         assert (scores[~same] >= threshold).double().mean() <= 0.01
         with Gallery(address) as again:
-            assert again.threshold == threshold
+            assert again.calibrations["far"].threshold == threshold
         gallery.enrol("ada", torch.tensor([1.0, 0.0]))
         cosines = torch.tensor([threshold + 0.01, threshold - 0.01])
         probe = torch.stack([cosines, (1 - cosines**2).sqrt()], 1)
-        assert [m[0].accepted for m in gallery.identify(probe)] == [True, False]
+        assert [m.accepted for m in gallery.identify(probe)] == [True, False]
         with pytest.raises(ValueError, match=r"far=0.0001 needs at least 10000 different pairs"):
-            gallery.calibrate(scores, same, far=1e-4)
-        assert gallery.threshold == threshold
+            gallery.calibrate(far=1e-4, pairs=(scores, same))
+        assert gallery.calibrations["far"].threshold == threshold
+
+    def test_a_long_list_comes_in_pages(self, gallery):
+        names = ["a", "b", "c ß", "d", "é"]
+        gallery.enrol(names, torch.rand(5, 3))
+        assert [*gallery.list(limit=2)] == ["a", "b"]
+        assert [*gallery.list("b", 2)] == ["c ß", "d"]
+        assert [*gallery.list("d")] == ["é"]
+        assert gallery.list("é", 2) == {}
 
     def test_a_threshold_for_strangers_keeps_its_rate(self, gallery):
         gallery.enrol([f"p{i}" for i in range(50)], torch.randn(50, 8))
         strangers = torch.randn(200, 8)
-        threshold = gallery.calibrate_fpir(strangers, fpir=0.05)
-        accepted = sum(m[0].accepted for m in gallery.identify(strangers))
-        assert accepted == 10
-        assert gallery.calibration == Calibration(threshold, "fpir", 0.05, 50)
-        with pytest.raises(ValueError, match=r"fpir=0.001 needs at least 1000 strangers to be resolved, got 200"):
-            gallery.calibrate_fpir(strangers, fpir=1e-3)
+        found = gallery.calibrate(fpir=0.05, strangers=strangers, people=range(200))
+        accepted = sum(m.accepted for m in gallery.identify(strangers))
+        assert accepted == 4, "with one more the upper bound of 200 people would exceed 0.05"
+        assert found[1:5] == ("fpir", 0.05, 50, 4 / 200)
+        assert found.people == 200
+        assert found.interval[0] < 4 / 200 < found.interval[1] <= 0.05
+        assert gallery.calibrations == {"fpir": found}
+        with pytest.raises(ValueError, match=r"fpir=0.001 needs strangers of at least 2995 people.*got 200 people"):
+            gallery.calibrate(fpir=1e-3, strangers=strangers, people=range(200))
+        with pytest.raises(ValueError, match=r"at least 59 people.*got 20 people"):
+            gallery.calibrate(fpir=0.05, strangers=strangers, people=[f"stranger {i % 20}" for i in range(200)])
+        with pytest.raises(ValueError, match="people must say who each of the strangers is"):
+            gallery.calibrate(fpir=0.05, strangers=strangers)
+        with pytest.raises(ValueError, match="people must name each of 200 strangers, got 3"):
+            gallery.calibrate(fpir=0.05, strangers=strangers, people=torch.arange(3))
+        assert gallery.calibrations == {"fpir": found}
 
     def test_a_pairwise_rate_that_lets_strangers_in_is_warned_of(self, gallery):
         same = torch.arange(4000) % 2 == 0
@@ -144,13 +165,13 @@ class GalleryContract:
         gallery.enrol([f"p{i}" for i in range(99)], torch.randn(99, 4))
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            gallery.calibrate(scores, same, far=1e-3)
+            gallery.calibrate(far=1e-3, pairs=(scores, same))
             gallery.identify(torch.ones(4))
         gallery.enrol("one more", torch.randn(4))
         with pytest.warns(UserWarning, match="about 10% of strangers into a gallery of 100 identities"):
             gallery.identify(torch.ones(4))
         with pytest.warns(UserWarning, match="calibrate for identification"):
-            gallery.calibrate(scores, same, far=1e-3)
+            gallery.calibrate(far=1e-3, pairs=(scores, same))
 
     def test_features_of_another_model_are_refused(self, address):
         with Gallery(address, nn.Linear(3, 2)) as gallery:
@@ -230,7 +251,7 @@ class GalleryContract:
         kept = {tuple(row) for row in gallery._store.features_of("ada").tolist()}
         assert kept >= {tuple(second[1].tolist()), tuple(second[2].tolist())}
         best = gallery.identify(second[[1, 2]], threshold=0.999)
-        assert all(m[0].accepted for m in best)
+        assert all(m.accepted for m in best)
         gallery.enrol("bob", first, ["1.png"] * 3)
         assert gallery.list() == {"ada": 3, "bob": 1}
         assert gallery.check() == []
@@ -239,16 +260,16 @@ class GalleryContract:
         gallery.enrol([f"p{i % 7}" for i in range(40)], torch.randn(40, 6), [f"{i}.png" for i in range(40)])
         gallery.remove("p3")
         same = torch.arange(200) % 2 == 0
-        gallery.calibrate(torch.rand(200) + same, same, far=0.01)
+        gallery.calibrate(far=0.01, pairs=(torch.rand(200) + same, same))
         probes = torch.randn(5, 6)
         gallery.backup(tmp_path / "copy.db")
         assert (tmp_path / "copy.db").stat().st_mode & 0o777 == 0o600
         with Gallery(tmp_path / "copy.db") as copy:
             assert copy.list() == gallery.list()
-            assert copy.threshold == gallery.threshold
+            assert copy.calibrations == gallery.calibrations
             for a, b in zip(copy.identify(probes, 3), gallery.identify(probes, 3), strict=True):
-                assert [m.identity for m in a] == [m.identity for m in b]
-                assert [m.score for m in a] == pytest.approx([m.score for m in b], abs=1e-9)
+                assert [m.identity for m in a.candidates] == [m.identity for m in b.candidates]
+                assert [m.score for m in a.candidates] == pytest.approx([m.score for m in b.candidates], abs=1e-9)
             assert copy.check() == []
             copy.enrol("new", torch.ones(6))
         assert "new" not in gallery
@@ -258,7 +279,7 @@ class GalleryContract:
     def test_a_reader_changes_nothing(self, gallery, address):
         gallery.enrol("ada", torch.tensor([1.0, 0.0]))
         with Gallery(address, readonly=True) as reader:
-            assert reader.identify(torch.tensor([1.0, 0.0]), threshold=0.9)[0][0].identity == "ada"
+            assert reader.identify(torch.tensor([1.0, 0.0]), threshold=0.9)[0].best.identity == "ada"
             with pytest.raises(OSError, match=r"reading only|read-only"):
                 reader.enrol("bob", torch.rand(2))
             with pytest.raises(OSError, match=r"reading only|read-only"):
@@ -274,10 +295,10 @@ class GalleryContract:
     def test_changes_of_another_are_seen(self, address):
         with Gallery(address) as one, Gallery(address) as two:
             one.enrol("ada", torch.tensor([1.0, 0.0]))
-            assert two.identify(torch.tensor([1.0, 0.0]), threshold=0.9)[0][0].identity == "ada"
+            assert two.identify(torch.tensor([1.0, 0.0]), threshold=0.9)[0].best.identity == "ada"
             one.remove("ada")
             one.enrol("bob", torch.tensor([1.0, 0.1]))
-            assert two.identify(torch.tensor([1.0, 0.0]), threshold=0.9)[0][0].identity == "bob"
+            assert two.identify(torch.tensor([1.0, 0.0]), threshold=0.9)[0].best.identity == "bob"
 
     def test_readers_go_on_while_one_writes(self, address, nursery, tmp_path):
         with Gallery(address) as gallery:

@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 
 from hypersphere.config import call
-from hypersphere.data import Preprocessing
+from hypersphere.data import PicturePreprocessing
 from hypersphere.models import sphereface4
 from hypersphere.recognition import Embedder
 
@@ -34,5 +34,5 @@ def draw_folder(root, identities=6, each=5, **options):
 def small_embedder(seed=0, dim=8, mirror=False):
     torch.manual_seed(seed)
     made = call(sphereface4, input_size=16, in_channels=1, widths=(4, 4, 8, 8), feature_dim=dim, norm="batch")
-    preprocessing = Preprocessing(size=(16, 16), channels=1, mean=0.5, std=0.25, mirror=mirror)
+    preprocessing = PicturePreprocessing(size=(16, 16), channels=1, mean=0.5, std=0.25, mirror=mirror)
     return Embedder.from_call(made, made.build().state_dict(), preprocessing)

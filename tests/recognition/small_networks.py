@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from hypersphere.config import call
-from hypersphere.data import Preprocessing
+from hypersphere.data import PicturePreprocessing
 from hypersphere.models import cnn3
 from hypersphere.recognition import Embedder
 
@@ -47,4 +47,4 @@ def small_cnn(channels=1, dim=5, seed=0, **options):
 
 def small_embedder(channels=1, dim=5, seed=0, **preprocessing):
     network, made = small_cnn(channels, dim, seed)
-    return Embedder(network, Preprocessing((ROWS, COLUMNS), channels, **preprocessing), made)
+    return Embedder(network, PicturePreprocessing((ROWS, COLUMNS), channels, **preprocessing), made)

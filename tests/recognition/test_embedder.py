@@ -10,17 +10,17 @@ from safetensors import safe_open
 from torch import nn
 
 from hypersphere.angular import Sigmoid
-from hypersphere.config import call
-from hypersphere.data import Preprocessing
-from hypersphere.files import checksum
+from hypersphere.config import call, remove_locations
+from hypersphere.config.names import ALIASES
+from hypersphere.data import PicturePreprocessing, Preprocessing
 from hypersphere.models import cnn3
 from hypersphere.operators import Operator, magnitudes
 from hypersphere.recognition import Embedder
-from hypersphere.recognition.embedder import FORMAT, read_file
+from hypersphere.recognition.embedder import FORMAT, _seal, read_file
 
 from .small_networks import COLUMNS, ROWS, Tiny, small_cnn, small_embedder
 
-SIZE = Preprocessing((ROWS, COLUMNS), 1)
+SIZE = PicturePreprocessing((ROWS, COLUMNS), 1)
 
 
 def images(count=3, channels=1, seed=0):
@@ -33,7 +33,7 @@ def tanh(k):
 
 
 def write(path, content, tensors, sha256=None):
-    header = {"sha256": sha256 or checksum(content, tensors), "content": content}
+    header = {"sha256": sha256 or _seal(content, tensors)[0], "content": content}
     safetensors.torch.save_file(tensors, path, {FORMAT: json.dumps(header)})
 
 
@@ -121,7 +121,7 @@ def test_mirror_images_are_appended(tmp_path):
     torch.testing.assert_close(Embedder.load(tmp_path / "e")(images()), expected)
 
 
-def test_a_fingerprint_is_of_the_call_the_preprocessing_names_dtypes_shapes_and_values():
+def test_a_fingerprint_covers_arguments_preprocessing_names_dtypes_shapes_and_values():
     first = small_embedder().fingerprint
     assert len(first) == 64
     assert small_embedder().train().fingerprint == first
@@ -134,6 +134,23 @@ def test_a_fingerprint_is_of_the_call_the_preprocessing_names_dtypes_shapes_and_
     network, made = small_cnn()
     assert Embedder(network, SIZE, made).fingerprint == first
     assert Embedder(network, SIZE, made.replace(activation="relu")).fingerprint != first
+
+
+class Moved(Tiny):
+    """The same network in another module."""
+
+
+def test_a_fingerprint_does_not_depend_on_where_a_class_lives_or_on_its_newest_name(monkeypatch):
+    network = Tiny()
+    moved = Moved()
+    moved.load_state_dict(network.state_dict())
+    first, second = (Embedder(net, SIZE, call(kind)) for net, kind in ((network, Tiny), (moved, Moved)))
+    assert first.fingerprint == second.fingerprint
+    before = small_embedder().fingerprint
+    monkeypatch.setitem(ALIASES, "former_name", small_embedder().call.name)
+    assert small_embedder().fingerprint != before  # hashed under its former name from now on
+    content = {"call": "former_name"}
+    assert remove_locations(content) == remove_locations({"call": small_embedder().call.name})
 
 
 def test_the_mode_is_left_and_no_graph_is_kept():
@@ -151,7 +168,7 @@ def test_a_classifier_gives_its_features_not_its_logits():
         def forward(self, x):
             return self.features(x)[:, :2]
 
-    assert Embedder(Classifier(), Preprocessing((2, 2), 1))(torch.rand(3, 1, 2, 2)).shape == (3, 4)
+    assert Embedder(Classifier(), PicturePreprocessing((2, 2), 1))(torch.rand(3, 1, 2, 2)).shape == (3, 4)
 
 
 @pytest.mark.parametrize(
@@ -188,7 +205,10 @@ CNN = {"call": "cnn3", "num_classes": None, "widths": [4, 4, 4]}
         ({"network": {"widths": [1]}}, "network must be"),
         ({"network": {**CNN, "wrong": 1}}, "there is no key network.wrong: cnn3 has"),
         ({"network": {**CNN, "widths": "wide"}}, "network.widths must be"),
-        ({"network": CNN, "preprocessing": {"colour": 1}}, "preprocessing must be a mapping with names among size"),
+        (
+            {"network": CNN, "preprocessing": {"colour": 1}},
+            "there is no key preprocessing.colour: PicturePreprocessing has size",
+        ),
         ({"network": CNN, "preprocessing": {"size": [10**9, 1]}}, "size must be"),
         ({"network": CNN, "preprocessing": {}}, "the tensors of .* do not fit its network"),
         ({"network": {**CNN, "widths": [10**9, 4, 4]}}, "the tensors of .* do not fit its network"),

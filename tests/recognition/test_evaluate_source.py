@@ -5,7 +5,7 @@ import torch
 
 from hypersphere.data.sources import open_source
 from hypersphere.evaluation import ASNorm, QMagFace, compare_embedders, open_set_report, templates
-from hypersphere.recognition import evaluate, source_features
+from hypersphere.recognition import embed, evaluate
 from tests.recognition.drawn import draw_folder, small_embedder
 
 
@@ -17,7 +17,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def features(folder):
     source = open_source(folder)
-    return source_features(small_embedder(), source), source.labels
+    return embed(small_embedder(), source).features, source.labels
 
 
 def table(folder, path, **columns):
@@ -46,7 +46,7 @@ def test_says_what_the_pairs_cannot_resolve(folder):
 def test_scores_are_normalized_by_a_cohort(folder, features, tmp_path):
     cohort = draw_folder(tmp_path / "cohort", 4, 4)
     found = evaluate(small_embedder(), folder, cohort=cohort, top=10)
-    score = ASNorm(source_features(small_embedder(), open_source(cohort)), 10)
+    score = ASNorm(embed(small_embedder(), open_source(cohort)).features, 10)
     assert float(found.report.eer) == pytest.approx(float(open_set_report(*features, score=score).eer))
     assert found.facts["cohort"]["images"] == 16
     assert found.report.unit == "score"
@@ -91,7 +91,7 @@ def test_queries_galleries_and_categories_of_a_table(folder, features, tmp_path)
 def test_another_embedder_is_compared_on_the_same_pairs(folder, features):
     other = small_embedder(1)
     found = evaluate(small_embedder(), folder, against=other, resamples=50, fars=(0.05,))
-    second = source_features(other, open_source(folder))
+    second = embed(other, open_source(folder)).features
     wanted = compare_embedders(features[0], second, features[1], resamples=50)
     assert found.comparisons[0].difference.interval == wanted.difference.interval
     assert [comparison.measure for comparison in found.comparisons] == ["EER", "TAR@FAR=5e-2"]

@@ -78,7 +78,7 @@ def test_a_config_that_says_otherwise_is_refused(tmp_path):
 
 
 def test_refuses(tmp_path):
-    with pytest.raises(ValueError, match=r"there is no embedder nowhere: .*ships with the package \(characters\)"):
+    with pytest.raises(ValueError, match=r"there is no embedder nowhere: .*no pretrained model \(characters, sface"):
         hs.load("nowhere")
     with pytest.raises(ValueError, match=r"there is no embedder a/b\.safetensors"):
         hs.load("a/b.safetensors")

@@ -8,7 +8,7 @@ from torch import nn
 
 import hypersphere as hs
 from hypersphere.config import call
-from hypersphere.data import Preprocessing
+from hypersphere.data import PicturePreprocessing, Preprocessing
 from hypersphere.operators import Operator
 from hypersphere.recognition import Embedder, export_onnx
 from tests.recognition.drawn import picture, small_embedder
@@ -43,7 +43,7 @@ def test_operators_are_part_of_the_graph(tmp_path):
         operator=call(Operator, magnitude=call(hs.magnitudes.Tanh)),
     )
     torch.manual_seed(0)
-    preprocessing = Preprocessing(size=(16, 16), channels=1)
+    preprocessing = PicturePreprocessing(size=(16, 16), channels=1)
     embedder = Embedder.from_call(made, made.build().state_dict(), preprocessing)
     assert export_onnx(embedder, tmp_path / "m.onnx", IMAGES).difference < 1e-4
 
@@ -56,7 +56,7 @@ class Batched(nn.Module):
 
 
 def test_a_network_that_is_no_graph_leaves_no_file(tmp_path):
-    embedder = Embedder(Batched(), Preprocessing(size=(16, 16), channels=1), call(nn.Identity))
+    embedder = Embedder(Batched(), PicturePreprocessing(size=(16, 16), channels=1), call(nn.Identity))
     with pytest.raises(ValueError, match=r"ONNX graph"):
         export_onnx(embedder, tmp_path / "m.onnx", IMAGES)
     assert list(tmp_path.iterdir()) == []

@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 
 from hypersphere.config import call
-from hypersphere.data import FolderSource, Preprocessing, SourceDataset
+from hypersphere.data import FolderSource, PicturePreprocessing, SourceDataset
 from hypersphere.models import cnn3
 from hypersphere.objectives import CosFace
 from hypersphere.recognition import Embedder, embed
@@ -40,7 +40,7 @@ def pictures(tmp_path):
     ids=["central", "contained", "boxed"],
 )
 def test_training_and_serving_see_the_same_image(pictures, tmp_path, options):
-    preprocessing = Preprocessing(size=(16, 12), **options)
+    preprocessing = PicturePreprocessing(size=(16, 12), **options)
     samples = SourceDataset(FolderSource(pictures), preprocessing)
     network = call(
         cnn3, num_classes=None, widths=(4, 4, 4), in_channels=preprocessing.channels, input_size=(16, 12), feature_dim=6

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from hypersphere.energy import least_energy
-from hypersphere.energy.checkpoints import energy_report
+from hypersphere.energy import energy_lower_bound
+from hypersphere.energy.checkpoint_report import energy_report
 from hypersphere.report.energy_charts import checkpoint_section, energy_section, learned_section
 from hypersphere.report.runs import read_runs
 from tests.report.runs_for_tests import write_run
@@ -17,7 +17,7 @@ def test_references_are_those_of_the_layer(tmp_path):
     course, random, least = chart.traces
     assert course["y"][0] == 0.6
     assert random["y"] == pytest.approx([25 / 48] * 2)  # (d − 2)/(2(d − 3))
-    assert least["y"] == [least_energy(6, 27)] * 2
+    assert least["y"] == [energy_lower_bound(6, 27)] * 2
     assert "6 neurons in 27 dimensions" in chart.caption
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hypersphere import report
-from hypersphere.energy.checkpoints import energy_report
+from hypersphere.energy.checkpoint_report import energy_report
 from hypersphere.evaluation import verification
 from tests.report.browser import emulate, open_browser, open_page, resize, until
 from tests.report.runs_for_tests import HOSTILE, evidence, write_run

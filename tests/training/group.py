@@ -13,7 +13,7 @@ from torch import nn
 from hypersphere.energy import MHE
 from hypersphere.objectives import ArcFace, RowSGD, SphereFace
 from hypersphere.training import Classification, LostProcessError, Settings, Trainer, call
-from hypersphere.training.tasks.headed import Headed
+from hypersphere.training.tasks.classification import Headed
 from tests.processes import forked
 from tests.training.own import Net, Squares
 from tests.training.runs import _die_in

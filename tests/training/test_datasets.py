@@ -2,9 +2,9 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
-from hypersphere.data import Digits, InMemory, Preprocessing
+from hypersphere.data import Digits, InMemory, PicturePreprocessing
 from hypersphere.training import Listed, MeanImage, Scaling
-from hypersphere.training.datasets import as_samples, classes_of, gathered, is_stream, shaped, share, statistics
+from hypersphere.training.datasets import as_samples, classes_of, is_stream, shaped, statistics
 from tests.training.own import Squares, Stream
 
 
@@ -59,7 +59,7 @@ def test_streams_say_their_classes() -> None:
 def test_normalizations_by_hand(kind: str) -> None:
     digits = Digits()
     pixels = digits.data.double()
-    base = Preprocessing(size=(8, 8), channels=1, mean=0.0, std=1.0)
+    base = PicturePreprocessing(size=(8, 8), channels=1, mean=0.0, std=1.0)
     scaling, expected = {
         "unit": (Scaling(base), pixels / 255),
         "deviation": (Scaling(statistics(digits, base)), (pixels - pixels.mean()) / pixels.std(correction=0)),
@@ -73,14 +73,8 @@ def test_normalizations_by_hand(kind: str) -> None:
 def test_images_at_another_size_and_in_colour() -> None:
     digits = Digits()
     plain = InMemory(digits.data, digits.labels, digits.classes)
-    wanted = Preprocessing(size=(12, 12), channels=3, mean=0.0, std=1.0)
+    wanted = PicturePreprocessing(size=(12, 12), channels=3, mean=0.0, std=1.0)
     large = shaped(plain, wanted)
     assert large.data.shape[1:] == (3, 12, 12)
     assert large.data.dtype == torch.uint8
     assert shaped(plain, wanted) is large
-
-
-def test_one_process_has_everything() -> None:
-    assert share(5).tolist() == [0, 1, 2, 3, 4]
-    rows = torch.eye(3)
-    assert gathered(rows, 3) is rows

@@ -1,4 +1,4 @@
-"""Training and recognition know nothing of the experiments that use them."""
+"""Training and recognition know nothing of the recipes that use them."""
 
 import pytest
 
@@ -8,5 +8,5 @@ FILES = sorted(path for room in ("training", "recognition") for path in (SOURCE 
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_no_file_imports_experiments(path):
-    assert not {"experiments", "cli"} & set(imported_parts(path))
+def test_no_file_imports_recipes(path):
+    assert not {"recipes", "cli"} & set(imported_parts(path))

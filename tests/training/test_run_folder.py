@@ -183,3 +183,11 @@ def test_a_kill_between_two_links_leaves_nothing_behind(tmp_path: pathlib.Path) 
     folder.close()
     assert not list(tmp_path.glob(".*.part"))
     assert [load_tree(path)["step"] for path in folder.checkpoints()] == [1, 0]
+
+
+def test_a_kill_between_the_first_two_files_leaves_a_folder_that_can_be_used(tmp_path):
+    RunFolder(tmp_path).record("run.json", "config.json")
+    folder = RunFolder(tmp_path)
+    folder.open({"steps": 1})
+    folder.close()
+    assert (tmp_path / "config.json").is_file()

@@ -30,7 +30,9 @@ from hypersphere.training import (
     call,
     read_log,
     replace,
+    run_folder,
 )
+from hypersphere.training.run_folder import RunFolder
 from tests.training.own import Net, Squares, Stream, Tokens
 from tests.training.runs import own, small
 
@@ -94,6 +96,49 @@ def test_interrupted_and_resumed_is_bit_equal(changes: dict[str, Any], tmp_path:
     same(tmp_path / "whole", tmp_path / "parts")
 
 
+def steps_kept(folder: pathlib.Path) -> list[int]:
+    return [load_tree(path)["step"] for path in RunFolder(folder).checkpoints()]
+
+
+def test_the_checkpoint_of_an_interruption_does_not_enter_the_average(tmp_path: pathlib.Path) -> None:
+    config = small(steps=10, evaluate_every=10, checkpoint_every=2, log_every=1, pictures=False, average=3)
+    whole = run(tmp_path / "whole", config)
+    for stop in (5, 8, 9):  # between two regular checkpoints, at one of them, between two again
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path / "parts", config, stop)
+    assert steps_kept(tmp_path / "parts") == [9, 8, 6]
+    assert Experiment.resume(tmp_path / "parts").run() == whole
+    assert steps_kept(tmp_path / "parts") == steps_kept(tmp_path / "whole") == [10, 8, 6]
+    same(tmp_path / "whole", tmp_path / "parts")
+
+
+@pytest.mark.parametrize("links", [0, 1, 2, 3])
+def test_a_kill_between_renaming_and_writing_checkpoints_duplicates_none(
+    links: int, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = RunFolder(tmp_path)
+    for step in range(4):
+        folder.checkpoint({"step": step}, 4)
+    real, made = run_folder._replace_by_link, []
+
+    def killed(source: pathlib.Path, target: pathlib.Path) -> None:
+        if len(made) == links:
+            raise ZeroDivisionError
+        made.append(target)
+        real(source, target)
+
+    def no_write(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(run_folder, "_replace_by_link", killed)
+    monkeypatch.setattr(run_folder, "save_tree", no_write)
+    with pytest.raises(ZeroDivisionError):
+        folder.checkpoint({"step": 4}, 4)
+    monkeypatch.undo()
+    folder.checkpoint({"step": 4}, 4)
+    assert steps_kept(tmp_path) == [4, 3, 2, 1]
+
+
 def test_ones_own_network_and_dataset(tmp_path: pathlib.Path) -> None:
     """A Module and a Dataset of a test, resumed bit for bit, leaving an embedder that galleries take."""
     own(FEW, tmp_path / "whole").run()
@@ -111,7 +156,7 @@ def test_ones_own_network_and_dataset(tmp_path: pathlib.Path) -> None:
     features = embed(embedder, [tmp_path / "one.png"])
     with Gallery(tmp_path / "gallery.db", embedder.fingerprint) as gallery:
         gallery.enrol("someone", features.features)
-        assert gallery.identify(features.features, threshold=0.5)[0][0].identity == "someone"
+        assert gallery.identify(features.features, threshold=0.5)[0].best.identity == "someone"
 
 
 def test_a_stream_and_a_network_of_tokens(tmp_path: pathlib.Path) -> None:

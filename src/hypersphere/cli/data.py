@@ -10,25 +10,24 @@ from ..data.catalog import CATALOG
 from ..data.errors import DataError
 from ..data.fetch import get
 from ..data.roots import VARIABLE, data_roots, locate
+from .source_options import SOURCE_HELP, add_source_options, read_source_options
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Three actions: two know the datasets by name, one takes anyone's pictures."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     listing = actions.add_parser("list", help="show which datasets are present and how to get the others")
-    getting = actions.add_parser("get", help="obtain datasets by name")
+    getting = actions.add_parser("get", help="fetch datasets by name")
     getting.add_argument("names", nargs="+", metavar="NAME", help=", ".join(CATALOG))
-    getting.add_argument("--force", action="store_true", help="obtain anew what is present already")
+    getting.add_argument("--force", action="store_true", help="fetch again even if present")
     for action in (listing, getting):
         action.add_argument(
-            "--root", help=f"data root, or several as in PATH (default: {VARIABLE}, else a cache folder)"
+            "--root", help=f"data folder, or several separated as in PATH (default: {VARIABLE}, else a cache folder)"
         )
-    checking = actions.add_parser("check", help="what is wrong with pictures before they are trained on")
-    checking.add_argument("source", help="a folder with a sub-folder for each identity, a table, tar shards, an .npz")
+    checking = actions.add_parser("check", help="find unreadable, duplicate and suspicious pictures before training")
+    checking.add_argument("source", help=SOURCE_HELP)
     checking.add_argument("--json", action="store_true", help="print every finding as JSON")
-    checking.add_argument("--depth", type=int, help="levels of folders that name an identity (1)")
-    checking.add_argument("--images", help="of an .npz or a saved dataset, the array or column of images")
-    checking.add_argument("--labels", help="the array or column of labels")
+    add_source_options(checking, "skip-errors")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -36,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     if args.action == "check":
         from ..data.checking import check
 
-        report = check(args.source, depth=args.depth, images=args.images, labels=args.labels)
+        report = check(args.source, **read_source_options(args))
         print(json.dumps(report.to_json(), indent=1, ensure_ascii=False) if args.json else report)
         return 0
     root = args.root.split(os.pathsep) if args.root else None

@@ -12,20 +12,22 @@ from typing import Any
 
 from .._extras import require
 from ..energy.checkpoint_files import Checkpoint
-from ..energy.checkpoints import LayerChange, LayerReport, energy_changes, energy_report
-from ..files import without_nonfinite, write_atomically
+from ..energy.checkpoint_report import LayerChange, LayerReport, energy_changes, energy_report
+from ..files import replace_nonfinite, write_atomically
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The checkpoint and what to print of it."""
-    parser.add_argument("checkpoint", help="a state_dict in a .safetensors or .pt file, or a folder of shards")
-    parser.add_argument("--against", metavar="OTHER", help="an earlier checkpoint: what changed since?")
+    parser.add_argument("checkpoint", help="state_dict in a .safetensors or .pt file, or a folder of shards")
+    parser.add_argument("--against", metavar="OTHER", help="earlier checkpoint to compare with")
     parser.add_argument("--s", type=float, default=2, help="power of the kernel (default: 2)")
-    parser.add_argument("--half-space", action="store_true", help="energy of the neurons and their opposites")
-    parser.add_argument("--pairs", type=int, default=3, help="nearest pairs listed per layer (default: 3)")
+    parser.add_argument("--half-space", action="store_true", help="count neurons together with their opposites")
+    parser.add_argument("--pairs", type=int, default=3, help="nearest pairs to list per layer (default: 3)")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--plot", metavar="FILE", help="also draw energy beside random layers (needs matplotlib)")
-    parser.add_argument("--page", metavar="FILE", help="also write a page about it, to open in a browser")
+    parser.add_argument(
+        "--plot", metavar="FILE", help="also draw the energies beside those of random layers (needs matplotlib)"
+    )
+    parser.add_argument("--page", metavar="FILE", help="also write an HTML page")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -46,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
         found: Any = [layer.as_dict() for layer in layers]
         if earlier is not None:
             found = {"layers": found, "changes": [change.as_dict() for change in changes]}
-        print(json.dumps(without_nonfinite(found), indent=1))
+        print(json.dumps(replace_nonfinite(found), indent=1))
     else:
         print(_table(_LAYERS, [_layer(layer) for layer in layers], right=(3, 5, 6)))
         if changes:

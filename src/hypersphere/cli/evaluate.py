@@ -7,46 +7,59 @@ from pathlib import Path
 from typing import Any
 
 from ..files import write_text
+from .source_options import add_source_options, read_source_options
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """An embedder, what it is measured on, and how."""
     from ..evaluation import scoring
 
-    parser.add_argument("embedder", help="an embedder file, a run or hub folder, a hub id, or characters")
     parser.add_argument(
-        "source", help="a folder with a sub-folder for each identity, a table, tar shards, an .npz; or pairs.txt"
+        "embedder", help="embedder file, run folder, hub folder or id, or a name from `hypersphere models`"
     )
-    parser.add_argument("-o", "--output", type=Path, metavar="OUT", help="folder for report.json and report.html")
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
-    parser.add_argument("--against", metavar="OTHER", help="another embedder, compared on the same pairs")
-    parser.add_argument("--images", type=Path, metavar="FOLDER", help="of pairs.txt: the folder its images are in")
-    parser.add_argument("--cohort", metavar="SOURCE", help="strangers against whom scores are normalized (AS-norm)")
-    parser.add_argument(
-        "--top", type=int, default=300, help="of the cohort: how many of the nearest count (%(default)s)"
+    parser.add_argument("source", help="folder with one sub-folder per identity, table, tar shards, .npz, or pairs.txt")
+    output = parser.add_argument_group("output")
+    output.add_argument("-o", "--output", type=Path, metavar="OUT", help="folder for report.json and report.html")
+    output.add_argument("--json", action="store_true", help="print the report as JSON")
+    output.add_argument("--against", metavar="OTHER", help="another embedder to compare with on the same pairs")
+    output.add_argument(
+        "--no-baselines", action="store_true", help="do not compare with simple methods and pretrained models"
     )
-    parser.add_argument(
-        "--score", choices=sorted(scores(scoring)), default="CosineScore", help="what is compared (%(default)s)"
+    scoring_group = parser.add_argument_group("scores and thresholds")
+    scoring_group.add_argument(
+        "--far", type=float, nargs="+", help="false accept rates (verification) to choose thresholds for"
     )
-    parser.add_argument("--far", type=float, nargs="+", help="false accept rates of pairs to give thresholds for")
-    parser.add_argument("--fpir", type=float, nargs="+", help="rates of strangers let in, likewise")
-    parser.add_argument(
-        "--per-template", type=int, default=1, metavar="K", help="combine K images of an identity (%(default)s)"
+    scoring_group.add_argument(
+        "--fpir", type=float, nargs="+", help="false positive identification rates to choose thresholds for"
     )
-    parser.add_argument(
-        "--pool", choices=("mean", "max", "quality"), default="mean", help="how they are combined (%(default)s)"
+    scoring_group.add_argument(
+        "--score", choices=sorted(scores(scoring)), default="CosineScore", help="score function (%(default)s)"
     )
-    parser.add_argument("--split", help="only the records of this split")
-    parser.add_argument(
-        "--quality", action="store_true", help="false rejects as images of short features are turned away"
+    scoring_group.add_argument("--cohort", metavar="SOURCE", help="normalize scores against these strangers (AS-norm)")
+    scoring_group.add_argument(
+        "--top", type=int, default=300, help="nearest strangers of the cohort to use (%(default)s)"
     )
-    parser.add_argument(
-        "--skip-errors", action="store_true", help="leave out pictures that cannot be read, and name them"
+    scoring_group.add_argument(
+        "--per-template",
+        type=int,
+        default=1,
+        metavar="K",
+        help="combine K pictures of an identity into one template (%(default)s)",
     )
-    parser.add_argument("--device", help="where the network runs, such as cuda (cpu)")
-    parser.add_argument("--batch", type=int, default=64, help="images at a time (%(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="of what is drawn at random (%(default)s)")
-    parser.add_argument("--trust", action="store_true", help="import your own code that an embedder names")
+    scoring_group.add_argument(
+        "--pool", choices=("mean", "max", "quality"), default="mean", help="how to combine them (%(default)s)"
+    )
+    scoring_group.add_argument(
+        "--quality",
+        action="store_true",
+        help="also report false rejects when pictures with short features are rejected",
+    )
+    execution = parser.add_argument_group("execution")
+    execution.add_argument("--device", help="device for the network, such as cuda (cpu)")
+    execution.add_argument("--batch", type=int, default=64, help="batch size (%(default)s)")
+    execution.add_argument("--seed", type=int, default=0, help="random seed (%(default)s)")
+    execution.add_argument("--trust", action="store_true", help="allow the embedder to import your own code")
+    add_source_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -66,6 +79,7 @@ def run(args: argparse.Namespace) -> int:
 
 def measured(args: argparse.Namespace) -> Any:
     """The evaluation that the options ask for."""
+    from ..data import open_source
     from ..evaluation import scoring
     from ..recognition import evaluate, evaluate_pairs, load
 
@@ -83,27 +97,27 @@ def measured(args: argparse.Namespace) -> Any:
     if Path(args.source).suffix == ".txt":
         unused = {
             "--fpir": args.fpir,
-            "--split": args.split,
             "--quality": args.quality,
             "--skip-errors": args.skip_errors,
+            **{f"--{name}": getattr(args, name) for name in ("split", "depth", "labels", "images")},
         }
         unused["--per-template"] = args.per_template != 1
         given = [name for name, value in unused.items() if value]
         if given:
             raise ValueError(f"{given[0]} does not belong to a list of pairs")
-        return evaluate_pairs(embedder, args.source, args.images, **common)
-    if args.images is not None:
-        raise ValueError(f"--images belongs to a list of pairs (.txt), and {args.source} is none")
+        return evaluate_pairs(embedder, args.source, args.root, **common)
     if args.fpir:
         common["fpirs"] = tuple(args.fpir)
+    if args.cohort is not None:
+        skip: dict[str, Any] = {"on_error": "skip"} if args.skip_errors else {}
+        common["cohort"] = open_source(args.cohort, identities=1, **skip)
     return evaluate(
         embedder,
-        args.source,
-        split=args.split,
+        open_source(args.source, **read_source_options(args)),
         per_template=args.per_template,
         pool=args.pool,
         quality=args.quality,
-        on_error="skip" if args.skip_errors else "raise",
+        baselines=not args.no_baselines,
         **common,
     )
 

@@ -10,26 +10,32 @@ CHECKED = 32  # images on which an exported graph is compared with torch
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """An embedder and what is made of it."""
-    parser.add_argument("embedder", help="an embedder file, a run or hub folder, a hub id, or characters")
+    parser.add_argument(
+        "embedder", help="embedder file, run folder, hub folder or id, or a name from `hypersphere models`"
+    )
     kind = parser.add_mutually_exclusive_group(required=True)
-    kind.add_argument("--onnx", type=Path, metavar="FILE", help="write an ONNX graph, compared with torch")
+    kind.add_argument(
+        "--onnx", type=Path, metavar="FILE", help="write an ONNX graph and compare its features with torch"
+    )
     kind.add_argument("--hub", type=Path, metavar="FOLDER", help="write config.json, model.safetensors and README.md")
     parser.add_argument(
-        "--images", metavar="SOURCE", help="of --onnx: real images to compare on (scikit-learn's digits)"
+        "--images", metavar="SOURCE", help="with --onnx: pictures to compare on (scikit-learn's digits)"
     )
     parser.add_argument(
         "--report",
         type=Path,
         metavar="FILE",
-        help="of --hub: report.json of `hypersphere evaluate`, for the card (a run's own)",
+        help="with --hub: report.json of `hypersphere evaluate` for the model card (the run's own)",
     )
     parser.add_argument(
-        "--licence", "--license", dest="licence", help="of --hub: the licence of the weights, such as mit"
+        "--license", "--licence", dest="licence", metavar="NAME", help="with --hub: license of the weights, such as mit"
     )
-    parser.add_argument("--title", help="of --hub: the title of the card")
-    parser.add_argument("--push", metavar="ID", help="of --hub: upload the folder to the hub as owner/name")
-    parser.add_argument("--public", action="store_true", help="of --push: anyone may read it; private otherwise")
-    parser.add_argument("--trust", action="store_true", help="import your own code that the embedder names")
+    parser.add_argument("--title", help="with --hub: title of the model card")
+    parser.add_argument("--push", metavar="ID", help="with --hub: upload the folder to the hub as owner/name")
+    parser.add_argument(
+        "--public", action="store_true", help="with --push: make the repository public (private by default)"
+    )
+    parser.add_argument("--trust", action="store_true", help="allow the embedder to import your own code")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -104,7 +110,7 @@ def samples(source: str | None, embedder: Any) -> tuple[Any, str]:
     if source is None:
         digits, _ = Digits().batch(torch.arange(CHECKED))
         try:
-            return embedder.preprocessing.pixels(digits), "scikit-learn's digits"
+            return embedder.preprocessing.load(digits), "scikit-learn's digits"
         except ValueError as error:  # a crop that pictures of 8×8 are too small for
             raise ValueError(f"digits cannot be prepared ({error}); give --images of your own") from error
     opened = open_source(source, identities=1)

@@ -1,4 +1,4 @@
-"""``hypersphere fit SOURCE -o RUN key=value …``: from pictures sorted by identity to a recogniser of others."""
+"""``hypersphere fit SOURCE -o RUN key=value …``: train an embedder on pictures sorted by identity."""
 
 import argparse
 import contextlib
@@ -8,26 +8,28 @@ from collections.abc import Iterator
 from typing import Any
 
 from .._extras import require
+from .source_options import add_source_options, read_source_options
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The pictures, where the run goes, and what to change of what is chosen."""
-    parser.add_argument(
-        "source", nargs="?", help="a folder with a sub-folder for each identity, a table, tar shards, an .npz"
-    )
+    parser.add_argument("source", nargs="?", help="folder with one sub-folder per identity, table, tar shards or .npz")
     parser.add_argument(
         "overrides", nargs="*", metavar="KEY=VALUE", help="settings to change, e.g. size=48 head=ArcFace (see --keys)"
     )
-    parser.add_argument("-o", "--output", metavar="RUN", help="folder of the run (runs/ and the source's name)")
-    parser.add_argument("--budget", metavar="TIME", help="plan as many steps as fit into a time, such as 10m")
-    parser.add_argument("--fresh", action="store_true", help="forget a run that the folder holds")
-    parser.add_argument("--json", action="store_true", help="print the report as JSON and nothing else")
-    parser.add_argument("--keys", action="store_true", help="list every key with what it accepts, and stop")
+    parser.add_argument("-o", "--output", metavar="RUN", help="output folder (runs/ followed by the source's name)")
+    parser.add_argument("--budget", metavar="TIME", help="plan as many steps as fit into this time, such as 10m")
+    parser.add_argument("--fresh", action="store_true", help="start over if the folder contains a run")
+    parser.add_argument("--json", action="store_true", help="print only the report, as JSON")
+    add_source_options(parser, "split")
+    parser.add_argument("--keys", action="store_true", help="list every setting and the values it accepts, then exit")
 
 
 def run(args: argparse.Namespace) -> int:
     """Fit to the end; 130 when interrupted, after which the same line goes on."""
+    from ..evaluation import format_baselines, summarize_baselines
     from ..evaluation.figures import interval_note
+    from ..report import write_page
     from ..training import FitSettings, fit
     from .train import listed, main_process
 
@@ -43,11 +45,12 @@ def run(args: argparse.Namespace) -> int:
             done = fit(
                 args.source,
                 args.output,
-                overrides=args.overrides,
+                overrides=[*args.overrides, *(f"{name}={value}" for name, value in read_source_options(args).items())],
                 budget=args.budget,
                 fresh=args.fresh,
                 progress=lambda trainer: stack.enter_context(bar(trainer, console)),
                 say=console.print,
+                write_page=write_page,
             )
     except KeyboardInterrupt as stop:
         console.print(
@@ -56,8 +59,12 @@ def run(args: argparse.Namespace) -> int:
         return 130
     if args.json and main_process():
         print(json.dumps(json.loads((done.folder / "report.json").read_text(encoding="utf-8")), ensure_ascii=False))
+    if done.baselines:
+        console.print(summarize_baselines(done.baselines))
     console.print(str(done.report))
     console.print(interval_note(done.report.figures()))
+    for line in format_baselines(done.baselines):
+        console.print(line)
     console.print(f"embedder, report, pictures and choices: {done.folder}")
     page = done.folder / "report.html"
     if page.is_file():
@@ -95,7 +102,7 @@ def bar(trainer: Any, console: Any) -> Iterator[Any]:
             if "loss" in row:
                 shown["loss"] = f"loss {row['loss']:.3g}"
             if "eer" in row:
-                shown["measure"] = measures(row)
+                shown["measure"] = measures(row, trained=settings.validation == 0)
                 if not console.is_terminal:
                     going = pace(done * settings.batch_size, (settings.steps - step) * settings.batch_size, spent)
                     console.print(f"step {step} of {settings.steps}{going}: {shown['measure']}")
@@ -115,7 +122,7 @@ def pace(done: float, left: float, seconds: float) -> str:
     return f", {done / seconds:.0f} images/s, {left * seconds / done:.0f} s left"
 
 
-def measures(row: dict[str, Any]) -> str:
+def measures(row: dict[str, Any], trained: bool = False) -> str:
     """EER, TAR and rank-1 of a row of the log in one line.
 
     >>> measures({"step": 3, "eer": 4.25, "tar@0.001": 61.0, "rank1": 80.5})
@@ -124,4 +131,5 @@ def measures(row: dict[str, Any]) -> str:
     names = {"eer": "EER", "rank1": "rank-1"}
     tar = {key: f"TAR at FAR {key.partition('@')[2]}" for key in row if key.startswith("tar@")}
     wanted = {"eer": names["eer"], **tar, "rank1": names["rank1"]}
-    return "unseen identities: " + ", ".join(f"{text} {row[key]:.3g} %" for key, text in wanted.items() if key in row)
+    whose = "trained identities: " if trained else "unseen identities: "
+    return whose + ", ".join(f"{text} {row[key]:.3g} %" for key, text in wanted.items() if key in row)

@@ -2,83 +2,106 @@
 
 import argparse
 import json
-import os
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from ..evaluation import pair_scores
-from ..recognition import Embedder, Features, Gallery, Match, embed
-from ..recognition.embedding import image_files
-from ..recognition.stores import normal_name
-from ..recognition.stores.store import SERVER
+from ..data.images import IMAGE_ENDINGS
+from ..data.sources import Source, open_source
+from ..recognition import Embedder, Features, Gallery, Match, embed, load
+from ..recognition.features import score_all_pairs
+from ..recognition.gallery import check_templates, source_name
+from ..recognition.stores import is_server, normalize_name
 
-AT_ONCE = 1024  # images that are embedded before they are enrolled or looked up
+PICTURES_PER_TRANSACTION = 1024  # embedded before they are enrolled or looked up
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """One action, the gallery, and what the action needs."""
+    """Add the actions and their options."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
 
-    def action(name: str, text: str, *, images: bool = False, claim: bool = False) -> argparse.ArgumentParser:
-        sub = actions.add_parser(name, help=text, description=text)
-        sub.add_argument("gallery", help="the gallery's file, or postgresql://user@host/database#name")
+    def action(
+        name: str, text: str, *, images: bool = False, claim: bool = False, aliases: Sequence[str] = ()
+    ) -> argparse.ArgumentParser:
+        sub = actions.add_parser(name, help=text, description=text, aliases=aliases)
+        sub.add_argument("gallery", help="gallery file, or postgresql://user@host/database#name")
         if images:
-            sub.add_argument("model", type=Path, help="embedder file that makes the features")
+            sub.add_argument(
+                "model",
+                metavar="EMBEDDER",
+                help="embedder file, run folder, hub folder or id, or a name from `hypersphere models`",
+            )
         if claim:
             sub.add_argument("identity", help="the claimed identity")
         if images:
-            sub.add_argument("images", type=Path, nargs="+", help="image files, or folders searched for images")
             sub.add_argument(
-                "--skip-bad", action="store_true", help="leave out images that cannot be read, and name them"
+                "images",
+                nargs="+",
+                help="picture files, or sources of pictures: folders, tables, tar shards, .npz arrays",
             )
-            sub.add_argument("--trust", action="store_true", help="import your own code that the embedder names")
+            sub.add_argument(
+                "--skip-errors", action="store_true", help="skip unreadable pictures and list them on stderr"
+            )
+            sub.add_argument("--trust", action="store_true", help="allow the embedder to import your own code")
         return sub
 
-    enrol = action("enrol", "add templates of identities; a new gallery is made if there is none", images=True)
-    enrol.add_argument("--identity", help="whose images they are; by default the name of each image's folder")
-    identify = action("identify", "who is on each image, or unknown", images=True)
-    identify.add_argument("-k", type=int, default=1, help="candidates to print (%(default)s)")
-    identify.add_argument("--approximate", action="store_true", help="search by the index of a server's gallery")
-    verify = action("verify", "is each image of this identity?", images=True, claim=True)
-    for sub in (identify, verify):
-        sub.add_argument("--threshold", type=float, help="least cosine to accept; by default the calibrated one")
+    enrol = action("enrol", "enroll people; creates the gallery if it does not exist", images=True, aliases=["enroll"])
+    enrol.add_argument(
+        "--identity", help="name of the person on all pictures (default: the folder names, as in `hypersphere fit`)"
+    )
+    identify = action("identify", "print the name of the person on each picture, or unknown", images=True)
+    identify.add_argument("-k", type=int, default=1, help="number of candidates to print (%(default)s)")
+    identify.add_argument("--approximate", action="store_true", help="use the approximate index of a server")
+    verify = action("verify", "print whether each picture shows this person", images=True, claim=True)
+    identify.add_argument("--threshold", type=float, help="lowest cosine to accept (default: the calibrated threshold)")
+    verify.add_argument(
+        "--threshold", type=float, help="lowest cosine to accept (default: the threshold calibrated with --far)"
+    )
     calibrate = action(
-        "calibrate", "set the threshold from images of people that the model was not trained on", images=True
+        "calibrate", "choose the threshold, using people who are not in the model's training set", images=True
     )
     rates = calibrate.add_mutually_exclusive_group()
-    rates.add_argument("--far", type=float, help="false accept rate of all pairs of images, one folder a person (1e-3)")
-    rates.add_argument("--fpir", type=float, help="share of strangers, who are not enrolled, to be taken for somebody")
-    found = [identify, verify, calibrate, action("list", "identities and the number of their templates")]
-    found.append(action("check", "read everything and compare it with its checksums"))
-    for sub in found:
-        sub.add_argument("--json", action="store_true", help="print JSON, one object a line")
-    action("remove", "forget an identity").add_argument("identity", help="whom to forget")
-    action("backup", "copy to a new file while others use the gallery").add_argument(
-        "target", type=Path, help="new file"
+    rates.add_argument(
+        "--far",
+        type=float,
+        help="for verify: accepted share of pairs of different people; one folder per person (1e-3)",
     )
-    index = action("index", "build an approximate index (HNSW) of a server's gallery and measure its recall")
-    index.add_argument("-k", type=int, default=10, help="neighbours that count (%(default)s)")
-    index.add_argument("--probes", type=int, default=100, help="templates to measure with (%(default)s)")
+    rates.add_argument(
+        "--fpir",
+        type=float,
+        help="for identify: share of strangers taken for a member; one folder per stranger, none of them enrolled. "
+        "0.05 needs 59 people, 0.01 needs 299",
+    )
+    found = [identify, verify, calibrate, action("list", "list people and the number of their templates")]
+    found.append(action("check", "verify all checksums"))
+    for sub in found:
+        sub.add_argument("--json", action="store_true", help="print JSON, one object per line")
+    action("remove", "remove a person").add_argument("identity", help="name of the person")
+    action("backup", "copy the gallery to a new file; safe while it is in use").add_argument(
+        "target", type=Path, help="file to create"
+    )
+    index = action("index", "build an approximate index (HNSW) on a server and measure its recall")
+    index.add_argument("-k", type=int, default=10, help="neighbors for the recall (%(default)s)")
+    index.add_argument("--probes", type=int, default=100, help="templates to measure the recall with (%(default)s)")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do the action; its result is printed, one line for each image or identity."""
+    """Carry out the action and print its result, one line per picture or identity."""
     with warnings.catch_warnings():
         warnings.simplefilter("default")
         warnings.showwarning = lambda message, *_, **__: print(f"hypersphere gallery: {message}", file=sys.stderr)
         actions = {"identify": _identify, "verify": _verify, "calibrate": _calibrate}
-        if args.action == "enrol":
-            _enrol(args, Embedder.load(args.model, trust=args.trust))
+        if args.action in ("enrol", "enroll"):
+            _enrol(args, load(args.model, trust=args.trust))
             return 0
         if args.action in actions:
-            Gallery(args.gallery, create=False).close()  # before anything is embedded
-            model = Embedder.load(args.model, trust=args.trust)
-            with Gallery(args.gallery, model.fingerprint, create=False) as gallery:
+            if not is_server(args.gallery) and not Path(args.gallery).exists():  # said before the model is loaded
+                raise ValueError(f"there is no gallery at {args.gallery}")
+            model = load(args.model, trust=args.trust)
+            with Gallery(args.gallery, model, create=False) as gallery:
                 actions[args.action](args, gallery, model)
             return 0
         others = {"list": _list, "remove": _remove, "check": _check, "backup": _backup, "index": _index}
@@ -87,46 +110,63 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _enrol(args: argparse.Namespace, model: Embedder) -> None:
-    if args.gallery.startswith(SERVER) or Path(args.gallery).exists():
-        Gallery(args.gallery, model.fingerprint).close()  # one of another model is refused before anything is embedded
-    people: dict[str, list[Path]] = {}
-    for file in image_files(args.images):
-        people.setdefault(normal_name(args.identity or _folder(file)), []).append(file)
-    group: list[str] = []
-    for i, name in enumerate(people):
-        group.append(name)
-        if sum(len(people[n]) for n in group) >= AT_ONCE or i == len(people) - 1:
-            _enrol_group(args, model, {n: people[n] for n in group})
-            group = []
+    """Enrol whole identities in transactions of about a thousand pictures; a new gallery appears with the first."""
+    gallery = None
+    if is_server(args.gallery) or Path(args.gallery).exists():
+        gallery = Gallery(args.gallery, model)  # one of another model is refused before anything is embedded
+    try:
+        for part in _split_by_identity(_open_people(args)):
+            found = _embed(args, model, part)
+            check_templates(found.features)  # so that a first enrolment that is refused leaves no gallery
+            names = [normalize_name(args.identity or label) for label in found.labels]
+            gallery = gallery or Gallery(args.gallery, model)
+            gallery.enrol(names, found.features, [source_name(file) for file in found.files])
+            for name in dict.fromkeys(names):
+                # Acknowledged: it is on disk.
+                print(f"enrolled {name} with {_count_templates(names.count(name))}", flush=True)
+    finally:
+        if gallery is not None:
+            gallery.close()
 
 
-def _enrol_group(args: argparse.Namespace, model: Embedder, people: dict[str, list[Path]]) -> None:
-    """All images of some people in one transaction; a gallery is made only when there is something to put into it."""
-    owner = {str(file): name for name, files in people.items() for file in files}
-    features = _embedded(args, model, [file for files in people.values() for file in files])
-    names = [owner[file] for file in features.files]
-    with Gallery(args.gallery, model.fingerprint) as gallery:
-        gallery.enrol(names, features.features, [_source(file) for file in features.files])
-    for name in dict.fromkeys(names):
-        print(f"enrolled {name} with {_templates(names.count(name))}", flush=True)  # acknowledged: it is on disk
+def _open_people(args: argparse.Namespace) -> Source:
+    """Open pictures of identities as every command does; single files do not say whose they are."""
+    files = [path for path in args.images if Path(path).suffix.lower() in IMAGE_ENDINGS and Path(path).is_file()]
+    if args.identity is None and files:
+        raise ValueError(f"{files[0]} is a single file: give --identity, or a folder with one sub-folder per identity")
+    return open_source(args.images, identities=1, loose="skip" if args.identity is None else "keep")
+
+
+def _split_by_identity(people: Source) -> Iterator[Source]:
+    """Yield parts of whole identities with about ``PICTURES_PER_TRANSACTION`` pictures."""
+    rows: dict[str, list[int]] = {}
+    for i, record in enumerate(people.records):
+        rows.setdefault(normalize_name(record.label), []).append(i)
+    part: list[int] = []
+    for own in rows.values():
+        part += own
+        if len(part) >= PICTURES_PER_TRANSACTION:
+            yield people.part(torch.tensor(part))
+            part = []
+    if part:
+        yield people.part(torch.tensor(part))
 
 
 def _identify(args: argparse.Namespace, gallery: Gallery, model: Embedder) -> None:
-    for features in _all(args, model):
+    for features in _embed_parts(args, model):
         found = gallery.identify(features.features, args.k, args.threshold, approximate=args.approximate)
-        for file, matches in zip(features.files, found, strict=True):
-            who = matches[0].identity if matches[0].accepted else None
+        for file, answer in zip(features.files, found, strict=True):
             if args.json:
-                print(json.dumps({"file": file, "identity": who, "candidates": [m._asdict() for m in matches]}))
+                candidates = [match._asdict() for match in answer.candidates]
+                print(json.dumps({"file": file, "identity": answer.name, "candidates": candidates}))
             else:
-                print("\t".join([file, who or "unknown", *map(_candidate, matches)]))
+                print("\t".join([file, answer.name or "unknown", *map(_format_match, answer.candidates)]))
 
 
 def _verify(args: argparse.Namespace, gallery: Gallery, model: Embedder) -> None:
-    for features in _all(args, model):
-        for file, match in zip(
-            features.files, gallery.verify(args.identity, features.features, args.threshold), strict=True
-        ):
+    for features in _embed_parts(args, model):
+        matches = gallery.verify(args.identity, features.features, args.threshold)
+        for file, match in zip(features.files, matches, strict=True):
             if args.json:
                 print(json.dumps({"file": file, **match._asdict()}))
             else:
@@ -134,23 +174,31 @@ def _verify(args: argparse.Namespace, gallery: Gallery, model: Embedder) -> None
 
 
 def _calibrate(args: argparse.Namespace, gallery: Gallery, model: Embedder) -> None:
-    features = _embedded(args, model, image_files(args.images))
     if args.fpir is not None:
-        enrolled = sorted({normal_name(_folder(file)) for file in features.files} & gallery.list().keys())
+        strangers = open_source(args.images, identities=1)
+        enrolled = set(map(normalize_name, strangers.classes)) & gallery.list().keys()
         if enrolled:
-            raise ValueError(f"--fpir needs strangers, but {', '.join(enrolled[:3])} of the images are enrolled")
-        gallery.calibrate_fpir(features.features, args.fpir)
-        what = f"a false positive identification rate of {args.fpir:g} on {len(features.files)} images of strangers"
+            raise ValueError(
+                f"--fpir needs strangers, but {', '.join(sorted(enrolled)[:3])} of the images are enrolled"
+            )
+        features = _embed(args, model, strangers)
+        found = gallery.calibrate(fpir=args.fpir, strangers=features.features, people=features.labels)
+        what = f"a false positive identification rate of {args.fpir:g}"
+        over = f"{len(features.files)} pictures of {found.people} people"
     else:
         far = 1e-3 if args.far is None else args.far
-        people = {name: i for i, name in enumerate(dict.fromkeys(map(_folder, features.files)))}
-        who = torch.tensor([people[_folder(file)] for file in features.files])
-        pairs = torch.combinations(torch.arange(len(who)))
-        gallery.calibrate(pair_scores(features.features, pairs), who[pairs[:, 0]] == who[pairs[:, 1]], far)
-        what = f"a false accept rate of {far:g} on {len(pairs)} pairs"
-    found = gallery.calibration
-    assert found is not None
-    print(json.dumps(found._asdict()) if args.json else f"threshold {found.threshold:.4f} for {what}")
+        scores, same = score_all_pairs(_embed(args, model, open_source(args.images)))
+        found = gallery.calibrate(far=far, pairs=(scores, same))
+        what, over = f"a false accept rate of {far:g}", f"{len(scores)} pairs"
+    if args.json:
+        print(json.dumps(found._asdict()))
+        return
+    assert found.measured is not None
+    assert found.interval is not None
+    low, high = found.interval
+    print(
+        f"threshold {found.threshold:.4f} for {what}; measured {found.measured:.2%} [{low:.2%}, {high:.2%}] on {over}"
+    )
 
 
 def _list(args: argparse.Namespace, gallery: Gallery) -> int:
@@ -163,7 +211,7 @@ def _list(args: argparse.Namespace, gallery: Gallery) -> int:
 
 
 def _remove(args: argparse.Namespace, gallery: Gallery) -> int:
-    print(f"removed {args.identity} with {_templates(gallery.remove(args.identity))}")
+    print(f"removed {args.identity} with {_count_templates(gallery.remove(args.identity))}")
     return 0
 
 
@@ -175,7 +223,7 @@ def _check(args: argparse.Namespace, gallery: Gallery) -> int:
         print("\n".join(problems))
     else:
         counts = gallery.list()
-        print(f"all is well: {len(counts)} identities with {_templates(sum(counts.values()))}")
+        print(f"all is well: {len(counts)} identities with {_count_templates(sum(counts.values()))}")
     return 1 if problems else 0
 
 
@@ -194,31 +242,22 @@ def _index(args: argparse.Namespace, gallery: Gallery) -> int:
     return 0
 
 
-def _all(args: argparse.Namespace, model: Embedder) -> Iterator[Features]:
-    files = image_files(args.images)
-    for start in range(0, len(files), AT_ONCE):
-        yield _embedded(args, model, files[start : start + AT_ONCE])
+def _embed_parts(args: argparse.Namespace, model: Embedder) -> Iterator[Features]:
+    source = open_source(args.images, identities=1, loose="keep")
+    for part in torch.arange(len(source)).split(PICTURES_PER_TRANSACTION):
+        yield _embed(args, model, source.part(part))
 
 
-def _embedded(args: argparse.Namespace, model: Embedder, files: Sequence[Path]) -> Features:
-    features = embed(model, files, skip_errors=args.skip_bad)
+def _embed(args: argparse.Namespace, model: Embedder, source: Source) -> Features:
+    features = embed(model, source, on_error="skip" if args.skip_errors else "raise")
     for file, reason in features.skipped.items():
         print(f"skipped {file}: {reason}", file=sys.stderr)
     return features
 
 
-def _candidate(match: Match) -> str:
+def _format_match(match: Match) -> str:
     return f"{match.identity} {match.score:.4f}"
 
 
-def _templates(count: int) -> str:
+def _count_templates(count: int) -> str:
     return f"{count} template" if count == 1 else f"{count} templates"
-
-
-def _folder(file: Any) -> str:
-    return Path(file).absolute().parent.name
-
-
-def _source(file: str) -> str:
-    """Where an image is, as text that every store can keep."""
-    return os.fsencode(Path(file).absolute()).decode("utf-8", "backslashreplace")

@@ -1,4 +1,4 @@
-"""Entry point of the ``hypersphere`` command: finds the subcommand and turns user errors into one line."""
+"""Entry point of the ``hypersphere`` command: run the subcommand and print user errors as one line."""
 
 import argparse
 import importlib
@@ -10,59 +10,82 @@ from .. import __version__
 
 PIPE = 13  # SIGPIPE; 128 + a signal is the status that a shell gives to a process it ended
 
-# name → what it does. Each has a module of the same name in this package with `configure(parser)` and `run(args) -> int`;
-# only the one that is asked for is imported.
+# name → summary. Each command has a module of the same name in this package with `configure(parser)` and `run(args) -> int`;
+# only the requested one is imported, so that `hypersphere --help` is fast.
 COMMANDS = {
-    "fit": "from pictures sorted by identity to a recogniser of others",
-    "demo": "the library at work in one minute",
-    "train": "run a recipe, with knobs changed by key.path=value; resume a run",
-    "report": "one page about a run, or several side by side, to open in a browser",
-    "recipes": "list the experiments that can be trained",
-    "data": "list the datasets that are present, and get others by name",
-    "reproduce": "test a claim of Liu (2020) on real data, measured beside published",
-    "energy": "the hyperspherical energy of every layer of a checkpoint",
-    "evaluate": "the open-set report of an embedder on your images, or on a list of pairs",
-    "export": "an embedder as an ONNX graph or as a folder for the hub",
-    "embed": "features of image files by a trained model",
-    "gallery": "enrol, identify and verify identities, in a file or on a PostgreSQL server",
-    "serve": "recognition over HTTP with a page: embeddings, persons, search",
+    "fit": "train an embedder on pictures sorted by identity and measure it on other identities",
+    "demo": "train a digit recognizer that rejects unknown digits, in one minute",
+    "train": "train a recipe of Liu (2020), with settings changed by key.path=value; resume a run",
+    "models": "list pretrained models with their license and source",
+    "import": "convert an ONNX network of another framework to an embedder",
+    "report": "write an HTML page about one run, or several side by side",
+    "recipes": "list the recipes: experiments of Liu (2020) to train",
+    "data": "check your pictures; list and fetch public datasets",
+    "energy": "measure the hyperspherical energy of every layer of a checkpoint",
+    "evaluate": "measure an embedder on your pictures or on a list of pairs",
+    "export": "write an embedder as an ONNX graph or as a folder for the Hugging Face hub",
+    "embed": "write the features of pictures to a file",
+    "gallery": "enroll, identify and verify people, in a file or on a PostgreSQL server",
+    "serve": "recognize people over HTTP, with a web page",
 }
+
+EXAMPLES = {
+    "fit": "hypersphere fit people/ -o run head=ArcFace head.m=0.3",
+    "demo": "hypersphere demo -o runs/demo",
+    "train": "hypersphere train mhe-cifar10 --size smoke energy.s=1",
+    "models": "hypersphere models sface",
+    "import": "hypersphere import network.onnx -o embedder.safetensors --faces --normalize faces",
+    "report": "hypersphere report runs/a runs/b -o both.html",
+    "recipes": "hypersphere recipes mhe-cifar10",
+    "data": "hypersphere data check people/",
+    "energy": "hypersphere energy model.safetensors --against earlier.safetensors",
+    "evaluate": "hypersphere evaluate run/embedder.safetensors people/ -o report/",
+    "export": "hypersphere export run/embedder.safetensors --onnx embedder.onnx",
+    "embed": "hypersphere embed sface photos/ -o features.safetensors",
+    "gallery": "hypersphere gallery identify known.db sface party.jpg",
+    "serve": "hypersphere serve sface known.db",
+}
+
+MODULES = {"import": "import_model"}  # commands whose name is a Python keyword
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one subcommand; 0 is success, 1 a failure with its reason on stderr, 2 a wrong command line.
+    """Run one subcommand. Return 0 on success, 1 after a failure (its reason is on stderr), 2 for a wrong command line.
 
-    With ``HYPERSPHERE_DEBUG=1`` a failure shows where it came from.
+    With ``HYPERSPHERE_DEBUG=1`` a failure prints its traceback.
     """
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    parser = argparse.ArgumentParser(prog="hypersphere", description="Deep representation learning on the hypersphere.")
+    arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    parser = argparse.ArgumentParser(
+        prog="hypersphere", description="Recognition by angles: train, measure and serve embedders on the hypersphere."
+    )
     parser.add_argument("--version", action="version", version=f"hypersphere {__version__}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     chosen = next((a for a in arguments if not a.startswith("-")), None)
     modules = {}
     for name, summary in COMMANDS.items():
-        subparser = subparsers.add_parser(name, help=summary, description=summary)
+        subparser = subparsers.add_parser(name, help=summary, description=summary, epilog=f"example: {EXAMPLES[name]}")
         if name == chosen:
-            modules[name] = importlib.import_module(f".{name}", __package__)
+            module = MODULES.get(name, name)
+            modules[name] = importlib.import_module(f".{module}", __package__)
             modules[name].configure(subparser)
     args, extra = parser.parse_known_args(arguments)
     if extra and (not hasattr(args, "overrides") or any(word.startswith("-") for word in extra)):
         parser.error(f"unrecognized arguments: {' '.join(extra)}")
-    if extra:  # key=value behind an option, which argparse does not connect with those before it
+    if extra:  # key=value after an option, which argparse does not add to those before it
         args.overrides = [*args.overrides, *extra]
     try:
         status = int(modules[args.command].run(args))
         sys.stdout.flush()
         return status
-    except BrokenPipeError:  # whoever read our output, such as `head`, has had enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still buffered goes nowhere
+    except BrokenPipeError:  # the reader of our output, such as `head`, has closed it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discard what is still buffered
         return 128 + PIPE
     except (MemoryError, RuntimeError) as error:
-        if os.environ.get("HYPERSPHERE_DEBUG") or not _out_of_memory(error):
+        from ..training.errors import is_out_of_memory
+
+        if os.environ.get("HYPERSPHERE_DEBUG") or not is_out_of_memory(error):
             raise
-        print(
-            f"hypersphere {args.command}: the memory is not enough for what was asked: {_first(error)}", file=sys.stderr
-        )
+        print(f"hypersphere {args.command}: not enough memory: {_first(error)}", file=sys.stderr)
         return 1
     except (ValueError, OSError, ImportError) as error:
         if os.environ.get("HYPERSPHERE_DEBUG"):
@@ -78,12 +101,6 @@ def _said(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
     return str(error)
-
-
-def _out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out: Python's, a CPU's or a GPU's."""
-    words = ("can't allocate memory", "not enough memory", "out of memory", "Storage size calculation overflowed")
-    return isinstance(error, MemoryError) or any(word in str(error) for word in words)
 
 
 def _first(error: BaseException) -> str:

@@ -9,14 +9,14 @@ from .._extras import require
 def configure(parser: argparse.ArgumentParser) -> None:
     """All of them, or one in full."""
     parser.add_argument(
-        "recipe", nargs="?", metavar="NAME", help="show one recipe: where it comes from, and every setting as JSON"
+        "recipe", nargs="?", metavar="NAME", help="show the origin and every setting of one recipe, as JSON"
     )
-    parser.add_argument("--size", choices=("smoke", "laptop", "paper"), help="preset to show (of one recipe: laptop)")
+    parser.add_argument("--size", choices=("smoke", "laptop", "paper"), help="size of the experiment to show (laptop)")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print a table, or a recipe."""
-    from ..experiments import recipes
+    from .. import recipes
     from ..training import to_json
 
     if args.recipe is not None:

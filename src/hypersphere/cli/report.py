@@ -5,12 +5,12 @@ import argparse
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Folders of runs, and the file to write."""
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="folder of a run; several are compared")
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="run folder; several are compared")
     parser.add_argument(
         "-o",
         "--output",
         metavar="FILE",
-        help="file to write (report.html in the run's folder; of several, report.html here)",
+        help="file to write (report.html in the run folder; for several runs, in the current folder)",
     )
 
 

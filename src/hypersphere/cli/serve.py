@@ -4,55 +4,65 @@ import argparse
 import sys
 from pathlib import Path
 
-from ..recognition import Embedder, Gallery
-from ..recognition.stores.store import SERVER
+from ..recognition import Gallery, load
+from ..recognition.stores import describe_location, is_server
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The model, the gallery, and where to listen."""
-    parser.add_argument("model", type=Path, metavar="EMBEDDER", help="embedder file that makes the features")
+    parser.add_argument(
+        "model",
+        metavar="EMBEDDER",
+        help="embedder file, run folder, hub folder or id, or a name from `hypersphere models`",
+    )
     parser.add_argument(
         "gallery",
         metavar="GALLERY",
-        help="the gallery's file, which the first enrolment makes, or postgresql://user@host/database#name",
+        help="gallery file (created on the first enrolment), or postgresql://user@host/database#name",
     )
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on; others than loopback need a key")
-    parser.add_argument("--port", type=int, default=8000, help="port to listen on, 0 for a free one (%(default)s)")
+    parser.add_argument(
+        "--host",
+        default="127.0.0.1",
+        help="address to listen on; addresses other than loopback require keys (127.0.0.1)",
+    )
+    parser.add_argument("--port", type=int, default=8000, help="port to listen on; 0 chooses a free one (%(default)s)")
     parser.add_argument(
         "--keys",
         type=Path,
         metavar="FILE",
-        help="file of bearer keys, one a line; by default those in HYPERSPHERE_KEYS",
+        help="file with one bearer key per line (default: the keys in HYPERSPHERE_KEYS)",
     )
     parser.add_argument(
         "--limit",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="change a limit: body_bytes, images, pixels, sending_seconds, answer_seconds, per_minute, burst, at_once",
+        help="change a limit; may be repeated: body_bytes, images, pixels, sending_seconds, answer_seconds, per_minute, burst, at_once",
     )
-    parser.add_argument("--trust", action="store_true", help="import your own code that the embedder names")
+    parser.add_argument("--trust", action="store_true", help="allow the embedder to import your own code")
 
 
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGTERM or Ctrl-C."""
-    from ..recognition.service import BearerKeys, Engine, Limits, serve
-    from ..recognition.service.serving import log_to_stderr
+    from ..recognition.service import BearerKeys, Limits, Recognizer, serve
+    from ..recognition.service.server import log_to_stderr
 
     if not 0 <= args.port < 65536:
         raise ValueError(f"--port must lie in 0 … 65535, got {args.port}")
     limits, keys = Limits.from_words(args.limit), BearerKeys.read(args.keys)
-    if args.gallery.startswith(SERVER) or Path(args.gallery).exists():
+    if is_server(args.gallery) or Path(args.gallery).exists():
         Gallery(args.gallery, create=False).close()  # one that cannot be used is said at once
-    engine = Engine(Embedder.load(args.model, trust=args.trust), args.gallery, limits)
+    recognizer = Recognizer(load(args.model, trust=args.trust), args.gallery, limits)
     try:
-        state = engine.desk.state()
+        state = recognizer.gallery.state()
         if state != "ready":
-            print(f"hypersphere serve: {_NOTES[state].format(gallery=args.gallery)}", file=sys.stderr)
+            print(
+                f"hypersphere serve: {_NOTES[state].format(gallery=describe_location(args.gallery))}", file=sys.stderr
+            )
         log_to_stderr()
-        serve(engine, args.host, args.port, keys)
+        serve(recognizer, args.host, args.port, keys)
     finally:
-        engine.close()
+        recognizer.close()
     return 0
 
 

@@ -12,7 +12,7 @@ from .._extras import require
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """A recipe and what to change of it, or a folder to go on with."""
-    parser.add_argument("recipe", nargs="?", metavar="NAME", help="a name that `hypersphere recipes` lists")
+    parser.add_argument("recipe", nargs="?", metavar="NAME", help="name of a recipe; `hypersphere recipes` lists them")
     parser.add_argument(
         "overrides",
         nargs="*",
@@ -20,17 +20,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="settings to change, e.g. head=ArcFace head.m=0.4 (see --keys)",
     )
     sizes = ("smoke", "laptop", "paper")
-    parser.add_argument("--size", choices=sizes, default="laptop", help="preset of the recipe (%(default)s)")
-    parser.add_argument("-o", "--output", metavar="FOLDER", help="where the run is kept (runs/NAME)")
+    parser.add_argument("--size", choices=sizes, default="laptop", help="size of the experiment (%(default)s)")
+    parser.add_argument("-o", "--output", metavar="FOLDER", help="output folder (runs/NAME)")
     parser.add_argument(
         "--resume",
         metavar="FOLDER",
-        help="go on with the run in a folder as it is; with --output, a new run from its checkpoint",
+        help="continue the run in this folder; with --output, start a new run from its checkpoint",
     )
-    parser.add_argument("--trust", action="store_true", help="with --resume: import your own code that the run names")
-    parser.add_argument("--fresh", action="store_true", help="forget a run that the folder holds")
+    parser.add_argument("--trust", action="store_true", help="with --resume: allow the run to import your own code")
+    parser.add_argument("--fresh", action="store_true", help="start over if the folder contains a run")
     parser.add_argument(
-        "--keys", action="store_true", help="list every key with its value and what it accepts, and stop"
+        "--keys", action="store_true", help="list every setting with its value and the values it accepts, then exit"
     )
 
 
@@ -89,8 +89,8 @@ def _own_folder(name: str) -> str:
 
 def chosen(name: str | None, size: Any, overrides: list[str]) -> Any:
     """The recipe's config with ``key.path=value`` changed; a wrong key or value is a ``ValueError`` with the nearest name."""
+    from .. import recipes
     from ..config import as_call, assign
-    from ..experiments import recipes
 
     if name is None:
         raise ValueError(f"which recipe? There are {', '.join(sorted(recipes.RECIPES))}")
@@ -155,7 +155,7 @@ def page(folder: str) -> str:
 
 def report(metrics: dict[str, float], steps: int, folder: str) -> None:
     """The last measures as a table with their units, and where everything is."""
-    from ..training.ending import measured
+    from ..training.results import measured
 
     table = require("rich.table").Table(title=f"after {steps} steps")
     table.add_column("measure")

@@ -1,25 +1,15 @@
-"""Part III: hyperspherical energy as a measure, a regulariser and a problem to solve."""
+"""Part III: hyperspherical energy as a measure, as a regularizer and as a minimization problem."""
 
+from .checkpoint_files import Checkpoint
+from .checkpoint_report import LayerChange, LayerReport, energy_changes, energy_report
 from .comhe import CoMHE
-from .cover import covering_radius
-from .discrepancy import kernel_discrepancy
 from .gram_penalties import SRIP, Orthogonality, Orthonormality, srip
-from .holes import cap_constant, expected_hole_moment, facet_constant, hole_moment, hole_radii
+from .holes import cap_constant, covering_radius, expected_hole_moment, facet_constant, hole_moment, hole_radii
 from .hyperspherical import class_energy, hyperspherical_energy
 from .kernels import AngularRiesz, Gaussian, Kernel, Riesz
-from .layers import layer_energies
-from .least import least_energy
 from .low_rank import LowRankBilateral, LowRankEnergy, low_rank_bilateral
-from .mhe import MHE
-from .nearest import nearest_pairs, separation
-from .point_energies import (
-    alignment,
-    covering,
-    gaussian_uniformity,
-    gram_log_determinant,
-    maximum_separation,
-    polarization,
-)
+from .mhe import MHE, layer_energies
+from .neighbors import nearest_pairs, separation
 from .projections import (
     AdversarialProjection,
     AnglePreservingProjection,
@@ -30,9 +20,18 @@ from .projections import (
     Projection,
     RandomProjection,
 )
-from .regularizer import Penalty, Regularizer
+from .reference_energies import energy_lower_bound, random_energy
+from .regularizer import NoLayersError, Penalty, Regularizer
 from .solver import minimize_energy, refine_
 from .trajectories import weighted_trajectories
+from .uniformity_measures import (
+    alignment,
+    gram_log_determinant,
+    kernel_discrepancy,
+    maximum_separation,
+    polarization,
+    uniformity,
+)
 
 __all__ = [
     "MHE",
@@ -42,13 +41,17 @@ __all__ = [
     "AngularRiesz",
     "BilateralProjection",
     "ChannelGroups",
+    "Checkpoint",
     "CoMHE",
     "CountSketch",
     "Gaussian",
     "HadamardProjection",
     "Kernel",
+    "LayerChange",
+    "LayerReport",
     "LowRankBilateral",
     "LowRankEnergy",
+    "NoLayersError",
     "Orthogonality",
     "Orthonormality",
     "Penalty",
@@ -59,25 +62,27 @@ __all__ = [
     "alignment",
     "cap_constant",
     "class_energy",
-    "covering",
     "covering_radius",
+    "energy_changes",
+    "energy_lower_bound",
+    "energy_report",
     "expected_hole_moment",
     "facet_constant",
-    "gaussian_uniformity",
     "gram_log_determinant",
     "hole_moment",
     "hole_radii",
     "hyperspherical_energy",
     "kernel_discrepancy",
     "layer_energies",
-    "least_energy",
     "low_rank_bilateral",
     "maximum_separation",
     "minimize_energy",
     "nearest_pairs",
     "polarization",
+    "random_energy",
     "refine_",
     "separation",
     "srip",
+    "uniformity",
     "weighted_trajectories",
 ]

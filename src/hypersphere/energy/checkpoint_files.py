@@ -141,7 +141,7 @@ def _flat(prefix: str, content: Mapping[Any, Any], depth: int) -> Iterator[tuple
             yield name, value
 
 
-def dense(value: Any) -> tuple[Tensor | None, str]:
+def as_dense(value: Any) -> tuple[Tensor | None, str]:
     """A tensor as float32 or better, or None and the reason why it holds no neurons."""
     if not isinstance(value, Tensor):
         return None, "not a tensor"

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from jaxtyping import Float
 from torch import Tensor
 
-from .checkpoint_files import Checkpoint, dense
+from .checkpoint_files import Checkpoint, as_dense
 
 _STATE = re.compile(
     r"(^|\.)(optimizer|optim|opt_state|exp_avg|exp_avg_sq|momentum_buffer|scheduler|ema_optimizer)(\.|$)"
@@ -52,7 +52,7 @@ def checkpoint_layers(
     heads = next((config[key] for key in ("num_attention_heads", "n_head", "num_heads") if key in config), None)
     shared = _tied(state, names, config)
     for name in names if only is None else [only]:
-        value, reason = dense(state[name])
+        value, reason = as_dense(state[name])
         if value is None:
             if reason and reason != "not a tensor":
                 yield name, reason

@@ -1,13 +1,12 @@
 """Compressive MHE: the energy of neurons after a projection to few dimensions, where it is easier to lower."""
 
 import math
-from collections.abc import Iterable
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from ..neurons import Selector
+from ..neurons import Selectors
 from .kernels import Distance, Kernel
 from .mhe import MHE
 from .projections import Projection, RandomProjection
@@ -38,9 +37,9 @@ class CoMHE(MHE):
         s: float = 2,
         half_space: bool = True,
         distance: Distance = "euclidean",
-        skip: Iterable[Selector] = (),
+        skip: Selectors = (),
         *,
-        only: Iterable[Selector] | None = None,
+        only: Selectors | None = None,
         classifier: nn.Module | str | Literal[False] | None = None,
         kernel: Kernel | None = None,
         data_dependent: bool = True,

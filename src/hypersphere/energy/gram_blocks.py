@@ -1,19 +1,112 @@
-"""Blocks of the Gram matrix: the kernel and its slope for every pair of a block, close pairs set apart."""
+"""Kernel values and gradients for blocks of the Gram matrix, with nearly parallel pairs handled separately.
+
+A float32 Gram matrix gives the squared distance q = 2 − 2cos θ with an absolute error of about 2·10⁻⁷. For two neurons
+10⁻⁴ radians apart, q is 10⁻⁸, so the error is twenty times the value. :class:`Pass` therefore leaves such pairs out of
+its blocks and lists them, and :class:`ClosePairs` recomputes them from the difference of the two directions in float64.
+"""
 
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from .close import ClosePairs, closeness, wide
+from ..geometry.fast_norms import directions
 from .kernels import Kernel, Riesz
+
+DIFFERENCE_ENTRIES = 1 << 20  # entries of the differences that are formed at a time
+
+
+def wide_dtype(x: Tensor) -> torch.dtype:
+    """Return float64, or float32 on a device without float64 (mps)."""
+    return torch.float32 if x.device.type == "mps" else torch.float64
+
+
+def close_limit(x: Tensor) -> float:
+    """Return the squared distance below which a Gram matrix of this dtype is too inexact.
+
+    Above the limit its relative error is at most 10⁻⁴.
+
+    >>> close_limit(torch.ones(1)), close_limit(torch.ones(1, dtype=torch.float64))
+    (0.01, 1e-06)
+    """
+    return 1e-6 if x.dtype == torch.float64 else 1e-2
+
+
+class ClosePairs:
+    """The energy of listed close pairs and its gradient with respect to the directions.
+
+    Args:
+        kernel: The kernel φ.
+        half_space: Whether to add φ of the distance to the antipode.
+        weight: The neurons (batch, neurons, dim) in their original precision.
+        grad: Tensor to which the gradient is added, or None.
+        beta: Importance weights of the neurons, or None.
+    """
+
+    def __init__(self, kernel: Kernel, half_space: bool, weight: Tensor, grad: Tensor | None, beta: Tensor | None):
+        self.kernel, self.half_space, self.weight, self.grad, self.beta = kernel, half_space, weight, grad, beta
+
+    def add(self, total: Tensor, b: Tensor, i: Tensor, j: Tensor, sign: Tensor, times: Tensor) -> None:
+        """Add the pairs to ``total`` and to the gradient.
+
+        Args:
+            total: Energy of each matrix of the batch, changed in place.
+            b: Index of the matrix of each pair.
+            i: Index of the first neuron of each pair.
+            j: Index of the second neuron of each pair.
+            sign: 1 for nearly parallel pairs, −1 for nearly antiparallel ones.
+            times: How often each pair counts.
+        """
+        step = max(1, DIFFERENCE_ENTRIES // self.weight.shape[2])
+        for start in range(0, len(b), step):
+            part = slice(start, start + step)
+            self._add(total, b[part], i[part], j[part], sign[part].to(total.dtype), times[part].to(total.dtype))
+
+    def _add(self, total: Tensor, b: Tensor, i: Tensor, j: Tensor, sign: Tensor, times: Tensor) -> None:
+        # With δ = β_i·ŵ_i − sign·β_j·ŵ_j, ‖δ‖² is the squared distance to the near end of neuron j (itself or its
+        # antipode). The parallelogram law gives the distance to the far end, which is large and thus exact anyway.
+        beta_i, beta_j = (torch.ones_like(sign) if self.beta is None else self.beta.to(sign.dtype)[k] for k in (i, j))
+        difference = beta_i[:, None] * self._direction(b, i) - (sign * beta_j)[:, None] * self._direction(b, j)
+        near = difference.square().sum(1)
+        far = 2 * (beta_i.square() + beta_j.square()) - near
+        q, opposite = torch.where(sign > 0, near, far), torch.where(sign > 0, far, near)
+        value, slope = self.kernel(q), self._slope(q)
+        if self.half_space:
+            value, slope = value + self.kernel(opposite), slope - self._slope(opposite)
+        total.index_add_(0, b, value * times)
+        if self.grad is not None:
+            # dq = sign·d‖δ‖² = 2·sign·δ·dδ, and δ depends on ŵ_i with factor β_i, on ŵ_j with factor −sign·β_j.
+            pull = (2 * sign * slope * times)[:, None] * difference
+            n = self.weight.shape[1]
+            flat = self.grad.view(-1, self.grad.shape[2])
+            flat.index_add_(0, b * n + i, (beta_i[:, None] * pull).to(flat.dtype))
+            flat.index_add_(0, b * n + j, (-(sign * beta_j)[:, None] * pull).to(flat.dtype))
+
+    def _direction(self, b: Tensor, i: Tensor) -> Tensor:
+        return directions(self.weight[b, i].to(wide_dtype(self.weight)))[0]
+
+    def _slope(self, q: Tensor) -> Tensor:
+        return self.kernel.slope(q.clamp_min(self.kernel.floor**2))
 
 
 class Pass:
-    """One pass over the pairs of a few matrices; ``grad`` gathers the derivative by the directions x.
+    """One pass over the pairs of a batch of matrices, block by block.
 
-    ``look`` is called with the cosines of each block of :meth:`triangle`, −2 for a neuron with itself, and with the
-    numbers of the block's first row (and column) and one past its last row. ``values`` leaves the slopes out.
+    For a pair the energy is φ(q) with q = 2 − 2cos θ, so the gradient with respect to direction x_i is
+    Σ_j φ'(q_ij)·(−2)·x_j. The pass accumulates the force −φ' times the other direction with one matrix product per
+    block. The component along x_i is removed later by :func:`~hypersphere.geometry.fast_norms.directions_backward`.
+
+    Args:
+        kernel: The kernel φ.
+        half_space: Whether to add φ(4 − q), the energy with the antipode.
+        weight: The neurons (batch, neurons, dim) in their original precision, for close pairs.
+        x: Their directions.
+        grad: Tensor that receives the gradient with respect to ``x``, or None.
+        beta: Importance weights of the neurons, or None.
+        inspect: Function called with the cosines of each block of :meth:`triangle` (−2 for a neuron with itself), the
+            index of its first row, and one past the index of its last row. The first column has the index of the first
+            row.
+        values_only: Skip the slopes; only without ``grad``.
     """
 
     def __init__(
@@ -25,26 +118,26 @@ class Pass:
         grad: Tensor | None,
         beta: Tensor | None,
         *,
-        look: Callable[[Tensor, int, int], None] | None = None,
-        values: bool = False,
+        inspect: Callable[[Tensor, int, int], None] | None = None,
+        values_only: bool = False,
     ):
-        assert not (values and grad is not None)
-        self.look, self.values, self._at = look, values, (0, 0)
+        assert not (values_only and grad is not None)
+        self.inspect, self.values_only, self._at = inspect, values_only, (0, 0)
         self.kernel, self.half_space, self.x, self.grad = kernel, half_space, x, grad
         self.beta = None if beta is None else beta.to(x.dtype)
         self.both_ends = half_space or kernel.antipodal  # these need the distance to the antipode as well
         self.close = ClosePairs(kernel, half_space, weight, grad, beta)
-        self.total = torch.zeros(len(x), dtype=wide(x), device=x.device)
+        self.total = torch.zeros(len(x), dtype=wide_dtype(x), device=x.device)
 
     def triangle(self, chunk: int) -> Tensor:
-        """Every unordered pair once, counted twice."""
+        """Return the sum over all ordered pairs, computing each unordered pair once and counting it twice."""
         n = self.x.shape[1]
         for start in range(0, n, chunk):
             self.block(start, min(start + chunk, n))
         return self.total
 
     def block(self, start: int, stop: int) -> Tensor:
-        """The part of the triangle in these rows, added to the sums of the blocks before, which come first."""
+        """Add the part of the upper triangle in these rows to the sums. Blocks must be visited in ascending order."""
         x, n, beta, inside = self.x, self.x.shape[1], self.beta, stop - start
         left, right = x[:, start:stop], x[:, start:]
         self._at = (start, stop)
@@ -65,7 +158,14 @@ class Pass:
         return self.total
 
     def rows(self, rows: Tensor, counts: Tensor | None, chunk: int, among: int | None = None) -> Tensor:
-        """The given rows against all neurons, or against the first ``among`` of them."""
+        """Return the sum over pairs of the given rows with all neurons, or with the first ``among`` neurons.
+
+        Args:
+            rows: Indices of neurons.
+            counts: How often each row counts; once if None.
+            chunk: Rows per block.
+            among: Number of neurons the rows are compared with; all if None.
+        """
         x, beta = self.x, self.beta
         among = x.shape[1] if among is None else among
         right = x[:, :among]
@@ -87,55 +187,55 @@ class Pass:
     def _evaluate(
         self, left: Tensor, right: Tensor, own: Tensor | None, beta: tuple[Tensor, Tensor] | None
     ) -> tuple[Tensor, Tensor, tuple[Tensor, ...] | None]:
-        """φ and −dφ/dq of a block of pairs, 0 for a neuron with itself and for close pairs, which are listed instead.
+        """Return φ and −dφ/dq of a block of pairs, and the close pairs of the block.
 
-        ``own`` is the column of each row's own neuron; without it, they are on the diagonal.
+        Entries of a neuron with itself and of close pairs are 0. ``own`` is the column of each row's own neuron;
+        without it, these entries are on the diagonal.
         """
         cos = left @ right.mT
-        if self.look is not None:
+        if self.inspect is not None:
             cos.diagonal(dim1=1, dim2=2).fill_(-2)
-            self.look(cos, *self._at)
-        cos = without_self(cos, own)
+            self.inspect(cos, *self._at)
+        cos = zero_self_pairs(cos, own)
         close, mask = None, None
         if self.has_close(cos):
-            mask = (cos.abs() if self.both_ends else cos) > 1 - closeness(cos) / 2
+            mask = (cos.abs() if self.both_ends else cos) > 1 - close_limit(cos) / 2
             close = *mask.nonzero(as_tuple=True), cos[mask].sign()
             cos.masked_fill_(mask, 0)
         if beta is None:
-            value, force = self.of_cosines(cos, torch.empty_like(cos))
+            value, force = self.evaluate_cosines(cos, torch.empty_like(cos))
         else:
-            value, force = self._of_distances(*squared_distances(cos, beta))
+            value, force = self._evaluate_distances(*squared_distances(cos, beta))
             force = force * beta[0][:, None] * beta[1]
-        value = without_self(value, own)
-        force = value if self.values else without_self(force, own)
+        value = zero_self_pairs(value, own)
+        force = value if self.values_only else zero_self_pairs(force, own)
         if mask is not None:
             value, force = value.masked_fill_(mask, 0), force.masked_fill_(mask, 0)
         return value, force, close
 
     def has_close(self, cos: Tensor) -> bool:
-        """Whether any pair is too close for the Gram matrix, or next to antipodal where that matters."""
+        """Return whether a pair is too close for the Gram matrix, or nearly antipodal if the kernel needs that."""
         least, most = torch.aminmax(cos)
-        limit = 1 - closeness(cos) / 2
+        limit = 1 - close_limit(cos) / 2
         return bool(most > limit or (self.both_ends and least < -limit))
 
     def close_blocks(self, least: Tensor, most: Tensor) -> list[int]:
-        """The same of many blocks by their extremes: the numbers of those that have such a pair."""
-        limit = 1 - closeness(most) / 2
+        """Return the indices of the blocks with a close pair, from the extreme cosines of each block."""
+        limit = 1 - close_limit(most) / 2
         close = (most > limit) | (least < -limit) if self.both_ends else most > limit
         return close.nonzero().squeeze(1).tolist()
 
-    def of_cosines(self, cos: Tensor, scratch: Tensor) -> tuple[Tensor, Tensor]:
-        """φ and −dφ/dq of cosines, in the memory of either argument."""
+    def evaluate_cosines(self, cos: Tensor, scratch: Tensor) -> tuple[Tensor, Tensor]:
+        """Return φ and −dφ/dq of cosines, overwriting both arguments."""
         if self.half_space and type(self.kernel) is Riesz and self.kernel.s == 2:
-            value = torch.addcmul(
-                cos.new_ones(()), cos, cos, value=-1, out=scratch
-            ).reciprocal_()  # 1/(2−2c) + 1/(2+2c) = 1/(1−c²)
-            return value, value if self.values else cos.mul_(value).mul_(value)
+            # Half space with s = 2 has a closed form, 1/(2 − 2c) + 1/(2 + 2c) = 1/(1 − c²), with a single division.
+            value = torch.addcmul(cos.new_ones(()), cos, cos, value=-1, out=scratch).reciprocal_()
+            return value, value if self.values_only else cos.mul_(value).mul_(value)
         q = torch.sub(cos.new_full((), 2), cos, alpha=2, out=scratch)
-        return self._of_distances(q, cos.mul_(2).add_(2) if self.half_space else cos)
+        return self._evaluate_distances(q, cos.mul_(2).add_(2) if self.half_space else cos)
 
-    def _of_distances(self, q: Tensor, opposite: Tensor) -> tuple[Tensor, Tensor]:
-        if self.values:
+    def _evaluate_distances(self, q: Tensor, opposite: Tensor) -> tuple[Tensor, Tensor]:
+        if self.values_only:
             value = self.kernel.value(q)
             value = value + self.kernel.value(opposite) if self.half_space else value
             return value, value
@@ -147,7 +247,11 @@ class Pass:
 
 
 def _add_product(out: Tensor, a: Tensor, b: Tensor, *, first: bool) -> None:
-    """out += 4·a·b, or out = 4·a·b at first; a batch of slices is not one product to the library, but one by one."""
+    """Set out = 4·a·b if ``first``, otherwise add 4·a·b to it.
+
+    The factor 4 is 2 for dq/dcos times 2 for the two orders of each pair. ``baddbmm_`` into a batch of non-contiguous
+    slices runs one product at a time, so the slices get a temporary product instead.
+    """
     if len(out) == 1 or out.is_contiguous():
         out.baddbmm_(a, b, alpha=4, beta=0 if first else 1)
     elif first:
@@ -156,8 +260,8 @@ def _add_product(out: Tensor, a: Tensor, b: Tensor, *, first: bool) -> None:
         out.add_(a @ b, alpha=4)
 
 
-def without_self(block: Tensor, own: Tensor | None) -> Tensor:
-    """0, in place, for a neuron with itself: on the diagonal, or in column ``own`` of each row, where there is one."""
+def zero_self_pairs(block: Tensor, own: Tensor | None) -> Tensor:
+    """Set the entry of each neuron with itself to 0 in place: on the diagonal, or in column ``own`` of each row."""
     if own is None:
         block.diagonal(dim1=1, dim2=2).zero_()
     else:
@@ -167,7 +271,7 @@ def without_self(block: Tensor, own: Tensor | None) -> Tensor:
 
 
 def squared_distances(cos: Tensor, beta: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor]:
-    """‖β_iŵ_i ∓ β_jŵ_j‖², so that a zero row, whose cosines are 0, counts as orthogonal to all."""
+    """Return ‖β_i·ŵ_i ∓ β_j·ŵ_j‖². A zero row has cosines 0, so it counts as orthogonal to all others."""
     if beta is None:
         return 2 - 2 * cos, 2 + 2 * cos
     lengths, product = beta[0].square()[:, None] + beta[1].square(), 2 * beta[0][:, None] * beta[1]

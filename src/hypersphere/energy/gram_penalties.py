@@ -1,6 +1,5 @@
 """Penalties of the Gram matrix of the neurons, which Liu (2020) compares the energy with: one class each."""
 
-from collections.abc import Iterable
 from typing import Literal
 
 import torch
@@ -8,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ..geometry import norm, normalize, orthogonality, orthonormality
-from ..neurons import Selector
+from ..neurons import Selectors
 from .regularizer import Penalty
 
 
@@ -29,8 +28,8 @@ class Orthonormality(Penalty):
         hidden: float = 1e-5,
         output: float = 0.0,
         *,
-        only: Iterable[Selector] | None = None,
-        skip: Iterable[Selector] = (),
+        only: Selectors | None = None,
+        skip: Selectors = (),
         classifier: nn.Module | str | Literal[False] | None = None,
     ):
         super().__init__(
@@ -53,8 +52,8 @@ class Orthogonality(Penalty):
         hidden: float = 1e-5,
         output: float = 0.0,
         *,
-        only: Iterable[Selector] | None = None,
-        skip: Iterable[Selector] = (),
+        only: Selectors | None = None,
+        skip: Selectors = (),
         classifier: nn.Module | str | Literal[False] | None = None,
     ):
         super().__init__(
@@ -79,8 +78,8 @@ class SRIP(Penalty):
         output: float = 0.0,
         iterations: int = 10,
         *,
-        only: Iterable[Selector] | None = None,
-        skip: Iterable[Selector] = (),
+        only: Selectors | None = None,
+        skip: Selectors = (),
         classifier: nn.Module | str | Literal[False] | None = None,
     ):
         super().__init__(model, self._srip, hidden=hidden, output=output, only=only, skip=skip, classifier=classifier)

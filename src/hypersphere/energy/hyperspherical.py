@@ -53,7 +53,7 @@ def hyperspherical_energy(
     total = len(weight)
     _check(chunk=chunk)
     if importance is not None:
-        importance = checked_importance(importance, weight, kernel)
+        importance = check_importance(importance, weight, kernel)
     if sample is not None:
         weight, importance = _sampled(weight, importance, sample, generator)
     mean = mean_energies(
@@ -139,7 +139,7 @@ def as_neurons(weight: Float[Tensor, "neurons *dim"]) -> Float[Tensor, "neurons 
     return weight.flatten(1)
 
 
-def checked_importance(importance: Tensor, weight: Tensor, kernel: Kernel) -> Tensor:
+def check_importance(importance: Tensor, weight: Tensor, kernel: Kernel) -> Tensor:
     """β as a constant, refused where it has no meaning."""
     if isinstance(kernel, AngularRiesz):
         raise ValueError('importance scales neurons, which angles ignore: use distance="euclidean"')

@@ -195,7 +195,7 @@ def riesz_kernel(s: float, distance: Distance, kernel: Kernel | None = None) -> 
     return kernel
 
 
-def rebuilt_kernel(name: str, parameters: Sequence[float]) -> Kernel:
+def rebuild_kernel(name: str, parameters: Sequence[float]) -> Kernel:
     """The kernel of a class, by its full name, made from its numbers."""
     return _CLASSES[name](*parameters)
 

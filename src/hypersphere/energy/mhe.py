@@ -1,18 +1,18 @@
 """Minimum hyperspherical energy as a regulariser of a network."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from ..neurons import Selector
-from ..row_shards import local_of, local_rows, rows_together
-from .divided import divided_energy
-from .hyperspherical import batch_energy, checked_importance, mean_energies
+from ..collectives import gather_rows, get_local, get_local_rows
+from ..neurons import Selectors
+from .hyperspherical import batch_energy, check_importance, mean_energies
 from .kernels import Distance, Kernel, riesz_kernel
-from .regularizer import Regularizer
+from .regularizer import NoLayersError, Regularizer
+from .sharded import sharded_energy
 
 
 class MHE(Regularizer):
@@ -58,9 +58,9 @@ class MHE(Regularizer):
         s: float = 2,
         half_space: bool = True,
         distance: Distance = "euclidean",
-        skip: Iterable[Selector] = (),
+        skip: Selectors = (),
         *,
-        only: Iterable[Selector] | None = None,
+        only: Selectors | None = None,
         classifier: nn.Module | str | Literal[False] | None = None,
         kernel: Kernel | None = None,
         data_dependent: bool = True,
@@ -118,19 +118,19 @@ class MHE(Regularizer):
         The rows of the batch's classes travel, and no others; without labels all do.
         """
         assert self.classifier is not None
-        local = local_of(weight)
+        local = get_local(weight)
         total, beta = weight.numel() // weight.shape[-1], self._beta(self.classifier, local)
         if labels is None or not self.data_dependent:
             rows = torch.arange(total, device=local.device)
         else:
-            rows = rows_together(self._rows(labels.to(local.device)), weight.device_mesh.get_group())  # type: ignore[attr-defined]
+            rows = gather_rows(self._rows(labels.to(local.device)), weight.device_mesh.get_group())  # type: ignore[attr-defined]
         if rows.numel() == 0:
-            return 0 * local_rows(weight).sum()
+            return 0 * get_local_rows(weight).sum()
         rows, counts = rows.unique(return_counts=True)
         if rows[0] < 0 or rows[-1] >= total:
             raise ValueError(f"labels must be classes of the head, got rows {rows[0].item()} to {rows[-1].item()}")
         pairs = counts.sum() * (total - 1)
-        return divided_energy(weight, rows, counts.to(torch.float32), self.kernel, importance=beta) / pairs
+        return sharded_energy(weight, rows, counts.to(torch.float32), self.kernel, importance=beta) / pairs
 
     def _rows(self, labels: Int[Tensor, " samples"]) -> Int[Tensor, " rows"]:
         """The rows of the classes of a batch, as often as each occurs."""
@@ -159,8 +159,52 @@ class MHE(Regularizer):
         rows = self._layers[name].rows()
         if len(rows) > 1:
             raise ValueError(f"importance needs a layer whose neurons form one group; {name!r} has {len(rows)}")
-        return checked_importance(torch.as_tensor(beta, dtype=torch.float64), rows[0], self.kernel)
+        return check_importance(torch.as_tensor(beta, dtype=torch.float64), rows[0], self.kernel)
 
     def _beta(self, name: str, weight: Tensor) -> Tensor | None:
         beta = self.importance.get(name)
         return None if beta is None else beta.to(weight.device)
+
+
+@torch.no_grad()
+def layer_energies(
+    model: nn.Module,
+    s: float = 2,
+    half_space: bool = False,
+    distance: Distance = "euclidean",
+    classifier: nn.Module | str | Literal[False] | None = None,
+    *,
+    kernel: Kernel | None = None,
+) -> dict[str, float]:
+    """Return the mean energy of every layer with two or more neurons, including the output layer, by name.
+
+    The layers are those that :class:`MHE` regularizes. All of them, also the output layer, are measured in the same
+    space. Nothing is differentiated.
+
+    Args:
+        model: The network.
+        s: Power of the kernel.
+        half_space: Whether to measure the energy of ±ŵ_i.
+        distance: ``"euclidean"`` or ``"angular"``.
+        classifier: A head that is kept outside the model, or a layer's name; see :class:`Regularizer`.
+        kernel: A kernel in place of ``s`` and ``distance``.
+
+    Returns:
+        Energies by layer name; empty if the model has no such layer.
+
+    Raises:
+        ValueError: If ``classifier`` names no layer, or the kernel's arguments are invalid.
+
+    >>> layer_energies(torch.nn.Sequential(torch.nn.Flatten())), layer_energies(torch.nn.Linear(3, 1))
+    ({}, {})
+    >>> layer = torch.nn.Linear(3, 3)
+    >>> _ = torch.nn.init.eye_(layer.weight)
+    >>> layer_energies(torch.nn.Sequential(layer))
+    {'0': 0.5}
+    """
+    f = riesz_kernel(s, distance, kernel)
+    try:
+        layers = MHE(model, 1.0, classifier=classifier).weights()
+    except NoLayersError:
+        return {}
+    return {name: mean_energies(weight, f, half_space).mean().item() for name, weight in layers.items()}

@@ -12,13 +12,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ..geometry import normalize
-from ..geometry.directions import directions, through_direction
-from .close import wide
-from .few import few_neurons
-from .gram_blocks import Pass, squared_distances
-from .kernels import Kernel, rebuilt_kernel
+from ..geometry.fast_norms import directions, directions_backward
+from .gram_blocks import Pass, squared_distances, wide_dtype
+from .kernels import Kernel, rebuild_kernel
+from .whole_gram import whole_gram_sums
 
-ENTRIES = 1 << 19  # of one chunk of the Gram matrix: small enough to stay in the cache between the passes over it
+CHUNK_ENTRIES = 1 << 19  # of one chunk of the Gram matrix: small enough to stay in the cache between the passes over it
 FEW = 256  # neurons up to which saving the lower triangle is not worth the trouble
 
 
@@ -64,7 +63,7 @@ def value_and_gradient(
 def _rows_at_a_time(weight: Tensor) -> int:
     """All of few rows, else a quarter, so that the lower triangle is saved, but no more than a chunk's entries."""
     n = weight.shape[1]
-    return n if n <= FEW else max(64, min(max(128, n // 4), ENTRIES // n))
+    return n if n <= FEW else max(64, min(max(128, n // 4), CHUNK_ENTRIES // n))
 
 
 def _compute(
@@ -80,24 +79,24 @@ def _compute(
 ) -> tuple[Tensor, Tensor]:
     with torch.autocast(weight.device.type, enabled=False):
         if rows is None and importance is None and weight.shape[1] <= chunk:
-            return few_neurons(kernel, half_space, weight, gradient)
+            return whole_gram_sums(kernel, half_space, weight, gradient)
         x, length = directions(weight)
         grad = (torch.empty_like(x) if rows is None else torch.zeros_like(x)) if gradient else None
-        sums = torch.empty(len(x), dtype=wide(x), device=x.device)
-        together = max(1, ENTRIES // (min(chunk, x.shape[1]) * x.shape[1]))
+        sums = torch.empty(len(x), dtype=wide_dtype(x), device=x.device)
+        together = max(1, CHUNK_ENTRIES // (min(chunk, x.shape[1]) * x.shape[1]))
         for first in range(0, len(x), together):
             part = slice(first, first + together)
             work = Pass(kernel, half_space, weight[part], x[part], None if grad is None else grad[part], importance)
             sums[part] = work.triangle(chunk) if rows is None else work.rows(rows, counts, chunk, among)
         if grad is None:
             return sums.to(x.dtype), x.new_empty(0)
-        return sums.to(x.dtype), through_direction(grad, x, length).to(weight.dtype)
+        return sums.to(x.dtype), directions_backward(grad, x, length).to(weight.dtype)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     weight, importance, rows, counts, *kernel, among, half_space, _, _ = inputs
     ctx.save_for_backward(weight, importance, rows, counts, output[1])
-    ctx.kernel, ctx.among = kernel[0] if len(kernel) == 1 else rebuilt_kernel(*kernel), among
+    ctx.kernel, ctx.among = kernel[0] if len(kernel) == 1 else rebuild_kernel(*kernel), among
     ctx.half_space = half_space
     ctx.rest = [None] * (len(inputs) - 1)
 
@@ -127,7 +126,7 @@ class _PairSums(torch.autograd.Function):
 
 def _compute_rebuilt(*inputs: Any) -> tuple[Tensor, Tensor]:
     weight, importance, rows, counts, name, numbers, *rest = inputs
-    return _compute(weight, importance, rows, counts, rebuilt_kernel(name, numbers), *rest)
+    return _compute(weight, importance, rows, counts, rebuild_kernel(name, numbers), *rest)
 
 
 _operator = torch.library.custom_op(
@@ -158,7 +157,7 @@ def dense_sums(
 ) -> Float[Tensor, " batch"]:
     """:func:`pair_sums` by differentiable operations on the whole Gram matrix, in float64 for the sake of close pairs."""
     with torch.autocast(weight.device.type, enabled=False):
-        x = normalize(weight.to(wide(weight)))
+        x = normalize(weight.to(wide_dtype(weight)))
         n = torch.arange(x.shape[1] if among is None else among, device=x.device)
         i = n if rows is None else rows
         beta = None if importance is None else (importance.to(x.dtype)[i], importance.to(x.dtype)[: len(n)])

@@ -2,15 +2,33 @@
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Literal, cast
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from ..neurons import Classifier, NeuronWeight, Selector, check_selectors, matches, neuron_weights, output_layer
-from ..row_shards import rows_together, whole_rows
+from ..collectives import gather_rows, gather_weight
+from ..neurons import (
+    Classifier,
+    NeuronWeight,
+    Selector,
+    Selectors,
+    as_selectors,
+    check_selectors,
+    matches,
+    neuron_weights,
+    output_layer,
+)
+
+
+class NoLayersError(ValueError):
+    """A model without any layer that a regularizer can apply to.
+
+    >>> issubclass(NoLayersError, ValueError)
+    True
+    """
 
 
 class Regularizer(nn.Module, ABC):
@@ -50,8 +68,8 @@ class Regularizer(nn.Module, ABC):
         *,
         hidden: float,
         output: float,
-        only: Iterable[Selector] | None = None,
-        skip: Iterable[Selector] = (),
+        only: Selectors | None = None,
+        skip: Selectors = (),
         classifier: nn.Module | str | Literal[False] | None = None,
     ):
         super().__init__()
@@ -65,7 +83,7 @@ class Regularizer(nn.Module, ABC):
         self._given = classifier not in (None, False)
         self.hidden, self.output = float(hidden), float(output)
         self._layers: dict[str, NeuronWeight] = {}
-        only, skip = None if only is None else list(only), list(skip)
+        only, skip = None if only is None else as_selectors(only), as_selectors(skip)
         names = [name for name, _ in model.named_modules()]
         check_selectors(type(model).__name__, [*names, *found], [*(only or []), *skip])
         shared = None if self.classifier is None else found[self.classifier].stored()
@@ -78,7 +96,7 @@ class Regularizer(nn.Module, ABC):
             else:
                 self._layers[name] = weight
         if not self._layers:
-            raise ValueError(f"no layer of {type(model).__name__} is left to regularise: {self.skipped}")
+            raise NoLayersError(f"no layer of {type(model).__name__} is left to regularize: {self.skipped}")
 
     def weights(self) -> dict[str, Float[Tensor, "groups neurons dim"]]:
         """The neurons of each layer as they are now, those of a grouped convolution by group."""
@@ -134,8 +152,8 @@ class Regularizer(nn.Module, ABC):
         its own classes.
         """
         group = weight.device_mesh.get_group()  # type: ignore[attr-defined]
-        labels = None if labels is None else rows_together(labels, group)
-        return self.output_value(whole_rows(weight).unsqueeze(0), labels)
+        labels = None if labels is None else gather_rows(labels, group)
+        return self.output_value(gather_weight(weight).unsqueeze(0), labels)
 
     def extra_repr(self) -> str:
         """The layers and what was left out."""
@@ -182,8 +200,8 @@ class Penalty(Regularizer):
         *,
         hidden: float = 1e-5,
         output: float = 0.0,
-        only: Iterable[Selector] | None = None,
-        skip: Iterable[Selector] = (),
+        only: Selectors | None = None,
+        skip: Selectors = (),
         classifier: nn.Module | str | Literal[False] | None = None,
     ):
         super().__init__(model, hidden=hidden, output=output, only=only, skip=skip, classifier=classifier)

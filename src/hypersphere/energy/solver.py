@@ -7,11 +7,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..geometry import normalize
-from .finite_power import least_points, whole_objective
 from .hyperspherical import as_neurons
 from .kernels import Distance, Riesz, riesz_kernel
 from .lbfgs import lbfgs
-from .tammes import spread
+from .riesz_points import find_riesz_points, point_objective
+from .tammes import find_tammes_points
 
 MANY = range(80, 251)  # points of which random starts rarely find the best arrangement, and a hop takes about a second
 
@@ -38,7 +38,7 @@ def minimize_energy(
         starts: random starting points, all minimised together by L-BFGS; by default 48 up to n = 141 and fewer beyond,
             down to 1. For ``s = math.inf`` they are searched in groups of 32, and a group that has begun is finished: 64
             up to n = 80 by default, 32 beyond. The best group counts, so that more starts never give a smaller angle.
-        hops: rounds in which the best arrangements are disturbed and relaxed again, fewer if several bring nothing; by
+        hops: rounds in which the best arrangements are disturb and relaxed again, fewer if several bring nothing; by
             default 16 for ``s = math.inf`` and from n = 80 to 250, and none for fewer, which need none, or more, where a
             hop takes long. A search that hops begins with symmetric arrangements, too. Minima multiply with ``n``: of
             hundreds of points the result is a good arrangement, not always the best.
@@ -62,10 +62,10 @@ def minimize_energy(
     if not tolerance > 0:
         raise ValueError(f"tolerance must be a number > 0, got {tolerance!r}")
     if s == math.inf:
-        points = spread(n, dim, half_space, starts=starts, hops=hops, steps=steps, seed=seed, device=device)
+        points = find_tammes_points(n, dim, half_space, starts=starts, hops=hops, steps=steps, seed=seed, device=device)
         return points, smallest_angle(points, half_space)
     kernel = Riesz(s)
-    points, energy = least_points(
+    points, energy = find_riesz_points(
         n,
         dim,
         kernel,
@@ -106,7 +106,7 @@ def refine_(
     lengths = torch.linalg.vector_norm(rows.double(), dim=1, keepdim=True)
     start = normalize(rows.to(torch.promote_types(rows.dtype, torch.float32)))
     flat, _ = lbfgs(
-        whole_objective(kernel, half_space, start.shape[1]), start.view(1, -1), tolerance=tolerance, steps=steps
+        point_objective(kernel, half_space, start.shape[1]), start.view(1, -1), tolerance=tolerance, steps=steps
     )
     weight.copy_((normalize(flat.view(start.shape)) * lengths).to(weight.dtype).view(weight.shape))
     return weight

@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .equal_contacts import equalize, largest_cosine
-from .hops import distinct, hop, shaken
-from .orbits import Orbits, alone, random_orbits, turns
+from .basin_hopping import hop_basins, keep_distinct, shake
+from .interior_point import largest_cosine, minimize_largest_cosine
+from .point_symmetry import PointSymmetry, draw_orbits, no_symmetry, rotation_symmetries
 
 GROUP = 32  # starts that are searched together
 SYMMETRIC = 128  # over its order: the starts of a symmetry, of which the fewer there are the more points an orbit has
@@ -20,7 +20,7 @@ DAMPINGS = (1e-3, 1e-5, 1e-7)  # a smaller one converges where the contacts leav
 PATIENCE = 6  # rounds of hops that may bring nothing
 
 
-def spread(
+def find_tammes_points(
     n: int,
     dim: int,
     half_space: bool,
@@ -53,7 +53,10 @@ class _Search:
         self, n: int, dim: int, half_space: bool, steps: int, seed: int, device: torch.device | str | None
     ) -> None:
         self.n, self.half_space, self.steps, self.device = n, half_space, steps, device
-        self.alone, self.symmetries = alone(dim), turns(n, dim, half_space)[::-1]  # the quickest first
+        self.alone, self.symmetries = (
+            no_symmetry(dim),
+            rotation_symmetries(n, dim, half_space)[::-1],
+        )  # the quickest first
         self.generator = torch.Generator().manual_seed(seed)
         self.least = 1.0
 
@@ -62,13 +65,13 @@ class _Search:
         points = torch.cat([self._starts(symmetry) for symmetry in [*self.symmetries, self.alone]])
         values = self._values(points)
         if self.symmetries:
-            kept, _ = distinct(points[:-GROUP], values[:-GROUP], 1e-9, KEPT)
-            kept, reached = self._relaxed(shaken(kept.repeat(SHAKEN, 1, 1), self.generator))
+            kept, _ = keep_distinct(points[:-GROUP], values[:-GROUP], 1e-9, KEPT)
+            kept, reached = self._relax(shake(kept.repeat(SHAKEN, 1, 1), self.generator))
             points, values = torch.cat([points, kept]), torch.cat([values, reached])
-        best, _ = hop(
+        best, _ = hop_basins(
             points,
             values,
-            self._relaxed,
+            self._relax,
             children=GROUP,
             rounds=hops,
             patience=PATIENCE,
@@ -77,22 +80,24 @@ class _Search:
             generator=self.generator,
         )
         for damping in DAMPINGS:
-            best = equalize(best[None], self.half_space, steps=100, damping=damping)[0]
+            best = minimize_largest_cosine(best[None], self.half_space, steps=100, damping=damping)[0]
         return best
 
-    def _starts(self, symmetry: Orbits) -> Tensor:
+    def _starts(self, symmetry: PointSymmetry) -> Tensor:
         batch = GROUP if symmetry.order == 1 else SYMMETRIC // symmetry.order
-        points = random_orbits(batch, self.n, symmetry, self.generator).to(self.device)
-        return symmetry.whole(self._exact(points, symmetry))
+        points = draw_orbits(batch, self.n, symmetry, self.generator).to(self.device)
+        return symmetry.expand(self._exact(points, symmetry))
 
-    def _relaxed(self, points: Tensor) -> tuple[Tensor, Tensor]:
+    def _relax(self, points: Tensor) -> tuple[Tensor, Tensor]:
         points = self._exact(points, self.alone)
         return points, self._values(points)
 
-    def _exact(self, points: Tensor, symmetry: Orbits) -> Tensor:
+    def _exact(self, points: Tensor, symmetry: PointSymmetry) -> Tensor:
         hopeless = self.least + MARGIN * (1 - self.least)
-        points = equalize(points, self.half_space, steps=self.steps, symmetry=symmetry, hopeless=hopeless)
-        self.least = min(self.least, largest_cosine(symmetry.whole(points), self.half_space).min().item())
+        points = minimize_largest_cosine(
+            points, self.half_space, steps=self.steps, symmetry=symmetry, hopeless=hopeless
+        )
+        self.least = min(self.least, largest_cosine(symmetry.expand(points), self.half_space).min().item())
         return points
 
     def _values(self, points: Tensor) -> Tensor:

@@ -1,10 +1,10 @@
 """Measures and reports: verification, identification, open-set recognition, robustness, few-shot, feature geometry."""
 
-from ..energy import alignment
-from ..energy import gaussian_uniformity as uniformity
+from ..energy import alignment, uniformity
 from .accumulator import VerificationAccumulator
 from .all_pairs import AllPairs, PairErrors, all_pairs
 from .attacks import adversarial_loss, bim, fgsm, pgd, random_noise
+from .baselines import Baseline, compare_with_baselines, format_baselines, simple_features, summarize_baselines
 from .calibration import CalibrationReport, calibration, expected_calibration_error
 from .categories import CategoryRates
 from .class_geometry import ClassAngles, angular_fisher_score, class_angles
@@ -39,7 +39,7 @@ from .retrieval_measures import (
     recall_at_k,
 )
 from .robustness import RobustnessReport, robustness, transfer
-from .roc import Roc, roc_curve, threshold_at_far
+from .roc import Roc, roc_curve
 from .score_calibration import (
     IsotonicCalibration,
     LogisticCalibration,
@@ -50,12 +50,16 @@ from .score_calibration import (
 )
 from .scoring import ASNorm, CosineScore, MutualLikelihood, QMagFace, Score
 from .templates import Templates, templates
+from .thresholds import DEFAULT_FARS, DEFAULT_FPIRS, OperatingPoint, choose_threshold
 from .unseen import UnseenReport, unseen_classes
 from .verification import VerificationReport, verification
 
 __all__ = [
+    "DEFAULT_FARS",
+    "DEFAULT_FPIRS",
     "ASNorm",
     "AllPairs",
+    "Baseline",
     "CalibrationReport",
     "CategoryRates",
     "ClassAngles",
@@ -74,6 +78,7 @@ __all__ = [
     "Measurement",
     "MutualLikelihood",
     "OpenSetReport",
+    "OperatingPoint",
     "PairErrors",
     "QMagFace",
     "Report",
@@ -96,8 +101,10 @@ __all__ = [
     "bim",
     "calibrate_scores",
     "calibration",
+    "choose_threshold",
     "class_angles",
     "compare_embedders",
+    "compare_with_baselines",
     "deepfool",
     "discriminant",
     "distractor_identification",
@@ -107,6 +114,7 @@ __all__ = [
     "few_shot",
     "fgsm",
     "fold_scores",
+    "format_baselines",
     "frechet_distance",
     "gather_features",
     "identification",
@@ -133,9 +141,10 @@ __all__ = [
     "sample_episodes",
     "score_report",
     "shown_samples",
+    "simple_features",
     "strength",
+    "summarize_baselines",
     "templates",
-    "threshold_at_far",
     "thumbnails",
     "transfer",
     "uniformity",

@@ -11,6 +11,7 @@ from .query_gallery import QueryGallery, pair_counts, query_gallery
 from .ranking import check_ids
 from .roc import Roc
 from .scoring import CosineScore, Score
+from .thresholds import DEFAULT_FARS, choose_threshold
 
 BINS = 200  # of the histograms
 
@@ -36,6 +37,7 @@ class AllPairs(NamedTuple):
     pairs with the highest cosines, ``false_rejects`` the same pairs with the lowest, the worst first. The
     histograms count scores in equal bins over ``span``, from −1 to 1 for cosines; what lies beyond is in the bins at the
     ends. ``unit`` is that of the scores. ``highest`` are as many different pairs with the highest cosines as were asked for.
+    ``impostors`` are the highest scores of different pairs, from the highest down, for :meth:`threshold`.
 
     >>> features = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.6, 0.8]])
     >>> counted = all_pairs(features, torch.tensor([0, 0, 1, 1]))
@@ -52,8 +54,13 @@ class AllPairs(NamedTuple):
     same_histogram: Int[Tensor, "bins"]
     different_histogram: Int[Tensor, "bins"]
     highest: PairErrors
+    impostors: Float[Tensor, "t"]
     span: tuple[float, float] = (-1.0, 1.0)
     unit: str = "cosine"
+
+    def threshold(self, far: float) -> float:
+        """Return the smallest threshold that keeps a false accept rate, up to the ``far`` given to :func:`all_pairs`."""
+        return choose_threshold(self.impostors, far=far, total=self.roc.negatives).threshold
 
 
 def all_pairs(
@@ -63,6 +70,7 @@ def all_pairs(
     at: Float[Tensor, "k"] | None = None,
     worst: int = 20,
     highest: int = 0,
+    far: float = max(DEFAULT_FARS),
     chunk: int = 512,
     score: Score | None = None,
     sides: QueryGallery | None = None,
@@ -78,6 +86,8 @@ def all_pairs(
         at: Cosines at which the ROC shall have a point besides those of the same pairs.
         worst: How many of the most confident errors of each kind are kept.
         highest: How many different pairs of the highest scores are kept besides, for whoever resamples them.
+        far: The highest false accept rate that :meth:`AllPairs.threshold` is asked for. So large a share of the scores of
+            different pairs is kept.
         chunk: How many rows are compared at a time; it changes nothing but memory.
         score: What is compared, the cosine by default.
         sides: If given, only pairs of a query and a gallery image count.
@@ -95,7 +105,8 @@ def all_pairs(
     sides = query_gallery(None, None, labels) if sides is None else sides
     kept = sides.compared(first, second)
     first, second = first[kept], second[kept]
-    if not all(pair_counts(sides, labels)):
+    counts = pair_counts(sides, labels)
+    if not all(counts):
         raise ValueError(
             f"labels must hold pairs of one identity and of two, got {len(first)} pairs of one in {len(labels)} images"
         )
@@ -106,6 +117,7 @@ def all_pairs(
     histogram = torch.zeros(BINS, dtype=torch.long, device=x.device)
     span: tuple[float, float] | None = None
     top = PairErrors(first[:0], second[:0], scores[:0])
+    impostors = _HighestScores(int(far * counts[1]) + 2, scores[:0])
     for start in range(0, len(x), chunk):
         cos = score.matrix(x[start : start + chunk], x[start:]).round(decimals=12)
         others = labels[start : start + chunk, None] != labels[start:]
@@ -114,6 +126,7 @@ def all_pairs(
         different = cos[others]
         span = _span(score, scores, different) if span is None else span
         counted.update(different)
+        impostors.update(different)
         histogram += _histogram(different, span)
         top = _worst(top, cos.masked_fill_(~others, -torch.inf), start, max(worst, highest))
     lowest = scores.argsort(stable=True)[:worst]
@@ -121,7 +134,24 @@ def all_pairs(
     assert span is not None
     accepts, first_ones = (PairErrors(*(column[:count] for column in top)) for count in (worst, highest))
     bins = (_histogram(scores, span), histogram)
-    return AllPairs(counted.roc(), same, accepts, rejects, *bins, first_ones, span, score.unit)
+    return AllPairs(counted.roc(), same, accepts, rejects, *bins, first_ones, impostors.sorted(), span, score.unit)
+
+
+class _HighestScores:
+    """The ``count`` highest of all scores seen. Up to three times as many are held, so that pruning is rare."""
+
+    def __init__(self, count: int, none: Float[Tensor, "0"]):
+        self.count, self.scores = count, none
+        self.floor = -torch.inf
+
+    def update(self, scores: Float[Tensor, "n"]) -> None:
+        self.scores = torch.cat([self.scores, scores[scores > self.floor]])
+        if len(self.scores) > 2 * self.count:
+            self.scores = self.scores.topk(self.count, sorted=False).values
+            self.floor = self.scores.min().item()
+
+    def sorted(self) -> Float[Tensor, "count"]:
+        return self.scores.topk(min(self.count, len(self.scores))).values
 
 
 def _same_pairs(labels: Int[Tensor, "n"]) -> tuple[Int[Tensor, "m"], Int[Tensor, "m"]]:

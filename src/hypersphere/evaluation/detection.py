@@ -13,8 +13,7 @@ from .intervals import Measurement, wilson
 from .pair_intervals import PairIntervals
 from .ranking import Ranking, ranking
 from .roc import Roc, roc_curve
-
-FPIRS = (1e-1, 1e-2, 1e-3, 1e-4)
+from .thresholds import DEFAULT_FPIRS, choose_threshold, resolve_rates
 
 
 def open_set(
@@ -61,7 +60,7 @@ class DetectionReport(Report):
     >>> probes = torch.tensor([[1.0, 0.1, 0.0], [0.0, 1.0, 0.2], [1.0, 1.0, 1.0], [-1.0, 0.5, 0.0]])
     >>> report = open_set(probes, torch.tensor([0, 1, 7, 8]), torch.eye(3), torch.tensor([0, 1, 2]))
     >>> round(report.threshold(fpir=0.5), 3), report.curve().tpir[-1].item()
-    (0.577, 1.0)
+    (0.447, 1.0)
     """
 
     ranking: Ranking
@@ -83,25 +82,23 @@ class DetectionReport(Report):
         """
         roc = self._accepted(rank)
         mated = int(self.ranking.mated.sum())
-        alone = wilson(int(roc.accepted_same[roc.at_far(fpir, "fpir", "impostors")]), mated, confidence)
+        alone = wilson(int(roc.accepted_same[roc.at_far(fpir, "fpir", "strangers")]), mated, confidence)
         if self.owners is None or fpir == 1:
             return alone
         return PairIntervals(*self._scores(rank)[:2], self.owners).of("tar", alone, fpir)
 
-    def threshold(self, fpir: float, rank: int = 1) -> float:
+    def threshold(self, fpir: float) -> float:
         """Return the threshold behind :meth:`tpir`."""
-        roc = self._accepted(rank)
-        return roc.thresholds[roc.at_far(fpir, "fpir", "impostors")].item()
+        return choose_threshold(self.ranking.best[~self.ranking.mated], fpir=fpir).threshold
 
-    def figures(self, fpirs: Sequence[float] = FPIRS) -> list[Figure]:
+    def figures(self, fpirs: Sequence[float] = (*DEFAULT_FPIRS, 1e-3, 1e-4)) -> list[Figure]:
         """Return TPIR at rank 1 and its threshold for every one of ``fpirs`` that the strangers resolve."""
         mated = int(self.ranking.mated.sum())
         impostors = len(self.ranking.rank) - mated
         figures = [Figure("mated probes", mated, "probes"), Figure("impostors", impostors, "probes")]
-        for fpir in fpirs:
-            if fpir * impostors >= 1 - 1e-9:
-                figures.append(Figure.of(f"TPIR@FPIR={rate_name(fpir)}", self.tpir(fpir), count=mated))
-                figures.append(Figure(f"threshold@FPIR={rate_name(fpir)}", self.threshold(fpir), self.unit))
+        for fpir in resolve_rates(fpirs, impostors):
+            figures.append(Figure.of(f"TPIR@FPIR={rate_name(fpir)}", self.tpir(fpir), count=mated))
+            figures.append(Figure(f"threshold@FPIR={rate_name(fpir)}", self.threshold(fpir), self.unit))
         return figures
 
     def plot(self, ax: Any = None) -> tuple[Any, Any]:

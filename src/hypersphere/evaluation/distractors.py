@@ -15,7 +15,7 @@ from .intervals import Measurement, wilson
 from .ranking import TIE, check_ids, unit
 from .roc import Roc
 
-FARS = (1e-3, 1e-4, 1e-5, 1e-6)  # MegaFace reports the last
+MEGAFACE_FARS = (1e-3, 1e-4, 1e-5, 1e-6)  # MegaFace reports the last
 
 
 def distractor_identification(
@@ -118,7 +118,8 @@ class DistractorReport(Report):
             for k in (1, 10)
         ]
         figures += [
-            Figure.of(f"TAR@FAR={rate_name(far)}", self.tar(far), count=roc.positives) for far in roc.resolved(FARS)
+            Figure.of(f"TAR@FAR={rate_name(far)}", self.tar(far), count=roc.positives)
+            for far in roc.resolved(MEGAFACE_FARS)
         ]
         return [Figure("probe and mate", pairs, "pairs"), Figure("different", roc.negatives, "pairs"), *figures]
 

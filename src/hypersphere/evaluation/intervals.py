@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-TRIALS, IDENTITIES = "independent trials", "identities"
+TRIALS, IDENTITIES, PEOPLE = "independent trials", "identities", "people"
 
 
 class Measurement(float):

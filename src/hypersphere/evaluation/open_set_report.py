@@ -23,9 +23,9 @@ from .resampling import RESAMPLES, clustered_mean
 from .retrieval import RetrievalReport
 from .score_calibration import ScoreCalibration, ScoreReport
 from .scoring import CosineScore, Score
-from .verification import rates
+from .thresholds import DEFAULT_FARS, DEFAULT_FPIRS
+from .verification import rate_figures
 
-FARS, FPIRS = (1e-2, 1e-3, 1e-4), (1e-1, 1e-2)
 REJECTED = (0.0, 0.05, 0.1, 0.2, 0.3)  # shares of the pairs of lowest quality that are turned away
 
 
@@ -33,8 +33,8 @@ def open_set_report(
     features: Float[Tensor, "n d"],
     labels: Shaped[Tensor, "..."],
     *,
-    fars: Sequence[float] = FARS,
-    fpirs: Sequence[float] = FPIRS,
+    fars: Sequence[float] = DEFAULT_FARS,
+    fpirs: Sequence[float] = DEFAULT_FPIRS,
     categories: Sequence[str] | Int[Tensor, "n"] | None = None,
     quality: Float[Tensor, "n"] | None = None,
     queries: Bool[Tensor, "n"] | None = None,
@@ -95,9 +95,18 @@ def open_set_report(
             raise ValueError(f"{name} must be rates in (0, 1], got {tuple(values)}")
     sides = query_gallery(queries, gallery, labels)
     score = CosineScore() if score is None else score
-    counted = all_pairs(features, labels, worst=worst, highest=HIGHEST, chunk=chunk, score=score, sides=sides)
+    counted = all_pairs(
+        features,
+        labels,
+        worst=worst,
+        highest=HIGHEST,
+        far=max(fars, default=1e-2),
+        chunk=chunk,
+        score=score,
+        sides=sides,
+    )
     ranked = ranked_images(features, labels, sides, score, chunk)
-    thresholds = {far: counted.roc.thresholds[counted.roc.at_far(far)].item() for far in counted.roc.resolved(fars)}
+    thresholds = {far: counted.threshold(far) for far in counted.roc.resolved(fars)}
     fitted = calibrated_halves(features, labels, score, seed)
     return OpenSetReport(
         counted,
@@ -176,7 +185,7 @@ class OpenSetReport(Report):
         if (far is None) == (fpir is None):
             raise ValueError("exactly one of far and fpir must be given")
         if far is not None:
-            return self.pairs.roc.thresholds[self.pairs.roc.at_far(far)].item()
+            return self.pairs.threshold(far)
         if self.detection is None:
             raise ValueError("fpir needs two identities with several images, got fewer")
         assert fpir is not None
@@ -216,7 +225,7 @@ class OpenSetReport(Report):
             Figure("identities", int(self.labels.unique().numel()), "identities"),
             Figure("same pairs", roc.positives, "pairs"),
             Figure("different pairs", roc.negatives, "pairs"),
-            *rates(roc, self.fars, self.pairs.unit, self.intervals),
+            *rate_figures(roc, self.fars, self.pairs.threshold, self.pairs.unit, self.intervals),
             *(
                 Figure.of(f"rank-{k}", self.rank(k), count=probes)
                 for k in (1, 5)

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from .intervals import Measurement, quantile, wilson_band
+from .thresholds import allowed_accepts, resolve_rates
 
 
 @dataclass(frozen=True)
@@ -89,19 +90,15 @@ class Roc:
     def at_far(self, far: float, name: str = "far", negatives: str = "different pairs") -> int:
         """Return the last point with a false accept rate of at most ``far``: the lowest threshold that keeps it.
 
-        Refused when fewer than 1/far negatives were seen: one false accept would already exceed the rate, and a
-        threshold above all of them would promise what was not measured. ``name`` and ``negatives`` are what the
-        message calls the rate and its pairs.
+        Args:
+            far: The false accept rate, in (0, 1].
+            name: What an error message calls the rate.
+            negatives: What an error message calls the impostors.
+
+        Raises:
+            ValueError: If there are fewer than 1/far impostors.
         """
-        if not 0 < far <= 1:
-            raise ValueError(f"{name} must be in (0, 1], got {far!r}")
-        allowed = far * self.negatives
-        if allowed < 1 - 1e-9:
-            raise ValueError(
-                f"{name}={far:g} needs at least {math.ceil(1 / far - 1e-9)} {negatives} to be resolved, "
-                f"got {self.negatives}"
-            )
-        return int((self.accepted_different <= allowed * (1 + 1e-12)).sum()) - 1
+        return int((self.accepted_different <= allowed_accepts(far, self.negatives, name, negatives)).sum()) - 1
 
     def resolved(self, fars: Iterable[float]) -> list[float]:
         """Return those of ``fars`` that the number of different pairs resolves, as :meth:`at_far` asks.
@@ -109,7 +106,7 @@ class Roc:
         >>> roc_curve(torch.rand(200), torch.arange(200) < 100).resolved([0.1, 0.01, 0.001])
         [0.1, 0.01]
         """
-        return [far for far in fars if far * self.negatives >= 1 - 1e-9]
+        return resolve_rates(fars, self.negatives)
 
 
 def roc_curve(scores: Shaped[Tensor, "..."], same: Shaped[Tensor, "..."]) -> Roc:
@@ -142,16 +139,6 @@ def sorted_roc(ordered: Float[Tensor, "n"], same: Bool[Tensor, "n"]) -> Roc:
         torch.cat([zero, same_count]),
         torch.cat([zero, all_count - same_count]),
     )
-
-
-def threshold_at_far(scores: Shaped[Tensor, "..."], same: Shaped[Tensor, "..."], far: float) -> float:
-    """The lowest observed score that, as a threshold, accepts at most ``far`` of the different pairs.
-
-    >>> threshold_at_far(torch.tensor([0.9, 0.7, 0.5, 0.3]), torch.tensor([True, True, False, False]), far=0.5)
-    0.5
-    """
-    roc = roc_curve(scores, same)
-    return roc.thresholds[roc.at_far(far)].item()
 
 
 def check_pairs(

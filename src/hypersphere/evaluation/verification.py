@@ -1,7 +1,7 @@
 """Are two images of the same identity? Accuracy by k-fold protocol, EER, AUC and TAR at FAR."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,8 +16,7 @@ from .figures import Figure, Report, rate_name
 from .intervals import Measurement, mean_interval, wilson
 from .pair_intervals import PairIntervals
 from .roc import Roc, check_pairs, sort_pairs, sorted_roc
-
-FARS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
+from .thresholds import DEFAULT_FARS, choose_accurate_threshold, choose_threshold
 
 
 def verification(
@@ -76,7 +75,7 @@ class VerificationReport(Report):
     >>> scores = torch.tensor([0.9, 0.8, 0.7, 0.35, 0.4, 0.3, 0.2, 0.1])
     >>> report = verification(scores, torch.arange(8) < 4, folds=4)
     >>> round(report.threshold(far=0.25), 2), report.accuracies.tolist()
-    (0.35, [1.0, 0.5, 1.0, 0.5])
+    (0.3, [1.0, 0.5, 1.0, 0.5])
     """
 
     roc: Roc
@@ -108,7 +107,7 @@ class VerificationReport(Report):
         for i in range(self.folds):
             held = self.fold == i
             others, kinds = (self.scores if self.rows is None else self.rows[i])[~held], self.same[~held]
-            threshold = best_threshold(*sort_pairs(others, kinds))
+            threshold = choose_accurate_threshold(*sort_pairs(others, kinds))
             accuracies.append(((self.scores[held] >= threshold) == self.same[held]).double().mean())
         return torch.stack(accuracies)
 
@@ -133,7 +132,7 @@ class VerificationReport(Report):
 
     def threshold(self, far: float) -> float:
         """Return the threshold behind :meth:`tar`."""
-        return self.roc.thresholds[self.roc.at_far(far)].item()
+        return choose_threshold(self.scores[~self.same], far=far).threshold
 
     def figures(self) -> list[Figure]:
         """Return accuracy, EER, AUC, and TAR with its threshold at every power of ten of FAR that is resolved."""
@@ -147,7 +146,7 @@ class VerificationReport(Report):
                 Figure.of("accuracy spread", self.spread),
                 Figure("folds", self.folds),
             ]
-        return [*figures, *rates(self.roc, FARS)]
+        return [*figures, *rate_figures(self.roc, (1e-1, *DEFAULT_FARS, 1e-5, 1e-6), self.threshold)]
 
     def plot(self, ax: Any = None) -> tuple[Any, Any]:
         """Draw the ROC curve with a logarithmic FAR."""
@@ -155,11 +154,21 @@ class VerificationReport(Report):
         return plots.plot_roc({name: (self.roc.far, self.roc.tar)}, title=self.title, ax=ax)
 
 
-def rates(roc: Roc, fars: Sequence[float], unit: str = "score", intervals: PairIntervals | None = None) -> list[Figure]:
-    """Return EER, AUC, and for each FAR that is resolved TAR and the threshold that gives it.
+def rate_figures(
+    roc: Roc,
+    fars: Sequence[float],
+    threshold_at: Callable[[float], float],
+    unit: str = "score",
+    intervals: PairIntervals | None = None,
+) -> list[Figure]:
+    """Return EER, AUC, and TAR with its threshold for each FAR that the pairs resolve.
 
-    A threshold of ``unit`` ``"cosine"`` is also given as an angle in degrees. With ``intervals`` those of the rates are over
-    identities, otherwise pairs are taken for independent.
+    Args:
+        roc: The counts of accepted pairs.
+        fars: False accept rates.
+        threshold_at: Returns the threshold for a false accept rate.
+        unit: The unit of scores. A threshold that is a ``"cosine"`` is also given as an angle in degrees.
+        intervals: Makes the intervals over identities; without it pairs are taken for independent.
     """
     pairs, resolved = roc.positives + roc.negatives, roc.resolved(fars)
     eer, auc = roc.eer, roc.auc
@@ -169,30 +178,13 @@ def rates(roc: Roc, fars: Sequence[float], unit: str = "score", intervals: PairI
         tars = {far: intervals.of("tar", tar, far) for far, tar in tars.items()}
     figures = [Figure.of("EER", eer, count=pairs), Figure.of("AUC", auc, count=pairs)]
     for far in resolved:
-        point, at = roc.at_far(far), f"@FAR={rate_name(far)}"
-        threshold = roc.thresholds[point].item()
+        threshold, at = threshold_at(far), f"@FAR={rate_name(far)}"
         figures.append(Figure.of(f"TAR{at}", tars[far], count=roc.positives))
         figures.append(Figure(f"threshold{at}", threshold, unit))
         if unit == "cosine":
             degrees = math.degrees(math.acos(max(threshold, -1.0))) if threshold <= 1 else math.nan
             figures.append(Figure(f"angle{at}", degrees, "degrees"))
     return figures
-
-
-def best_threshold(scores: Float[Tensor, "n"], same: Bool[Tensor, "n"]) -> float:
-    """Return the threshold of highest accuracy on sorted pairs; of several the highest.
-
-    It lies midway between neighbouring scores, or beyond them all.
-    """
-    if not same.any() or same.all():
-        return -torch.inf if same.any() else torch.inf
-    roc = sorted_roc(scores, same)
-    i = int((roc.accepted_same - roc.accepted_different).argmax())  # the first of equals is the highest threshold
-    if i == 0 or i == len(roc.thresholds) - 1:
-        return torch.inf if i == 0 else -torch.inf
-    above, below = roc.thresholds[i].item(), roc.thresholds[i + 1].item()
-    middle = above / 2 + below / 2
-    return middle if below < middle <= above else above  # neighbours in float64 have nothing between them
 
 
 def deal(same: Bool[Tensor, "n"], folds: int, seed: int) -> Int[Tensor, "n"]:

@@ -1,34 +1,34 @@
 """Angles and norms that never produce NaN: everything else in the library stands on these functions."""
 
 from .angles import angle, arccos, arcsin, geodesic_distance, sine
+from .fast_norms import normalize_rows
 from .gram import orthogonality, orthonormality
 from .maps import exp_map, log_map, slerp, tangent
 from .norms import cosine, inverse_norm, norm, normalize
 from .polynomial import chebyshev
-from .precision import accumulable, accumulation_dtype, full_precision
+from .precision import accumulation_dtype, disable_autocast, upcast
 from .sampling import uniform
-from .units import unit
 
 __all__ = [
-    "accumulable",
     "accumulation_dtype",
     "angle",
     "arccos",
     "arcsin",
     "chebyshev",
     "cosine",
+    "disable_autocast",
     "exp_map",
-    "full_precision",
     "geodesic_distance",
     "inverse_norm",
     "log_map",
     "norm",
     "normalize",
+    "normalize_rows",
     "orthogonality",
     "orthonormality",
     "sine",
     "slerp",
     "tangent",
     "uniform",
-    "unit",
+    "upcast",
 ]

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from .norms import _check_vectors, _length, normalize
-from .precision import accumulable, accumulation_dtype
+from .precision import accumulation_dtype, upcast
 
 
 def angle(x: Float[Tensor, "*x d"], w: Float[Tensor, "*w d"], *, pairwise: bool = False) -> Float[Tensor, "..."]:
@@ -46,7 +46,7 @@ def arccos(cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     >>> arccos(torch.tensor([1.0, 0.0, -1.0]))
     tensor([0.0000, 1.5708, 3.1416])
     """
-    return _Arccos.apply(accumulable(cos)).to(cos.dtype)
+    return _Arccos.apply(upcast(cos)).to(cos.dtype)
 
 
 def arcsin(cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -55,7 +55,7 @@ def arcsin(cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     >>> arcsin(torch.tensor([1.0, 0.0, -1.0]))
     tensor([ 1.5708,  0.0000, -1.5708])
     """
-    return _Arcsin.apply(accumulable(cos)).to(cos.dtype)
+    return _Arcsin.apply(upcast(cos)).to(cos.dtype)
 
 
 def sine(cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -64,7 +64,7 @@ def sine(cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     >>> sine(torch.tensor([1.0, 0.6, 0.0, -1.0]))
     tensor([0.0000, 0.8000, 1.0000, 0.0000])
     """
-    return _Sine.apply(accumulable(cos)).to(cos.dtype)
+    return _Sine.apply(upcast(cos)).to(cos.dtype)
 
 
 def inverse_sine(cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .precision import accumulable
+from .precision import upcast
 
 
 def orthonormality(weight: Float[Tensor, "*batch neurons dim"]) -> Float[Tensor, ""]:
@@ -29,5 +29,5 @@ def orthogonality(weight: Float[Tensor, "*batch neurons dim"]) -> Float[Tensor, 
 
 def _gram(weight: Tensor) -> Tensor:
     with torch.autocast(weight.device.type, enabled=False):
-        weight = accumulable(weight)
+        weight = upcast(weight)
         return weight @ weight.transpose(-1, -2)

@@ -20,7 +20,7 @@ _ACCURATE = 2**-23.6  # half of a unit in the last place of float32, and a littl
 # With more coefficients it takes as long as arcsin and tanh; powers of sin θ itself lose digits from 11 on.
 _MOST_ODD, _MOST_EVEN = 16, 10
 
-# (π/2 − θ)/cos θ in powers of sin θ − ½, as `sine_polynomial` finds it.
+# (π/2 − θ)/cos θ in powers of sin θ − ½, as `fit_sine_polynomial` finds it.
 _LATITUDE = (
     1.2091995761561454,
     -0.5271987895457328,
@@ -37,25 +37,25 @@ _LATITUDE = (
 def latitude(cos: Float[Tensor, "..."]) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."]]:
     r"""π/2 − θ, and 1/sin θ as :func:`~hypersphere.geometry.angles.inverse_sine` has it, new tensors without a graph.
 
-    float32 goes by :func:`from_sine` and is within 2 units in the last place; other dtypes take arcsin.
+    float32 goes by :func:`evaluate_sine_polynomial` and is within 2 units in the last place; other dtypes take arcsin.
 
     >>> latitude(torch.tensor([0.0, 0.6, 1.0]))[0]
     tensor([0.0000, 0.6435, 1.5708])
     """
     if cos.dtype == torch.float32:
-        return from_sine(cos, _LATITUDE)
+        return evaluate_sine_polynomial(cos, _LATITUDE)
     return cos.clamp(-1, 1).asin_(), inverse_sine(cos)
 
 
-def from_sine(
+def evaluate_sine_polynomial(
     cos: Float[Tensor, "..."], coefficients: tuple[float, ...]
 ) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."]]:
     r"""cos θ·A(sin θ − ½) and 1/sin θ, at most 1/√ε, two new tensors without a graph.
 
-    A has the coefficients that :func:`sine_polynomial` finds. The digits near 0 are those of cos θ. Traced, it is a chain
+    A has the coefficients that :func:`fit_sine_polynomial` finds. The digits near 0 are those of cos θ. Traced, it is a chain
     of plain operations, of which a compiler makes one loop.
 
-    >>> from_sine(torch.tensor([0.0, 0.6]), (1.0, 2.0))
+    >>> evaluate_sine_polynomial(torch.tensor([0.0, 0.6]), (1.0, 2.0))
     (tensor([0.0000, 0.9600]), tensor([1.0000, 1.2500]))
     """
     bound = math.sqrt(torch.finfo(cos.dtype).eps)
@@ -75,20 +75,20 @@ def from_sine(
     return value.mul_(cos), sine.clamp_min_(bound).reciprocal_()
 
 
-def over_sine(cos: Float[Tensor, "..."], coefficients: tuple[float, ...]) -> Float[Tensor, "..."]:
+def evaluate_slope_polynomial(cos: Float[Tensor, "..."], coefficients: tuple[float, ...]) -> Float[Tensor, "..."]:
     r"""A(sin θ)²/sin θ, the sine at least √ε: the slope in cos θ of a function of the latitude, in plain operations.
 
     They are for a compiler: ``cos`` is read once for each coefficient, as inductor pays for each reading of a map that
     it transposes. Hence the sine is √(1 − cos²θ), which has the digits that a rounded cosine leaves to it, and hence the square.
 
-    >>> over_sine(torch.tensor([0.0, 0.6]), (1.0, 2.0))
+    >>> evaluate_slope_polynomial(torch.tensor([0.0, 0.6]), (1.0, 2.0))
     tensor([9.0000, 8.4500])
     """
     square = (1 - cos.square()).clamp_min(torch.finfo(cos.dtype).eps)
     return _polynomial(coefficients, square.sqrt()).square() * square.rsqrt()
 
 
-def sine_polynomial(
+def fit_sine_polynomial(
     function: Callable[[Tensor], Tensor], *, odd: bool = True, accurate: float = _ACCURATE
 ) -> tuple[float, ...] | None:
     r"""The shortest A with function(π/2 − θ) = cos θ·A(sin θ − ½), A(sin θ) for an even function; None if it is long.
@@ -97,7 +97,7 @@ def sine_polynomial(
     by at most ``accurate`` of its value, an even one by ``accurate`` of its greatest value. In powers of sin θ − ½ the
     terms are not larger than their sum, so that float32 loses a rounding or two.
 
-    >>> [round(a, 6) for a in sine_polynomial(lambda latitude: torch.sin(latitude) * (1 + torch.cos(latitude)))]
+    >>> [round(a, 6) for a in fit_sine_polynomial(lambda latitude: torch.sin(latitude) * (1 + torch.cos(latitude)))]
     [1.5, 1.0]
     """
 
@@ -120,7 +120,7 @@ def sine_polynomial(
 
 @functools.lru_cache(maxsize=64)
 def tanh_polynomials(k: float) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:
-    r"""For g = T·tanh((π/2 − θ)/2k), 1 at θ = 0: A of :func:`from_sine` for g and A of :func:`over_sine` for its slope.
+    r"""For g = T·tanh((π/2 − θ)/2k), 1 at θ = 0: coefficients for g and for its slope.
 
     They are None where k is below about 0.25 and 0.35: tanh is too steep there.
 
@@ -128,10 +128,10 @@ def tanh_polynomials(k: float) -> tuple[tuple[float, ...] | None, tuple[float, .
     ([9, 8], (None, None))
     """
     top = 1 / math.tanh(math.pi / (4 * k))
-    value = sine_polynomial(lambda latitude: top * torch.tanh(latitude / (2 * k)))
+    value = fit_sine_polynomial(lambda latitude: top * torch.tanh(latitude / (2 * k)))
     root = math.sqrt(top / (2 * k))
     # The slope is otherwise made of 1 − (g/T)², which has the digits of 1; no more of them are asked for here.
-    slope = sine_polynomial(lambda latitude: root / torch.cosh(latitude / (2 * k)), odd=False, accurate=2**-21)
+    slope = fit_sine_polynomial(lambda latitude: root / torch.cosh(latitude / (2 * k)), odd=False, accurate=2**-21)
     return value, slope
 
 

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .precision import accumulable, accumulation_dtype
+from .precision import accumulation_dtype, upcast
 
 
 def norm(x: Float[Tensor, "..."], dim: int = -1, keepdim: bool = False) -> Float[Tensor, "..."]:
@@ -15,7 +15,7 @@ def norm(x: Float[Tensor, "..."], dim: int = -1, keepdim: bool = False) -> Float
     >>> norm(torch.tensor([[3e30, 4e30], [0.0, 0.0]]))
     tensor([5.0000e+30, 0.0000e+00])
     """
-    y, scale = _rescaled(accumulable(x), dim)
+    y, scale = _rescaled(upcast(x), dim)
     length, _ = _length(y, dim)
     result = (length * scale).to(x.dtype)
     return result if keepdim else result.squeeze(dim)
@@ -32,7 +32,7 @@ def normalize(x: Float[Tensor, "..."], dim: int = -1, *, min_norm: float = 0.0) 
     tensor([[0.6000, 0.8000],
             [0.0000, 0.0000]])
     """
-    y, _ = _rescaled(accumulable(x), dim, min_norm)
+    y, _ = _rescaled(upcast(x), dim, min_norm)
     length, nonzero = _length(y, dim)
     return torch.where(nonzero, y / torch.where(nonzero, length, 1), 0).to(x.dtype)
 
@@ -47,7 +47,7 @@ def inverse_norm(x: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows"]:
     >>> inverse_norm(torch.tensor([[3.0, 4.0], [0.0, 0.0], [3e30, 4e30]]))
     tensor([2.0000e-01, 0.0000e+00, 2.0000e-31])
     """
-    x = accumulable(x)
+    x = upcast(x)
     length = torch.linalg.vector_norm(x, dim=-1)
     limits = torch.finfo(x.dtype)
     low, high = 1e4 * limits.tiny**0.5, 1e-4 * limits.max**0.5

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from .angles import _bounded_sine, arccos
-from .precision import accumulable
+from .precision import upcast
 
 
 def chebyshev(cos: Float[Tensor, "..."], m: float) -> Float[Tensor, "..."]:
@@ -25,7 +25,7 @@ def chebyshev(cos: Float[Tensor, "..."], m: float) -> Float[Tensor, "..."]:
     """
     if not (math.isfinite(m) and m >= 0):
         raise ValueError(f"m must be a number ≥ 0, got {m!r}")
-    x = accumulable(cos)
+    x = upcast(cos)
     result = _integer(x, int(m)) if m == int(m) else _RealMultiple.apply(x, m)
     return result.to(cos.dtype)
 

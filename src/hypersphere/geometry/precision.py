@@ -24,19 +24,19 @@ def accumulation_dtype(*tensors: Tensor | None) -> torch.dtype:
     return dtype
 
 
-def accumulable(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+def upcast(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     """Returns ``x`` in the dtype of :func:`accumulation_dtype`: half precision as float32, anything wider as it is.
 
-    >>> accumulable(torch.zeros(2, dtype=torch.float16)).dtype
+    >>> upcast(torch.zeros(2, dtype=torch.float16)).dtype
     torch.float32
     """
     return x.to(accumulation_dtype(x))
 
 
-def full_precision(device_type: str) -> contextlib.AbstractContextManager[object]:
+def disable_autocast(device_type: str) -> contextlib.AbstractContextManager[object]:
     """Switches autocast off where it is on; entering ``torch.autocast`` costs as much as several small operations.
 
-    >>> with torch.autocast("cpu", torch.bfloat16), full_precision("cpu"):
+    >>> with torch.autocast("cpu", torch.bfloat16), disable_autocast("cpu"):
     ...     (torch.eye(2) @ torch.eye(2)).dtype
     torch.float32
     """

@@ -1,8 +1,9 @@
 """Part I: learning objectives on the hypersphere, one family of softmax losses with margins."""
 
-from . import comparisons, functional, heads, margins, pairs, parallel, sampling, strengths
+from . import comparisons, engine, functional, heads, margins, pairs, parallel, sampling, strengths
 from .annealing import Annealing
 from .center import CenterLoss
+from .engine import Targets
 from .head import MarginSoftmax
 from .head_presets import (
     AMSoftmax,
@@ -92,11 +93,13 @@ __all__ = [
     "Stages",
     "SubCenters",
     "SupCon",
+    "Targets",
     "Triplet",
     "UniFace",
     "Uniformity",
     "WSoftmax",
     "comparisons",
+    "engine",
     "functional",
     "heads",
     "keep_dominant",

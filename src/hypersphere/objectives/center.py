@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from .checks import checked_labels
+from .engine.problem import clean_labels
 
 
 class CenterLoss(nn.Module):
@@ -37,7 +37,7 @@ class CenterLoss(nn.Module):
         num_classes, dim = self.centers.shape
         if features.ndim != 2 or features.shape[1] != dim:
             raise ValueError(f"features must be (n, {dim}), got {tuple(features.shape)}")
-        labels, ignored = checked_labels(labels, len(features), num_classes, self.ignore_index)
+        labels, ignored = clean_labels(labels, len(features), num_classes, self.ignore_index)
         dtype = torch.promote_types(torch.promote_types(features.dtype, self.centers.dtype), torch.float32)
         squares = (features.to(dtype) - self.centers[labels].to(dtype)).square().sum(-1).masked_fill(ignored, 0)
         total = squares.sum() / 2

@@ -9,18 +9,22 @@ from torch import Tensor, nn
 
 from ..angular import Angular, Cosine, as_angular
 from .annealing import Annealing
-from .checks import check, scale_warning
 from .comparisons import Comparison
-from .functional import class_logits, compared_by, margin_softmax
-from .head_options import Chunk, Scale, check_arguments
-from .large import chunk_size
+from .engine import Chunk, ClassSubset, GatheredBatch, Scale, Targets, compute_loss
+from .engine.problem import check_arguments, choose_chunk
+from .functional import choose_comparison, class_logits
+from .head_options import check_keywords
 from .margins import Margin, NoMargin, Strength
 from .parallel import Best, Over
-from .placed import Placed
 from .sampling import Sample, as_sample
+from .sharded_classifier import ShardedClassifier
+
+MAX_UNADVANCED_PASSES = 1000
+"""Training passes without a call of ``step()`` after which a head with a schedule warns; more than any run accumulates
+gradients over."""
 
 
-class MarginSoftmax(Placed):
+class MarginSoftmax(ShardedClassifier):
     r"""−log e^{t} / (e^{t} + Σ_{j≠y} e^{z_j}), t = scale·ψ(θ_y), z_j = scale·g(θ_j): every objective of part I.
 
     Called as ``head(features, labels)`` for the loss; :meth:`logits` and :meth:`predict` have no margin.
@@ -63,7 +67,7 @@ class MarginSoftmax(Placed):
 
     def __new__(cls, *args: Any, **options: Any) -> "MarginSoftmax":
         """Name the arguments that are taken when another one is given."""
-        check_arguments(cls, options)
+        check_keywords(cls, options)
         return super().__new__(cls)
 
     def __init__(
@@ -98,8 +102,8 @@ class MarginSoftmax(Placed):
         self.weight = nn.Parameter(torch.empty(num_classes * sub_centers, in_features, device=device, dtype=dtype))
         shape = () if bias == "shared" else (num_classes,)
         self.bias = nn.Parameter(torch.empty(shape, device=device, dtype=dtype)) if bias else None
-        check(self.weight[:1], self.weight, self.bias, scale, sub_centers, gradient, reduction)
-        chunk_size(chunk, 1, num_classes, self.weight.device)
+        check_arguments(self.weight[:1], self.weight, self.bias, scale, sub_centers, gradient, reduction)
+        choose_chunk(chunk, 1, num_classes, self.weight.device)
         self.margin = NoMargin() if margin is None else margin
         self.angular = Cosine() if angular is None else as_angular(angular).for_neurons(num_classes)
         for module in self.margin.modules():
@@ -112,7 +116,7 @@ class MarginSoftmax(Placed):
             self.register_buffer("scale", scale)
         else:
             self.scale = scale
-        self.comparison = compared_by(comparison, label_smoothing)
+        self.comparison = choose_comparison(comparison, label_smoothing)
         self.annealing = annealing
         self.sample, self.parallel = as_sample(sample), parallel
         if self.sample is not None and self.sample.unbiased and not self.comparison.sums:
@@ -122,7 +126,10 @@ class MarginSoftmax(Placed):
             )
         self.gradient, self.reduction, self.ignore_index = gradient, reduction, ignore_index
         self.chunk, self.matmul_dtype = chunk, matmul_dtype
-        for unusual in (self.margin.warning(), scale_warning(scale)):
+        schedules = [m for m in self.margin.modules() if isinstance(m, Strength) and type(m).step is not Strength.step]
+        # Training passes so far without a call of step(); None where nothing is left to warn about.
+        self._unadvanced_passes: int | None = 0 if annealing or self.sample or schedules else None
+        for unusual in (self.margin.warning(), describe_unusual_scale(scale)):
             if unusual is not None:
                 warnings.warn(unusual, UserWarning, stacklevel=3)
         self.reset_parameters()
@@ -133,14 +140,38 @@ class MarginSoftmax(Placed):
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
-    def forward(self, features: Float[Tensor, "n d"], labels: Int[Tensor, "n"]) -> Float[Tensor, "..."]:
-        """The loss of a batch, with the margin."""
-        return self.loss_with(features, labels)
+    def forward(self, features: Float[Tensor, "n d"], labels: Int[Tensor, "n"] | Targets) -> Float[Tensor, "..."]:
+        """Compute the loss of a batch, with the margin.
 
-    def loss_with(
-        self, features: Float[Tensor, "n d"], labels: Int[Tensor, "n"], **changed: Any
+        Args:
+            features: The features, of any floating dtype.
+            labels: The class of each sample, or :class:`~hypersphere.objectives.Targets` with soft targets or sample
+                weights.
+
+        Returns:
+            A scalar, or one number per sample with ``reduction="none"``.
+        """
+        if self._unadvanced_passes is not None and self.training and not torch.compiler.is_compiling():
+            self._count_pass()
+        return self.compute_loss(features, labels)
+
+    def _count_pass(self) -> None:
+        """Warn once if the schedules were not advanced in many training passes: somebody forgot ``head.step()``."""
+        assert self._unadvanced_passes is not None
+        self._unadvanced_passes += 1
+        if self._unadvanced_passes >= MAX_UNADVANCED_PASSES:
+            self._unadvanced_passes = None
+            warnings.warn(
+                f"{type(self).__name__} has a schedule (annealing, sample or margin) that was not advanced in "
+                f"{MAX_UNADVANCED_PASSES} training passes; call head.step() once per optimizer step",
+                UserWarning,
+                stacklevel=2,
+            )
+
+    def compute_loss(
+        self, features: Float[Tensor, "n d"], labels: Int[Tensor, "n"] | Targets, **changed: Any
     ) -> Float[Tensor, "..."]:
-        """The loss of a batch, with other options of ``margin_softmax`` than the head's own where they are given."""
+        """Compute the loss of a batch, with these options of ``margin_softmax`` in place of the head's own."""
         options = {
             "margin": self.margin,
             "angular": self.angular,
@@ -156,38 +187,44 @@ class MarginSoftmax(Placed):
             "matmul_dtype": self.matmul_dtype,
             **changed,
         }
-        if self.is_part:
-            return self.part_loss(features, labels, options)
-        return margin_softmax(features, self.weight, labels, **options)
+        if (self.shards is not None or self.sample is not None) and self.uses_subset:
+            return self.compute_subset_loss(
+                features, labels if isinstance(labels, Targets) else Targets(labels), options
+            )
+        if isinstance(labels, Targets):
+            batch = GatheredBatch(features, features, labels.labels, labels.soft, labels.weights)
+        else:  # the checks of Targets would break a compiled graph
+            batch = GatheredBatch(features, features, labels)
+        return compute_loss(batch, self.weight, ClassSubset(self.num_classes, self.num_classes), **options)
 
     def logits(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n c"]:
-        """scale·g(θ_j) + b_j of all classes, without a margin."""
-        return self.logits_of(features) if self.shards is None else self.logits_over(features)
+        """Compute scale·g(θ_j) + b_j of all classes, without a margin."""
+        return self.local_logits(features) if self.shards is None else self.gather_logits(features)
 
     def predict(self, features: Float[Tensor, "n d"]) -> Int[Tensor, "n"]:
-        """The class with the largest logit."""
+        """Return the class with the largest logit."""
         return self.logits(features).argmax(-1) if self.shards is None else self.topk(features, 1).classes[:, 0]
 
     def topk(self, features: Float[Tensor, "n d"], k: int) -> Best:
-        """The ``k`` classes with the largest logits, the largest first.
+        """Return the ``k`` classes with the largest logits, the largest first.
 
         >>> hs.ArcFace(8, 10).topk(torch.randn(4, 8), 3).classes.shape
         torch.Size([4, 3])
         """
         if not 1 <= k <= self.num_classes:
             raise ValueError(f"k must be an integer in [1, {self.num_classes}], got {k!r}")
-        return self.best_of(features, k)
+        return self.find_best(features, k)
 
-    def logits_of(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n c"]:
-        """The logits of the classes that this process holds."""
+    def local_logits(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n c"]:
+        """Compute the logits of the classes that this process holds."""
         return class_logits(
             features,
-            self.rows(),
+            self.local_rows(),
             angular=self.angular,
             scale=self.scale,
-            bias=self.biases(),
+            bias=self.local_bias(),
             sub_centers=self.sub_centers,
-            part=self.part(),
+            subset=self.local_classes(),
         )
 
     def shard(self, over: Over = None, *, average: bool = True) -> "MarginSoftmax":
@@ -211,11 +248,12 @@ class MarginSoftmax(Placed):
         Raises:
             ValueError: If torch.distributed does not run, or the head is already divided.
         """
-        self.place(over, average)
+        self.divide(over, average)
         return self
 
     def step(self) -> None:
-        """One training step has been made: the annealing, the sample and the margin's schedules move on, and only here."""
+        """Advance all schedules (annealing, sample and margin) by one step. Call once per optimizer step."""
+        self._unadvanced_passes = None
         for moves in (self.annealing, self.sample, self.margin):
             if moves is not None:
                 moves.step()
@@ -231,3 +269,10 @@ class MarginSoftmax(Placed):
         }
         shown = [f"{name}={value!r}" for name, (value, default) in options.items() if value != default]
         return ", ".join([f"in_features={self.in_features}, num_classes={self.num_classes}, scale={scale}", *shown])
+
+
+def describe_unusual_scale(scale: Scale) -> str | None:
+    """Return what is unusual about a constant scale, in words, or None."""
+    if isinstance(scale, (str, Tensor)) or 1 <= scale <= 1000:
+        return None
+    return f"scale={scale!r} is unusual; Liu (2020) recommends 10 to 70 (B.3). Are m and scale in each other's place?"

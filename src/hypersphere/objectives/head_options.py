@@ -4,16 +4,12 @@ import inspect
 from typing import Any, Literal, TypedDict, get_args, get_origin
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 from typing_extensions import Unpack
 
 from .annealing import Annealing
+from .engine import Chunk
 from .margins.margin import Strength
 from .sampling.sample import Sample
-
-Scale = float | Float[Tensor, "..."] | Literal["feature_norm", "norms"]
-Chunk = int | Literal["auto"] | None
 
 
 class HeadOptions(TypedDict, total=False):
@@ -54,7 +50,7 @@ def accepted_arguments(cls: type) -> list[str] | None:
     return names
 
 
-def check_arguments(cls: type, given: dict[str, Any]) -> None:
+def check_keywords(cls: type, given: dict[str, Any]) -> None:
     """Refuse, with a TypeError, a keyword that the constructor does not take, and say which ones it does."""
     accepted = accepted_arguments(cls)
     for name in given:

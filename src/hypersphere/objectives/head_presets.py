@@ -4,8 +4,9 @@ from typing_extensions import Unpack
 
 from ..angular import Angular, Linear
 from .comparisons import MultiClassHinge
+from .engine import Scale
 from .head import MarginSoftmax
-from .head_options import HeadOptions, Scale
+from .head_options import HeadOptions
 from .margins import AdditiveAngle, AdditiveCosine, Multiplicative
 from .margins.margin import Strength
 

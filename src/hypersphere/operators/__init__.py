@@ -3,8 +3,7 @@
 from . import magnitudes
 from .attention import AttentionScale, CosineAttention, cosine_attention
 from .conv import Conv1d, Conv2d, Conv3d
-from .conversion import Conversion, convert, restore
-from .core import OperatorLayer, decoupled
+from .conversion import convert, restore
 from .layer_presets import (
     BallConv2d,
     LinearConv2d,
@@ -18,8 +17,8 @@ from .layer_presets import (
 from .linear import Linear
 from .norm import SphereNorm
 from .operator import Operator
-from .optimisation import project_weights, project_weights_every, weighted_gradients
-from .penalties import orthogonality, orthonormality
+from .operator_layer import OperatorLayer, apply_operator
+from .optimization import project_weights, project_weights_every, weighted_gradients
 from .recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 
 __all__ = [
@@ -31,7 +30,6 @@ __all__ = [
     "Conv1d",
     "Conv2d",
     "Conv3d",
-    "Conversion",
     "CosineAttention",
     "GRUCell",
     "LSTMCell",
@@ -47,12 +45,10 @@ __all__ = [
     "SphereLinear",
     "SphereNorm",
     "TanhConv2d",
+    "apply_operator",
     "convert",
     "cosine_attention",
-    "decoupled",
     "magnitudes",
-    "orthogonality",
-    "orthonormality",
     "project_weights",
     "project_weights_every",
     "restore",

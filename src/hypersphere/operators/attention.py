@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from ..angular import AngularLike, Cosine, as_angular
 from ..geometry import normalize
-from .core import OperatorLayer, bound, decoupled
-from .heads import additive_mask, batched, join_heads, split_heads
+from .attention_heads import additive_mask, batched, join_heads, split_heads
 from .linear import Linear
 from .magnitudes import Magnitude, MagnitudeLike, as_magnitude
+from .operator_layer import OperatorLayer, apply_operator, bind_to_weight
 
 
 def cosine_attention(
@@ -108,7 +108,7 @@ class AttentionOperator(OperatorLayer):
         scale = AttentionScale() if scale is None else scale
         h = self.default_magnitude() if magnitude is None else as_magnitude(magnitude)
         g = Cosine() if angular is None else as_angular(angular)
-        pairs = [bound(h, g, weight) for weight, _ in self._projections()]
+        pairs = [bind_to_weight(h, g, weight) for weight, _ in self._projections()]
         (self.magnitude, self.angular), rest = pairs[0], pairs[1:]
         self.key_value = nn.ModuleList([nn.ModuleList(pair) for pair in rest])
         self.scale = scale
@@ -171,7 +171,7 @@ class AttentionOperator(OperatorLayer):
         pairs = [(self.magnitude, self.angular), *self.key_value]
         magnitude, angular = pairs[part]
         weight, bias = self._projections()[part]
-        return decoupled(x, weight, bias, magnitude, angular)
+        return apply_operator(x, weight, bias, magnitude, angular)
 
     def _projections(self) -> list[tuple[Tensor, Tensor | None]]:
         """Weight and bias of queries, keys and values."""

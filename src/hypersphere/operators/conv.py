@@ -7,9 +7,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ..angular import AngularLike
-from .core import OperatorLayer, decoupled
 from .magnitudes import MagnitudeLike
-from .patches import patch_squares
+from .operator_layer import OperatorLayer, apply_operator
+from .patch_norms import sum_patch_squares
 
 Size: TypeAlias = int | Sequence[int]
 
@@ -22,14 +22,14 @@ class ConvOperator(OperatorLayer):
 
     def forward(self, input: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """h(‖w‖, ‖x‖)·g(θ) + b of each patch: ``(n, c, *in) → (n, neurons, *out)``, or without the batch."""
-        return decoupled(
+        return apply_operator(
             input,
             self.weight,
             self.bias,
             self.magnitude,
             self.angular,
             product=self._conv_forward,
-            patches=lambda sums: patch_squares(sums, self),  # type: ignore[arg-type]
+            patches=lambda sums: sum_patch_squares(sums, self),  # type: ignore[arg-type]
             groups=self.groups,
             fresh=True,
         )

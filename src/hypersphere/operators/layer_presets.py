@@ -3,9 +3,9 @@
 from ..angular import AngularLike
 from . import magnitudes
 from .conv import Conv2d
-from .core import OperatorLayer
 from .linear import Linear
 from .magnitudes import Magnitude, MagnitudeLike
+from .operator_layer import OperatorLayer
 
 
 class _Preset(OperatorLayer):

@@ -6,8 +6,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ..angular import AngularLike
-from .core import OperatorLayer, decoupled
 from .magnitudes import MagnitudeLike
+from .operator_layer import OperatorLayer, apply_operator
 
 
 class LinearOperator(OperatorLayer):
@@ -15,7 +15,7 @@ class LinearOperator(OperatorLayer):
 
     def forward(self, input: Float[Tensor, "*batch inputs"]) -> Float[Tensor, "*batch outputs"]:
         """h(‖w‖, ‖x‖)·g(θ) + b of each row."""
-        return decoupled(input, self.weight, self.bias, self.magnitude, self.angular)
+        return apply_operator(input, self.weight, self.bias, self.magnitude, self.angular)
 
 
 class Linear(LinearOperator, nn.Linear):

@@ -5,10 +5,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ..angular import AngularLike
-from ..geometry.units import per_neuron
+from ..geometry.fast_norms import per_neuron
 from .conversion import convert
-from .core import OperatorLayer
 from .magnitudes import Sphere
+from .operator_layer import OperatorLayer
 
 _BATCHNORM: dict[int, type[nn.BatchNorm1d] | type[nn.BatchNorm2d] | type[nn.BatchNorm3d]] = {
     2: nn.BatchNorm1d,
@@ -49,7 +49,7 @@ class SphereNorm(nn.Module):
         if rescale and batchnorm:
             raise ValueError("rescale must be False beside batchnorm=True, whose own affine map rescales, got True")
         if not isinstance(layer, OperatorLayer):
-            convert(layer, magnitude=Sphere(), angular=angular, layers=[layer])
+            convert(layer, magnitude=Sphere(), angular=angular, only=layer)
         elif angular is not None:
             raise ValueError(
                 f"angular belongs to a plain layer; this {type(layer).__name__} has its own, {layer.angular!r}"

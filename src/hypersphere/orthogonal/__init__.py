@@ -1,7 +1,16 @@
 """Orthogonal over-parameterized training (Part IV): neurons w_i = R v_i with v fixed and R orthogonal and learned."""
 
-from .coverage import Coverage, coverage
+from ._merge import merge, unmerge
+from ._overparameterize import overparameterize
+from .finetuning.adapter_files import load_adapters, save_adapters
+from .finetuning.finetune import finetune
+from .finetuning.int8 import Int8Linear
+from .finetuning.redraw import redraw, redraw_every
+from .finetuning.task_average import average_tasks
+from .finetuning.tuning_method import TuningMethod
+from .finetuning.tuning_plan import plan_finetune
 from .initial_neurons import Refinement, prepare_neurons
+from .layer_selection import plan_overparameterize
 from .maps import METHODS, Map
 from .maps.cayley import Cayley, cayley
 from .maps.exponential import Exponential, exponential
@@ -11,29 +20,18 @@ from .maps.lowdin import Lowdin, lowdin
 from .maps.newton_schulz import newton_schulz
 from .maps.orthogonal_map import Free
 from .maps.structured import Banded, Hessenberg, Skew, Symmetric, SymmetricPositive, Triangular
-from .matrix_groups import MatrixGroups, matrix_groups
-from .merge import merge, unmerge
+from .matrix_groups import MatrixGroups, group_matrices
 from .multitask import add_task, use_task
 from .muon import Muon, orthogonalize
-from .ogd import OGD, ParamGroups, param_groups
-from .orthogonality import orthogonality_error, orthogonality_penalty, trainable_parameters
-from .overparameterize import overparameterize
-from .penalty import OrthogonalityPenalty
+from .ogd import OGD, ParamGroups, group_parameters
+from .orthogonality import OrthogonalityPenalty, count_rotation_parameters, orthogonality_error
 from .pion import Pion
-from .tuning.adapter_files import load_adapters, save_adapters
-from .tuning.average import average_tasks
-from .tuning.finetune import finetune
-from .tuning.int8 import Int8Linear
-from .tuning.redraw import redraw, redraw_every
-from .tuning.tuning_method import TuningMethod
-from .tuning.tuning_plan import TuningPlan, tuning_plan
 
 __all__ = [
     "METHODS",
     "OGD",
     "Banded",
     "Cayley",
-    "Coverage",
     "Exponential",
     "Free",
     "GramSchmidt",
@@ -53,31 +51,29 @@ __all__ = [
     "SymmetricPositive",
     "Triangular",
     "TuningMethod",
-    "TuningPlan",
     "add_task",
     "average_tasks",
     "cayley",
-    "coverage",
+    "count_rotation_parameters",
     "exponential",
     "finetune",
     "gram_schmidt",
+    "group_matrices",
+    "group_parameters",
     "householder",
     "load_adapters",
     "lowdin",
-    "matrix_groups",
     "merge",
     "newton_schulz",
     "orthogonality_error",
-    "orthogonality_penalty",
     "orthogonalize",
     "overparameterize",
-    "param_groups",
+    "plan_finetune",
+    "plan_overparameterize",
     "prepare_neurons",
     "redraw",
     "redraw_every",
     "save_adapters",
-    "trainable_parameters",
-    "tuning_plan",
     "unmerge",
     "use_task",
 ]

@@ -1,6 +1,6 @@
 """How the fixed neurons V of orthogonal training begin, and the same beginning for a plain network."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from ..geometry import normalize as unit
-from ..neurons import Selector
-from .coverage import ClassifierLike, coverage
+from ..neurons import Selectors
+from .layer_selection import ClassifierLike, select_layers
 
 
 @dataclass(frozen=True)
 class Refinement:
-    """Turns the neurons before training so that their hyperspherical energy falls (Liu, 2020, 7.3.7 and table 7.6).
+    """RotationPair the neurons before training so that their hyperspherical energy falls (Liu, 2020, 7.3.7 and table 7.6).
 
     Args:
         s: power of the Riesz kernel; 0 is the logarithm.
@@ -50,8 +50,8 @@ def prepare_neurons(
     refine: Refinement | Callable[[Tensor], object] | None = None,
     normalize: bool = False,
     freeze: bool = False,
-    only: Iterable[Selector] | None = None,
-    skip: Iterable[Selector] = (),
+    only: Selectors | None = None,
+    skip: Selectors = (),
     classifier: ClassifierLike = None,
 ) -> nn.Module:
     """Give the hidden neurons of a plain network the start that :func:`overparameterize` would give them, without any R.
@@ -66,7 +66,7 @@ def prepare_neurons(
         refine: lowers the energy of the ``(neurons, dim)`` rows in place.
         normalize: whether every neuron then gets unit length.
         freeze: whether the neurons are no longer trained.
-        only: layers to choose, see :func:`coverage`.
+        only: layers to choose, see :func:`plan_overparameterize`.
         skip: layers to leave out.
         classifier: the layer to leave alone, or False.
 
@@ -77,18 +77,20 @@ def prepare_neurons(
     >>> net[0].weight.norm(dim=1).allclose(torch.ones(8))
     True
     """
-    chosen = coverage(model, only=only, skip=skip, classifier=classifier).chosen
+    chosen = select_layers(model, only, skip, classifier)[0]
     if not chosen:
         raise ValueError(f"{type(model).__name__} has no Linear or Conv layer to prepare with these arguments")
     for module in chosen.values():
         weight: Tensor = module.weight  # type: ignore[assignment]
         with torch.no_grad():
-            weight.copy_(start_neurons(weight.detach(), redraw=redraw, mean=mean, refine=refine, normalize=normalize))
+            weight.copy_(
+                initialize_neurons(weight.detach(), redraw=redraw, mean=mean, refine=refine, normalize=normalize)
+            )
         weight.requires_grad_(not freeze)
     return model
 
 
-def start_neurons(
+def initialize_neurons(
     weight: Tensor,
     *,
     redraw: Callable[[Tensor], object] | None,

@@ -6,14 +6,14 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from ..neurons import Classifier, has_transposed_weight, neuron_weights
-from .coverage import ClassifierLike, find_classifier
+from .layer_selection import ClassifierLike, find_classifier, find_parameter_owners
 
 
 class MatrixGroups(NamedTuple):
     """Parameter groups by who trains them: ``matrices`` for Muon or Pion, ``others`` for AdamW.
 
     >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
-    >>> groups = matrix_groups(net)
+    >>> groups = group_matrices(net)
     >>> [tuple(p.shape) for group in groups.others for p in group["params"]]
     [(2, 8), (8,), (2,)]
     """
@@ -22,7 +22,7 @@ class MatrixGroups(NamedTuple):
     others: list[dict[str, Any]]
 
 
-def matrix_groups(model: nn.Module, *, classifier: ClassifierLike = None, weight_decay: float = 0.01) -> MatrixGroups:
+def group_matrices(model: nn.Module, *, classifier: ClassifierLike = None, weight_decay: float = 0.01) -> MatrixGroups:
     """The trainable parameters of a model as groups: hidden matrices and convolutions, and everything else.
 
     Matrices are the weights of Linear and Conv layers, the Conv1D of transformers and the projections of
@@ -40,7 +40,7 @@ def matrix_groups(model: nn.Module, *, classifier: ClassifierLike = None, weight
         The :class:`MatrixGroups`; every parameter that requires a gradient is in exactly one group.
 
     >>> net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.Flatten(), torch.nn.Linear(8, 2))
-    >>> matrices, others = matrix_groups(net)
+    >>> matrices, others = group_matrices(net)
     >>> [tuple(p.shape) for group in matrices for p in group["params"]]
     [(8, 3, 3, 3)]
     >>> from hypersphere.orthogonal import Muon
@@ -48,12 +48,17 @@ def matrix_groups(model: nn.Module, *, classifier: ClassifierLike = None, weight
     """
     head, _ = find_classifier(model, classifier)
     heads = {id(p) for p in model.get_submodule(head).parameters()} if head is not None else set()
-    uses = _uses(model)
+    owners = find_parameter_owners(model)
     layout: dict[int, tuple[int, bool]] = {}
     for held in neuron_weights(model)[0].values():
         weight = held.module._parameters.get(held.parameter)
         plain = weight is not None and not parametrize.is_parametrized(held.module, held.parameter)
-        if plain and not isinstance(held.module, Classifier) and uses[id(weight)] == 1 and id(weight) not in heads:
+        if (
+            plain
+            and not isinstance(held.module, Classifier)
+            and len(owners[id(weight)]) == 1
+            and id(weight) not in heads
+        ):
             layout[id(weight)] = (held.groups, has_transposed_weight(held.module))
     tables = {id(p) for m in model.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag) for p in m.parameters()}
     matrices: dict[tuple[int, bool], list[Tensor]] = {}
@@ -71,13 +76,3 @@ def matrix_groups(model: nn.Module, *, classifier: ClassifierLike = None, weight
         [{"params": held, "parts": parts, "transposed": flipped} for (parts, flipped), held in matrices.items()],
         [group for group in others if group["params"]],
     )
-
-
-def _uses(model: nn.Module) -> dict[int, int]:
-    """In how many places each parameter is held."""
-    counts: dict[int, int] = {}
-    for module in model.modules():
-        for parameter in module._parameters.values():
-            if parameter is not None:
-                counts[id(parameter)] = counts.get(id(parameter), 0) + 1
-    return counts

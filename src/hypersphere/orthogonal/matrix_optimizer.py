@@ -15,7 +15,7 @@ class MatrixOptimizer(Optimizer, ABC):
 
     A filter of a convolution is flattened to one neuron. A group of parameters may say ``parts=k``: then the neurons
     are k sets that are matrices of their own, such as the groups of a convolution or the fused query, key and value of
-    an attention; and ``transposed=True``: the columns are the neurons. :func:`matrix_groups` says both.
+    an attention; and ``transposed=True``: the columns are the neurons. :func:`group_matrices` says both.
     """
 
     def __init__(self, params: Iterable[Any], defaults: dict[str, Any]):
@@ -35,7 +35,7 @@ class MatrixOptimizer(Optimizer, ABC):
             if p.ndim < 2 or neurons % group["parts"]:
                 raise ValueError(
                     f"params must be weights of two or more dimensions whose neurons divide into parts={group['parts']}, "
-                    f"got shape {tuple(p.shape)}; matrix_groups(model) gives the others to AdamW"
+                    f"got shape {tuple(p.shape)}; group_matrices(model) gives the others to AdamW"
                 )
 
     @torch.no_grad()

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from .reparametrization import Start, reparametrized
+from .parametrization import Start, require_rotated
 
 
 def add_task(
@@ -19,7 +19,7 @@ def add_task(
     >>> use_task(net, "b").parametrizations.weight[0].active
     'b'
     """
-    found = {name: site.own for name, site in reparametrized(model).items()}
+    found = {name: site.own for name, site in require_rotated(model).items()}
     if not task.isidentifier():  # it becomes a part of a state_dict's key
         raise ValueError(f"task must be a name of letters, digits and underscores, got {task!r}")
     for name, own in found.items():
@@ -41,7 +41,7 @@ def use_task(model: nn.Module, task: str) -> nn.Module:
     >>> use_task(net, "second") is net
     True
     """
-    found = {name: site.own for name, site in reparametrized(model).items()}
+    found = {name: site.own for name, site in require_rotated(model).items()}
     for name, own in found.items():
         if task not in own.tasks:
             raise ValueError(f"layer {name!r} has no task {task!r}; its tasks are {', '.join(own.tasks)}")

@@ -17,7 +17,7 @@ class Muon(MatrixOptimizer):
     r"""W ← (1 − λη)W − η·c·O, where O ≈ UVᵀ of the momentum UΣVᵀ, by a few products (Jordan et al., 2024).
 
     It does what ``torch.optim.Muon`` does, and takes convolutions, grouped ones and fused projections as well: each
-    is a matrix, or several. Give it the weights that :func:`matrix_groups` chooses and the rest to AdamW. The state is
+    is a matrix, or several. Give it the weights that :func:`group_matrices` chooses and the rest to AdamW. The state is
     in the ``state_dict``: a resumed run goes on bit for bit.
 
     Args:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from .maps.newton_schulz import polish
-from .parametrization import Rotation
+from .parametrization import LearnedMatrix
 
 
 class OGD(Optimizer):
@@ -21,7 +21,7 @@ class OGD(Optimizer):
     Li, Li and Todorovic (2020). Weight decay has no meaning here: ‖U‖ is constant.
 
     Args:
-        params: square matrices ``(…, n, n)``, orthogonal at the start. Take them from :func:`param_groups` and train
+        params: square matrices ``(…, n, n)``, orthogonal at the start. Take them from :func:`group_parameters` and train
             the rest with any other optimizer.
         lr: λ. Liu (2020) gives no value; 0.02, beside 0.1 for the other parameters, is that of the authors' code.
         momentum: share of the last direction; Liu (2020) gives no value, 0.9 is that of the authors' code.
@@ -108,7 +108,7 @@ class OGD(Optimizer):
 class ParamGroups(NamedTuple):
     """The parameters of a model by who trains them.
 
-    >>> groups = param_groups(hs.orthogonal.overparameterize(torch.nn.Linear(4, 2), "ogd"))
+    >>> groups = group_parameters(hs.orthogonal.overparameterize(torch.nn.Linear(4, 2), "ogd"))
     >>> optimizers = OGD(groups.rotations, lr=0.02), torch.optim.SGD(groups.others, lr=0.1)
     """
 
@@ -116,18 +116,18 @@ class ParamGroups(NamedTuple):
     others: list[nn.Parameter]
 
 
-def param_groups(model: nn.Module) -> ParamGroups:
+def group_parameters(model: nn.Module) -> ParamGroups:
     """The R of layers with ``method="ogd"``, for :class:`OGD`, and every other trainable parameter.
 
     >>> from hypersphere.orthogonal import overparameterize
-    >>> rotations, others = param_groups(overparameterize(torch.nn.Linear(4, 2), "ogd"))
+    >>> rotations, others = group_parameters(overparameterize(torch.nn.Linear(4, 2), "ogd"))
     >>> [tuple(p.shape) for p in rotations], [tuple(p.shape) for p in others]
     ([(4, 4)], [(2,)])
     """
     rotations = [
         m.raw
         for m in model.modules()
-        if isinstance(m, Rotation) and getattr(m.map, "by", None) == "ogd" and m.raw.requires_grad
+        if isinstance(m, LearnedMatrix) and getattr(m.map, "by", None) == "ogd" and m.raw.requires_grad
     ]
     theirs = {id(p) for p in rotations}
     return ParamGroups(rotations, [p for p in model.parameters() if p.requires_grad and id(p) not in theirs])

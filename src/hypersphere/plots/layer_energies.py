@@ -9,7 +9,7 @@ from .canvas import color
 
 @runtime_checkable
 class Measured(Protocol):
-    """What is drawn of a layer; :class:`hypersphere.energy.checkpoints.LayerReport` has it."""
+    """What is drawn of a layer; :class:`hypersphere.energy.checkpoint_report.LayerReport` has it."""
 
     @property
     def name(self) -> str: ...  # noqa: D102
@@ -28,7 +28,7 @@ def plot_layer_energies(
 
     Returns the figure and its axes.
 
-    >>> from hypersphere.energy.checkpoints import energy_report
+    >>> from hypersphere.energy.checkpoint_report import energy_report
     >>> figure, ax = plot_layer_energies(energy_report({"w": torch.randn(8, 4)}))
     >>> [text.get_text() for text in ax.get_yticklabels()]
     ['w']

@@ -12,14 +12,14 @@ from jaxtyping import Float
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from ..config import Call, Kind, Parameter, decode, encode
+from ..config import Call, Kind, Parameter, decode, encode, remove_locations
 from ..data import Preprocessing
 from ..evaluation.features import mirrored
 from ..evaluation.modes import evaluating
 from ..files import checksum, finite, write_atomically
 from .networks import embedding, empty_network
 
-FORMAT = "hypersphere-embedder/1"
+FORMAT = "hypersphere-embedder/2"
 NETWORK = Parameter("network", Annotated[Call, Kind(nn.Module, ("hypersphere.models",))], None)
 CLOSE = 1e-4  # relative difference of features allowed between a network and the one its file builds
 
@@ -35,7 +35,7 @@ class Embedder(nn.Module):
 
     >>> import tempfile
     >>> network = hs.config.call(hs.models.mlp, num_classes=None, input_size=4, hidden=(16,))
-    >>> embedder = Embedder(network.build(), Preprocessing(size=(4, 4), channels=1), network)
+    >>> embedder = Embedder(network.build(), hs.data.PicturePreprocessing(size=(4, 4), channels=1), network)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     embedder.save(f"{folder}/small.safetensors")
     ...     Embedder.load(f"{folder}/small.safetensors")(torch.rand(3, 1, 4, 4)).shape
@@ -64,9 +64,12 @@ class Embedder(nn.Module):
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of the tensors, the constructor call and the preprocessing: what galleries are pinned to."""
+        """The SHA-256 of weights, preprocessing and arguments of the network, to which galleries are pinned.
+
+        It does not depend on where classes live or whether they were renamed.
+        """
         if self._fingerprint is None:
-            self._fingerprint = checksum(self.description(), self.network.state_dict())
+            self._fingerprint = checksum(remove_locations(self.description()), self.network.state_dict())
         return self._fingerprint
 
     @property
@@ -79,7 +82,7 @@ class Embedder(nn.Module):
 
         ``images`` is a path, a PIL image, an array, a tensor (c, h, w) or a batch (n, c, h, w), of uint8 or of floating-point
         pixels in [0, 1]; or a list of these. A batch that has the size of the network's input is taken as prepared already, as
-        datasets and :meth:`Preprocessing.pixels` give it: it is normalized, and not cropped a second time. The result is on the
+        datasets and :meth:`Preprocessing.load` give it: it is normalized, and not cropped a second time. The result is on the
         embedder's device.
         """
         if batch < 1:
@@ -97,13 +100,13 @@ class Embedder(nn.Module):
     def _of_images(self, images: list[Any]) -> Tensor:
         """Of single images. Tensors of floating point stay so; beside them the others are scaled before they are joined."""
         if not any(isinstance(image, Tensor) and image.is_floating_point() for image in images):
-            pixels = [self.preprocessing.pixels(image).to(self.device) for image in images]
+            pixels = [self.preprocessing.load(image).to(self.device) for image in images]
             return self._features(torch.stack(pixels))
         return self.of_inputs(torch.stack([self.preprocessing(image).to(self.device) for image in images]))
 
     def _features(self, pixels: Tensor) -> Tensor:
         """Of a batch of pixels on the device; pixels already at size are only normalized."""
-        wanted = (self.preprocessing.channels, *self.preprocessing.size)
+        wanted = self.preprocessing.shape
         if tuple(pixels.shape[1:]) == wanted:
             x = self.preprocessing.normalize(pixels)
         else:
@@ -137,12 +140,12 @@ class Embedder(nn.Module):
             raise ValueError("weights must be finite, got NaN or infinity")
         content = self.description()
         trusted = Embedder(empty_network(_decoded(content["network"], trust=True), tensors), self.preprocessing)
-        size = (4, self.preprocessing.channels, *self.preprocessing.size)
+        size = (4, *self.preprocessing.shape)
         pixels = torch.randint(0, 256, size, generator=torch.Generator().manual_seed(0)).to(torch.uint8)
         function, samples = (self, pixels) if compare is None else compare
         _check_same(function(samples), trusted(samples))
         header = json.dumps(
-            {"sha256": checksum(content, tensors), "content": content, "card": {**self.card, **(card or {})}}
+            {"sha256": _seal(content, tensors)[0], "content": content, "card": {**self.card, **(card or {})}}
         )
         write_atomically(path, lambda temporary: safetensors.torch.save_file(tensors, temporary, {FORMAT: header}))
 
@@ -158,19 +161,20 @@ class Embedder(nn.Module):
         content = header.get("content")
         if not isinstance(content, dict) or not isinstance(content.get("network"), dict):
             raise ValueError(f"{path} does not say how its network is built")
-        if header.get("sha256") != checksum(content, tensors):
+        seal, fingerprint = _seal(content, tensors)
+        if header.get("sha256") != seal:
             raise ValueError(f"{path} is damaged: its checksum does not fit its content")
         if not finite(tensors):
             raise ValueError(f"{path} holds weights that are not finite")
         call = _decoded(content["network"], trust)
-        preprocessing = Preprocessing.from_dict(content.get("preprocessing", {}))
+        preprocessing = Preprocessing.from_dict(content.get("preprocessing", {}), trust=trust)
         try:
             network = empty_network(call, tensors)
         except ValueError as error:
             raise ValueError(f"the tensors of {path} do not fit its network: {error}") from error
         card = header.get("card")
         result = cls(network, preprocessing, call, card if isinstance(card, dict) else {})
-        result._fingerprint = str(header["sha256"])
+        result._fingerprint = fingerprint
         return result if device is None else result.to(device)
 
     def description(self) -> dict[str, Any]:
@@ -216,6 +220,12 @@ def _decoded(network: Any, trust: bool) -> Call:
     if not isinstance(found, Call):
         raise ValueError(f"network must be a constructor call, got {network!r}")
     return found
+
+
+def _seal(content: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> tuple[str, str]:
+    """Return the checksum of a file and the fingerprint of its embedder. The tensors are hashed once for both."""
+    fingerprint = checksum(remove_locations(content), tensors)
+    return checksum({"content": content, "fingerprint": fingerprint}, {}), fingerprint
 
 
 def _check_same(wanted: Tensor, got: Tensor) -> None:

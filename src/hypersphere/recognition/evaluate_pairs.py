@@ -10,28 +10,27 @@ from torch import Tensor
 
 from ..data.pair_list import PairList, read_pair_list
 from ..data.sources import Source, open_source
-from ..evaluation import ASNorm, CosineScore, DifferenceReport, Score, paired_difference
+from ..evaluation import DEFAULT_FARS, ASNorm, CosineScore, DifferenceReport, Score, paired_difference
 from ..evaluation.figures import rate_name
 from ..evaluation.scoring import score_pairs
 from .embedder import Embedder
 from .evaluation_result import Evaluation
+from .features import all_processes, embed
 from .pair_report import pair_report
-from .source_features import source_features
 
-FARS = (1e-2, 1e-3, 1e-4)
 LEAST = 5  # identities that are resampled
 
 
 def evaluate_pairs(
     embedder: Embedder,
     pairs: str | os.PathLike[str],
-    images: str | os.PathLike[str] | None = None,
+    root: str | os.PathLike[str] | None = None,
     *,
     against: Embedder | None = None,
     cohort: Any = None,
     top: int = 300,
     score: Score | None = None,
-    fars: Sequence[float] = FARS,
+    fars: Sequence[float] = DEFAULT_FARS,
     worst: int = 20,
     resamples: int = 1000,
     seed: int = 0,
@@ -40,11 +39,11 @@ def evaluate_pairs(
 ) -> Evaluation:
     """Verify listed pairs: LFW's ``pairs.txt``, or lines of two paths and 0 or 1.
 
-    ``pairs`` and ``images`` are those of :func:`hypersphere.data.pair_list.read_pair_list`; the other arguments are those
+    ``pairs`` and ``root`` are those of :func:`hypersphere.data.pair_list.read_pair_list`; the other arguments are those
     of :func:`evaluate`. Where the folders of the images name identities, as those of LFW do, intervals are over identities.
 
     >>> import pathlib, tempfile
-    >>> embedder = Embedder(torch.nn.Flatten(), hs.data.Preprocessing(size=(2, 2), channels=1))
+    >>> embedder = Embedder(torch.nn.Flatten(), hs.data.PicturePreprocessing(size=(2, 2), channels=1))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     for name, grey in (("a", 10), ("b", 20), ("c", 250)):
     ...         _ = pathlib.Path(folder, f"{name}.pgm").write_bytes(b"P5 2 2 255 " + bytes([grey] * 4))
@@ -52,7 +51,7 @@ def evaluate_pairs(
     ...     float(evaluate_pairs(embedder, f"{folder}/pairs.txt").report.verification.eer)
     0.0
     """
-    listed = read_pair_list(pairs, images)
+    listed = read_pair_list(pairs, root)
     strange = None if cohort is None else open_source(cohort, identities=1)
     every = [embedder] if against is None else [embedder, against]
     compared = [_scores(e, listed, strange, score, top, batch, workers) for e in every]
@@ -115,6 +114,8 @@ def _scores(
 ) -> tuple[Float[Tensor, "images d"], Float[Tensor, "pairs"], str]:
     compared = CosineScore() if score is None else score
     if strange is not None:
-        compared = ASNorm(source_features(embedder, strange, batch, workers=workers), top, compared)
-    features = source_features(embedder, listed.source, batch, workers=workers)
+        compared = ASNorm(
+            embed(embedder, strange, batch, workers=workers, group=all_processes()).features, top, compared
+        )
+    features = embed(embedder, listed.source, batch, workers=workers, group=all_processes()).features
     return features, score_pairs(compared, compared.rows(features), listed.index), compared.unit

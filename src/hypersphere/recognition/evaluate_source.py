@@ -9,7 +9,10 @@ from torch import Tensor
 
 from ..data.sources import Record, Source, open_source
 from ..evaluation import (
+    DEFAULT_FARS,
+    DEFAULT_FPIRS,
     ASNorm,
+    Baseline,
     CosineScore,
     DifferenceReport,
     OpenSetReport,
@@ -20,11 +23,11 @@ from ..evaluation import (
 )
 from ..evaluation.figures import rate_name
 from ..geometry import norm
+from .baselines import MAX_PICTURES, first_identities, measure_baselines
 from .embedder import Embedder
 from .evaluation_result import Evaluation
-from .source_features import source_features
+from .features import all_processes, embed
 
-FARS, FPIRS = (1e-2, 1e-3, 1e-4), (1e-1, 1e-2)
 Pool = Literal["mean", "max", "quality"]
 
 
@@ -38,11 +41,12 @@ def evaluate(
     score: Score | None = None,
     per_template: int = 1,
     pool: Pool = "mean",
-    fars: Sequence[float] = FARS,
-    fpirs: Sequence[float] = FPIRS,
+    fars: Sequence[float] = DEFAULT_FARS,
+    fpirs: Sequence[float] = DEFAULT_FPIRS,
     split: str | None = None,
     on_error: Literal["raise", "skip"] = "raise",
     quality: bool = False,
+    baselines: bool = True,
     worst: int = 20,
     resamples: int = 1000,
     seed: int = 0,
@@ -71,6 +75,8 @@ def evaluate(
         on_error: ``"skip"`` leaves out pictures that cannot be read, with a warning.
         quality: Take the length of a feature as the quality of its image, and measure false rejects as the worst are
             turned away.
+        baselines: Measure simple methods (pixels, LBP, HOG) and the pretrained networks that are on this computer beside
+            it, if images are compared and not templates.
         worst: How many of the most confident errors of each kind are listed.
         resamples: Of the paired interval.
         seed: Of everything drawn at random.
@@ -80,7 +86,7 @@ def evaluate(
     Raises:
         ValueError: With one sentence about what is wrong with the source or an option.
 
-    >>> embedder = Embedder(torch.nn.Flatten(), hs.data.Preprocessing(size=(8, 8), channels=1))
+    >>> embedder = Embedder(torch.nn.Flatten(), hs.data.PicturePreprocessing(size=(8, 8), channels=1))
     >>> people = torch.randint(0, 256, (10, 8, 8), dtype=torch.uint8).repeat(3, 1, 1)  # three pictures of each of ten
     >>> result = evaluate(embedder, (people.numpy(), torch.arange(10).repeat(3).numpy()), fars=[1e-2], fpirs=[1e-1])
     >>> float(result.report.eer), float(result.report.rank(1))
@@ -104,7 +110,10 @@ def evaluate(
     notes = tuple(_unresolved(report, fars, fpirs))
     names, dataset = tuple(record.name for record in first.records), pictures.dataset(embedder.preprocessing)
     shown = lambda rows: dataset.batch(first.place[rows])[0]  # noqa: E731
-    return Evaluation(report, compared, facts, notes, names, pictures.classes, first.features, first.labels, shown)
+    simple = _baselines(first, pictures, shown, embedder.fingerprint, seed) if baselines and per_template == 1 else ()
+    return Evaluation(
+        report, compared, facts, notes, names, pictures.classes, first.features, first.labels, shown, simple
+    )
 
 
 class _Side(NamedTuple):
@@ -156,10 +165,12 @@ def _side(
     workers: int,
 ) -> _Side:
     """One embedder's features of the images or templates, and how they are compared."""
-    features = source_features(embedder, pictures, batch, workers=workers)
+    features = embed(embedder, pictures, batch, workers=workers, group=all_processes()).features
     compared = CosineScore() if score is None else score
     if strange is not None:
-        compared = ASNorm(source_features(embedder, strange, batch, workers=workers), top, compared)
+        compared = ASNorm(
+            embed(embedder, strange, batch, workers=workers, group=all_processes()).features, top, compared
+        )
     if per_template == 1:
         return _Side(features, pictures.labels, torch.arange(len(pictures)), pictures.records, compared)
     owner, kept = _groups(pictures, per_template)
@@ -228,6 +239,13 @@ def _compared(
     if resolved:
         reports.append(compare_embedders(*features, first.labels, measure="tar", far=min(resolved), **options))
     return tuple(reports)
+
+
+def _baselines(side: _Side, pictures: Source, stored: Any, fingerprint: str, seed: int) -> tuple[Baseline, ...]:
+    """Simple methods on the same pictures, or on some identities of many. Nothing here is trained, so PCA and LDA are not."""
+    rows = first_identities(side.labels, MAX_PICTURES)
+    part = pictures.part(rows)
+    return measure_baselines(side.features[rows], part, stored(rows), without=fingerprint, score=side.score, seed=seed)
 
 
 def _unresolved(report: Any, fars: Sequence[float], fpirs: Sequence[float]) -> list[str]:

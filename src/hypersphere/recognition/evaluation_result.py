@@ -9,12 +9,15 @@ from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 from ..evaluation import (
+    Baseline,
     CategoryRates,
     DifferenceReport,
     LogisticCalibration,
     Measurement,
     OpenSetReport,
     ScoreCalibration,
+    format_baselines,
+    summarize_baselines,
 )
 from ..evaluation.figures import Figure, Report, interval_note, rate_name, table
 from .pair_report import PairReport
@@ -34,8 +37,9 @@ class Evaluation(Report):
         features: Of each row of the report.
         labels: The identity of each row, an index into ``classes``.
         pixels: Gives the prepared 8-bit images of rows.
+        baselines: Simple methods and pretrained networks on the same pictures, the best first; empty if not measured.
 
-    >>> embedder = hs.recognition.Embedder(torch.nn.Flatten(), hs.data.Preprocessing(size=(8, 8), channels=1))
+    >>> embedder = hs.recognition.Embedder(torch.nn.Flatten(), hs.data.PicturePreprocessing(size=(8, 8), channels=1))
     >>> people = torch.randint(0, 256, (10, 8, 8), dtype=torch.uint8).repeat(3, 1, 1).numpy()
     >>> result = hs.recognition.evaluate(embedder, (people, torch.arange(10).repeat(3).numpy()), fars=[1e-2, 1e-4])
     >>> list(result.recommended()), result.notes[0]
@@ -51,6 +55,7 @@ class Evaluation(Report):
     features: Float[Tensor, "n d"]
     labels: Int[Tensor, "n"]
     pixels: Callable[[Int[Tensor, "k"]], UInt8[Tensor, "k c h w"]]
+    baselines: tuple[Baseline, ...] = ()
 
     @property
     def title(self) -> str:  # type: ignore[override]
@@ -89,6 +94,7 @@ class Evaluation(Report):
             "figures": figures,
             "recommended thresholds": {"unit": self.report.unit, **self.recommended()},
             "calibration": _calibration(self.report.calibration),
+            "baselines": [baseline.to_dict() for baseline in self.baselines],
             "notes": list(self.notes),
             **self._errors(),
         }
@@ -100,7 +106,12 @@ class Evaluation(Report):
     def __str__(self) -> str:
         grouped = isinstance(self.report, OpenSetReport) and self.report.categories
         figures = [figure for figure in self.report.figures() if not (grouped and ": " in figure.name)]
-        lines = [table(self.title, figures), interval_note(figures)]
+        lines = [
+            summarize_baselines(self.baselines, "the embedder"),
+            table(self.title, figures),
+            interval_note(figures),
+        ]
+        lines += format_baselines(self.baselines)
         lines += side_by_side(self.report.categories) if isinstance(self.report, OpenSetReport) and grouped else []
         lines += [str(comparison) for comparison in self.comparisons]
         thresholds = [f"  at {rate}: {value:.4f} {self.report.unit}" for rate, value in self.recommended().items()]

@@ -1,29 +1,35 @@
-"""Known identities: enrol, verify, identify with rejection of strangers, calibrate, remove, list, check, back up."""
+"""Galleries of known identities: enrol, verify, identify with rejection of strangers, calibrate, check, back up."""
 
+import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from ..evaluation.roc import threshold_at_far
+from ..data.images import IMAGE_ENDINGS
+from ..data.sources import Source, open_source
+from ..evaluation import choose_threshold
+from ..evaluation.roc import check_pairs
 from ..files import checksum
 from ..geometry import cosine
-from .calibrating import Calibration, threshold_at_fpir
-from .stores import Recall, normal_name, open_store
+from .calibration import Calibration, Rate
+from .embedder import Embedder
+from .features import embed, score_all_pairs
+from .stores import Recall, normalize_name, open_store
+from .stores.store import Settings
 
 Scoring = Callable[[Float[Tensor, "p d"], Float[Tensor, "t d"]], Float[Tensor, "p t"]]
-"""Scores of probes with templates, higher for the same identity, such as a normalised or a quality-aware cosine."""
+"""Scores of probes with templates, higher for the same identity, such as a normalized or a quality-aware cosine."""
 
 
 class Match(NamedTuple):
-    """An identity and the score of its best template; ``accepted`` says whether that reaches the threshold.
+    """An identity, the score of its best template, and whether that score reaches the threshold.
 
-    >>> match = Match("ada", 0.93, accepted=True)
-    >>> match.identity if match.accepted else "unknown"
+    >>> Match("ada", 0.93, accepted=True).identity
     'ada'
     """
 
@@ -32,31 +38,64 @@ class Match(NamedTuple):
     accepted: bool
 
 
+class Identification(NamedTuple):
+    """The answer to "who is this?" for one probe: its candidates, best first.
+
+    >>> answer = Identification((Match("ada", 0.93, True), Match("bob", 0.41, False)))
+    >>> answer.name, answer.accepted, answer.best.score
+    ('ada', True, 0.93)
+    >>> Identification((Match("bob", 0.41, False),)).name is None  # a stranger
+    True
+    """
+
+    candidates: tuple[Match, ...]
+
+    @property
+    def best(self) -> Match:
+        """The candidate with the highest score, accepted or not."""
+        return self.candidates[0]
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the best candidate reaches the threshold."""
+        return self.best.accepted
+
+    @property
+    def name(self) -> str | None:
+        """The name of the best candidate if it is accepted; None for a stranger."""
+        return self.best.identity if self.accepted else None
+
+
 class Gallery:
-    """Identities with one or more templates each, kept in a file or on a server.
+    """Identities with one or more templates each, kept in a file or on a PostgreSQL server.
 
     Every change is one transaction: when a method returns, the change is on disk, and a process killed before that
     leaves nothing of it. Any number of processes may read while one writes. Names are compared in Unicode's composed
-    form (NFC). What is stored carries checksums that are compared when it is read.
+    form (NFC). Stored rows carry checksums that are compared when they are read.
+
+    Wherever a method takes ``probes``, ``strangers`` or templates, it takes features ``(d,)`` or ``(n, d)`` as a
+    floating-point tensor. A gallery that is opened with an :class:`Embedder` also takes what the embedder takes
+    (a path, a PIL image, an array, a picture tensor, or a list of these) and a folder or :class:`Source` of pictures.
 
     Args:
-        path: A file, made if there is none (its features lie in a second file beside it); ``":memory:"`` for one that
-            is gone when closed; or ``postgresql://user@host/database#name`` for one on a server with pgvector.
-        model: The module that makes the features, or its fingerprint. It is remembered when the gallery is made, and
-            another model's features are refused. Without it, a gallery of a fingerprinted model can only be listed,
-            checked, copied and have identities removed.
-        create: Whether a gallery that is missing is made.
-        readonly: Refuses every change. A file that cannot be written to, as on read-only media, is opened so anyway.
+        path: A file, created if there is none (the features are in a second file beside it); ``":memory:"`` for a
+            gallery that is gone when closed; or ``postgresql://user@host/database#name`` for one on a server with
+            pgvector.
+        model: The embedder that computes the features; or another module, or a fingerprint, whose features you pass in.
+            Its fingerprint is stored when the gallery is created, and features of another model are refused. Without
+            it, a gallery that has a fingerprint can only be listed, checked, copied and have identities removed.
+        create: Whether to create a gallery that is missing.
+        readonly: Refuse every change. A file that cannot be written to, as on read-only media, is always opened so.
 
     Raises:
-        ValueError: When there is no such gallery, or it is another model's.
-        OSError: When the file or the server cannot be used.
+        ValueError: If there is no such gallery, or it holds features of another model.
+        OSError: If the file or the server cannot be used.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder, Gallery(f"{folder}/people.db") as gallery:
     ...     _ = gallery.enrol("ada", torch.tensor([[1.0, 0.0], [0.9, 0.1]]))
     ...     _ = gallery.enrol("bob", torch.tensor([0.0, 1.0]))
-    ...     gallery.identify(torch.tensor([[2.0, 0.1]]), threshold=0.8)[0][0].identity, gallery.list()
+    ...     gallery.identify(torch.tensor([[2.0, 0.1]]), threshold=0.8)[0].name, gallery.list()
     ('ada', {'ada': 2, 'bob': 1})
     """
 
@@ -69,143 +108,234 @@ class Gallery:
         readonly: bool = False,
     ):
         given = _fingerprint(model) if isinstance(model, nn.Module) else model
+        self.embedder = model if isinstance(model, Embedder) else None
         self._store = open_store(path, given, create=create, readonly=readonly)
-        self.path = self._store.location
-        try:
-            kept = self._store.get("fingerprint")
-            if given is not None and given != kept:
-                raise ValueError(
-                    f"the gallery {self.path} holds features of model {_short(kept)}, "
-                    f"got features of model {_short(given)}"
-                )
-        except BaseException:
+        self.path, self.fingerprint = self._store.location, self._store.fingerprint
+        if given is not None and given != self.fingerprint:
             self.close()
-            raise
-        self.fingerprint, self._anonymous = kept, given is None and kept is not None
+            raise ValueError(
+                f"the gallery {self.path} holds features of model {_short(self.fingerprint)}, "
+                f"got features of model {_short(given)}"
+            )
+        self._anonymous = given is None and self.fingerprint is not None
+
+    def __repr__(self) -> str:
+        """Return the place, the number of identities, the model and the calibrated thresholds."""
+        try:
+            settings = self._store.settings()
+        except Exception:  # a closed or broken gallery must still be printable
+            return f"Gallery({self.path!r}, closed)"
+        rates = [f"{found.by}={found.rate:g} at {found.threshold:.4f}" for found in _calibrations(settings).values()]
+        count = _size(settings)
+        parts = [f"{count} {'identity' if count == 1 else 'identities'}", f"model {_short(self.fingerprint)}", *rates]
+        return f"Gallery({self.path!r}: {', '.join(parts)})"
 
     def enrol(
-        self,
-        identity: str | Sequence[str],
-        features: Float[Tensor, "*n d"],
-        sources: Sequence[str] | None = None,
+        self, identity: str | Sequence[str], templates: Any, sources: Sequence[str] | None = None
     ) -> Sequence[int]:
-        """Add templates in one transaction and return their numbers. On disk when this returns.
+        """Add templates in one transaction and return their numbers. They are on disk when this returns.
 
         Args:
-            identity: Whose templates they are, new or known: one name for all, or one for each row. Many rows at once
-                are much quicker than many calls, each of which waits for the disk.
-            features: One template ``(d,)``, or several ``(n, d)``.
-            sources: The file that each comes from. A source that the identity has already is not doubled: the new
-                template takes the place of the old one.
+            identity: Whose templates they are, new or known: one name for all, or one for each template. Many
+                templates in one call are much faster than many calls, each of which waits for the disk.
+            templates: Features or pictures; see the class.
+            sources: The file that each template comes from; by default the paths of pictures given as paths. Enrolling
+                the same source of an identity again replaces its template.
+
+        Returns:
+            The number of each template.
+
+        Raises:
+            ValueError: If a name or a feature cannot be used, or the numbers of names and templates differ.
         """
-        rows = self._check(features)
+        rows, names = self._features(templates)
+        check_templates(rows)
         if not isinstance(identity, str) and len(identity) != len(rows):
             raise ValueError(
                 f"identity must be one name, or a name for each of {len(rows)} features, got {len(identity)}"
             )
         given = [identity] * len(rows) if isinstance(identity, str) else identity
-        normal = {name: normal_name(name) for name in dict.fromkeys(given)}
-        sources = [""] * len(rows) if sources is None else list(sources)
+        normal = {name: normalize_name(name) for name in dict.fromkeys(given)}
+        sources = (names or [""] * len(rows)) if sources is None else [*sources]
         if len(sources) != len(rows):
             raise ValueError(f"sources must name each of {len(rows)} features, got {len(sources)}")
-        if not (rows != 0).any(1).all():
-            raise ValueError("features must have a direction, got a row of zeros")
-        if self._store.get("dim") is not None:
-            self._check_dim(rows)
         return self._store.enrol([normal[name] for name in given], rows, sources)
 
+    enroll = enrol
+
     def remove(self, identity: str) -> int:
-        """Forget an identity and return how many templates it had. An unknown one is a ``ValueError``."""
-        count = self._store.remove(normal_name(identity))
+        """Remove an identity and return how many templates it had. An unknown identity is a ``ValueError``."""
+        count = self._store.remove(normalize_name(identity))
         if count is None:
             raise ValueError(f"identity {identity!r} is not in the gallery")
         return count
 
-    def list(self) -> dict[str, int]:
-        """Return the identities in alphabetical order, with the number of their templates."""
-        return self._store.counts()
-
-    def calibrate(self, scores: Shaped[Tensor, "..."], same: Shaped[Tensor, "..."], far: float) -> float:
-        """Set the threshold to accept at most ``far`` of the different pairs among calibration pairs, and keep it.
-
-        This is the rate of one comparison, which is what :meth:`verify` makes. :meth:`identify` compares with everyone:
-        of N identities a stranger meets about 1 − (1 − far)^N that accept him, so calibrate it by
-        :meth:`calibrate_fpir`. The people of the pairs must be none that the model was trained on: it knows those, and
-        their scores promise too much.
-        """
-        return self._keep(Calibration(threshold_at_far(scores, same, far), "far", far, self._store.size()))
-
-    def calibrate_fpir(self, strangers: Float[Tensor, "n d"], fpir: float) -> float:
-        """Set the threshold to accept at most ``fpir`` of strangers against this gallery as it is, and keep it.
+    def list(self, after: str = "", limit: int | None = None) -> dict[str, int]:
+        """Return the identities in alphabetical order, with the number of their templates.
 
         Args:
-            strangers: Features of people who are neither enrolled nor were trained on; at least 1/fpir of them.
-            fpir: The false positive identification rate: the share of strangers who are taken for somebody.
+            after: Only identities behind this name, such as the last one of the previous page.
+            limit: At most this many; all by default.
         """
-        return self._keep(Calibration(threshold_at_fpir(self._best(strangers), fpir), "fpir", fpir, self._store.size()))
+        return self._store.counts(after, limit)
+
+    def count(self, identity: str) -> int:
+        """Return the number of templates of an identity, 0 if it is not enrolled."""
+        found = self._store.features_of(normalize_name(identity))
+        return 0 if found is None else len(found)
+
+    def calibrate(
+        self,
+        *,
+        far: float | None = None,
+        pairs: Any = None,
+        fpir: float | None = None,
+        strangers: Any = None,
+        people: Sequence[Hashable] | Tensor | None = None,
+    ) -> Calibration:
+        """Choose a threshold by a false accept rate of pairs or by a false identification rate of strangers; store it.
+
+        :meth:`verify` makes one comparison and uses the threshold of ``far``. :meth:`identify` compares with everybody:
+        a stranger has about a chance of 1 − (1 − far)^N to be accepted among N identities. It therefore uses the
+        threshold of ``fpir``, and that of ``far`` only if there is no other. Both can be stored. None of the people may
+        be one that the model was trained on: a model separates those better than others, and the rate would be higher
+        than promised.
+
+        ``fpir`` is a promise about new strangers, made with a confidence of 95 %. Pictures of one person are accepted or
+        rejected together, so the promise rests on the number of people and not of pictures; see
+        :func:`~hypersphere.evaluation.choose_threshold`. A rate of 0.01 needs 299 strangers, one of 0.05 needs 59.
+
+        Args:
+            far: The share of pairs of different people that may be accepted; needs ``pairs``.
+            pairs: Scores ``(n,)`` and whether each is of the same person ``(n,)``, as a tuple of two tensors; or, with
+                an embedder, labeled pictures (anything that ``open_source`` takes), of which all pairs are compared.
+            fpir: The share of strangers that may be taken for somebody; needs ``strangers``.
+            strangers: Features or pictures of people who are not enrolled.
+            people: Who each stranger is, one name or number per feature. Labels of a folder or :class:`Source` are used
+                if it is not given. If every feature is of another person, give ``range(len(strangers))``.
+
+        Returns:
+            What was stored: the threshold, the measured rate, its interval and the number of people among it.
+
+        Raises:
+            ValueError: If there are too few people or pairs for the rate, or it is not known who the strangers are.
+
+        >>> gallery = Gallery(":memory:")
+        >>> _ = gallery.enrol([f"person {i}" for i in range(50)], torch.randn(50, 128))
+        >>> gallery.calibrate(fpir=0.01, strangers=torch.randn(500, 128), people=range(500)).people
+        500
+        >>> gallery.close()
+        """
+        if (far is None) == (fpir is None) or (far is None) != (pairs is None) or (fpir is None) != (strangers is None):
+            raise ValueError("calibrate needs far and pairs, or fpir and strangers")
+        if far is not None and people is not None:
+            raise ValueError("people must be given with fpir and strangers, got far")
+        if far is not None:
+            by: Rate
+            scores, same = check_pairs(*self._pairs(pairs))
+            settings = self._store.settings()
+            by, point = "far", choose_threshold(scores[~same], far=far)
+        else:
+            assert fpir is not None
+            rows, labels = self._strangers(strangers, people)
+            settings = self._store.settings()
+            nearest = self._nearest(rows, 1, settings)
+            best = torch.tensor([near[0][1] for near in nearest], dtype=torch.double)
+            by, point = "fpir", choose_threshold(best, fpir=fpir, people=labels)
+        interval = (point.rate.low, point.rate.high)
+        rate = far if far is not None else fpir
+        assert rate is not None
+        found = Calibration(point.threshold, by, rate, _size(settings), float(point.rate), interval, point.people)
+        self._store.put({f"calibration_{found.by}": found.to_text()})
+        warning = found.warning(found.size)
+        if warning is not None:
+            warnings.warn(warning, stacklevel=2)
+        return found
 
     @property
-    def calibration(self) -> Calibration | None:
-        """What was calibrated last, None before."""
-        return Calibration.from_text(self._store.get("calibration"))
-
-    @property
-    def threshold(self) -> float | None:
-        """The threshold of the last calibration, None before."""
-        found = self.calibration
-        return None if found is None else found.threshold
+    def calibrations(self) -> dict[Rate, Calibration]:
+        """The stored calibrations, by the kind of their rate: ``"far"`` and ``"fpir"``, as far as there are any."""
+        return _calibrations(self._store.settings())
 
     def verify(
         self,
         identity: str,
-        features: Float[Tensor, "*n d"],
+        probes: Any,
         threshold: float | None = None,
         *,
         score: Scoring | None = None,
     ) -> Sequence[Match]:
-        """Return for each feature whether it is of this identity. The score is that of its best template."""
-        rows, threshold = self._check(features), self._threshold(threshold, score)
-        own = self._store.features_of(normal_name(identity))
+        """Compare each probe with one identity. The score is that of the identity's best template.
+
+        Args:
+            identity: The claimed identity.
+            probes: Features or pictures; see the class.
+            threshold: The lowest score to accept; by default the one calibrated by ``far``.
+            score: Another score than the cosine, which needs a threshold of its own.
+
+        Returns:
+            One match per probe.
+
+        Raises:
+            ValueError: If the identity is unknown or there is no threshold.
+        """
+        rows, settings = self._features(probes)[0], self._store.settings()
+        if threshold is None:
+            threshold = _stored_threshold(_calibrations(settings).get("far"), score, "far=…, pairs=…")
+        own = self._store.features_of(normalize_name(identity))
         if own is None:
             raise ValueError(f"identity {identity!r} is not in the gallery")
-        self._check_dim(rows)
+        _check_dim(rows, settings)
         found = cosine(rows, own, pairwise=True) if score is None else score(rows, own)
         return [Match(identity, best, best >= threshold) for best in found.amax(1).tolist()]
 
     def identify(
         self,
-        features: Float[Tensor, "*n d"],
+        probes: Any,
         k: int = 1,
         threshold: float | None = None,
         *,
         score: Scoring | None = None,
         among: int = 100,
         approximate: bool = False,
-    ) -> Sequence[Sequence[Match]]:
-        """Return the ``k`` likeliest identities of each feature, best first; nobody is accepted below the threshold.
+    ) -> Sequence[Identification]:
+        """Find the most similar identities of each probe. Nobody is accepted below the threshold.
 
-        Of equal scores the identity enrolled first comes first. Fewer than ``k`` when fewer are enrolled.
+        Of equal scores the identity enrolled first comes first.
 
         Args:
-            features: Probes ``(d,)`` or ``(n, d)``.
-            k: How many identities to return.
-            threshold: The least score to accept; by default the calibrated one.
+            probes: Features or pictures; see the class.
+            k: The number of candidates per probe; fewer if fewer identities are enrolled.
+            threshold: The lowest score to accept; by default the one calibrated by ``fpir``, or else by ``far``.
             score: Another score than the cosine, which needs a threshold of its own.
-            among: The identities nearest by cosine that ``score`` is computed for.
-            approximate: Search by the index of :meth:`build_index`, which may miss neighbours.
+            among: The number of identities, nearest by cosine, that ``score`` is computed for.
+            approximate: Search by the index of :meth:`build_index`, which may miss neighbors.
+
+        Returns:
+            One :class:`Identification` per probe.
+
+        Raises:
+            ValueError: If the gallery is empty or there is no threshold.
         """
-        if threshold is None and score is None:
-            found = self.calibration
-            warning = None if found is None else found.warning(self._store.size())
-            if warning is not None:
-                warnings.warn(warning, stacklevel=2)
-        rows, threshold = self._check(features), self._threshold(threshold, score)
         if k < 1 or among < 1:
             raise ValueError(f"k and among must be integers ≥ 1, got {k!r} and {among!r}")
-        nearest = self._nearest(rows, k if score is None else max(k, among), approximate)
+        rows, settings = self._features(probes)[0], self._store.settings()
+        if not _size(settings):
+            raise self._empty()
+        if threshold is None:
+            stored = _calibrations(settings)
+            found = stored.get("fpir", stored.get("far"))
+            threshold = _stored_threshold(found, score, "fpir=…, strangers=…, people=…")
+            warning = None if found is None else found.warning(_size(settings))
+            if warning is not None:
+                warnings.warn(warning, stacklevel=2)
+        nearest = self._nearest(rows, k if score is None else max(k, among), settings, approximate)
         if score is not None:
-            nearest = [self._scored(row, near, score) for row, near in zip(rows, nearest, strict=True)]
-        return [[Match(name, value, value >= threshold) for name, value in near[:k]] for near in nearest]
+            nearest = [self._rescore(row, near, score) for row, near in zip(rows, nearest, strict=True)]
+        return [
+            Identification(tuple(Match(name, value, value >= threshold) for name, value in near[:k]))
+            for near in nearest
+        ]
 
     def build_index(self, k: int = 10, probes: int = 100) -> Recall:
         """Build an approximate index (HNSW) of a gallery on a server, and return its measured recall.
@@ -215,7 +345,7 @@ class Gallery:
         return self._store.build_index(k, probes)
 
     def check(self) -> Sequence[str]:
-        """Read everything, compare it with its checksums, and return what is wrong; nothing if all is well."""
+        """Read everything, compare it with its checksums, and return the problems, none if all is well."""
         return self._store.check()
 
     def backup(self, target: str | Path) -> None:
@@ -233,62 +363,137 @@ class Gallery:
         self.close()
 
     def __len__(self) -> int:
-        return self._store.size()
+        return _size(self._store.settings())
 
     def __contains__(self, identity: str) -> bool:
-        return self._store.features_of(normal_name(identity)) is not None
+        return self.count(identity) > 0
 
-    def _keep(self, found: Calibration) -> float:
-        self._store.put({"calibration": found.to_text()})
-        warning = found.warning(found.size)
-        if warning is not None:
-            warnings.warn(warning, stacklevel=3)
-        return found.threshold
-
-    def _best(self, features: Tensor) -> Float[Tensor, "n"]:
-        nearest = self._nearest(self._check(features), 1)
-        return torch.tensor([near[0][1] for near in nearest], dtype=torch.double)
-
-    def _nearest(self, rows: Tensor, k: int, approximate: bool = False) -> Sequence[Sequence[tuple[str, float]]]:
-        if not self._store.size():
-            raise ValueError(f"the gallery {self.path} is empty: enrol someone first")
-        self._check_dim(rows)
-        return self._store.nearest(rows, k, approximate)
-
-    def _scored(self, row: Tensor, near: Sequence[tuple[str, float]], score: Scoring) -> Sequence[tuple[str, float]]:
-        """The same identities by another score, best first."""
-        found = {}
-        for name, _ in near:
-            own = self._store.features_of(name)
-            if own is not None:  # removed meanwhile
-                found[name] = score(row[None], own).max().item()
-        return sorted(found.items(), key=lambda one: -one[1])
-
-    def _check(self, features: Tensor) -> Float[Tensor, "n d"]:
+    def _features(self, given: Any) -> tuple[Float[Tensor, "n d"], Sequence[str]]:
+        """Return checked features of features or pictures, and the paths of the pictures if they have any."""
         if self._anonymous:
             raise ValueError(
                 f"the gallery {self.path} holds features of model {_short(self.fingerprint)}: open it with that model"
             )
+        paths: Sequence[str] = []
+        if isinstance(given, Tensor) and given.is_floating_point() and (given.ndim < 3 or self.embedder is None):
+            features = given
+        elif self.embedder is None:
+            raise ValueError(
+                f"a gallery that is opened without an embedder takes features, a floating-point tensor of shape (d,) "
+                f"or (n, d), got {type(given).__name__}: open it with Gallery(path, embedder)"
+            )
+        elif _is_picture_set(given):
+            found = embed(self.embedder, given)
+            features, paths = found.features, [source_name(name) for name in found.files]
+        else:
+            features = self.embedder(given)
+            several = given if isinstance(given, list | tuple) else [given]
+            if all(isinstance(one, str | os.PathLike) for one in several):
+                paths = [source_name(one) for one in several]
         rows = features.detach().cpu().float()
         rows = rows[None] if rows.ndim == 1 else rows
         if rows.ndim != 2 or not rows.numel():
             raise ValueError(f"features must have shape (d,) or (n, d), got {tuple(features.shape)}")
         if not rows.isfinite().all():
             raise ValueError("features must be finite, got NaN or infinity")
-        return rows
+        return rows, paths
 
-    def _check_dim(self, rows: Tensor) -> None:
-        dim = int(self._store.get("dim") or 0)
-        if rows.shape[1] != dim:
-            raise ValueError(f"features must have dimension {dim}, that of the gallery, got {rows.shape[1]}")
+    def _strangers(
+        self, strangers: Any, people: Sequence[Hashable] | Tensor | None
+    ) -> tuple[Float[Tensor, "n d"], Int[Tensor, "n"]]:
+        """Return the features of strangers, and a number for each that says whose it is."""
+        if people is None and self.embedder is not None and _is_picture_set(strangers):
+            found = embed(self.embedder, strangers)
+            strangers, people = found.features, found.labels
+        rows = self._features(strangers)[0]
+        if people is None:
+            raise ValueError(
+                "people must say who each of the strangers is, because a rate over strangers counts people, not pictures; "
+                "if every feature is of another person, give people=range(len(strangers))"
+            )
+        names = people.tolist() if isinstance(people, Tensor) else [*people]
+        if len(names) != len(rows):
+            raise ValueError(f"people must name each of {len(rows)} strangers, got {len(names)}")
+        numbers = {name: i for i, name in enumerate(dict.fromkeys(names))}
+        return rows, torch.tensor([numbers[name] for name in names])
 
-    def _threshold(self, given: float | None, score: Scoring | None) -> float:
-        if given is None and score is not None:
-            raise ValueError("threshold must be given with a score of one's own: the calibrated one is a cosine")
-        threshold = self.threshold if given is None else given
-        if threshold is None:
-            raise ValueError("threshold must be given, or the gallery calibrated with pairs and a false accept rate")
-        return threshold
+    def _pairs(self, pairs: Any) -> tuple[Tensor, Tensor]:
+        """Return the scores of pairs and whether each is of the same person."""
+        if isinstance(pairs, tuple) and all(isinstance(one, Tensor) and one.ndim < 2 for one in pairs):
+            scores, same = pairs
+            return scores, same
+        if self.embedder is None:
+            raise ValueError("pairs must be a tuple of scores and same, unless the gallery is opened with an embedder")
+        found = embed(self.embedder, open_source(pairs))
+        return score_all_pairs(found)
+
+    def _nearest(
+        self, rows: Tensor, k: int, settings: Settings, approximate: bool = False
+    ) -> Sequence[Sequence[tuple[str, float]]]:
+        if not _size(settings):
+            raise self._empty()
+        _check_dim(rows, settings)
+        return self._store.nearest(rows, k, approximate)
+
+    def _empty(self) -> ValueError:
+        return ValueError(f"the gallery {self.path} is empty: enrol someone first")
+
+    def _rescore(self, row: Tensor, near: Sequence[tuple[str, float]], score: Scoring) -> Sequence[tuple[str, float]]:
+        """Return the same identities by another score, best first."""
+        found = {}
+        for name, _ in near:
+            own = self._store.features_of(name)
+            if own is not None:  # it may have been removed since the search
+                found[name] = score(row[None], own).max().item()
+        return sorted(found.items(), key=lambda one: -one[1])
+
+
+def check_templates(features: Float[Tensor, "n d"]) -> None:
+    """Check that features can be enrolled: finite and not zero. Call it before creating a gallery for them."""
+    if not features.isfinite().all():
+        raise ValueError("features must be finite, got NaN or infinity")
+    if not (features != 0).any(1).all():
+        raise ValueError("features must have a direction, got a row of zeros")
+
+
+def source_name(path: str | os.PathLike[str]) -> str:
+    """Return the absolute path of a picture as text that every store can keep.
+
+    >>> source_name("/photos/ann/1.png")
+    '/photos/ann/1.png'
+    """
+    return os.fsencode(Path(path).absolute()).decode("utf-8", "backslashreplace")
+
+
+def _is_picture_set(given: Any) -> bool:
+    """Return whether something is a source, or a path of one, rather than a single picture."""
+    if isinstance(given, str | os.PathLike):
+        return Path(given).is_dir() or not os.fspath(given).lower().endswith(IMAGE_ENDINGS)
+    return isinstance(given, Source)
+
+
+def _calibrations(settings: Settings) -> dict[Rate, Calibration]:
+    kinds: tuple[Rate, Rate] = ("far", "fpir")
+    texts = {by: settings.get(f"calibration_{by}") for by in kinds}
+    return {by: Calibration.from_text(text) for by, text in texts.items() if text is not None}
+
+
+def _size(settings: Settings) -> int:
+    return int(settings["people"] or 0)
+
+
+def _check_dim(rows: Tensor, settings: Settings) -> None:
+    dim = int(settings.get("dim") or 0)
+    if rows.shape[1] != dim:
+        raise ValueError(f"features must have dimension {dim}, that of the gallery, got {rows.shape[1]}")
+
+
+def _stored_threshold(found: Calibration | None, score: Scoring | None, how: str) -> float:
+    if score is not None:
+        raise ValueError("threshold must be given with a score of one's own: the calibrated one is a cosine")
+    if found is None:
+        raise ValueError(f"threshold must be given, or the gallery calibrated with {how}")
+    return found.threshold
 
 
 def _short(fingerprint: str | None) -> str:

@@ -40,7 +40,7 @@ def write_hub_folder(
 
     >>> import tempfile
     >>> network = hs.config.call(hs.models.mlp, num_classes=None, input_size=4, hidden=(16,))
-    >>> embedder = Embedder(network.build(), hs.data.Preprocessing(size=(4, 4), channels=1), network)
+    >>> embedder = Embedder(network.build(), hs.data.PicturePreprocessing(size=(4, 4), channels=1), network)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     sorted(file.name for file in write_hub_folder(embedder, folder, licence="mit").iterdir())
     ['README.md', 'config.json', 'model.safetensors']
@@ -68,10 +68,8 @@ def model_card(embedder: Embedder, title: str, licence: str, report: Mapping[str
         "pipeline_tag: image-feature-extraction",
     ]
     header += ["tags:", *(f"- {tag}" for tag in TAGS), "---"]
-    size = embedder.preprocessing.size
-    channels = {1: "grey", 3: "colour"}.get(
-        embedder.preprocessing.channels, f"{embedder.preprocessing.channels}-channel"
-    )
+    count, *size = embedder.preprocessing.shape
+    channels = {1: "grey", 3: "colour"}.get(count, f"{count}-channel")
     call = embedder.call
     network = type(embedder.network).__name__ if call is None else call.name
     count = sum(p.numel() for p in embedder.network.parameters())

@@ -1,4 +1,4 @@
-"""One door to every embedder: a file, a folder, a hub id, or one that ships with the package."""
+"""Loading of embedders: from a file, a folder, the hub, the catalogue of pretrained models, or the package itself."""
 
 import json
 import os
@@ -8,6 +8,9 @@ from pathlib import Path
 import torch
 
 from .._extras import require
+from ..config import Call
+from ..data import Preprocessing
+from ..models import CATALOG, GraphNetwork, find_entry, load_network
 from .embedder import FORMAT, Embedder, read_file
 
 PRETRAINED = Path(__file__).parent / "pretrained"
@@ -21,16 +24,19 @@ def load(
     device: torch.device | str | None = None,
     trust: bool = False,
     revision: str | None = None,
+    accept_licence: str | None = None,
 ) -> Embedder:
     """Load an embedder, which turns paths, PIL images, arrays and tensors into features.
 
     Args:
         name: An embedder file; a folder that holds one, such as a run or a folder that ``hypersphere export --hub`` wrote;
-            an id ``owner/name`` of the Hugging Face hub; or the name of an embedder that ships with the package:
-            ``"characters"`` recognises handwritten characters. A folder of that name in the working directory is ``./characters``.
-        device: Where the network shall run; the CPU by default.
+            an id ``owner/name`` of the Hugging Face hub; the name of a pretrained model that ``hypersphere models`` lists,
+            such as ``"sface"``; or ``"characters"``, which ships with the package and recognizes handwritten characters. A
+            folder of such a name in the working directory is ``./sface``.
+        device: Where the network runs. The default is the CPU.
         trust: Import code outside this library that the embedder names. Nothing else in a file or folder runs.
-        revision: Of a hub id, the branch, tag or commit.
+        revision: The branch, tag or commit of a hub id.
+        accept_licence: The name of a pretrained model whose licence is not permissive, to accept that licence.
 
     Raises:
         ValueError: If nothing of that name is found, or what is found is no embedder, with one sentence.
@@ -42,6 +48,9 @@ def load(
     """
     if isinstance(name, str) and name in shipped():
         return Embedder.load(PRETRAINED / f"{name}.safetensors", trust=trust, device=device)
+    if isinstance(name, str) and name in CATALOG:
+        embedder = load_pretrained(name, accept_licence=accept_licence)
+        return embedder if device is None else embedder.to(device)
     path = Path(name)
     if path.is_dir():
         return _from_folder(path, trust, device)
@@ -50,10 +59,33 @@ def load(
     text = str(name)
     if not _HUB_ID.fullmatch(text) or path.suffix == ".safetensors":
         raise ValueError(
-            f"there is no embedder {text}: neither a file nor a folder, no id owner/name of a hub, "
-            f"and none that ships with the package ({', '.join(shipped())})"
+            f"there is no embedder {text}: neither a file nor a folder, no id owner/name of a hub, and no pretrained model "
+            f"({', '.join([*shipped(), *CATALOG])})"
         )
     return _from_folder(_downloaded(text, revision), trust, device)
+
+
+def load_pretrained(name: str, *, accept_licence: str | None = None) -> Embedder:
+    """Return the embedder of a catalogue entry. Its weights are fetched on first use and verified.
+
+    Args:
+        name: The name of the entry.
+        accept_licence: The name again, to accept a licence that is not permissive.
+
+    Raises:
+        ValueError: If the entry is not an embedder, or the weights cannot be fetched.
+
+    >>> load_pretrained("sface")(["ann.jpg"]).shape  # doctest: +SKIP
+    torch.Size([1, 128])
+    """
+    entry = find_entry(name)
+    if not entry.feature_dim:
+        raise ValueError(f"{name} is not an embedder; it does this: {entry.task}")
+    network = load_network(name, accept_licence=accept_licence)
+    arguments = {"graph": network.graph} if isinstance(network, GraphNetwork) else {}
+    preprocessing = Preprocessing.from_dict(dict(entry.preprocessing))
+    card = {"name": name, "licence": entry.licence, "file": entry.file, "sha256": entry.sha256}
+    return Embedder(network, preprocessing, Call(type(network), arguments), card)
 
 
 def shipped() -> tuple[str, ...]:

@@ -53,18 +53,18 @@ def export_onnx(
     Args:
         embedder: What is written; it stays as it is.
         path: The file to write.
-        images: At least two real images as the embedder's preprocessing gives them: ``embedder.preprocessing.pixels``.
+        images: At least two real images as the embedder's preprocessing gives them: ``embedder.preprocessing.load``.
         opset: ONNX operator set.
 
     Raises:
         ValueError: If the network cannot be written as a graph, or the features differ; no file is left then.
 
-    >>> embedder = Embedder(torch.nn.Flatten(), hs.data.Preprocessing(size=(4, 4), channels=1))
+    >>> embedder = Embedder(torch.nn.Flatten(), hs.data.PicturePreprocessing(size=(4, 4), channels=1))
     >>> export_onnx(embedder, "small.onnx", torch.zeros(1, 1, 4, 4, dtype=torch.uint8))  # one image is too few
     Traceback (most recent call last):
     ValueError: images must be at least two of shape (1, 4, 4) in uint8, got torch.uint8 (1, 1, 4, 4)
     """
-    wanted = (embedder.preprocessing.channels, *embedder.preprocessing.size)
+    wanted = embedder.preprocessing.shape
     if images.ndim != 4 or len(images) < 2 or tuple(images.shape[1:]) != wanted or images.dtype != torch.uint8:
         raise ValueError(
             f"images must be at least two of shape {wanted} in uint8, got {images.dtype} {tuple(images.shape)}"

@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from ..evaluation import (
+    DEFAULT_FARS,
     PairErrors,
     ScoreCalibration,
     ScoreReport,
@@ -17,7 +18,7 @@ from ..evaluation import (
 )
 from ..evaluation.figures import Figure, Report
 from ..evaluation.pair_intervals import PairIntervals
-from ..evaluation.verification import deal, rates
+from ..evaluation.verification import deal, rate_figures
 
 
 def pair_report(
@@ -27,7 +28,7 @@ def pair_report(
     *,
     fold: Int[Tensor, "n"] | None = None,
     identities: Int[Tensor, "n 2"] | None = None,
-    fars: Sequence[float] = (1e-2, 1e-3, 1e-4),
+    fars: Sequence[float] = DEFAULT_FARS,
     unit: str = "cosine",
     worst: int = 20,
     seed: int = 0,
@@ -80,7 +81,9 @@ class PairReport(Report):
         """Return accuracy over folds, EER, AUC, TAR with thresholds at every rate, and calibration."""
         shown = ("same pairs", "different pairs", "accuracy", "accuracy spread", "folds")
         figures = [figure for figure in self.verification.figures() if figure.name in shown]
-        figures += rates(self.verification.roc, self.fars, self.unit, self.intervals)
+        figures += rate_figures(
+            self.verification.roc, self.fars, self.verification.threshold, self.unit, self.intervals
+        )
         return figures + ([] if self.calibrated is None else self.calibrated.figures())
 
     def worst_pairs(self) -> tuple[PairErrors, PairErrors]:

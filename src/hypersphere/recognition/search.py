@@ -7,6 +7,7 @@ import torch.distributed as dist
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from ..collectives import gather_rows
 from ..geometry import cosine, normalize
 
 BLOCK = 1024  # probes compared at a time
@@ -55,8 +56,9 @@ def search(
     if count == 1 or len(probes) < count:  # a process without probes would not see what is wrong with the gallery
         scores, indices = exact_search(probes, rows, k, chunk)
     else:
-        own = probes.tensor_split(count)[dist.get_rank(group)]
-        scores, indices = (_of_all(part, len(probes), group) for part in exact_search(own, rows, k, chunk))
+        shares = probes.tensor_split(count)
+        found = exact_search(shares[dist.get_rank(group)], rows, k, chunk)
+        scores, indices = (gather_rows(part, group, [len(share) for share in shares]) for part in found)
     return scores.to(torch.promote_types(probes.dtype, torch.float32)), indices
 
 
@@ -157,18 +159,6 @@ def exact_search(probes: Float[Tensor, "p d"], gallery: Rows, k: int, chunk: int
             )
         parts.append((scores, indices))
     return torch.cat([scores for scores, _ in parts]), torch.cat([indices for _, indices in parts])
-
-
-def _of_all(part: Tensor, total: int, group: dist.ProcessGroup | None) -> Tensor:
-    """The parts of all processes below each other; lengths are those of ``tensor_split``, padded by one row on the way."""
-    count = dist.get_world_size(group)
-    longest = -(-total // count)
-    padded = part.new_zeros(longest, *part.shape[1:])
-    padded[: len(part)] = part
-    parts = [torch.empty_like(padded) for _ in range(count)]
-    dist.all_gather(parts, padded, group=group)
-    lengths = [total // count + (rank < total % count) for rank in range(count)]
-    return torch.cat([rows[:length] for rows, length in zip(parts, lengths, strict=True)])
 
 
 def _candidates(unit: Tensor, gallery: Rows, count: int, chunk: int) -> Best:

@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..energy import Riesz, least_energy
-from ..energy.checkpoints import LayerReport
-from ..energy.random_layers import random_energy
+from ..energy import Riesz, energy_lower_bound
+from ..energy.checkpoint_report import LayerReport
+from ..energy.reference_energies import random_energy
 from .page_parts import Block, Chart, Grid, Note, Section, arranged, key_of, plain
 from .runs import RunRecord
 from .training_charts import line, thinned
@@ -102,7 +102,7 @@ def _layer(runs: Sequence[RunRecord], name: str) -> Chart:
         ends = [min(t["x"][0] for t in traces), max(t["x"][-1] for t in traces)]
         # In two and three dimensions the mean of random neurons is infinite, so there is no line to draw.
         random = [("random", random_energy(*shape, Riesz(2)).mean, "dash")] if shape[1] > 3 else []
-        for label, height, dash in (*random, ("least", least_energy(*shape), "dot")):
+        for label, height, dash in (*random, ("least", energy_lower_bound(*shape), "dot")):
             traces.append({"type": "scatter", "mode": "lines", "name": label, "x": ends, "y": [height] * 2, "tint": 7,
                            "line": {"dash": dash, "width": 1.5}})  # fmt: skip
             parts.append(f"{label} {height:.4g}")
@@ -145,7 +145,7 @@ def _row(layer: LayerReport, bounded: bool) -> list[str]:
 
 
 def _floor(neurons: int, dim: int) -> float:
-    return least_energy(neurons, dim) if min(neurons, dim) > 1 else float("nan")
+    return energy_lower_bound(neurons, dim) if min(neurons, dim) > 1 else float("nan")
 
 
 def _scale(ratios: Sequence[float]) -> str:

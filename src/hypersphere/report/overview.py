@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ..evaluation import Evidence
+from ..evaluation import Baseline, Evidence, summarize_baselines
 from .page_parts import Block, Commands, Grid, Note, PageFacts, Section
 from .runs import RunRecord
 from .wording import duration, text, title, value
@@ -24,7 +24,9 @@ def result_section(run: RunRecord) -> Section:
         items.append(("Wall time", duration(run.seconds), ""))
     if run.evidence is not None:
         items.append(("Features", f"{run.evidence.features.shape[1]}-D", ""))
-    blocks: list[Block] = [PageFacts(items)] if items else []
+    blocks: list[Block] = baseline_blocks(run.baselines)[:1]
+    blocks += [PageFacts(items)] if items else []
+    blocks += baseline_blocks(run.baselines)[1:]
     if not run.metrics:
         blocks.append(Note("The run has not ended yet: there are no final measures."))
     if run.task:
@@ -33,6 +35,28 @@ def result_section(run: RunRecord) -> Section:
         rows = [[title(key), value(key, number)] for key, number in shown.items()]
         blocks.append(Grid("All measures at the end", ["measure", "value"], rows, numeric=True, folded=True))
     return Section("result", "Result", blocks)
+
+
+def baseline_blocks(baselines: Sequence[Baseline], network: str = "the trained network") -> list[Block]:
+    """Return the sentence about simple methods and the table of them; nothing if none were measured.
+
+    >>> from hypersphere.evaluation import Measurement
+    >>> close = Baseline("PCA", Measurement(0.1, 0.05, 0.15), Measurement(0.01, -0.02, 0.04))
+    >>> [type(block).__name__ for block in baseline_blocks([close])]
+    ['Note', 'Grid']
+    """
+    if not baselines:
+        return []
+    summary = summarize_baselines(baselines, network)
+    rows = []
+    for baseline in baselines:
+        low, high = (100 * end for end in baseline.eer.interval)
+        least, most = (100 * end for end in baseline.difference.interval)
+        eer, gap = f"{100 * baseline.eer:.3g} [{low:.3g}, {high:.3g}]", f"{100 * baseline.difference:+.3g}"
+        rows.append([baseline.name, eer, f"{gap} [{least:+.3g}, {most:+.3g}]", "yes" if baseline.is_beaten else "no"])
+    header = ["method", "EER in %", "network minus method, in points", "clearly beaten"]
+    title_ = "Simple methods and pretrained networks on the same identities, with 95 % intervals"
+    return [Note(f"{summary[0].upper()}{summary[1:]}."), Grid(title_, header, rows, numeric=True)]
 
 
 def choices_section(runs: Sequence[RunRecord]) -> Section | None:

@@ -5,12 +5,12 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..energy.checkpoints import LayerReport
-from ..evaluation import Evidence, Report
+from ..energy.checkpoint_report import LayerReport
+from ..evaluation import Baseline, Evidence, Report
 from ..training import Callback
 from .energy_charts import checkpoint_section, energy_section, learned_section
 from .hard_samples import hard_section
-from .overview import choices_section, data_section, repeat_section, result_section
+from .overview import baseline_blocks, choices_section, data_section, repeat_section, result_section
 from .page_parts import Block, Commands, Grid, Page, PageFacts, Section, Sheet
 from .pictures_sheet import sheet_of
 from .render import save
@@ -110,8 +110,10 @@ def write_evaluation(
     run = RunRecord(title, pathlib.Path(), {}, [], {}, {}, 0.0, [], {}, command, evidence)
     page = run_page([run], [])
     kept = [section for section in page.sections if section.key in ("sphere", "scores", "hard", "data")]
-    large = [figure for report in reports for figure in report.figures() if figure.low is not None][:4]
     blocks: list[Block] = []
+    large = [figure for report in reports for figure in report.figures() if figure.low is not None][:4]
+    simple: tuple[Baseline, ...] = tuple(one for report in reports for one in getattr(report, "baselines", ()))
+    blocks += baseline_blocks(simple, "the embedder")
     if large:
         blocks.append(PageFacts([(figure.name, figure.cells()[1], figure.cells()[2]) for figure in large]))
     if facts:
@@ -136,14 +138,14 @@ def write_energy(
     """Write a page about the energy of a checkpoint's layers.
 
     Args:
-        layers: What :func:`hypersphere.energy.checkpoints.energy_report` found.
+        layers: What :func:`hypersphere.energy.checkpoint_report.energy_report` found.
         path: The file to write.
         title: The checkpoint's name.
         bounded: Whether the energies are those of s = 2 in the full space, for which a bound below is known and drawn.
         command: The command line that repeats it.
 
     >>> import tempfile
-    >>> layers = hs.energy.checkpoints.energy_report({"fc.weight": torch.randn(10, 8)})
+    >>> layers = hs.energy.checkpoint_report.energy_report({"fc.weight": torch.randn(10, 8)})
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_energy(layers, f"{folder}/energy.html").stat().st_size < 5_000_000
     True

@@ -11,14 +11,14 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from ..config import flat
-from ..evaluation import Evidence
+from ..config import flatten
+from ..evaluation import Baseline, Evidence
 from ..evaluation.evidence import FILE as EVIDENCE
 from ..files import read_tensor
 from ..training.log import read_log
 from ..training.run_folder import RunFolder, stored_document
 
-CHOICES, CHECK, COMMAND = "choices.json", "check.json", "command.txt"
+CHOICES, CHECK, COMMAND, REPORT = "choices.json", "check.json", "command.txt", "report.json"
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,12 @@ class RunRecord:
     check: dict[str, Any]
     command: str
     evidence: Evidence | None
+    baselines: tuple[Baseline, ...] = ()
 
     @functools.cached_property
     def settings(self) -> dict[str, Any]:
         """The settings on one level, without what was found out about the task."""
-        return flat(self.document.get("settings", self.document))
+        return flatten(self.document.get("settings", self.document))
 
     @functools.cached_property
     def task(self) -> dict[str, Any]:
@@ -139,7 +140,17 @@ def _read(folder: pathlib.Path, name: str) -> RunRecord:
         _json(folder / CHECK, {}),
         command.read_text(encoding="utf-8").strip() if command.is_file() else "",
         Evidence.load(evidence) if evidence.is_file() else None,
+        _baselines(folder / REPORT),
     )
+
+
+def _baselines(path: pathlib.Path) -> tuple[Baseline, ...]:
+    """The simple methods of a run's report, if it has one."""
+    found = _json(path, {})
+    try:
+        return tuple(Baseline.from_dict(values) for values in found.get("baselines", ()))
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} must list its baselines as {{name, eer, interval, difference, …}}") from error
 
 
 def _json(path: pathlib.Path, missing: Any) -> Any:

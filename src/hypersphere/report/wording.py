@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from ..training.ending import unit
+from ..training.results import unit
 
 NAMES = {
     "loss": "loss",

@@ -6,7 +6,7 @@ from .build import build_task
 from .callbacks import Callback
 from .config import Config, Images, Term, from_json, replace, to_json
 from .datasets import Listed, MeanImage, Scaling
-from .divergence import NonFiniteLossError
+from .errors import NonFiniteLossError
 from .experiment import Experiment
 from .fitting import Choice, FitSettings, Run, fit
 from .log import read_log

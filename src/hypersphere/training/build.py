@@ -7,15 +7,15 @@ import torch
 from torch import Tensor, nn
 
 from ..config import Call
-from ..data import Augmentation, InMemory, Preprocessing, data_roots
+from ..data import Augmentation, InMemory, PicturePreprocessing, data_roots
 from ..data.graphs import Nodes
 from ..recognition.networks import feature_dim
 from .config import Config, Images
 from .datasets import MeanImage, Scaling, as_samples, shaped, statistics
 from .selection import held_out, of_first_classes, some, trained_on
 from .tasks import Classification, Faces, FewShotRecognition, Graph, Task
+from .tasks.classification import with_head
 from .tasks.faces import divided
-from .tasks.headed import with_head
 
 
 def build_task(config: Config) -> Task:
@@ -198,11 +198,11 @@ def _shaped(images: Images, dataset: Any) -> Any:
     return dataset if same else shaped(InMemory(dataset.data, dataset.labels, dataset.classes), wanted)
 
 
-def _preprocessing(images: Images, shape: tuple[int, ...]) -> Preprocessing:
+def _preprocessing(images: Images, shape: tuple[int, ...]) -> PicturePreprocessing:
     size = (shape[1], shape[2]) if images.size is None else (images.size, images.size)
     channels = shape[0] if images.channels is None else images.channels
     crop = images.crop
-    return Preprocessing(size=size, channels=channels, mean=0.0, std=1.0, mirror=images.mirror, crop=crop)
+    return PicturePreprocessing(size=size, channels=channels, mean=0.0, std=1.0, mirror=images.mirror, crop=crop)
 
 
 def _inputs(images: Images, train: Any) -> tuple[Augmentation | None, dict[str, Any]]:

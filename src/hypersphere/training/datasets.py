@@ -2,15 +2,14 @@
 
 import functools
 from collections.abc import Sequence
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
-import torch.distributed as dist
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 from torch.utils.data import IterableDataset
 
-from ..data import Augmentation, InMemory, Normalize, Preprocessing
+from ..data import Augmentation, InMemory, Normalize, PicturePreprocessing
 
 
 @runtime_checkable
@@ -30,14 +29,14 @@ class Samples(Protocol):
 
 
 class Scaling(Augmentation):
-    """Pixels as a network sees them: the last, fixed part of a :class:`~hypersphere.data.Preprocessing`.
+    """Pixels as a network sees them: the last, fixed part of a :class:`~hypersphere.data.PicturePreprocessing`.
 
-    >>> scale = Scaling(Preprocessing(size=(1, 2), channels=1, mean=0.5, std=0.5))
+    >>> scale = Scaling(PicturePreprocessing(size=(1, 2), channels=1, mean=0.5, std=0.5))
     >>> scale(torch.tensor([[[[0, 255]]]], dtype=torch.uint8), torch.empty(1, 0, dtype=torch.float64)).flatten().tolist()
     [-1.0, 1.0]
     """
 
-    def __init__(self, preprocessing: Preprocessing):
+    def __init__(self, preprocessing: PicturePreprocessing):
         self.preprocessing = preprocessing
 
     def __call__(self, batch: Shaped[Tensor, "b ..."], u: Float[Tensor, "b draws"]) -> Shaped[Tensor, "b ..."]:
@@ -54,7 +53,7 @@ class MeanImage(Normalize):
     [-0.5, 0.0, 0.5, 0.0]
     """
 
-    preprocessing: Preprocessing | None = None
+    preprocessing: PicturePreprocessing | None = None
 
 
 class Listed:
@@ -119,40 +118,16 @@ def as_samples(dataset: Any, name: str = "dataset") -> Samples:
     return Listed(dataset)
 
 
-def shaped(images: InMemory, preprocessing: Preprocessing) -> InMemory:
+def shaped(images: InMemory, preprocessing: PicturePreprocessing) -> InMemory:
     """Images of the size, crop and channels of a preprocessing; the last few results are kept, as many runs share them."""
     return _shaped(_Same(images), preprocessing)
 
 
-def statistics(images: Samples, preprocessing: Preprocessing) -> Preprocessing:
+def statistics(images: Samples, preprocessing: PicturePreprocessing) -> PicturePreprocessing:
     """The preprocessing with the mean and deviation of each channel of these images, which are at its size already."""
     measured = Normalize.of(images)
     mean, std = (tuple((value.flatten() / 255).tolist()) for value in (measured.mean, measured.scale))
     return preprocessing.with_statistics(mean, std)
-
-
-def share(count: int) -> Int[Tensor, "_"]:
-    """The positions of 0 … count − 1 that this process looks at: every one, or every n-th of n processes."""
-    rank, world = (dist.get_rank(), dist.get_world_size()) if _many() else (0, 1)
-    return torch.arange(rank, count, world)
-
-
-def gathered(rows: Float[Tensor, "_ d"], count: int) -> Float[Tensor, "n d"]:
-    """The rows of all processes in their order, from each one's :func:`share` of ``count``."""
-    if not _many():
-        return rows
-    parts: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(parts, rows)
-    whole = cast(Tensor, next(part for part in parts if len(part))).new_empty(
-        count, max(part.shape[1] for part in parts)
-    )
-    for rank, part in enumerate(parts):
-        whole[rank :: len(parts)] = part
-    return whole
-
-
-def _many() -> bool:
-    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
 class _Same:
@@ -169,7 +144,7 @@ class _Same:
 
 
 @functools.lru_cache(maxsize=4)
-def _shaped(same: _Same, preprocessing: Preprocessing) -> InMemory:
+def _shaped(same: _Same, preprocessing: PicturePreprocessing) -> InMemory:
     images = same.images
-    parts = [preprocessing.pixels(part) for part in images.data.split(1024)]
+    parts = [preprocessing.load(part) for part in images.data.split(1024)]
     return InMemory(torch.cat(parts).contiguous(), images.labels, images.classes)

@@ -10,7 +10,7 @@ from ..config import as_call, assign, encode
 from .build import build_task
 from .callbacks import Callback
 from .config import Config, from_document
-from .first_use import fitting_together
+from .errors import explain_misfits
 from .run_folder import RunFolder, stored_document
 from .trainer import Trainer
 
@@ -27,7 +27,7 @@ class Experiment(Trainer):
     True
     """
 
-    guard = staticmethod(fitting_together)
+    guard = staticmethod(explain_misfits)
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Experiment(Trainer):
         self.config = config
         document: dict[str, Any] = encode(config, defaults=True)
         options: dict[str, Any] = {"callbacks": callbacks, "fresh": fresh, "document": document, "start": start}
-        with fitting_together():
+        with explain_misfits():
             super().__init__(build_task(config), folder, config, **options)
 
     @classmethod

@@ -6,7 +6,7 @@ import pathlib
 from typing import Any
 
 from .._extras import require
-from ..files import without_nonfinite
+from ..files import replace_nonfinite
 
 
 class RunLog:
@@ -33,7 +33,7 @@ class RunLog:
 
     def append(self, row: dict[str, Any]) -> None:
         """Write one row, with null for what is not finite; numbers also go to TensorBoard."""
-        self._file.write((json.dumps(without_nonfinite(row), allow_nan=False) + "\n").encode())
+        self._file.write((json.dumps(replace_nonfinite(row), allow_nan=False) + "\n").encode())
         self._file.flush()
         if self._board is not None:
             for key, value in row.items():

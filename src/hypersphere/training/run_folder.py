@@ -16,13 +16,13 @@ from typing import Any
 import torch
 
 from .. import __version__
-from ..config import nearest
+from ..config import flatten, suggest
 from ..files import load_tree, remove_leftovers, save_tree, write_json
-from .binding import comparable, differing
 
 PACKAGES = ("torch", "numpy", "accelerate", "safetensors", "scikit-learn", "scipy")
 MARK = "run.json"
 FORMAT = "hypersphere-run/1"
+FREE = ("timeout", "settings.timeout")  # settings that do not change what is computed
 
 
 class RunFolder:
@@ -62,8 +62,9 @@ class RunFolder:
 
     def _claim(self, document: Mapping[str, Any], existed: bool, fresh: bool) -> None:
         """Refuse what is not this run's; nothing is deleted before everything is checked."""
-        ours = (self.path / MARK).is_file()
-        if ours and not fresh:
+        # A kill between the first writes leaves run.json without config.json: such a folder holds nothing to lose.
+        begun = (self.path / "config.json").is_file() or bool(self.checkpoints())
+        if (self.path / MARK).is_file() and begun and not fresh:
             self._compare(document)
         elif existed:
             self._refuse_strangers()
@@ -88,11 +89,21 @@ class RunFolder:
         if any(name not in known for name in names):
             write_json(self.path / MARK, {"format": FORMAT, "files": [*dict.fromkeys([*known, *names])]})
 
-    def checkpoint(self, state: Any, keep: int) -> None:
-        """Write ``last.safetensors``; the ``keep`` − 1 before it become ``last-1.safetensors`` and so on. One is always whole."""
+    def checkpoint(self, state: Any, keep: int, *, replace: bool = False) -> None:
+        """Write ``last.safetensors``; the ``keep`` − 1 before it become ``last-1.safetensors`` and so on. One is always whole.
+
+        Args:
+            state: The state to write.
+            keep: How many checkpoints to keep.
+            replace: Overwrite the newest checkpoint instead of keeping it.
+        """
         kept = [self.last, *(self.path / f"last-{i}.safetensors" for i in range(1, keep))]
         self.record(*(path.name for path in kept))
-        for newer, older in reversed(list(itertools.pairwise(kept))):
+        pairs = [] if replace else list(itertools.pairwise(kept))
+        # Two names of one file are what a killed process left while it renamed from the oldest on: what is older than these
+        # was renamed already, and once more would lose a checkpoint.
+        done = next((i for i, (newer, older) in enumerate(pairs) if _are_same_file(newer, older)), len(pairs))
+        for newer, older in reversed(pairs[:done]):
             if newer.exists():
                 _replace_by_link(newer, older)
         save_tree(state, self.last)
@@ -207,11 +218,22 @@ def stored_document(path: str | os.PathLike[str]) -> dict[str, Any]:
     if not file.is_file():
         parent = pathlib.Path(path).parent
         names = [p.name for p in parent.iterdir() if (p / MARK).exists()] if parent.is_dir() else []
-        raise ValueError(f"{path} holds no run: there is no config.json in it{nearest(pathlib.Path(path).name, names)}")
+        raise ValueError(f"{path} holds no run: there is no config.json in it{suggest(pathlib.Path(path).name, names)}")
     try:
         return dict(json.loads(file.read_text(encoding="utf-8")))
     except ValueError as error:
         raise ValueError(f"{file} is not readable as JSON: {error}") from error
+
+
+def comparable(document: Mapping[str, Any]) -> dict[str, Any]:
+    """A document on one level as JSON reads it back, without what changes nothing."""
+    return {key: value for key, value in flatten(json.loads(json.dumps(document))).items() if key not in FREE}
+
+
+def differing(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+    """The settings that differ, in words; nothing if none does."""
+    changed = [key for key in {**there, **here} if repr(there.get(key)) != repr(here.get(key))]
+    return "; ".join(f"{key} is {there.get(key)!r} there, {here.get(key)!r} here" for key in changed)
 
 
 def _owned(folder: pathlib.Path) -> list[str]:
@@ -223,13 +245,21 @@ def _owned(folder: pathlib.Path) -> list[str]:
     return [name for name in files if isinstance(name, str)]
 
 
+def _are_same_file(first: pathlib.Path, second: pathlib.Path) -> bool:
+    """Return whether two paths are links to one file, or a copy that keeps the time of the other."""
+    if not (first.exists() and second.exists()):
+        return False
+    one, other = first.stat(), second.stat()
+    return os.path.samestat(one, other) or (one.st_size, one.st_mtime_ns) == (other.st_size, other.st_mtime_ns)
+
+
 def _replace_by_link(source: pathlib.Path, target: pathlib.Path) -> None:
     temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
     temporary.unlink(missing_ok=True)
     try:
         os.link(source, temporary)
     except OSError:  # a file system without links
-        shutil.copyfile(source, temporary)
+        shutil.copy2(source, temporary)
     os.replace(temporary, target)
     temporary.unlink(
         missing_ok=True

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import torch
 from torch.optim import Optimizer
 
-from ..config import Call, Kind, call, nested
+from ..config import Call, Kind, call, replace_nested
 from ..orthogonal import OGD
 from .schedules import Schedule, StepRate
 
@@ -29,6 +29,7 @@ class Settings:
         keep: good checkpoints that are kept, the newest first.
         monitor: the measure whose largest value is the best checkpoint; ``-name`` for the smallest.
         patience: evaluations without a new best after which training stops early; none never stops.
+        keep_best: end with the weights of the best evaluation instead of the last ones.
         precision: of the network's arithmetic: no (float32), bf16 or fp16.
         accumulate: batches whose gradients are added up to one step.
         clip: largest norm of the gradient.
@@ -60,6 +61,7 @@ class Settings:
     keep: int = 2
     monitor: str = "accuracy"
     patience: int | None = None
+    keep_best: bool = False
     precision: Literal["no", "bf16", "fp16"] = "no"
     accumulate: int = 1
     clip: float | None = None
@@ -115,7 +117,7 @@ class Settings:
         >>> Settings().replace(steps=10, optimizer__lr=0.5).optimizer.arguments["lr"]
         0.5
         """
-        return type(self)(**nested({f.name: getattr(self, f.name) for f in fields(self)}, changes))
+        return type(self)(**replace_nested({f.name: getattr(self, f.name) for f in fields(self)}, changes))
 
 
 def _check(settings: Settings, name: str, least: int, most: int | None = None) -> None:

@@ -12,18 +12,16 @@ from torch import Tensor
 
 from ..config import Call
 from ..data import Loader
-from ..files import finite, save_tree
+from ..files import finite, load_tree, save_tree
 from .averaging import MovingAverage, load_average
-from .binding import bound_to
 from .callbacks import Callback, Progress
-from .clipping import clip_gradients
-from .divergence import diverged
-from .ending import finish
+from .errors import diverged
+from .gradient_checkpointing import checkpoint_blocks
 from .log import RunLog
-from .memory import checkpoint_blocks
-from .optimizers import build_optimizers, learning_rate, set_rates
+from .optimizers import build_optimizers, clip_gradients, learning_rate, set_rates
 from .processes import accelerator, any_process, placed, share_buffers, signals, together
-from .resuming import position, restore, state_of
+from .results import write_results
+from .resume import bound_to, load_weights_of, position, restore, state_of
 from .run_folder import RunFolder
 from .schedules import Schedule
 from .settings import Settings
@@ -85,7 +83,9 @@ class Trainer:
             self.main: bool = self.accelerator.is_main_process
             self._prepare(ddp)
         self.best, self.stopped = None, False
+        self.extra = False  # whether the newest checkpoint is that of an interruption, between two regular ones
         self.measured: dict[str, Any] = {}
+        self.no_embedder: str | None = None  # the reason, once the run has ended without an embedder file
         self.log: RunLog | None = None
         self.progress: Progress | None = None
         self._fresh, self._start = fresh, None if start is None else RunFolder(start)
@@ -167,10 +167,12 @@ class Trainer:
                 guard = contextlib.nullcontext
                 if self.step % settings.evaluate_every == 0 or self.step == settings.steps:
                     self._evaluate()
-                if self.step % settings.checkpoint_every == 0 or self.step == settings.steps or self.stopped:
+                regular = self.step % settings.checkpoint_every == 0 or self.step == settings.steps or self.stopped
+                if regular:
                     self._checkpoint()
                 if any_process(self.accelerator, stop.is_set()):
-                    self._checkpoint()
+                    if not regular:
+                        self._checkpoint(extra=True)
                     if self.main:
                         self.folder.event("interrupt", self.step)
                     raise KeyboardInterrupt(f"stopped at step {self.step}; {self.folder.path} goes on from there")
@@ -260,20 +262,25 @@ class Trainer:
         if improved:
             self._checkpoint(best=True)
 
-    def _checkpoint(self, best: bool = False) -> None:
-        state = state_of(self)
+    def _checkpoint(self, best: bool = False, extra: bool = False) -> None:
+        state = {**state_of(self), "extra": extra}
         if not finite({key: state[key] for key in ("task", "optimizers", "ema")}):
             diverged(self, f"weights or the optimizer's state are not finite at step {self.step}")
         if self.main and best:
             self.folder.record(self.folder.best.name)
             save_tree(state, self.folder.best)
         elif self.main:
-            self.folder.checkpoint(state, max(self.settings.keep, self.settings.average))
+            # The checkpoint of an interruption is replaced by the next one, so it never enters the average.
+            self.folder.checkpoint(state, max(self.settings.keep, self.settings.average), replace=self.extra)
+        if not best:
+            self.extra = extra
         self.accelerator.wait_for_everyone()
 
     def _finish(self) -> dict[str, float]:
         self.task.eval()
-        if self.ema is not None:
+        if self.settings.keep_best and self.folder.best.exists():
+            self.measured = load_weights_of(self, load_tree(self.folder.best))
+        elif self.ema is not None:
             self.ema.load_into(self.task.model)
         elif self.settings.average > 1:
             load_average(self.task, self.folder.checkpoints()[: self.settings.average])
@@ -283,7 +290,7 @@ class Trainer:
         unshard_heads(self.task)
         if self.main:
             with torch.random.fork_rng():
-                finish(self.task, self.settings, self.folder, self.step, metrics)
+                self.no_embedder = write_results(self.task, self.settings, self.folder, self.step, metrics)
             self.folder.event("end", self.step)
         self.accelerator.wait_for_everyone()
         for callback in self.callbacks:

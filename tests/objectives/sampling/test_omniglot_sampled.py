@@ -6,9 +6,9 @@ import pytest
 
 from hypersphere.config import call
 from hypersphere.data import data_roots
-from hypersphere.experiments.reproduce.objectives_openset import base
 from hypersphere.objectives import AMSoftmax, RowSGD, Stages
 from hypersphere.training import Experiment, replace
+from studies.liu2020.claims.objectives_openset import base
 
 STEPS, SEEDS = 600, (0, 1, 2)  # the setting of benchmarks/sampled_heads.py, which has the figures
 

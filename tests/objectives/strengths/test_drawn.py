@@ -4,7 +4,8 @@ import math
 import pytest
 import torch
 
-from hypersphere.objectives import Drawn, MarginSoftmax, Ramp, large
+from hypersphere.objectives import Drawn, MarginSoftmax, Ramp
+from hypersphere.objectives.engine import chunked
 from hypersphere.objectives.margins import (
     AdditiveAngle,
     AdditiveCosine,
@@ -59,7 +60,7 @@ def head_of(name, dtype=torch.float64):
 @pytest.mark.parametrize("keep", [0, 2**21])
 @pytest.mark.parametrize("name", MARGINS)
 def test_a_sample_has_one_draw_in_all_blocks_and_in_the_backward_pass(name, keep, monkeypatch):
-    monkeypatch.setattr(large, "KEEP", keep)
+    monkeypatch.setattr(chunked, "MAX_KEPT_LOGITS", keep)
     head, x, y = head_of(name), torch.randn(7, 5, dtype=torch.float64), torch.arange(7)
     found = []
     for chunk in (None, 1, 4, 11):

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from hypersphere.orthogonal import lowdin
 from tests.orthogonal.contracts import OrthogonalContract
-from tests.orthogonal.maps.contracts import HandWrittenBackward, MapContract
+from tests.orthogonal.maps.contracts import HandWrittenBackward, MapContract, deviation
 
 
 class TestLowdin(HandWrittenBackward, MapContract):
@@ -56,3 +56,16 @@ def test_single_precision_that_does_not_converge_is_done_in_double(monkeypatch):
     monkeypatch.setattr(torch.linalg, "svd", lambda matrix: gives_up(matrix.float()))
     with pytest.raises(torch.linalg.LinAlgError):
         lowdin(x.double())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("bad", "counts"), [(torch.nan, "1 NaN and 0 infinite"), (torch.inf, "0 NaN and 1 infinite")])
+def test_refuses_what_is_not_finite(bad, counts, dtype):
+    x = torch.eye(4, dtype=dtype)
+    x[0, 1] = bad
+    with pytest.raises(ValueError, match=f"x must hold finite numbers, got {counts} of 16 entries"):
+        lowdin(x)
+
+
+def test_large_finite_inputs_give_an_orthogonal_matrix():
+    assert deviation(lowdin(1e30 * torch.randn(16, 16))) <= 1e-5

@@ -1,11 +1,11 @@
 import torch
 
-from hypersphere.orthogonal.maps.map_precision import accumulable, missing, skew
+from hypersphere.orthogonal.maps.map_precision import missing, skew, upcast
 
 
 def test_accumulable():
-    assert accumulable(torch.float16) == accumulable(torch.bfloat16, torch.float16) == torch.float32
-    assert accumulable(torch.float32, torch.float64) == torch.float64
+    assert upcast(torch.float16) == upcast(torch.bfloat16, torch.float16) == torch.float32
+    assert upcast(torch.float32, torch.float64) == torch.float64
 
 
 def test_skew_is_a_projection():

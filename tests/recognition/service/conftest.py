@@ -1,10 +1,10 @@
-"""An engine on a new gallery, and a client of it."""
+"""A recognizer on a new gallery, and a client of it."""
 
 import pytest
 
 pytest.importorskip("fastapi", reason="the service needs FastAPI: pip install 'torch-hypersphere[serve]'")
 
-from hypersphere.recognition.service import Engine, Limits
+from hypersphere.recognition.service import Limits, Recognizer
 from tests.recognition.service.people import Client, embedder
 
 
@@ -14,19 +14,19 @@ def model():
 
 
 @pytest.fixture
-def make_engine(tmp_path, model):
-    """Builds engines with limits of one's own and closes them in the end."""
+def make_recognizer(tmp_path, model):
+    """Builds recognizers with limits of one's own and closes them in the end."""
     made = []
 
     def make(path="people.db", embedder=model, **limits):
-        made.append(Engine(embedder, tmp_path / path, Limits(**{"per_minute": 1e6, "burst": 10_000, **limits})))
+        made.append(Recognizer(embedder, tmp_path / path, Limits(**{"per_minute": 1e6, "burst": 10_000, **limits})))
         return made[-1]
 
     yield make
-    for engine in made:
-        engine.close()
+    for recognizer in made:
+        recognizer.close()
 
 
 @pytest.fixture
-def client(make_engine):
-    return Client(make_engine())
+def client(make_recognizer):
+    return Client(make_recognizer())

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from hypersphere.config import Call
-from hypersphere.data import Preprocessing
+from hypersphere.data import PicturePreprocessing
 from hypersphere.models import mlp
 from hypersphere.recognition import Embedder, Gallery
 from hypersphere.recognition.service import create_app
@@ -31,20 +31,21 @@ def picture(person, shot=0, form="PNG", size=12):
 def embedder(seed=1):
     call = Call(mlp, {"num_classes": None, "input_size": 12, "hidden": (128,), "activation": "none"})
     torch.manual_seed(seed)
-    return Embedder(call.build(), Preprocessing(size=(12, 12), channels=1), call)
+    return Embedder(call.build(), PicturePreprocessing(size=(12, 12), channels=1), call)
 
 
 def calibrate(path, model):
     """A threshold between the same person and others, kept as one of a false accept rate."""
     with Gallery(path, model.fingerprint, create=False) as gallery:
-        gallery.calibrate(torch.tensor([0.99, 0.9] + 200 * [0.5]), torch.tensor([True, False] + 200 * [False]), 1 / 201)
+        scores, same = torch.tensor([0.99, 0.9, 0.9] + 200 * [0.5]), torch.tensor([True] + 202 * [False])
+        gallery.calibrate(far=1 / 201, pairs=(scores, same))
 
 
 class Client:
     """Asks an application; every request has its own loop, as if it came alone."""
 
-    def __init__(self, engine, keys=None, **options):
-        self.app = create_app(engine, keys)
+    def __init__(self, recognizer, keys=None, **options):
+        self.app = create_app(recognizer, keys)
         self.options = options
 
     async def ask(self, method, path, **options):
@@ -70,7 +71,7 @@ class Client:
 
 
 def refused(answer, status, code):
-    """Check that an answer is the one envelope, and return its message."""
+    """Check that an answer is the one error_response, and return its message."""
     assert (answer.status_code, set(answer.json())) == (status, {"error"}), answer.text
     error = answer.json()["error"]
     assert set(error) == {"code", "message", "request_id"}

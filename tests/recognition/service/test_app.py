@@ -1,4 +1,7 @@
 import asyncio
+import contextlib
+import sqlite3
+import time
 
 import pytest
 import torch
@@ -33,7 +36,7 @@ def test_embeddings_are_those_of_the_embedder(client, model, tmp_path):
 
 
 def test_a_person_from_enrolment_to_removal(client, model, tmp_path):
-    assert client.get("/v1/persons").json() == {"persons": []}
+    assert client.get("/v1/persons").json() == {"persons": [], "next": None}
     answer = client.enrol("ada", picture(0), picture(0, 1))
     assert (answer.status_code, answer.json()) == (201, {"name": "ada", "templates": 2})
     client.enrol("bob", picture(1))
@@ -44,11 +47,11 @@ def test_a_person_from_enrolment_to_removal(client, model, tmp_path):
     assert [one["accepted"] for one in found["candidates"]] == [True, False]
     assert found["threshold"]["by"] == "far"
     with Gallery(tmp_path / "people.db", model.fingerprint) as gallery:
-        assert found["threshold"]["value"] == gallery.threshold
+        assert found["threshold"]["value"] == gallery.calibrations["far"].threshold
     stranger = client.search(picture(3)).json()
     assert (stranger["person"], stranger["candidates"][0]["accepted"]) == (None, False)
     assert client.delete("/v1/persons/bob").json() == {"name": "bob", "removed": 1}
-    assert client.get("/v1/persons").json() == {"persons": [{"name": "ada", "templates": 2}]}
+    assert client.get("/v1/persons").json() == {"persons": [{"name": "ada", "templates": 2}], "next": None}
     assert client.search(picture(1, 9)).json()["person"] is None
 
 
@@ -81,7 +84,7 @@ def test_any_name_can_be_removed(client, name):
 def test_names_that_are_refused(client, name):
     answer = client.enrol(name, picture(0))
     assert refused(answer, 422, answer.json()["error"]["code"])
-    assert client.get("/v1/persons").json() == {"persons": []}
+    assert client.get("/v1/persons").json() == {"persons": [], "next": None}
 
 
 def test_what_is_not_there(client):
@@ -101,9 +104,9 @@ def test_a_gallery_that_cannot_be_searched_yet_says_what_to_do(client):
     assert client.get("/v1/health").json()["gallery"] == "not_calibrated"
 
 
-def test_a_gallery_of_another_model_is_a_conflict(make_engine, model, client):
+def test_a_gallery_of_another_model_is_a_conflict(make_recognizer, model, client):
     client.enrol("ada", picture(0))
-    other = Client(make_engine(embedder=embedder(seed=2)))
+    other = Client(make_recognizer(embedder=embedder(seed=2)))
     for answer in (
         other.get("/v1/persons"),
         other.search(picture(0)),
@@ -114,7 +117,7 @@ def test_a_gallery_of_another_model_is_a_conflict(make_engine, model, client):
     assert other.get("/v1/health").json()["gallery"] == "other_model"
     answer = other.post("/v1/compare", files={"first": picture(0), "second": picture(0)}).json()
     assert (round(answer["score"], 4), answer["same"]) == (1.0, None)
-    assert client.get("/v1/persons").json() == {"persons": [{"name": "ada", "templates": 1}]}
+    assert client.get("/v1/persons").json() == {"persons": [{"name": "ada", "templates": 1}], "next": None}
 
 
 def test_forms_that_are_refused(client):
@@ -139,10 +142,10 @@ def test_forms_that_are_refused(client):
     )
 
 
-def test_a_failure_is_told_without_its_traceback(client, make_engine, caplog, monkeypatch):
-    engine = make_engine()
-    failing = Client(engine)
-    monkeypatch.setattr(engine.desk, "people", lambda: {}["secret"])
+def test_a_failure_is_told_without_its_traceback(client, make_recognizer, caplog, monkeypatch):
+    recognizer = make_recognizer()
+    failing = Client(recognizer)
+    monkeypatch.setattr(recognizer.gallery, "people", lambda *_: {}["secret"])
     assert "secret" not in refused(failing.get("/v1/persons"), 500, "internal")
     assert "KeyError: 'secret'" in caplog.text
 
@@ -162,9 +165,9 @@ def test_the_description_names_every_path_and_the_envelope(client):
             assert way["responses"]["409"]["content"]["application/json"]["schema"]["$ref"].endswith("/Error")
 
 
-def test_keys_are_needed_where_they_are_set(make_engine):
-    engine = make_engine()
-    locked = Client(engine, BearerKeys([KEY]))
+def test_keys_are_needed_where_they_are_set(make_recognizer):
+    recognizer = make_recognizer()
+    locked = Client(recognizer, BearerKeys([KEY]))
     answer = locked.get("/v1/persons")
     refused(answer, 401, "no_key")
     assert answer.headers["www-authenticate"] == "Bearer"
@@ -172,16 +175,16 @@ def test_keys_are_needed_where_they_are_set(make_engine):
     refused(locked.enrol("ada", picture(0)), 401, "no_key")
     assert locked.get("/").status_code == locked.get("/v1/health").status_code == 200
     assert locked.get("/v1/health").json()["key_needed"] is True
-    known = Client(engine, BearerKeys([KEY]), headers={"Authorization": f"Bearer {KEY}"})
+    known = Client(recognizer, BearerKeys([KEY]), headers={"Authorization": f"Bearer {KEY}"})
     assert known.enrol("ada", picture(0)).status_code == 201
 
 
-def test_concurrent_requests_share_batches(make_engine, model):
-    engine = make_engine()
+def test_concurrent_requests_share_batches(make_recognizer, model):
+    recognizer = make_recognizer()
     sizes = []
-    engine.batcher.embed = lambda pixels: sizes.append(len(pixels)) or model(pixels)
-    engine.batcher.window = 0.5
-    client = Client(engine)
+    recognizer.batcher.embed = lambda pixels: sizes.append(len(pixels)) or model(pixels)
+    recognizer.batcher.window = 0.5
+    client = Client(recognizer)
 
     async def all_at_once():
         asked = [client.ask("POST", "/v1/embeddings", files={"image": picture(i % 3, i)}) for i in range(32)]
@@ -193,3 +196,48 @@ def test_concurrent_requests_share_batches(make_engine, model):
     for i in (0, 17, 31):
         alone = client.post("/v1/embeddings", files={"image": picture(i % 3, i)}).json()["embeddings"]
         torch.testing.assert_close(torch.tensor(answers[i].json()["embeddings"]), torch.tensor(alone))
+
+
+def test_a_comparison_is_judged_by_a_rate_of_pairs_alone(make_recognizer, client, model, tmp_path):
+    client.enrol("ada", picture(0))
+    with Gallery(tmp_path / "people.db", model.fingerprint, create=False) as gallery:
+        gallery.calibrate(fpir=0.5, strangers=torch.randn(8, 128), people=range(8))
+    answer = client.post("/v1/compare", files={"first": picture(0), "second": picture(0)}).json()
+    assert (answer["same"], answer["threshold"]) == (None, None)
+    assert client.search(picture(0)).json()["threshold"]["by"] == "fpir"
+
+
+def test_persons_come_in_pages(client):
+    for name in ("ada", "bob", "cem", "dia", "eve"):
+        client.enrol(name, picture(0))
+    found, after = [], ""
+    while after is not None:
+        page = client.get("/v1/persons", params={"limit": 2, "after": after}).json()
+        assert len(page["persons"]) <= 2
+        found += [person["name"] for person in page["persons"]]
+        after = page["next"]
+    assert found == ["ada", "bob", "cem", "dia", "eve"]
+    for limit in (0, 1001):
+        refused(client.get("/v1/persons", params={"limit": limit}), 422, "invalid")
+
+
+def test_another_writer_stops_neither_health_nor_search(make_recognizer, tmp_path, model):
+    client = Client(make_recognizer(answer_seconds=0.5))
+    client.enrol("ada", picture(0))
+    calibrate(tmp_path / "people.db", model)
+    with contextlib.closing(sqlite3.connect(tmp_path / "people.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        start = time.monotonic()
+        refused(client.enrol("bob", picture(1)), 503, "uncertain")
+        assert client.get("/v1/health").json()["gallery"] == "ready"
+        assert client.search(picture(0)).json()["person"] == "ada"
+        assert [person["name"] for person in client.get("/v1/persons").json()["persons"]] == ["ada"]
+        assert time.monotonic() - start < 15
+        other.execute("ROLLBACK")
+    assert client.enrol("bob", picture(1)).json() == {"name": "bob", "templates": 1}
+
+
+def test_enrolling_does_not_list_everybody(make_recognizer, monkeypatch):
+    client = Client(make_recognizer())
+    monkeypatch.setattr(Gallery, "list", lambda *_: pytest.fail("the whole gallery was listed"))
+    assert client.enrol("ada", picture(0)).status_code == 201

@@ -5,11 +5,12 @@ import zlib
 import pytest
 from PIL import Image
 
-from hypersphere.data import Preprocessing
-from hypersphere.recognition.service import Refusal
-from hypersphere.recognition.service.uploads import FORMATS, Upload, prepare
+from hypersphere.data import PicturePreprocessing
+from hypersphere.recognition.service import Limits, RequestError
+from hypersphere.recognition.service.uploads import Upload, prepare
+from tests.data.test_decoding_process import many_scans
 
-GREY = Preprocessing(size=(4, 4), channels=1)
+GREY = PicturePreprocessing(size=(4, 4), channels=1)
 
 
 def encoded(form="PNG", size=(8, 8), mode="L"):
@@ -27,9 +28,9 @@ def bomb(width, height):
     return b"\x89PNG\r\n\x1a\n" + chunk
 
 
-@pytest.mark.parametrize("form", ["PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP"])
+@pytest.mark.parametrize("form", ["PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM"])
 def test_formats(form):
-    (pixels,) = prepare([Upload("image", encoded(form))], GREY, 64)
+    (pixels,) = prepare([Upload("image", encoded(form))], GREY, Limits(pixels=64))
     assert pixels.shape == (1, 4, 4)
     assert abs(pixels.float().mean() - 100) < 3
 
@@ -40,7 +41,6 @@ def test_formats(form):
         (b"", 415, "not_an_image"),
         (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", 415, "not_an_image"),
         (b"<svg xmlns='http://www.w3.org/2000/svg'/>", 415, "not_an_image"),
-        (encoded("PPM"), 415, "not_an_image"),
         (encoded("ICO", (16, 16)), 415, "not_an_image"),
         (encoded(size=(9, 9)), 413, "too_many_pixels"),
         (bomb(60_000, 60_000), 413, "too_many_pixels"),
@@ -48,22 +48,30 @@ def test_formats(form):
         (encoded("JPEG")[:-200], 422, "damaged_image"),
         (encoded()[:-30], 422, "damaged_image"),
     ],
-    ids=["nothing", "PostScript", "SVG", "PPM", "ICO", "9×9", "bomb", "half a bomb", "half a JPEG", "half a PNG"],
+    ids=["nothing", "PostScript", "SVG", "ICO", "9×9", "bomb", "half a bomb", "half a JPEG", "half a PNG"],
 )
 def test_refuses(content, status, code):
-    with pytest.raises(Refusal) as caught:
-        prepare([Upload("image", encoded()), Upload("image 2", content)], GREY, 64)
+    with pytest.raises(RequestError) as caught:
+        prepare([Upload("image", encoded()), Upload("image 2", content)], GREY, Limits(pixels=64))
     assert (caught.value.status_code, caught.value.code) == (status, code)
     assert "image 2" in caught.value.detail
     assert "0x" not in caught.value.detail
 
 
 def test_an_image_that_is_too_small_for_the_crop():
-    with pytest.raises(Refusal) as caught:
-        prepare([Upload("image", encoded())], Preprocessing(size=(4, 4), channels=1, crop=(0, 0, 20, 20)), 64)
+    with pytest.raises(RequestError) as caught:
+        prepare(
+            [Upload("image", encoded())], PicturePreprocessing(size=(4, 4), channels=1, crop=(0, 0, 20, 20)), Limits()
+        )
     assert (caught.value.status_code, caught.value.code) == (422, "unusable_image")
 
 
 def test_a_source_names_the_content():
     assert Upload("a", b"x").source == Upload("b", b"x").source != Upload("a", b"y").source
-    assert "PPM" not in FORMATS
+
+
+def test_a_small_file_that_takes_long_to_decode_is_refused_in_time():
+    content = many_scans()
+    with pytest.raises(RequestError) as caught:
+        prepare([Upload("image", content)], GREY, Limits(decoding_seconds=0.2))
+    assert (caught.value.status_code, caught.value.code) == (422, "too_expensive")

@@ -1,12 +1,14 @@
 import numpy as np
 import pytest
 
+from hypersphere.recognition import Gallery
 from hypersphere.recognition.stores.postgres_database import (
     connect,
-    failing_clearly,
-    feature_seal,
-    shown,
+    redact_address,
+    row_checksum,
     split_address,
+    template_checksum,
+    translate_errors,
 )
 
 
@@ -18,31 +20,63 @@ def test_the_gallery_stands_behind_the_hash():
             split_address(f"postgresql://host/faces#{name}")
 
 
-def test_passwords_are_never_shown():
-    assert shown("postgresql://ada:s@cret@host/faces#a") == "postgresql://ada@host/faces#a"
-    assert "secret" not in shown("postgresql://host/faces?password=secret&sslmode=require")
-    assert shown("postgresql://host/faces?sslmode=require") == "postgresql://host/faces?sslmode=require"
+SECRET = "hunter2x"
+ADDRESSES = [
+    f"postgresql://ada:{SECRET}@127.0.0.1:1/faces",
+    f"postgresql://ada:{SECRET}%40x@127.0.0.1:1/faces",
+    f"postgresql://ada:a@{SECRET}@127.0.0.1:1/faces",
+    f"postgresql://ada:a:{SECRET}@127.0.0.1:1/faces",
+    f"postgresql://ada:a/{SECRET}@127.0.0.1:1/faces",
+    f"postgresql://ada:a#{SECRET}@127.0.0.1:1/faces",
+    f"postgresql://ada:a?{SECRET}@127.0.0.1:1/faces",
+    f"postgresql://127.0.0.1:1/faces?user=ada&password={SECRET}",
+    f"postgresql://127.0.0.1:1/faces?PASSWORD={SECRET}",
+    f"postgresql://127.0.0.1:1/faces?sslpassword={SECRET}",
+    f"postgresql://127.0.0.1:1/faces?pass%77ord={SECRET}",
+    f"postgresql://127.0.0.1:1/faces?options=-c%20x={SECRET}",
+    f"postgres://ada:{SECRET}@[::1:1/faces",
+    f"postgresql://ada:{SECRET}@127.0.0.1:{SECRET}/faces",
+]
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_passwords_are_never_shown(address):
+    with pytest.raises((ValueError, OSError)) as caught:
+        Gallery(address)
+    error = caught.value
+    while error is not None:
+        assert SECRET not in str(error)
+        error = None if error.__suppress_context__ else error.__cause__ or error.__context__
+
+
+def test_an_address_is_named_by_its_place():
+    assert redact_address("postgresql://ada:x%40y@host:5/faces?sslmode=require#a") == "postgresql://ada@host:5/faces#a"
+    assert redact_address("postgresql://host/faces") == "postgresql://host/faces"
+    with pytest.raises(ValueError, match="percent-encoded"):
+        redact_address("postgresql://ada:s@cret@host/faces")
 
 
 def test_seals_depend_on_every_bit():
     feature = np.arange(4, dtype=np.float32)
     other = feature.copy()
     other[3] = np.nextafter(other[3], 9, dtype=np.float32)
-    assert len({feature_seal("a", feature), feature_seal("b", feature), feature_seal("a", other)}) == 3
+    found = [(1, "a", feature), (1, "b", feature), (1, "a", other), (2, "a", feature)]
+    assert len({template_checksum(*row) for row in found}) == 4
 
 
 def test_another_version_is_refused(server):
     address = f"{server}#of_another_version"
     db = connect(address, None, create=True, readonly=False)
-    db.execute("UPDATE of_another_version.meta SET value = '99' WHERE key = 'version'")
+    changed = ("99", row_checksum("version", "99"))
+    db.execute("UPDATE of_another_version.meta SET value = %s, checksum = %s WHERE key = 'version'", changed)
     db.close()
-    with pytest.raises(ValueError, match="is a gallery of version 99; this release reads version 1"):
+    with pytest.raises(ValueError, match="is a gallery of version 99; this release reads version 2"):
         connect(address, None, create=True, readonly=False)
 
 
 def test_errors_of_the_server_are_one_line(server):
     db = connect(f"{server}#of_errors", None, create=True, readonly=False)
-    with pytest.raises(OSError, match=r"cannot be used: .*does not exist") as error, failing_clearly(server):
+    with pytest.raises(OSError, match=r"cannot be used: .*does not exist") as error, translate_errors(server):
         db.execute("SELECT * FROM nothing_like_this")
     db.close()
     assert "\n" not in str(error.value)

@@ -44,8 +44,8 @@ def test_it_is_that_of_loops(gallery, way, people, each, k):
     probes = torch.cat([torch.randn(15, 6), features[::9], 1e-18 * torch.ones(1, 6), 1e18 * torch.ones(1, 6)])
     for probe, found in zip(probes, gallery.identify(probes, k, threshold=0.5), strict=True):
         expected = by_loops(probe, features, names, k)
-        assert [match.identity for match in found] == [name for name, _ in expected]
-        assert [match.score for match in found] == pytest.approx([score for _, score in expected], abs=1e-9)
+        assert [match.identity for match in found.candidates] == [name for name, _ in expected]
+        assert [match.score for match in found.candidates] == pytest.approx([score for _, score in expected], abs=1e-9)
 
 
 def test_more_ties_than_it_looks_at_first_come_in_the_order_of_enrolment(gallery, way):
@@ -53,20 +53,23 @@ def test_more_ties_than_it_looks_at_first_come_in_the_order_of_enrolment(gallery
     gallery.enrol(names, torch.ones(60, 5) * torch.rand(60, 1))
     probes = torch.stack([torch.ones(5), torch.tensor([1.0, 2, 3, 4, 5]), torch.zeros(5)])
     for found in gallery.identify(probes, 3, threshold=0.5):
-        assert [match.identity for match in found] == names[:3]
+        assert [match.identity for match in found.candidates] == names[:3]
 
 
 def test_more_than_a_thousand_identities_are_returned_when_asked_for(gallery, way):
     gallery.enrol([f"p{i}" for i in range(1100)], torch.randn(1100, 3))
     (found,) = gallery.identify(torch.ones(3), 1050, threshold=0.5)
-    assert len({match.identity for match in found}) == 1050
+    assert len({match.identity for match in found.candidates}) == 1050
 
 
 def test_what_changes_between_two_searches_is_seen(gallery, way):
     gallery.enrol(["ada", "bob"], torch.eye(2))
-    assert [m.identity for m in gallery.identify(torch.tensor([1.0, 0.1]), 2, threshold=0.5)[0]] == ["ada", "bob"]
+    assert [m.identity for m in gallery.identify(torch.tensor([1.0, 0.1]), 2, threshold=0.5)[0].candidates] == [
+        "ada",
+        "bob",
+    ]
     gallery.remove("ada")
-    assert [m.identity for m in gallery.identify(torch.tensor([1.0, 0.1]), 2, threshold=0.5)[0]] == ["bob"]
+    assert [m.identity for m in gallery.identify(torch.tensor([1.0, 0.1]), 2, threshold=0.5)[0].candidates] == ["bob"]
     gallery.remove("bob")
     with pytest.raises(ValueError, match="is empty"):
         gallery.identify(torch.tensor([1.0, 0.1]), threshold=0.5)

@@ -4,7 +4,14 @@ import sqlite3
 import pytest
 
 from hypersphere.recognition.stores import DamagedGalleryError
-from hypersphere.recognition.stores.sqlite_database import connect, read_meta, seal, transaction, writable, write_meta
+from hypersphere.recognition.stores.sqlite_database import (
+    connect,
+    is_writable,
+    read_meta,
+    row_checksum,
+    transaction,
+    write_meta,
+)
 
 
 @pytest.fixture
@@ -18,7 +25,9 @@ def test_a_new_database_is_private_durable_and_empty(db, tmp_path):
     assert (tmp_path / "a?b#c.db").stat().st_mode & 0o777 == 0o600
     assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     assert db.execute("PRAGMA synchronous").fetchone() == (2,)
-    assert read_meta(db) == {"revision": "0", "generation": "0", "rows": "0", "next": "1", "people": "0"}
+    found = read_meta(db)
+    assert len(found.pop("gallery")) == 32
+    assert found == {"revision": "0", "generation": "0", "rows": "0", "next": "1", "people": "0"}
 
 
 def test_settings_are_compared_with_their_checksums(db):
@@ -54,7 +63,18 @@ def test_a_transaction_is_all_or_nothing(db):
 
 
 def test_seals_tell_rows_apart():
-    assert len({seal(1, "a"), seal(1, "b"), seal(11, ""), seal("1", "", "a"), seal(2, "a")}) == 5
+    assert (
+        len(
+            {
+                row_checksum(1, "a"),
+                row_checksum(1, "b"),
+                row_checksum(11, ""),
+                row_checksum("1", "", "a"),
+                row_checksum(2, "a"),
+            }
+        )
+        == 5
+    )
 
 
 def test_readers_cannot_write(db, tmp_path):
@@ -62,7 +82,7 @@ def test_readers_cannot_write(db, tmp_path):
     with pytest.raises(sqlite3.OperationalError, match="readonly"):
         write_meta(reader, "a", 1)
     reader.close()
-    assert writable(tmp_path / "a?b#c.db")
+    assert is_writable(tmp_path / "a?b#c.db")
 
 
 def test_an_earlier_version_is_refused(tmp_path):
@@ -70,7 +90,7 @@ def test_an_earlier_version_is_refused(tmp_path):
     db = sqlite3.connect(tmp_path / "old.db")
     db.execute("PRAGMA user_version = 1")
     db.close()
-    with pytest.raises(ValueError, match="version 1; this release reads version 2: enrol anew"):
+    with pytest.raises(ValueError, match="version 1; this release reads version 3: enrol anew"):
         connect(tmp_path / "old.db", create=False, readonly=False)
     assert os.listdir(tmp_path) == ["old.db"]
 

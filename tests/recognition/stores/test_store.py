@@ -1,6 +1,6 @@
 import pytest
 
-from hypersphere.recognition.stores import Store, normal_name, open_store
+from hypersphere.recognition.stores import Store, normalize_name, open_store
 from hypersphere.recognition.stores.sqlite_store import SQLiteStore
 
 
@@ -23,9 +23,9 @@ def test_an_address_is_a_server(server):
 @pytest.mark.parametrize("name", ["", "\t", "a\x00b", "a\u2028b", "\udc80"])
 def test_names_that_would_break_lines_are_refused(name):
     with pytest.raises(ValueError, match="identity must be"):
-        normal_name(name)
+        normalize_name(name)
 
 
 def test_names_stay_otherwise():
-    assert normal_name(" Ada  L. ") == " Ada  L. "
-    assert normal_name("ﬁ") == "ﬁ"  # a ligature is another letter, not another way to write one
+    assert normalize_name(" Ada  L. ") == " Ada  L. "
+    assert normalize_name("ﬁ") == "ﬁ"  # a ligature is another letter, not another way to write one

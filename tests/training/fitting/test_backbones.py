@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from hypersphere.config import call
-from hypersphere.data import Preprocessing
+from hypersphere.data import PicturePreprocessing
 from hypersphere.models import TransformersNetwork, sphereface4, timm_network
 from hypersphere.recognition import Embedder
 from hypersphere.training.fitting.backbones import (
@@ -69,7 +69,7 @@ def test_a_folder_of_transformers(vit):
     assert call.target is TransformersNetwork
     assert call.build()(torch.zeros(2, 3, 16, 16)).shape == (2, 16)
     assert backbone_call(str(vit / "config.json")).build()(torch.zeros(1, 3, 16, 16)).shape == (1, 16)
-    assert processor_of(str(vit)) == Preprocessing(
+    assert processor_of(str(vit)) == PicturePreprocessing(
         size=(16, 16), channels=3, mean=(0.5,) * 3, std=(0.25,) * 3, interpolation="bicubic"
     )
     assert weights_of(str(vit)) == str(vit / "model.safetensors")
@@ -118,7 +118,9 @@ def test_the_dimension_is_set_where_it_can_be():
 
 def test_weights_of_an_embedder_bring_their_backbone(tmp_path):
     network = call(sphereface4, width=0.1, feature_dim=8, in_channels=1, input_size=(16, 16))
-    Embedder(network.build(), Preprocessing(size=(16, 16), channels=1), network).save(tmp_path / "embedder.safetensors")
+    Embedder(network.build(), PicturePreprocessing(size=(16, 16), channels=1), network).save(
+        tmp_path / "embedder.safetensors"
+    )
     for weights in (tmp_path, tmp_path / "embedder.safetensors"):
         backbone, preprocessing = embedder_behind(weights)
         assert (backbone.target, backbone.arguments) == (sphereface4, {"width": 0.1, "feature_dim": 8})

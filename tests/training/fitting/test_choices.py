@@ -5,12 +5,13 @@ import torch
 
 from hypersphere.config import Call, call
 from hypersphere.data import Affine
-from hypersphere.objectives import CosFace
+from hypersphere.objectives import ArcFace, CosFace, Softmax
 from hypersphere.training import FitSettings
 from hypersphere.training.fitting.choices import (
     Chosen,
     Facts,
     border_level,
+    memory_choices,
     mirror_symmetry,
     network_choices,
     picture_choices,
@@ -26,6 +27,7 @@ def chosen(facts, given=(), **arguments):
     result = Chosen(given, Call(FitSettings, arguments))
     picture_choices(result, facts)
     network_choices(result, facts, None)
+    memory_choices(result, facts)
     settings = result.tree.build()
     size = (settings.size[0], settings.size[-1])
     training_choices(result, facts, torch.full((4, facts.channels, *size), 200, dtype=torch.uint8))
@@ -118,3 +120,10 @@ def test_long_pictures_are_not_moved():
     assert settings.augmentations == ()
     assert "rarely photographs" in choices["augment"].reason
     assert chosen(DRAWN)[0].augmentations[0].name == "Affine"
+
+
+def test_another_head_keeps_the_automatic_scale():
+    automatic = chosen(DRAWN)[0].head.arguments["scale"]
+    assert chosen(DRAWN, {"head"}, head=call(ArcFace, m=0.3))[0].head.arguments == {"m": 0.3, "scale": automatic}
+    assert chosen(DRAWN, {"head"}, head=call(ArcFace, scale=50.0))[0].head.arguments["scale"] == 50.0
+    assert "scale" not in chosen(DRAWN, {"head"}, head=call(Softmax))[0].head.arguments

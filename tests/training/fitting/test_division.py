@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from hypersphere.data import ArraySource, DataError
-from hypersphere.training.fitting.division import divide
+from hypersphere.training.fitting.division import divide, separate_selection
 
 
 def source(labels, split=None):
@@ -56,3 +56,23 @@ def test_nothing_held_out():
     train, measured, reason = divide(source(np.arange(3).repeat(2)), 0.0)
     assert torch.equal(train, measured)
     assert "those that are trained on" in reason
+
+
+def test_selection_is_disjoint_from_training_and_report():
+    made = source(np.arange(40).repeat(4))
+    whole = divide(made, 0.2)
+    rest, selection, why = separate_selection(made, whole, 0.2)
+    parts = [set(made.labels[index].tolist()) for index in (rest.train, rest.measured, selection)]
+    assert [len(part) for part in parts] == [26, 8, 6]
+    assert len(set.union(*parts)) == 40
+    assert torch.equal(rest.measured, whole.measured)
+    assert "6 identities that are neither trained on nor among the 8 of the report" in why
+
+
+def test_few_identities_are_all_trained_on():
+    made = source(np.arange(12).repeat(4))
+    whole = divide(made, 0.2)
+    rest, selection, why = separate_selection(made, whole, 0.2)
+    assert rest is whole
+    assert len(selection) == 0
+    assert "too few to choose weights" in why

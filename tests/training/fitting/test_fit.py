@@ -5,11 +5,12 @@ import pathlib
 
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file
 
 import hypersphere as hs
 from hypersphere.data import DataError
-from hypersphere.training import fit
+from hypersphere.training import Run, fit
 
 from .drawn import QUICK, SOURCES, folder
 
@@ -41,6 +42,32 @@ def test_it_recognises_identities_it_never_saw(fitted):
     names = {path.name for path in run.folder.iterdir()}
     assert {"embedder.safetensors", "report.json", "choices.json", "check.json", "held_out.safetensors"} <= names
     assert {"roc.png", "worst_different.png", "worst_same.png"} <= {p.name for p in (run.folder / "pictures").iterdir()}
+
+
+def test_the_report_has_baselines(fitted):
+    run, _ = fitted
+    names = {baseline.name for baseline in run.baselines}
+    assert {"raw pixels", "PCA", "PCA + LDA", "LBP", "HOG", "the network before training"} <= names
+    stored = json.loads((run.folder / "report.json").read_text())["baselines"]
+    assert [set(entry) for entry in stored] == [
+        {"name", "eer", "interval", "difference", "difference_interval"} for _ in stored
+    ]
+    assert [entry["eer"] for entry in stored] == sorted(entry["eer"] for entry in stored)
+    for entry in stored:
+        assert entry["difference"] == pytest.approx(run.metrics["EER"] - entry["eer"], abs=1e-6)
+
+
+def test_selection_never_ends_worse_than_it_started(tmp_path):
+    people = folder(tmp_path / "people", identities=25)
+    run = fit(people, tmp_path / "run", overrides=[*QUICK, "optimizer.lr=1e-9", "evaluate_every=6", "pictures=false"])
+    rows = [json.loads(line) for line in (run.folder / "log.jsonl").read_text().splitlines()]
+    eers = [row["eer"] for row in rows if "eer" in row]
+    assert json.loads((run.folder / "metrics.json").read_text())["eer"] == min(eers)
+    said = {choice.key: choice for choice in run.choices}
+    assert said["keep_best"].value == "true"
+    assert "4 identities that are neither trained on nor among the 5 of the report" in said["selection"].reason
+    assert "selection identities is" in said["last_layer"].reason
+    assert len(load_file(run.folder / "model.safetensors")["classifier.weight"]) == 16
 
 
 def test_no_held_out_identity_was_trained_on(fitted):
@@ -231,3 +258,30 @@ def test_the_folder_is_named_after_the_source(tmp_path, monkeypatch):
     source = folder(tmp_path / "people", 4)
     monkeypatch.chdir(tmp_path)
     assert str(fit(source, overrides=[*QUICK, "steps=1", "pictures=false"]).folder) == "runs/people"
+
+
+def test_the_report_is_computed_once_and_each_picture_decoded_at_most_twice(tmp_path, monkeypatch):
+    source = folder(tmp_path / "people", 8, 4)
+    decoded, reports = [], []
+    results = importlib.import_module("hypersphere.training.fitting.unseen_report")
+    compute, opened = results.open_set_report, Image.open
+    monkeypatch.setattr(results, "open_set_report", lambda *a, **k: reports.append(1) or compute(*a, **k))
+    monkeypatch.setattr(Image, "open", lambda *a, **k: decoded.append(1) or opened(*a, **k))
+    run = fit(source, tmp_path / "run", overrides=[*QUICK, "steps=1", "pictures=false"])
+    assert run.report.eer >= 0
+    assert len(reports) == 1
+    assert 32 <= len(decoded) <= 64
+
+
+def test_a_run_is_opened_without_trust(fitted):
+    assert not Run(fitted[0].folder).trust
+    assert Run(fitted[0].folder, trust=True).trust
+
+
+def test_trained_identities_are_not_called_unseen(tmp_path):
+    run = fit(
+        folder(tmp_path / "people", 3), tmp_path / "run", validation=0, overrides=[*QUICK, "steps=1", "pictures=false"]
+    )
+    assert "unseen" not in str(run.report)
+    assert "unseen" not in str(Run(run.folder).report)
+    assert "unseen" not in (run.folder / "report.json").read_text()

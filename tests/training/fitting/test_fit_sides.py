@@ -1,9 +1,9 @@
 import numpy as np
 import torch
 
-from hypersphere.data import ArraySource, Preprocessing
+from hypersphere.data import ArraySource, InMemory, PicturePreprocessing
 from hypersphere.training.fitting.division import divide
-from hypersphere.training.fitting.fit_sides import first_identities, looked_at, samples
+from hypersphere.training.fitting.fit_sides import first_identities, sample_pictures, samples
 
 
 def test_watched_are_whole_identities():
@@ -23,7 +23,7 @@ def test_sides_are_disjoint_and_the_same_from_memory_and_from_files():
     draw = np.random.default_rng(0).integers(0, 256, (40, 6, 6), dtype=np.uint8)
     source = ArraySource(draw, np.arange(8).repeat(5))
     division = divide(source, 0.25)
-    prepare = Preprocessing(size=(6, 6), channels=1)
+    prepare = PicturePreprocessing(size=(6, 6), channels=1)
     options = {"cache": None, "workers": 0, "watched": 5}
     memory, read = (samples(source, division, prepare, memory=memory, **options) for memory in (True, False))
     index = torch.arange(len(division.train))
@@ -34,7 +34,10 @@ def test_sides_are_disjoint_and_the_same_from_memory_and_from_files():
     assert len(memory.measured) == 10
 
 
-def test_looked_at_is_spread_evenly():
-    source = ArraySource(np.arange(5000, dtype=np.uint16)[:, None, None].repeat(2, 1).repeat(2, 2), np.arange(5000) % 7)
-    found = looked_at(source, torch.arange(5000), Preprocessing(size=(2, 2), channels=1))
+def test_pictures_for_choices_are_spread_evenly():
+    data = (torch.arange(5000) // 20).to(torch.uint8)[:, None, None, None].expand(-1, 1, 2, 2)
+    found = sample_pictures(InMemory(data, torch.arange(5000) % 7, [str(i) for i in range(7)]), 2048)
     assert len(found) == 2048
+    assert found[0].max() == 0
+    assert found[-1].max() == 249
+    assert found[1024].max() == 125

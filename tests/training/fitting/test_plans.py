@@ -35,6 +35,15 @@ def test_a_change_inside_a_choice_is_said(plan):
     assert said["steps"].reason == "you asked for it"
 
 
+@pytest.mark.parametrize("texts", [("head=ArcFace",), ("head=ArcFace", "head.m=0.3"), ("head=CosFace",)])
+def test_another_head_keeps_the_automatic_scale(plan, texts):
+    automatic = plan()[0].settings.head.arguments["scale"]
+    head = plan(*texts)[0].settings.head
+    assert head.arguments["scale"] == automatic
+    assert head.arguments.get("m") == (0.3 if len(texts) > 1 else None)
+    assert plan(*texts, "head.scale=40")[0].settings.head.arguments["scale"] == 40
+
+
 def test_a_batch_is_a_block_of_classes(plan):
     sampler = ("sampler=ClassBalancedSampler", "sampler.classes=4", "sampler.each=5")
     assert plan(*sampler)[0].settings.batch_size == 20

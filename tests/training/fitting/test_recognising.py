@@ -1,7 +1,7 @@
 import torch
 from torch import nn
 
-from hypersphere.data import InMemory, Preprocessing
+from hypersphere.data import InMemory, PicturePreprocessing
 from hypersphere.evaluation import all_pairs
 from hypersphere.models import Projected
 from hypersphere.objectives import CosFace
@@ -15,7 +15,7 @@ def task(**options):
         torch.randint(0, 256, (40, 1, 6, 6), dtype=torch.uint8), torch.arange(8).repeat(5), list("abcdefgh")
     )
     body = Projected(nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU()), 4, 3)
-    prepare = options.pop("preprocessing", Preprocessing(size=(6, 6), channels=1))
+    prepare = options.pop("preprocessing", PicturePreprocessing(size=(6, 6), channels=1))
     model = Headed(body, CosFace(3, 8))
     return Recognising(model, model.classifier, data, data, preprocessing=prepare, batch_size=8, **options)
 
@@ -53,7 +53,7 @@ def test_measures_are_those_of_all_pairs():
 
 
 def test_mirror_images_double_the_features():
-    made = task(preprocessing=Preprocessing(size=(6, 6), channels=1, mirror=True)).eval()
+    made = task(preprocessing=PicturePreprocessing(size=(6, 6), channels=1, mirror=True)).eval()
     picture = torch.randint(0, 256, (1, 1, 6, 6), dtype=torch.uint8)
     with torch.no_grad():
         one, other = made.embed_batch(picture), made.embed_batch(picture.flip(3))

@@ -1,16 +1,19 @@
+import inspect
+
 import pytest
 import torch
 from torch import nn
 
 from hypersphere import models
-from hypersphere.config import call
+from hypersphere.config import call, parameters
 from hypersphere.data import Shapes
 from hypersphere.energy import MHE, CoMHE
 from hypersphere.objectives import Annealing, ArcFace, ASoftmax, CenterLoss, Softmax
 from hypersphere.orthogonal import OrthogonalityPenalty, overparameterize
-from hypersphere.training import Classification, Config, Term
+from hypersphere.training import Adversarial, Classification, Config, Faces, FewShotRecognition, Graph, OpenSet, Term
+from hypersphere.training.tasks.classification import Headed, TaskOptions, with_head
 from tests.training.contracts import TaskContract
-from tests.training.own import Net, Squares
+from tests.training.own import Net, Squares, Tokens
 
 CNN = call(models.cnn3, table="E.3", width=0.1, feature_dim=8)
 
@@ -105,3 +108,27 @@ def test_features_of_a_whole_dataset_keep_no_graph():
     task = Classification(Net(), call(Softmax), Squares())
     assert not task.embed(task.train_samples).requires_grad
     assert task.embed_batch(task.train_samples.batch(torch.arange(2))[0]).requires_grad
+
+
+def test_any_module_gets_a_head_beside_it():
+    head = ArcFace(6, 5)
+    for body in (Net(), Tokens()):
+        net = with_head(body, head)
+        assert isinstance(net, Headed)
+        assert net.features(torch.rand(2, 3, 12, 12)).shape == (2, 6)
+        assert net(torch.rand(2, 3, 12, 12)).shape == (2, 5)
+    assert Headed(Net(), None)(torch.rand(2, 3, 12, 12)).shape == (2, 6)
+
+
+def test_a_network_of_the_library_has_a_place_for_it():
+    model = models.mlp(None, in_features=4)
+    head = nn.Linear(model.feature_dim, 3)
+    assert with_head(model, head) is model
+    assert model.classifier is head
+
+
+@pytest.mark.parametrize("task", [Adversarial, Faces, FewShotRecognition, Graph, OpenSet])
+def test_every_task_of_classes_takes_what_classification_takes(task):
+    named = [p.name for p in inspect.signature(Classification).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    assert set(named) == set(TaskOptions.__annotations__)
+    assert set(named) <= parameters(task).keys()

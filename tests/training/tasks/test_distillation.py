@@ -4,7 +4,7 @@ from torch.nn import functional as F
 
 from hypersphere import models
 from hypersphere.config import call
-from hypersphere.data import InMemory, Preprocessing
+from hypersphere.data import InMemory, PicturePreprocessing
 from hypersphere.evaluation import discriminant
 from hypersphere.objectives import Softmax
 from hypersphere.recognition import Embedder
@@ -21,7 +21,7 @@ from hypersphere.training import (
 )
 from tests.training.contracts import TaskContract
 
-PREPARED = Preprocessing(size=(8, 8), channels=1, mean=0.0, std=1.0)
+PREPARED = PicturePreprocessing(size=(8, 8), channels=1, mean=0.0, std=1.0)
 TEACHER = Config(
     task=call(OpenSet),
     steps=3,
@@ -129,7 +129,7 @@ def test_the_teacher_and_the_head_stay_as_they_are(taught, tmp_path):
 
 def test_a_teacher_that_appends_the_mirror_image_is_taken_as_it_is():
     data, teacher = drawings(), linear(6)
-    teacher.preprocessing = Preprocessing(size=(8, 8), channels=1, mean=0.0, std=1.0, mirror=True)
+    teacher.preprocessing = PicturePreprocessing(size=(8, 8), channels=1, mean=0.0, std=1.0, mirror=True)
     task = Distillation(student(12), call(Softmax), data, data, teacher=teacher)
     wanted = teacher(data.data[:5])
     assert wanted.shape == (5, 12)
@@ -154,9 +154,9 @@ def test_a_checkpoint_is_of_its_teacher(tmp_path):
 
 def test_statistics_may_differ_by_rounding():
     data = drawings()
-    scaling = Scaling(Preprocessing(size=(8, 8), channels=1, mean=1e-9, std=1.0 + 1e-7))
+    scaling = Scaling(PicturePreprocessing(size=(8, 8), channels=1, mean=1e-9, std=1.0 + 1e-7))
     teacher = linear(6)
-    teacher.preprocessing = Preprocessing(size=(8, 8), channels=1, mean=1e-9, std=1.0)
+    teacher.preprocessing = PicturePreprocessing(size=(8, 8), channels=1, mean=1e-9, std=1.0)
     assert Distillation(student(6), call(Softmax), data, data, teacher=teacher, scaling=scaling).turns == 1
 
 
@@ -166,7 +166,7 @@ def test_statistics_may_differ_by_rounding():
         ({"turns": 3}, 6, r"turns must be 1, 2, or 4 where images are square, got 3 for images of \(8, 8\)"),
         ({"turns": 4}, 6, "the features must have 4 × 6 dimensions, those of the teacher in each turn, got 6"),
         (
-            {"scaling": Scaling(Preprocessing(size=(8, 8), channels=1, mean=0.5, std=1.0))},
+            {"scaling": Scaling(PicturePreprocessing(size=(8, 8), channels=1, mean=0.5, std=1.0))},
             6,
             "images must be prepared as the teacher's, got mean 0.5 where the teacher has 0.0",
         ),

@@ -8,9 +8,9 @@ from hypersphere.config import call
 from hypersphere.data import MissingDataError
 from hypersphere.data.omniglot_runs import OneShotRun
 from hypersphere.evaluation import unseen_classes
-from hypersphere.experiments.reproduce.objectives_openset import CLAIM
 from hypersphere.training import Config, Experiment, Images, OpenSet, Selection, build_task, replace
 from hypersphere.training.tasks import open_set as module
+from studies.liu2020.claims.objectives_openset import CLAIM
 from tests.training.contracts import TaskContract
 
 CONFIG = Config(

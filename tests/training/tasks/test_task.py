@@ -1,10 +1,15 @@
+import pathlib
+
+import matplotlib.pyplot as plt
+import pytest
 import torch
 from torch import nn
 
+from hypersphere import plots
 from hypersphere.config import call
 from hypersphere.objectives import ArcFace
 from hypersphere.training import Classification, Settings, Task
-from hypersphere.training.tasks.task import describe
+from hypersphere.training.tasks.task import describe, draw
 from tests.training.own import Net, Squares
 
 
@@ -45,3 +50,11 @@ def test_a_run_of_objects_is_described_by_its_settings_and_in_words():
         **{"class": "Classification", "model": "Headed", "training samples": 20, "classes": 5},
         **{"measured samples": "the training samples", "features": 6, "network": "Net", "head": "ArcFace"},
     }
+
+
+@pytest.mark.parametrize("dim", [2, 3])
+def test_draws_a_file_and_leaves_nothing_open(dim: int, tmp_path: pathlib.Path) -> None:
+    features, labels = torch.randn(30, dim), torch.arange(30) % 3
+    draw(tmp_path / "x.png", plots.plot_features, features, labels, projection="3d" if dim == 3 else None)
+    assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
+    assert plt.get_fignums() == []

@@ -7,8 +7,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ...geometry import normalize
-from ...geometry.directions import directions, through_direction
-from ...geometry.precision import full_precision
+from ...geometry.fast_norms import directions, directions_backward
+from ...geometry.precision import disable_autocast
 from .random import project
 
 
@@ -65,7 +65,7 @@ class _CosineStep(torch.autograd.Function):
                 wanted = [x for x in inputs if x.requires_grad]
                 found = iter(torch.autograd.grad(_by_pairs(basis, weights, ctx.lr), wanted, grad, create_graph=True))
             return None, *(next(found) if x.requires_grad else None for x in inputs)
-        with full_precision(grad.device.type):
+        with disable_autocast(grad.device.type):
             of_basis, of_weights = grad.clone() if ctx.needs_input_grad[1] else None, []
             for layer, weight in zip(ctx.layers, weights, strict=True):
                 of_weight, more = layer.backward(weight, basis, grad, ctx.lr)
@@ -93,7 +93,7 @@ class _Layer:
         self.mixed = self.y.mT @ self.x  # yᵀx
         self.seen = self.x @ self.mixed.mT  # xxᵀy
         self.pull = self.scale * (self.seen - self.y @ (self.y.mT @ self.y))
-        self.slope = through_direction(self.pull.clone(), self.y, self.radius)
+        self.slope = directions_backward(self.pull.clone(), self.y, self.radius)
 
     def gradient(self, weight: Tensor) -> Tensor:
         """∂L_P/∂P, (count, k, d)."""

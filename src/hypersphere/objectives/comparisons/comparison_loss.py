@@ -81,6 +81,16 @@ class Comparison(nn.Module, ABC):
         """The summary of one block that holds all classes, differentiable by autograd; −∞ is left out."""
         return self.finish(self.add(self.start(z.detach()[:, 0]), z))
 
+    def of_all_but_each(self, z: Float[Tensor, "n c"]) -> tuple[Float[Tensor, "n c"], ...]:
+        """Return, for each class, the summary of all other classes, differentiable by autograd; for soft targets.
+
+        This default builds n×c×c logits; a member that can exclude one class from a sum is faster.
+        """
+        n, c = z.shape
+        own = torch.eye(c, dtype=torch.bool, device=z.device)
+        others = z.unsqueeze(1).expand(n, c, c).masked_fill(own, -torch.inf).flatten(0, 1)
+        return tuple(part.view(n, c) for part in self.of_all(others))
+
     def of_all_with_slope(self, z: Float[Tensor, "n c"]) -> tuple[Summary, Callable[[Summary], Float[Tensor, "n c"]]]:
         """:meth:`of_all` and, from ∂L/∂S, :meth:`slope`, both without a graph; ``z`` is used up, the slope taken once.
 
@@ -123,5 +133,6 @@ class Comparison(nn.Module, ABC):
 _WRITTEN_FOR = {
     "loss_with_slopes": ("loss",),
     "of_all_with_slope": ("start", "add", "finish", "of_all", "slope"),
+    "of_all_but_each": ("start", "add", "finish", "of_all"),
 }
 """The methods that are a faster form of others, and those others."""

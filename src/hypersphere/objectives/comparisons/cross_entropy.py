@@ -57,6 +57,18 @@ class CrossEntropy(Comparison):
         total = (z.masked_fill(z == -torch.inf, 0).sum(-1),) if self.label_smoothing else ()
         return (z.logsumexp(-1), *total)
 
+    def of_all_but_each(self, z: Float[Tensor, "n c"]) -> tuple[Float[Tensor, "n c"], ...]:
+        """Subtract each class from the sum of exponentials; exclude the largest one before summing.
+
+        Only the largest term may be nearly the whole sum, where a subtraction would lose all digits.
+        """
+        peak, largest = z.detach().max(-1, keepdim=True)
+        terms = (z - peak).exp()
+        rest = (terms.sum(-1, keepdim=True) - terms).scatter(1, largest, 1.0)
+        below = z.scatter(1, largest, -torch.inf).logsumexp(-1, keepdim=True)
+        others = (peak + rest.log()).scatter(1, largest, below)
+        return (others, z.sum(-1, keepdim=True) - z) if self.label_smoothing else (others,)
+
     def of_all_with_slope(self, z: Float[Tensor, "n c"]) -> tuple[Summary, Callable[[Summary], Float[Tensor, "n c"]]]:
         """One pass of exponentials serves both."""
         total = (z.masked_fill(z == -torch.inf, 0).sum(-1),) if self.label_smoothing else ()

@@ -10,6 +10,7 @@ from typing_extensions import Unpack
 from ...angular import Angular
 from ..comparisons import CrossEntropy
 from ..comparisons.comparison_loss import Summary
+from ..engine import Targets
 from ..head import MarginSoftmax
 from ..head_options import HeadOptions
 from ..margins import NoMargin
@@ -45,18 +46,20 @@ class AdaCos(MarginSoftmax):
         super().__init__(in_features, num_classes, angular=angular, scale=start, bias=bias, **options)
         self.dynamic = dynamic
 
-    def forward(self, features: Float[Tensor, "n d"], labels: Int[Tensor, "n"]) -> Float[Tensor, "..."]:
-        """The loss of a batch; in training the scale is set first."""
+    def forward(self, features: Float[Tensor, "n d"], labels: Int[Tensor, "n"] | Targets) -> Float[Tensor, "..."]:
+        """Compute the loss of a batch; in training the scale is set first."""
         if self.training and self.dynamic:
             self.adapt(features, labels)
         return super().forward(features, labels)
 
     @torch.no_grad()
-    def adapt(self, features: Float[Tensor, "n d"], labels: Int[Tensor, "n"]) -> None:
-        """Set the scale by this batch; a batch of nothing but ignored samples leaves it."""
+    def adapt(self, features: Float[Tensor, "n d"], labels: Int[Tensor, "n"] | Targets) -> None:
+        """Set the scale from this batch; a batch in which every sample is ignored leaves it as it is."""
+        if isinstance(labels, Targets) and labels.soft is not None:
+            raise ValueError("AdaCos sets its scale from labels and takes no soft targets; use dynamic=False or labels")
         seen, others = _Seen(), _Others()
         options = {"margin": seen, "comparison": others, "bias": None, "annealing": 0.0, "reduction": "none"}
-        self.loss_with(features, labels, **options)
+        self.compute_loss(features, labels, **options)
         counts = ~seen.ignored
         count = counts.sum()
         log_b = others.seen.masked_fill(~counts, -torch.inf).logsumexp(0) - count.clamp_min(1).log()

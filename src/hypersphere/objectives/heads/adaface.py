@@ -6,8 +6,9 @@ from typing_extensions import Unpack
 
 from ...angular import Angular
 from ...geometry import norm
+from ..engine import Scale
 from ..head import MarginSoftmax
-from ..head_options import HeadOptions, Scale
+from ..head_options import HeadOptions
 from ..margins import QualityAdaptive
 
 

@@ -5,8 +5,9 @@ from typing import Literal
 from typing_extensions import Unpack
 
 from ...angular import Angular
+from ..engine import Scale
 from ..head import MarginSoftmax
-from ..head_options import HeadOptions, Scale
+from ..head_options import HeadOptions
 from ..margins import AdditiveAngle, AdditiveCosine, Margin
 from ..strengths import Drawn
 

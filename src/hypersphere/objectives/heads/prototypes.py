@@ -8,8 +8,9 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from ...angular import Angular
+from ..engine import Scale
 from ..head import MarginSoftmax
-from ..head_options import HeadOptions, Scale
+from ..head_options import HeadOptions
 from ..margins import Margin
 
 

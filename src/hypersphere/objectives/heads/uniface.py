@@ -7,8 +7,9 @@ from typing_extensions import Unpack
 
 from ...angular import Angular
 from ..comparisons import Binary
+from ..engine import Scale
 from ..head import MarginSoftmax
-from ..head_options import HeadOptions, Scale
+from ..head_options import HeadOptions
 from ..margins import AdditiveCosine, Strength
 
 

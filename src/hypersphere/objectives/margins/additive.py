@@ -20,11 +20,11 @@ class AdditiveCosine(Margin):
         super().__init__()
         self.m = number("m", m, 0)
 
-    def target(self, cos: Float[Tensor, "n"], context: Context = ALONE) -> Float[Tensor, "n"]:
+    def target(self, cos: Float[Tensor, "*n"], context: Context = ALONE) -> Float[Tensor, "*n"]:
         """g(θ) − m."""
         return context.g(cos) - value(self.m, context)
 
-    def target_with_slope(self, cos: Float[Tensor, "n"], context: Context = ALONE) -> Sloped | None:
+    def target_with_slope(self, cos: Float[Tensor, "*n"], context: Context = ALONE) -> Sloped | None:
         """The slope is that of g."""
         m, found = constant(self.m, context), sloped(context.g, cos)
         return None if m is None or found is None else (found[0] - m, found[1])
@@ -53,11 +53,11 @@ class AdditiveAngle(Margin):
         super().__init__()
         self.m = number("m", m, 0, math.pi)
 
-    def target(self, cos: Float[Tensor, "n"], context: Context = ALONE) -> Float[Tensor, "n"]:
+    def target(self, cos: Float[Tensor, "*n"], context: Context = ALONE) -> Float[Tensor, "*n"]:
         """g(θ + m), continued past π."""
         return extended(cos, 1.0, value(self.m, context), context.g)
 
-    def target_with_slope(self, cos: Float[Tensor, "n"], context: Context = ALONE) -> Sloped | None:
+    def target_with_slope(self, cos: Float[Tensor, "*n"], context: Context = ALONE) -> Sloped | None:
         """With g = cos, sin(θ + m)/sin θ."""
         m = constant(self.m, context)
         return None if m is None else extended_with_slope(cos, 1.0, m, context.g)

@@ -26,12 +26,12 @@ class Clipped(Margin):
         super().__init__()
         self.m = number("m", m, 1, 100)
 
-    def target(self, cos: Float[Tensor, "n"], context: Context = ALONE) -> Float[Tensor, "n"]:
+    def target(self, cos: Float[Tensor, "*n"], context: Context = ALONE) -> Float[Tensor, "*n"]:
         """g(min(mθ, π))."""
         m = value(self.m, context)
         return context.g(cos) if isinstance(m, (int, float)) and m == 1 else context.g.at(_clipped(cos, m))
 
-    def target_with_slope(self, cos: Float[Tensor, "n"], context: Context = ALONE) -> Sloped | None:
+    def target_with_slope(self, cos: Float[Tensor, "*n"], context: Context = ALONE) -> Sloped | None:
         """With g = cos, m·sin(mθ)/sin θ, and 0 past π/m."""
         m = constant(self.m, context)
         if m is None or not isinstance(context.g, Cosine):

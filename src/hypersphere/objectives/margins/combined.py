@@ -23,12 +23,12 @@ class Combined(Margin):
         super().__init__()
         self.m1, self.m2, self.m3 = number("m1", m1, 1, 100), number("m2", m2, 0, math.pi), number("m3", m3, 0)
 
-    def target(self, cos: Float[Tensor, "n"], context: Context = ALONE) -> Float[Tensor, "n"]:
+    def target(self, cos: Float[Tensor, "*n"], context: Context = ALONE) -> Float[Tensor, "*n"]:
         """g(m₁θ + m₂) − m₃."""
         m1, m2, m3 = (value(m, context) for m in (self.m1, self.m2, self.m3))
         return extended(cos, m1, m2, context.g) - m3
 
-    def target_with_slope(self, cos: Float[Tensor, "n"], context: Context = ALONE) -> Sloped | None:
+    def target_with_slope(self, cos: Float[Tensor, "*n"], context: Context = ALONE) -> Sloped | None:
         """With g = cos, m₁·sin(m₁θ + m₂ − kπ)/sin θ."""
         m1, m2, m3 = (constant(m, context) for m in (self.m1, self.m2, self.m3))
         if m1 is None or m2 is None or m3 is None:

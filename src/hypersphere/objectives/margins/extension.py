@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ...angular import Cosine
-from ...geometry import accumulable, arccos, chebyshev
+from ...geometry import arccos, chebyshev, upcast
 from ...geometry.tracing import is_traced
 from .margin import COSINE, AngularScore, Sloped
 
@@ -34,7 +34,7 @@ def extended(
         return g(cos)
     if not isinstance(g, Cosine) or is_traced() or (isinstance(m1, Tensor) and m1.requires_grad):
         return extended_plainly(cos, m1, m2, g)
-    result: Tensor = _ExtendedCosine.apply(accumulable(cos), m1, m2)
+    result: Tensor = _ExtendedCosine.apply(upcast(cos), m1, m2)
     return result.to(cos.dtype)
 
 

@@ -101,7 +101,7 @@ class Margin(nn.Module):
             if hook in cls.__dict__ and f"{hook}_with_slope" not in cls.__dict__:
                 setattr(cls, f"{hook}_with_slope", unknown_slope)
 
-    def target(self, cos: Float[Tensor, "n"], context: Context = ALONE) -> Float[Tensor, "n"]:
+    def target(self, cos: Float[Tensor, "*n"], context: Context = ALONE) -> Float[Tensor, "*n"]:
         """ψ(θ) of each sample's own class; without a margin g(θ)."""
         return context.g(cos)
 
@@ -109,7 +109,7 @@ class Margin(nn.Module):
         """φ(θ) of the other classes; g(θ) for most margins."""
         return context.g(cos)
 
-    def target_with_slope(self, cos: Float[Tensor, "n"], context: Context = ALONE) -> Sloped | None:
+    def target_with_slope(self, cos: Float[Tensor, "*n"], context: Context = ALONE) -> Sloped | None:
         """ψ(θ) and ∂ψ/∂cos θ, without a graph; None leaves the derivative to autograd.
 
         A head calls it in place of :meth:`target`, so it moves the same statistics, but only if it does not return
@@ -122,7 +122,7 @@ class Margin(nn.Module):
         """φ(θ) and ∂φ/∂cos θ, without a graph, as :meth:`target_with_slope`."""
         return sloped(context.g, cos)
 
-    def penalty(self, context: Context) -> Float[Tensor, "n"] | None:
+    def penalty(self, context: Context) -> Float[Tensor, "*n"] | None:
         """What is added to the loss of each sample; None, for most margins, is nothing."""
         return None
 
@@ -177,7 +177,7 @@ class Strength(nn.Module, ABC):
         """One training step has been made; only schedules move."""
 
 
-def drawn_for(margin: Margin, norms: Float[Tensor, "n"]) -> dict[Strength, Float[Tensor, "n"]] | None:
+def drawn_for(margin: Margin, norms: Float[Tensor, "*n"]) -> dict[Strength, Float[Tensor, "*n"]] | None:
     """One number of N(0, 1) per sample for each strength in the margin that draws, in training; None if there is none."""
     if not margin._modules:  # as for most margins: nothing to look through
         return None

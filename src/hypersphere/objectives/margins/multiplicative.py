@@ -25,11 +25,11 @@ class Multiplicative(Margin):
         super().__init__()
         self.m = number("m", m, 1, 100)
 
-    def target(self, cos: Float[Tensor, "n"], context: Context = ALONE) -> Float[Tensor, "n"]:
+    def target(self, cos: Float[Tensor, "*n"], context: Context = ALONE) -> Float[Tensor, "*n"]:
         """ψ(θ) from cos θ."""
         return extended(cos, value(self.m, context), 0.0, context.g)
 
-    def target_with_slope(self, cos: Float[Tensor, "n"], context: Context = ALONE) -> Sloped | None:
+    def target_with_slope(self, cos: Float[Tensor, "*n"], context: Context = ALONE) -> Sloped | None:
         """With g = cos, m·sin(mθ − kπ)/sin θ."""
         m = constant(self.m, context)
         return None if m is None else extended_with_slope(cos, m, 0.0, context.g)

@@ -39,14 +39,14 @@ class QualityAdaptive(Margin):
         self.register_buffer("mean", torch.tensor(20.0))  # where AdaFace's own code starts
         self.register_buffer("deviation", torch.tensor(100.0))
 
-    def target(self, cos: Float[Tensor, "n"], context: Context = ALONE) -> Float[Tensor, "n"]:
+    def target(self, cos: Float[Tensor, "*n"], context: Context = ALONE) -> Float[Tensor, "*n"]:
         """ψ(θ) by the quality of each sample; without norms z = 0."""
         if context.norms is None:
             return context.g(cos) - self.m
         z = self._quality(context.norms, context)
         return extended(cos, 1.0, -self.m * z, context.g) - (self.m + self.m * z)
 
-    def target_with_slope(self, cos: Float[Tensor, "n"], context: Context = ALONE) -> Sloped | None:
+    def target_with_slope(self, cos: Float[Tensor, "*n"], context: Context = ALONE) -> Sloped | None:
         """With g = cos, sin(θ − m·z)/sin θ."""
         if not isinstance(context.g, Cosine):
             return None
@@ -102,18 +102,18 @@ class MagnitudeAware(Margin):
         self.lower_norm, self.upper_norm = float(lower_norm), float(upper_norm)
         self.penalty_weight = float(penalty_weight)
 
-    def strength(self, norms: Float[Tensor, "n"]) -> Float[Tensor, "n"]:
+    def strength(self, norms: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
         """m(a) of each length, with its gradient."""
         a = norms.clamp(self.lower_norm, self.upper_norm)
         slope = (self.upper_margin - self.lower_margin) / (self.upper_norm - self.lower_norm)
         return self.lower_margin + slope * (a - self.lower_norm)
 
-    def target(self, cos: Float[Tensor, "n"], context: Context = ALONE) -> Float[Tensor, "n"]:
+    def target(self, cos: Float[Tensor, "*n"], context: Context = ALONE) -> Float[Tensor, "*n"]:
         """g(θ + m(a)), continued past π; without norms the smallest margin."""
         m = self.lower_margin if context.norms is None else self.strength(context.norms)
         return extended(cos, 1.0, m, context.g)
 
-    def penalty(self, context: Context) -> Float[Tensor, "n"] | None:
+    def penalty(self, context: Context) -> Float[Tensor, "*n"] | None:
         """λ_g·(a/u_a² + 1/a)."""
         if context.norms is None:
             return None

@@ -8,7 +8,7 @@ from .margin import Context
 
 
 @torch.no_grad()
-def mean_of(values: Float[Tensor, "n"], context: Context, otherwise: Float[Tensor, ""]) -> Float[Tensor, ""]:
+def mean_of(values: Float[Tensor, "*n"], context: Context, otherwise: Float[Tensor, ""]) -> Float[Tensor, ""]:
     """The mean over the samples that count, in the dtype of ``otherwise``, which is returned if there are none."""
     weights = _weights(values, context)
     count = weights.sum()
@@ -17,7 +17,7 @@ def mean_of(values: Float[Tensor, "n"], context: Context, otherwise: Float[Tenso
 
 
 @torch.no_grad()
-def deviation_of(values: Float[Tensor, "n"], context: Context, otherwise: Float[Tensor, ""]) -> Float[Tensor, ""]:
+def deviation_of(values: Float[Tensor, "*n"], context: Context, otherwise: Float[Tensor, ""]) -> Float[Tensor, ""]:
     """The standard deviation (with n − 1) over the samples that count; ``otherwise`` if there are fewer than two."""
     weights = _weights(values, context)
     count = weights.sum()

@@ -19,11 +19,11 @@ class TwoSided(Margin):
         super().__init__()
         self.m = number("m", m, 0)
 
-    def target(self, cos: Float[Tensor, "n"], context: Context = ALONE) -> Float[Tensor, "n"]:
+    def target(self, cos: Float[Tensor, "*n"], context: Context = ALONE) -> Float[Tensor, "*n"]:
         """g(θ) − m."""
         return context.g(cos) - value(self.m, context)
 
-    def target_with_slope(self, cos: Float[Tensor, "n"], context: Context = ALONE) -> Sloped | None:
+    def target_with_slope(self, cos: Float[Tensor, "*n"], context: Context = ALONE) -> Sloped | None:
         """The slope is that of g."""
         m, found = constant(self.m, context), sloped(context.g, cos)
         return None if m is None or found is None else (found[0] - m, found[1])

@@ -7,8 +7,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from typing_extensions import Unpack
 
+from ...collectives import is_distributed, select_own_rows, sum_over_processes
 from ...geometry import norm, normalize
-from .gather import is_spread, own_share, sum_over_processes
 from .pair_blocks import MIN_NORM, pair_sums
 from .pair_loss import check_number
 from .proxy import ProxyLoss, ProxyOptions
@@ -71,8 +71,8 @@ class HUG(ProxyLoss):
 
     def _between(self, weight: Tensor) -> Tensor:
         rows, classes = weight, torch.arange(self.num_classes, device=weight.device)
-        spread = self.gather and is_spread()
-        mine = (own_share(rows), own_share(classes)) if spread else (rows, classes)
+        spread = self.gather and is_distributed()
+        mine = (select_own_rows(rows), select_own_rows(classes)) if spread else (rows, classes)
         total = pair_sums(self.terms, *mine, weight, classes, None, self.chunk)
         total = sum_over_processes(total) if spread else total
         return total.squeeze(0) / (self.num_classes * (self.num_classes - 1))

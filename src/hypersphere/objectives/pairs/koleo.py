@@ -5,8 +5,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from typing_extensions import Unpack
 
+from ...collectives import is_distributed, sum_over_processes
 from ...geometry import norm, normalize
-from .gather import is_spread, sum_over_processes
 from .pair_blocks import MIN_NORM, nothing, rows_at_a_time
 from .pair_loss import PairLoss, PairOptions, check_number
 
@@ -48,7 +48,7 @@ class KoLeo(PairLoss):
         nearest = self._nearest(rows.detach(), others.detach(), own)
         logs = (norm(rows - others[nearest]) + self.eps).log()
         totals = torch.stack([logs.sum(), logs.new_tensor(len(logs))])
-        total, count = sum_over_processes(totals) if self.gather and is_spread() else totals
+        total, count = sum_over_processes(totals) if self.gather and is_distributed() else totals
         return -total / count.clamp_min(1)
 
     @torch.no_grad()

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from typing_extensions import TypedDict, Unpack
 
-from .gather import gather_rows, is_spread, sum_over_processes
+from ...collectives import gather_rows_with_gradient, is_distributed, sum_over_processes
 from .pair_blocks import Chunk, check_chunk, nothing, pair_sums
 
 
@@ -108,10 +108,10 @@ class PairLoss(nn.Module, ABC):
 
     def everyone(self, x: Tensor, labels: Tensor) -> tuple[Float[Tensor, "m d"], Int[Tensor, "m"], int]:
         """The samples of all processes, or of this one alone, and the place of this one's first among them."""
-        if not (self.gather and is_spread()):
+        if not (self.gather and is_distributed()):
             return x, labels, 0
-        rows, start = gather_rows(x)
-        return rows, gather_rows(labels).rows, start
+        rows, start = gather_rows_with_gradient(x)
+        return rows, gather_rows_with_gradient(labels).rows, start
 
     def extra_repr(self) -> str:
         """The numbers that define the loss."""
@@ -154,7 +154,7 @@ class SummedPairLoss(PairLoss):
         if not len(references):
             return nothing(x, references, *self.parameters())
         totals = pair_sums(self.terms, x, labels, references, reference_labels, own, self.chunk)
-        return self.combine(sum_over_processes(totals) if self.gather and is_spread() else totals)
+        return self.combine(sum_over_processes(totals) if self.gather and is_distributed() else totals)
 
 
 def check_number(name: str, value: float, *, low: float, inclusive: bool = False) -> float:

@@ -7,10 +7,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from typing_extensions import Unpack
 
+from ...collectives import gather_rows_with_gradient, is_distributed
 from ...geometry import normalize
 from ...neurons import Classifier
-from ..checks import checked_labels
-from .gather import gather_rows, is_spread
+from ..engine.problem import clean_labels
 from .pair_blocks import MIN_NORM, check_chunk
 from .pair_loss import PairOptions
 
@@ -69,7 +69,7 @@ class ProxyLoss(Classifier, ABC):
         """The loss of a batch, in float32 or better; 0 with zero gradients for no samples."""
         with torch.autocast(features.device.type, enabled=False):
             x = self._work(features)
-            labels, ignored = checked_labels(labels, len(x), self.num_classes, self.ignore_index)
+            labels, ignored = clean_labels(labels, len(x), self.num_classes, self.ignore_index)
             if bool(ignored.any()):
                 x, labels = x[~ignored], labels[~ignored]
             return self.loss_of(x, labels, self.weight.to(x.dtype))
@@ -97,9 +97,9 @@ class ProxyLoss(Classifier, ABC):
 
     def everyone(self, x: Tensor, labels: Tensor) -> tuple[Float[Tensor, "m d"], Int[Tensor, "m"]]:
         """The samples of all processes, or of this one alone."""
-        if not (self.gather and is_spread()):
+        if not (self.gather and is_distributed()):
             return x, labels
-        return gather_rows(x).rows, gather_rows(labels).rows
+        return gather_rows_with_gradient(x).rows, gather_rows_with_gradient(labels).rows
 
     def _work(self, features: Tensor) -> Tensor:
         if features.ndim != 2 or features.shape[1] != self.in_features or not features.is_floating_point():

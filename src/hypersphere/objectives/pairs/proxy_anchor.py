@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from typing_extensions import Unpack
 
-from .gather import is_spread, own_share, sum_over_processes
+from ...collectives import is_distributed, select_own_rows, sum_over_processes
 from .pair_blocks import log_sum_exp, nothing, pair_sums
 from .pair_loss import check_number
 from .proxy import ProxyLoss, ProxyOptions
@@ -49,10 +49,10 @@ class ProxyAnchor(ProxyLoss):
         samples, their_labels = self.everyone(x, labels)
         if not len(samples):
             return nothing(samples, weight)
-        spread = self.gather and is_spread()
+        spread = self.gather and is_distributed()
         rows, classes = weight, torch.arange(self.num_classes, device=x.device)
         if spread:
-            rows, classes = own_share(rows), own_share(classes)
+            rows, classes = select_own_rows(rows), select_own_rows(classes)
         totals = pair_sums(self.terms, rows, classes, samples, their_labels, None, self.chunk)
         attracted, present, repelled = sum_over_processes(totals) if spread else totals
         return attracted / present.clamp_min(1) + repelled / self.num_classes

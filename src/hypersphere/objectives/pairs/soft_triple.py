@@ -5,8 +5,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from typing_extensions import Unpack
 
+from ...collectives import is_distributed, sum_over_processes
 from ...geometry import normalize
-from .gather import is_spread, sum_over_processes
 from .pair_blocks import MIN_NORM, distance, pair_sums
 from .pair_loss import check_number
 from .proxy import ProxyLoss, ProxyOptions
@@ -57,7 +57,7 @@ class SoftTriple(ProxyLoss):
         """The cross-entropy over the samples of all processes, and the spread of the centres."""
         owner = torch.arange(self.num_classes, device=x.device).repeat_interleave(self.sub_centers)
         totals = pair_sums(self.terms, x, labels, weight, owner, None, self.chunk)
-        total, count = sum_over_processes(totals) if self.gather and is_spread() else totals
+        total, count = sum_over_processes(totals) if self.gather and is_distributed() else totals
         loss = total / count.clamp_min(1)
         return loss + self.tau * self._spread(weight) if self.tau and self.sub_centers > 1 else loss
 

@@ -7,6 +7,7 @@ import torch.distributed as dist
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from ...collectives import gather_parts
 from .shards import Shards
 
 
@@ -48,7 +49,7 @@ def best_over(shards: Shards, logits: Float[Tensor, "n c"], k: int) -> Best:
     missing = (0, k - here.logits.shape[1])
     values = torch.nn.functional.pad(here.logits, missing, value=-torch.inf)
     classes = torch.nn.functional.pad(here.classes, missing, value=shards.num_classes)
-    values, classes = (torch.cat(shards._parts(t), -1) for t in (values, classes))
+    values, classes = (torch.cat(gather_parts(t, shards.group), -1) for t in (values, classes))
     # Processes follow each other in the order of their classes; a stable order makes the first class of a tie the best.
     order = values.sort(dim=-1, descending=True, stable=True).indices[:, :k]
     return Best(shards.mine(values.gather(1, order)), shards.mine(classes.gather(1, order)))

@@ -8,8 +8,8 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
-from ...row_shards import added, entered
-from ..part import Everyone
+from ...collectives import as_share, gather_parts, gather_rows, sum_and_scatter_rows, sum_shares
+from ..engine import GatheredBatch
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 LABELS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
@@ -30,7 +30,7 @@ class Bounds(NamedTuple):
 class Shards:
     """The processes of a mesh, each with an equal run of the classes; the last ones may have fewer, or none.
 
-    It is the :class:`~hypersphere.objectives.part.Processes` of a head. Classes are divided as DTensor's ``Shard(0)``
+    It is the :class:`~hypersphere.objectives.engine.Processes` of a head. Classes are divided as DTensor's ``Shard(0)``
     divides rows: ⌈C/P⌉ for each process as long as there are any.
 
     Args:
@@ -63,27 +63,30 @@ class Shards:
         first = min(each * (self.rank if rank is None else rank), self.num_classes)
         return Bounds(first, min(each, self.num_classes - first))
 
-    def gather(self, features: Float[Tensor, "_n d"], labels: Shaped[Tensor, "_m"]) -> Everyone:
-        """The samples of all processes; what is wrong with one process's is raised on every one."""
+    def gather(
+        self, features: Float[Tensor, "_n d"], labels: Shaped[Tensor, "_m"], weights: Float[Tensor, "_k"] | None = None
+    ) -> GatheredBatch:
+        """Return the samples of all processes; an error in the samples of one process is raised on every one."""
         self.counts = self._agreed(features, labels)
         whole, share = _Gather.apply(features, self)
-        return Everyone(whole, share, self.rows(labels.long().contiguous()))  # NCCL has no int16
+        labels = self.rows(labels.long().contiguous())  # NCCL has no int16
+        return GatheredBatch(whole, share, labels, weights=None if weights is None else self.rows(weights))
 
     def __call__(self, tensor: Tensor, how: Literal["max", "sum", "top"]) -> Tensor:
         """Combines what each process holds of a tensor; the result is the same on all of them."""
         if how == "top":
-            return torch.cat(self._parts(tensor), -1).topk(tensor.shape[-1], -1).values
+            return torch.cat(gather_parts(tensor, self.group), -1).topk(tensor.shape[-1], -1).values
         total = tensor.clone(memory_format=torch.contiguous_format)
         dist.all_reduce(total, dist.ReduceOp.MAX if how == "max" else dist.ReduceOp.SUM, group=self.group)
         return total
 
     def add(self, share: Tensor) -> Tensor:
         """Σ over the processes; the gradient, the same on all of them, comes back as it is."""
-        return added(share, self.group)
+        return sum_shares(share, self.group)
 
     def enter(self, replicated: Tensor) -> Tensor:
-        """The same tensor; the gradients of the processes are added up."""
-        return entered(replicated, self.group)
+        """The same tensor; the gradients of the processes are sum_shares up."""
+        return as_share(replicated, self.group)
 
     def own(self, losses: Float[Tensor, "n"]) -> Float[Tensor, "_n"]:
         """This process's samples; backward, every process hears of the gradients of all samples."""
@@ -95,27 +98,12 @@ class Shards:
         return rows[start : start + self.counts[self.rank]]
 
     def rows(self, x: Shaped[Tensor, "_n *d"]) -> Shaped[Tensor, "n *d"]:
-        """The rows of all processes, as many as each has: collectives want equal shapes, so they are filled up and cut."""
-        longest = max(self.counts)
-        if len(x) < longest:
-            x = torch.cat([x, x.new_zeros(longest - len(x), *x.shape[1:])])
-        return torch.cat([part[:n] for part, n in zip(self._parts(x), self.counts, strict=True)])
+        """Return the rows of all processes, as many as each has."""
+        return gather_rows(x, self.group, self.counts)
 
     def scatter_sum(self, x: Float[Tensor, "n *d"]) -> Float[Tensor, "_n *d"]:
-        """This process's rows of Σ over the processes."""
-        longest = max(self.counts)
-        parts = [
-            torch.cat([p, p.new_zeros(longest - len(p), *p.shape[1:])]) if len(p) < longest else p.contiguous()
-            for p in x.split(self.counts)
-        ]
-        total = torch.empty_like(parts[0])
-        dist.reduce_scatter(total, parts, group=self.group)
-        return total[: self.counts[self.rank]]
-
-    def _parts(self, x: Tensor) -> list[Tensor]:
-        parts = [torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(self.processes)]
-        dist.all_gather(parts, x.contiguous(), group=self.group)
-        return parts
+        """Return this process's rows of Σ over the processes."""
+        return sum_and_scatter_rows(x, self.counts, self.group)
 
     def _agreed(self, features: Tensor, labels: Tensor) -> list[int]:
         """How many samples each process has, once all have heard that what each brings fits together."""
@@ -123,7 +111,7 @@ class Shards:
         if _is_batch(features, labels):
             kinds = [len(features), features.shape[1], DTYPES.index(features.dtype), LABELS.index(labels.dtype)]
         header = torch.tensor(kinds, device=self.mesh.device_type)
-        found: Int[Tensor, "p 4"] = torch.stack(self._parts(header))
+        found: Int[Tensor, "p 4"] = torch.stack(gather_parts(header, self.group))
         found = found.cpu()
         for rank in range(self.processes):
             if found[rank, 0] < 0:
@@ -152,12 +140,14 @@ def _shown(given: object) -> str:
 
 
 class _Gather(torch.autograd.Function):
-    """All rows, twice: for what is replicated and for shares; see :class:`~hypersphere.objectives.part.Everyone`."""
+    """All rows, twice: for what is replicated and for shares; see :class:`~hypersphere.objectives.engine.GatheredBatch`."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, shards: Shards) -> tuple[Tensor, Tensor]:
         ctx.shards, ctx.counts = shards, shards.counts
         rows = shards.rows(x.contiguous())
+        # An output of a function must not be its input, which it is on one process.
+        rows = rows.clone() if shards.processes == 1 else rows
         return rows, rows.view_as(rows)
 
     @staticmethod

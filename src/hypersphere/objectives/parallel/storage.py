@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.optim import Optimizer
 
-from ...row_shards import first_row, is_sharded, local_of
+from ...collectives import get_first_row, get_local, is_sharded
 from .shards import Shards
 
 if TYPE_CHECKING:
@@ -119,8 +119,8 @@ def fitted(given: Tensor, own: Tensor) -> Tensor:
     given = given.reshape(own.shape)
     if not is_sharded(own):
         return given
-    local = local_of(own)
-    first = first_row(own)
+    local = get_local(own)
+    first = get_first_row(own)
     part = given[first : first + len(local)].to(local.device, local.dtype).clone()
     return in_shards(part, own.shape, own.device_mesh)
 
@@ -227,6 +227,6 @@ def _rows_fitted(value: Tensor, parameter: Tensor) -> Tensor:
     value = value.repeat_interleave(rows // len(value)) if len(value) < rows else value[:: len(value) // rows]
     if not is_sharded(parameter):
         return value.contiguous()
-    first, size = first_row(parameter), len(local_of(parameter))
-    part = value[first : first + size].to(local_of(parameter).device).clone()
+    first, size = get_first_row(parameter), len(get_local(parameter))
+    part = value[first : first + size].to(get_local(parameter).device).clone()
     return in_shards(part, value.shape, parameter.device_mesh)

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.optim import Optimizer
 
-from ...row_shards import first_row, is_sharded, local_of
+from ...collectives import get_first_row, get_local, is_sharded
 from ..parallel.storage import in_shards
 
 
@@ -25,9 +25,9 @@ def touched(parameter: Tensor) -> Touched:
     gradient = parameter.grad
     assert gradient is not None
     if gradient.layout != torch.sparse_coo:
-        return Touched(None, local_of(gradient))
+        return Touched(None, get_local(gradient))
     gradient = gradient.coalesce()
-    return Touched(gradient.indices()[0] - first_row(parameter), gradient.values())
+    return Touched(gradient.indices()[0] - get_first_row(parameter), gradient.values())
 
 
 class RowOptimizer(Optimizer):
@@ -82,7 +82,7 @@ class RowOptimizer(Optimizer):
             for name in self.per_row:
                 value = state_dict["state"].get(number, {}).get(name)
                 if value is not None:
-                    self.state[parameter][name] = value.to(local_of(parameter).device).clone()
+                    self.state[parameter][name] = value.to(get_local(parameter).device).clone()
 
     def update(
         self, weight: Tensor, gradient: Tensor, momenta: list[Tensor], group: dict[str, Any], times: Tensor
@@ -98,8 +98,8 @@ class RowOptimizer(Optimizer):
             state["times"] = _per_row(parameter, 0, torch.int64)
             state["shrinkage"] = _per_row(parameter, before, torch.float64)
         places, gradient = touched(parameter)
-        weight, momenta = local_of(parameter), [local_of(state[name]) for name in self.momenta]
-        times, shrinkage = local_of(state["times"]), local_of(state["shrinkage"])
+        weight, momenta = get_local(parameter), [get_local(state[name]) for name in self.momenta]
+        times, shrinkage = get_local(state["times"]), get_local(state["shrinkage"])
         rows: Any = ... if places is None else places
         owed, own = before - shrinkage[rows], [momentum[rows] for momentum in momenta]
         part = weight[rows]
@@ -118,7 +118,7 @@ def _per_row(parameter: Tensor, value: float, dtype: torch.dtype) -> Tensor:
     """One number for each row, in shards where the parameter is; one for a parameter without rows."""
     if not is_sharded(parameter):
         return torch.full(parameter.shape[:1], value, dtype=dtype, device=parameter.device)
-    local = torch.full((len(local_of(parameter)),), value, dtype=dtype, device=local_of(parameter).device)
+    local = torch.full((len(get_local(parameter)),), value, dtype=dtype, device=get_local(parameter).device)
     return in_shards(local, parameter.shape[:1], parameter.device_mesh)
 
 

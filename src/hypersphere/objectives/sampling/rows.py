@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ...row_shards import first_row, local_of
+from ...collectives import get_first_row, get_local
 
 
 def drawn_rows(weight: Float[Tensor, "..."], places: Int[Tensor, "m"], per_class: int) -> Float[Tensor, "rows d"]:
@@ -32,9 +32,9 @@ def drawn_rows(weight: Float[Tensor, "..."], places: Int[Tensor, "m"], per_class
 class _Drawn(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, weight: Tensor, index: Tensor) -> Tensor:
-        ctx.save_for_backward(index + first_row(weight))
+        ctx.save_for_backward(index + get_first_row(weight))
         ctx.shape = weight.shape
-        return local_of(weight)[index]
+        return get_local(weight)[index]
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ...geometry.units import MIN_NORM
+from ...geometry.fast_norms import MIN_NORM
 from .magnitude import Magnitude, Weighting, positive
 
 

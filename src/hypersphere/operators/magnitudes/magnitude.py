@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, TypeAlias
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ...geometry.units import MIN_NORM, inverse, unit
+from ...geometry.fast_norms import MIN_NORM, bounded_inverse, normalize_rows
 
 MagnitudeLike: TypeAlias = nn.Module | Callable[..., Tensor]
 Weighting: TypeAlias = Literal["linear", "tanh_product", "product_of_tanh"] | None
@@ -46,7 +46,7 @@ class Magnitude(nn.Module, ABC):
 
     def gain(self, x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
         """h/‖x‖: what is left for the inner product when the angle is the cosine."""
-        return self.radial(x_norm, dim) * inverse(x_norm)
+        return self.radial(x_norm, dim) * bounded_inverse(x_norm)
 
     def forward(
         self, w_norm: Float[Tensor, "..."], x_norm: Float[Tensor, "..."], dim: int = -1
@@ -57,7 +57,7 @@ class Magnitude(nn.Module, ABC):
 
     def kernel(self, weight: Float[Tensor, "neurons *rest"]) -> Float[Tensor, "neurons *rest"]:
         """The weight an input is multiplied with when the angle is the cosine: ŵ, or w where ‖w‖ is part of h."""
-        return unit(weight)[0] if self.weighted is None else weight
+        return normalize_rows(weight)[0] if self.weighted is None else weight
 
     def ratio(self, w_norm: Float[Tensor, "..."], x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
         """What the product of :meth:`kernel` and the input is then multiplied with: h/‖x‖."""
@@ -109,7 +109,7 @@ class CustomMagnitude(Magnitude):
 
     def ratio(self, w_norm: Float[Tensor, "..."], x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
         """h/‖x‖."""
-        return self.forward(w_norm, x_norm, dim) * inverse(x_norm)
+        return self.forward(w_norm, x_norm, dim) * bounded_inverse(x_norm)
 
 
 def as_magnitude(magnitude: MagnitudeLike) -> Magnitude:

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ...geometry.units import MIN_NORM, per_neuron
+from ...geometry.fast_norms import MIN_NORM, per_neuron
 from .magnitude import Magnitude, Weighting, positive
 
 Own = TypeVar("Own", bound="WithRadius")

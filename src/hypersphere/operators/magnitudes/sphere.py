@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ...geometry.units import inverse
+from ...geometry.fast_norms import bounded_inverse
 from .magnitude import Magnitude, Weighting, positive
 
 
@@ -25,4 +25,4 @@ class Sphere(Magnitude):
 
     def gain(self, x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
         """α/‖x‖."""
-        return self.alpha * inverse(x_norm)
+        return self.alpha * bounded_inverse(x_norm)

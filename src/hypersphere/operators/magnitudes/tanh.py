@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ...geometry.units import MIN_NORM, per_neuron, unit
+from ...geometry.fast_norms import MIN_NORM, normalize_rows, per_neuron
 from .magnitude import Weighting, positive
 from .radius import WithRadius
 
@@ -77,7 +77,7 @@ class Tanh(WithRadius):
         """tanh(‖w‖/ρ)·ŵ for the product of two tanh, w for the tanh of the product."""
         if self.weighted != "product_of_tanh":
             return super().kernel(weight)
-        what, w_norm = unit(weight)
+        what, w_norm = normalize_rows(weight)
         dim = -weight.ndim
         return (what * torch.tanh(per_neuron(w_norm, weight.ndim) / self.radius.rho(w_norm, dim))).to(weight.dtype)
 

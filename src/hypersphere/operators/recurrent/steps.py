@@ -11,8 +11,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ...angular import AngularLike, Cosine, as_angular
-from ..core import bound, decoupled
 from ..magnitudes import MagnitudeLike, Sphere, as_magnitude
+from ..operator_layer import apply_operator, bind_to_weight
 
 Step: TypeAlias = Callable[[Tensor, Tensor, tuple[Tensor, ...]], tuple[Tensor, ...]]
 
@@ -26,20 +26,20 @@ class Products(nn.Module):
         super().__init__()
         h = Sphere() if magnitude is None else as_magnitude(magnitude)
         g = Cosine() if angular is None else as_angular(angular)
-        self.magnitude_ih, self.angular_ih = bound(h, g, weight_ih)
-        self.magnitude_hh, self.angular_hh = bound(h, g, weight_hh)
+        self.magnitude_ih, self.angular_ih = bind_to_weight(h, g, weight_ih)
+        self.magnitude_hh, self.angular_hh = bind_to_weight(h, g, weight_hh)
 
     def ih(
         self, x: Float[Tensor, "*batch inputs"], weight: Tensor, bias: Tensor | None
     ) -> Float[Tensor, "*batch gates"]:
         """The input's part of the gates."""
-        return decoupled(x, weight, bias, self.magnitude_ih, self.angular_ih)
+        return apply_operator(x, weight, bias, self.magnitude_ih, self.angular_ih)
 
     def hh(
         self, h: Float[Tensor, "*batch hidden"], weight: Tensor, bias: Tensor | None
     ) -> Float[Tensor, "*batch gates"]:
         """The hidden state's part of the gates; at the zero state it is the bias."""
-        return decoupled(h, weight, bias, self.magnitude_hh, self.angular_hh)
+        return apply_operator(h, weight, bias, self.magnitude_hh, self.angular_hh)
 
 
 def rnn_step(nonlinearity: str) -> Step:

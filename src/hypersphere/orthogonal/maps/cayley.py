@@ -6,11 +6,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .map_precision import full_precision, refuse_second_order, skew, without_autocast
+from .map_precision import disable_autocast, refuse_second_order, skew, without_autocast
 from .orthogonal_map import Map
 
 
-@full_precision
+@disable_autocast
 def cayley(x: Float[Tensor, "*batch n n"], *, terms: int | None = None) -> Float[Tensor, "*batch n n"]:
     r"""R = (I + A)(I − A)⁻¹ with A = (X − Xᵀ)/2, the skew part of x (7.3.4): a rotation, det R = +1.
 

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .map_precision import full_precision, refuse_second_order, skew, without_autocast
+from .map_precision import describe_non_finite, disable_autocast, refuse_second_order, skew, without_autocast
 from .newton_schulz import polish
 from .orthogonal_map import Map
 
@@ -15,7 +15,7 @@ from .orthogonal_map import Map
 _PADE = (1.0, 1 / 2, 1 / 9, 1 / 72, 1 / 1008, 1 / 30240)
 
 
-@full_precision
+@disable_autocast
 def exponential(x: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
     r"""R = exp(A) with A = (X − Xᵀ)/2, the skew part of x (7.3.4): a rotation, every one of them is reached.
 
@@ -112,6 +112,13 @@ def _squarings(a: Tensor, fourth: Tensor) -> int:
     if not a.numel():
         return 0
     norm = float(torch.linalg.matrix_norm(a).max()) / math.sqrt(2)
+    if not math.isfinite(norm):
+        if not bool(a.isfinite().all()):
+            raise ValueError(
+                f"x must hold finite numbers with finite differences, got a skew part with {describe_non_finite(a)}"
+            )
+        largest = float(a.abs().max())  # the squares inside the norm overflowed, those of A/largest cannot
+        norm = largest * float(torch.linalg.matrix_norm(a / largest).max()) / math.sqrt(2)
     power = float(torch.linalg.matrix_norm(fourth).max()) / math.sqrt(2)
     if math.isfinite(power):
         norm = min(norm, power**0.25)

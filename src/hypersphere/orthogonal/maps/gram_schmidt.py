@@ -4,12 +4,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .map_precision import full_precision, missing
+from .map_precision import disable_autocast, missing
 from .orthogonal_map import Unrolled
 from .qr import SignedQ
 
 
-@full_precision
+@disable_autocast
 def gram_schmidt(
     x: Float[Tensor, "*batch n n"], *, modified: bool = False, iterations: int = 1
 ) -> Float[Tensor, "*batch n n"]:

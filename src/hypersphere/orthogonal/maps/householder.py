@@ -3,12 +3,12 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from .map_precision import full_precision
+from .map_precision import disable_autocast
 from .orthogonal_map import Unrolled
 from .qr import SignedQ
 
 
-@full_precision
+@disable_autocast
 def householder(x: Float[Tensor, "*batch n n"], *, last: bool = False) -> Float[Tensor, "*batch n n"]:
     r"""Q = H₁H₂⋯H_{n−1}, where H_j reflects the rest of column j onto +‖·‖e₁ (7.3, F.4, Algorithm 3).
 

@@ -6,12 +6,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .map_precision import full_precision, missing, refuse_second_order, without_autocast
+from .map_precision import describe_non_finite, disable_autocast, missing, refuse_second_order, without_autocast
 from .newton_schulz import polar_gradient
 from .orthogonal_map import Unrolled
 
 
-@full_precision
+@disable_autocast
 def lowdin(x: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
     r"""R = X(XᵀX)^{−1/2} = WVᵀ from X = WΣVᵀ (F.10, F.14): the orthogonal matrix nearest to x (F.15).
 
@@ -58,11 +58,23 @@ class _Polar(torch.autograd.Function):
 
 
 def _svd(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """LAPACK's single-precision iteration may fail where many singular values are nearly the same, as they are near the identity."""
+    """Decompose x = WΣVᵀ, in float64 where float32 fails.
+
+    The iteration of LAPACK in single precision may fail to converge where many singular values are nearly equal, as they
+    are near the identity. For a non-finite x it raises or returns NaN, depending on the entry; here both are one error.
+    """
     try:
-        return torch.linalg.svd(x)
+        w, sigma, vh = torch.linalg.svd(x)
     except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
+        _refuse_non_finite(x)
         if x.dtype == torch.float64:
             raise
         w, sigma, vh = (part.to(x.dtype) for part in torch.linalg.svd(x.double()))
-        return w, sigma, vh
+    if not torch.compiler.is_compiling() and not bool(sigma.isfinite().all()):  # n numbers, far cheaper than x
+        _refuse_non_finite(x)
+    return w, sigma, vh
+
+
+def _refuse_non_finite(x: Tensor) -> None:
+    if not bool(x.isfinite().all()):
+        raise ValueError(f"x must hold finite numbers, got {describe_non_finite(x)}") from None

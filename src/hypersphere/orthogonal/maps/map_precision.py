@@ -12,7 +12,7 @@ from torch import Tensor
 Function = TypeVar("Function", bound=Callable[..., Tensor])
 
 
-def full_precision(function: Function) -> Function:
+def disable_autocast(function: Function) -> Function:
     """Check that the first argument is square, compute in float32 or better outside autocast, return the caller's dtype."""
 
     @functools.wraps(function)
@@ -25,7 +25,7 @@ def full_precision(function: Function) -> Function:
         if wide and not torch.is_autocast_enabled(x.device.type):  # a context costs as much as a small operation
             return function(x, *args, **options)
         with without_autocast(x):
-            return function(x if wide else x.to(accumulable(x.dtype)), *args, **options).to(x.dtype)
+            return function(x if wide else x.to(upcast(x.dtype)), *args, **options).to(x.dtype)
 
     return wrapper  # type: ignore[return-value]
 
@@ -40,11 +40,11 @@ def refuse_second_order() -> None:
     """At the head of a hand-written backward: a second derivative would silently be zero."""
     if torch.is_grad_enabled() and not torch.compiler.is_compiling():
         raise RuntimeError(
-            "this map has a hand-written gradient that cannot be differentiated again (create_graph=True)"
+            "this map has a hand-written gradient that cannot be differentiate again (create_graph=True)"
         )
 
 
-def accumulable(*dtypes: torch.dtype) -> torch.dtype:
+def upcast(*dtypes: torch.dtype) -> torch.dtype:
     """The widest of the dtypes, float32 at least."""
     return functools.reduce(torch.promote_types, dtypes, torch.float32)
 
@@ -52,6 +52,11 @@ def accumulable(*dtypes: torch.dtype) -> torch.dtype:
 def skew(x: Tensor) -> Tensor:
     """(X − Xᵀ)/2, the skew-symmetric part; a skew-symmetric matrix is its own."""
     return (x - x.mT) / 2
+
+
+def describe_non_finite(x: Tensor) -> str:
+    """Say how many entries of a tensor are NaN or infinite, for an error message."""
+    return f"{int(x.isnan().sum())} NaN and {int(x.isinf().sum())} infinite of {x.numel()} entries"
 
 
 def missing(lengths: Tensor) -> tuple[Tensor, Tensor]:

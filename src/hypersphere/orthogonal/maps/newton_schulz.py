@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .map_precision import full_precision, missing, refuse_second_order, without_autocast
+from .map_precision import disable_autocast, missing, refuse_second_order, without_autocast
 
 # Coefficients of σ, σ³, σ⁵, each the polynomial nearest to 1 in the largest error on an interval of singular values, by a
 # linear program on a grid. Intervals after the first are 1 % wider than the values that the step before leaves, so that
@@ -21,7 +21,7 @@ _LAST = (  # [0.03, 2] → [0.12, 1.88] → [0.39, 1.61] → [0.84, 1.16] → 1 
 _MOST = 8  # repetitions of the first of them: a factor of 5·10⁴
 
 
-@full_precision
+@disable_autocast
 def newton_schulz(x: Float[Tensor, "*batch n n"], steps: int = 20) -> Float[Tensor, "*batch n n"]:
     r"""The limit of X ← X(3I − XᵀX)/2, which is :func:`~hypersphere.orthogonal.lowdin` of a non-singular x.
 
@@ -39,7 +39,7 @@ def newton_schulz(x: Float[Tensor, "*batch n n"], steps: int = 20) -> Float[Tens
     """
     if steps < 1:
         raise ValueError(f"steps must be an integer ≥ 1, got {steps!r}")
-    return _Iterated.apply(x, steps)  # type: ignore[no-any-return, no-untyped-call]
+    return _NewtonSchulz.apply(x, steps)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def polish(x: Tensor, steps: int) -> Tensor:
@@ -55,7 +55,7 @@ def polar_gradient(w: Tensor, sigma: Tensor, vh: Tensor, gradient: Tensor) -> Te
     return w @ ((k - k.mT) / (sigma.unsqueeze(-1) + sigma.unsqueeze(-2))) @ vh
 
 
-class _Iterated(torch.autograd.Function):
+class _NewtonSchulz(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, steps: int) -> Tensor:
         largest = x.abs().amax((-2, -1), keepdim=True)

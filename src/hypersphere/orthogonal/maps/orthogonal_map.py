@@ -10,7 +10,6 @@ from torch import Tensor, nn
 Method: TypeAlias = Literal[
     "cayley", "gram_schmidt", "householder", "lowdin", "exponential", "ogd", "regularized", "unconstrained"
 ]
-MapLike: TypeAlias = "Method | Map | type[Map] | nn.Module | Callable[[Tensor], Tensor]"
 
 
 class Map(nn.Module):
@@ -66,6 +65,10 @@ class Map(nn.Module):
     def freedom(self, n: int) -> int:
         """The dimension of the set that R moves in."""
         return n * (n - 1) // 2 if self.orthogonal else n * n
+
+
+# A real union, not a quoted one: settings resolve it to know that a map may be given on the command line.
+MapLike: TypeAlias = Method | Map | type[Map] | Callable[[Tensor], Tensor]
 
 
 class Unrolled(Map):

@@ -8,10 +8,10 @@ for _module in ("fastapi", "uvicorn", "python_multipart"):
 from .app import create_app  # noqa: E402
 from .batching import Batcher  # noqa: E402
 from .bearer_keys import BearerKeys  # noqa: E402
-from .desk import Desk  # noqa: E402
-from .engine import Engine  # noqa: E402
+from .errors import RequestError  # noqa: E402
+from .gallery_access import GalleryAccess  # noqa: E402
 from .limits import Limits  # noqa: E402
-from .refusals import Refusal  # noqa: E402
-from .serving import serve  # noqa: E402
+from .recognizer import Recognizer  # noqa: E402
+from .server import serve  # noqa: E402
 
-__all__ = ["Batcher", "BearerKeys", "Desk", "Engine", "Limits", "Refusal", "create_app", "serve"]
+__all__ = ["Batcher", "BearerKeys", "GalleryAccess", "Limits", "Recognizer", "RequestError", "create_app", "serve"]

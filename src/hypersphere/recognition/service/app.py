@@ -11,35 +11,36 @@ from starlette.exceptions import HTTPException
 
 from ... import __version__
 from ...geometry import cosine
-from ..calibrating import Calibration
-from .answers import Candidate, ComparisonAnswer, Embeddings, Error, Health, Person, Persons, Removed, Search, Threshold
+from ..calibration import Calibration
 from .bearer_keys import BearerKeys
-from .engine import Engine, read
-from .guard import Guard
+from .errors import RequestError, handle_http_error, handle_invalid_form
+from .middleware import RequestMiddleware
 from .page import page
-from .refusals import Refusal, answer_http, answer_invalid
+from .recognizer import Recognizer, read
+from .schemas import Candidate, ComparisonAnswer, Embeddings, Error, Health, Person, Persons, Removed, Search, Threshold
 
 Image = Annotated[UploadFile, File()]
 Images = Annotated[list[UploadFile], File(description="one or more images")]
+MAX_PERSONS_PER_PAGE = 1000
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": Error} for status in (400, 401, 403, 404, 408, 409, 413, 415, 422, 429, 500, 503)
 }
 
 
-def create_app(engine: Engine, keys: BearerKeys | None = None) -> FastAPI:
-    """Return the application, which closes the engine when the server stops.
+def create_app(recognizer: Recognizer, keys: BearerKeys | None = None) -> FastAPI:
+    """Return the application, which closes the recognizer when the server stops.
 
     Args:
-        engine: The embedder and the gallery.
+        recognizer: The embedder and the gallery.
         keys: Who may ask. Without keys everybody who reaches this machine by a loopback address.
 
     >>> import tempfile
     >>> network = hs.config.call(hs.models.mlp, num_classes=None, input_size=4, hidden=(16,))
-    >>> embedder = hs.recognition.Embedder(network.build(), hs.data.Preprocessing(size=(4, 4), channels=1), network)
+    >>> embedder = hs.recognition.Embedder(network.build(), hs.data.PicturePreprocessing(size=(4, 4), channels=1), network)
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     engine = Engine(embedder, f"{folder}/people.db")
-    ...     app = create_app(engine, BearerKeys(["correct-horse-battery"]))
-    ...     engine.close()  # an ASGI server does so when it stops
+    ...     recognizer = Recognizer(embedder, f"{folder}/people.db")
+    ...     app = create_app(recognizer, BearerKeys(["correct-horse-battery"]))
+    ...     recognizer.close()  # an ASGI server does so when it stops
     >>> "/v1/search" in app.openapi()["paths"]
     True
     """
@@ -48,7 +49,7 @@ def create_app(engine: Engine, keys: BearerKeys | None = None) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
-        engine.close()
+        recognizer.close()
 
     app = FastAPI(
         title="hypersphere",
@@ -59,11 +60,13 @@ def create_app(engine: Engine, keys: BearerKeys | None = None) -> FastAPI:
         redirect_slashes=False,
         responses=ERRORS,
     )
-    app.add_exception_handler(HTTPException, answer_http)
-    app.add_exception_handler(RequestValidationError, answer_invalid)
-    app.add_middleware(Guard, limits=engine.limits, keys=keys, fingerprint=engine.embedder.fingerprint)
-    _add_pictures(app, engine)
-    _add_persons(app, engine)
+    app.add_exception_handler(HTTPException, handle_http_error)
+    app.add_exception_handler(RequestValidationError, handle_invalid_form)
+    app.add_middleware(
+        RequestMiddleware, limits=recognizer.limits, keys=keys, fingerprint=recognizer.embedder.fingerprint
+    )
+    _add_pictures(app, recognizer)
+    _add_persons(app, recognizer)
     content, headers = page()
 
     @app.get("/", include_in_schema=False)
@@ -73,72 +76,76 @@ def create_app(engine: Engine, keys: BearerKeys | None = None) -> FastAPI:
     @app.get("/v1/health")
     async def health() -> Health:
         """Say whether the service works. No key is needed."""
-        if not engine.batcher.alive:
-            raise Refusal(503, "stopped", "the service is stopping")
-        state = await engine.at_desk(engine.desk.state)
-        fingerprint = engine.embedder.fingerprint
+        if not recognizer.batcher.alive:
+            raise RequestError(503, "stopped", "the service is stopping")
+        state = await recognizer.gallery_state()
+        fingerprint = recognizer.embedder.fingerprint
         return Health(status="ok", version=__version__, model=fingerprint, gallery=state, key_needed=bool(keys))
 
     return app
 
 
-def _add_pictures(app: FastAPI, engine: Engine) -> None:
+def _add_pictures(app: FastAPI, recognizer: Recognizer) -> None:
     @app.post("/v1/embeddings")
     async def embeddings(image: Images) -> Embeddings:
         """Return the features of images."""
-        features = await engine.features(await read("image", image))
+        features = await recognizer.features(await read("image", image))
         rows = features.tolist()
-        return Embeddings(model=engine.embedder.fingerprint, dimension=features.shape[1], embeddings=rows)
+        return Embeddings(model=recognizer.embedder.fingerprint, dimension=features.shape[1], embeddings=rows)
 
     @app.post("/v1/compare")
     async def compare(first: Image, second: Image) -> ComparisonAnswer:
         """Compare two images: is it the same person?"""
         uploads = [*await read("first", [first]), *await read("second", [second])]
-        features = await engine.features(uploads)
+        features = await recognizer.features(uploads)
         score = cosine(features[:1], features[1:]).item()
-        found = await engine.at_desk(_calibration(engine))
+        found = await recognizer.read_gallery(_calibration(recognizer))
         same = None if found is None else score >= found.threshold
         return ComparisonAnswer(score=score, same=same, threshold=_threshold(found))
 
     @app.post("/v1/search")
     async def search(image: Image, k: Annotated[int, Form(ge=1, le=100)] = 5) -> Search:
         """Find who is on an image among everybody who is enrolled, or nobody: ``person`` is null for a stranger."""
-        features = await engine.features(await read("image", [image]))
-        found = await engine.at_desk(lambda: engine.desk.search(features, k))
+        features = await recognizer.features(await read("image", [image]))
+        found = await recognizer.read_gallery(lambda: recognizer.gallery.search(features, k))
         candidates = [
-            Candidate(name=match.identity, score=match.score, accepted=match.accepted) for match in found.matches
+            Candidate(name=match.identity, score=match.score, accepted=match.accepted)
+            for match in found.answer.candidates
         ]
-        best = candidates[0]
         threshold = _threshold(found.calibration)
         assert threshold is not None
         return Search(
-            person=best.name if best.accepted else None,
+            person=found.answer.name,
             candidates=candidates,
             threshold=threshold,
             warning=found.warning,
         )
 
 
-def _add_persons(app: FastAPI, engine: Engine) -> None:
-    desk = engine.desk
+def _add_persons(app: FastAPI, recognizer: Recognizer) -> None:
+    gallery_access = recognizer.writable_gallery
 
     @app.get("/v1/persons")
-    async def persons() -> Persons:
-        """List who is enrolled."""
-        found = await engine.at_desk(desk.people)
-        return Persons(persons=[Person(name=name, templates=count) for name, count in found.items()])
+    async def persons(
+        limit: Annotated[int, Query(ge=1, le=MAX_PERSONS_PER_PAGE)] = MAX_PERSONS_PER_PAGE,
+        after: Annotated[str, Query(description="the name that the previous page ended with")] = "",
+    ) -> Persons:
+        """List who is enrolled, in pages: ``next`` is the ``after`` of the next page, null on the last one."""
+        found = await recognizer.read_gallery(lambda: recognizer.gallery.people(after, limit + 1))
+        page = [Person(name=name, templates=count) for name, count in found.items()][:limit]
+        return Persons(persons=page, next=page[-1].name if len(found) > limit else None)
 
     @app.post("/v1/persons", status_code=201)
     async def enrol(name: Annotated[str, Form()], image: Images) -> Person:
         """Enrol images of a person, new or known. On disk when this is answered; the same image again changes nothing."""
         uploads = await read("image", image)
-        features = await engine.features(uploads)
+        features = await recognizer.features(uploads)
         sources = [upload.source for upload in uploads]
-        count = await engine.at_desk(lambda: desk.enrol(name, features, sources))
+        count = await recognizer.change_gallery(lambda: gallery_access.enrol(name, features, sources))
         return Person(name=name.strip(), templates=count)
 
     async def removed(name: str) -> Removed:
-        return Removed(name=name, removed=await engine.at_desk(lambda: desk.remove(name)))
+        return Removed(name=name, removed=await recognizer.change_gallery(lambda: gallery_access.remove(name)))
 
     @app.delete("/v1/persons")
     async def remove(name: Annotated[str, Query()]) -> Removed:
@@ -151,11 +158,11 @@ def _add_persons(app: FastAPI, engine: Engine) -> None:
         return await removed(name)
 
 
-def _calibration(engine: Engine) -> Any:
+def _calibration(recognizer: Recognizer) -> Any:
     """The calibration as a piece of work; a gallery of another model has none for these features."""
 
     def work() -> Calibration | None:
-        return None if engine.desk.state() == "other_model" else engine.desk.calibration()
+        return None if recognizer.gallery.state() == "other_model" else recognizer.gallery.verification()
 
     return work
 

@@ -13,11 +13,16 @@ class Limits:
         body_bytes: Of the whole body of a request.
         images: In one request.
         pixels: Of one image, compared before any pixel is decoded.
-        sending_seconds: In which the head of a request, and then its body, must have arrived.
+        decoding_seconds: For decoding one image; its decoder is stopped afterwards.
+        sending_seconds: In which the head of a request, and then its body, must have arrived, and in which the client must
+            have read the answer.
         answer_seconds: In which features must be there; also what a stop waits for requests that were begun.
         per_minute: Requests of one client, by key or else by address.
         burst: Requests that a client who was quiet may make at once.
         at_once: Requests that are worked on at the same time; more are told to come again.
+        connections: Open connections of all clients; more are closed at once. Fewer if the process may not open as many
+            files.
+        per_address: Open connections from one address. A proxy in front of the service counts as one address.
 
     >>> Limits.from_words(["pixels=1000000", "burst=5"]).pixels
     1000000
@@ -26,11 +31,14 @@ class Limits:
     body_bytes: int = 16 << 20
     images: int = 16
     pixels: int = 24_000_000
+    decoding_seconds: float = 10.0
     sending_seconds: float = 15.0
     answer_seconds: float = 30.0
     per_minute: float = 600.0
     burst: int = 100
     at_once: int = 64
+    connections: int = 512
+    per_address: int = 48
 
     def __post_init__(self) -> None:
         for field in fields(self):

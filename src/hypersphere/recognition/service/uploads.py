@@ -1,4 +1,4 @@
-"""Uploaded files as prepared images: named formats, a limit on pixels, and a refusal that names the file's place."""
+"""Uploaded files as prepared images: named formats, a limit on pixels, and an error that names the file's place."""
 
 import hashlib
 import logging
@@ -10,11 +10,12 @@ from torch import Tensor
 
 from ..._extras import require
 from ...data import CorruptDataError, Preprocessing
-from ...data.images import TooManyPixelsError, decode
-from .refusals import Refusal
+from ...data.decoding_process import DecodingTimeoutError
+from ...data.images import FORMATS, TooManyPixelsError, decode_image
+from .errors import RequestError
+from .limits import Limits
 
 log = logging.getLogger("hypersphere.service")
-FORMATS = ("PNG", "JPEG", "MPO", "WEBP", "GIF", "BMP", "TIFF")  # what cameras, phones and browsers make
 
 
 class Upload(NamedTuple):
@@ -29,38 +30,43 @@ class Upload(NamedTuple):
         return f"sha256:{hashlib.sha256(self.content).hexdigest()}"
 
 
-def prepare(uploads: Sequence[Upload], preprocessing: Preprocessing, max_pixels: int) -> list[UInt8[Tensor, "c h w"]]:
+def prepare(uploads: Sequence[Upload], preprocessing: Preprocessing, limits: Limits) -> list[UInt8[Tensor, "c h w"]]:
     """Return the 8-bit inputs of the network.
 
     Raises:
-        Refusal: 415 for what is no image of a named format, 413 for too many pixels, 422 for a damaged one or one that
-            the preprocessing cannot use.
+        RequestError: 415 for what is no image of a named format, 413 for too many pixels, 422 for a damaged one, one that takes
+            too long to decode, or one that the preprocessing cannot use.
 
     >>> import io
     >>> from PIL import Image
     >>> file = io.BytesIO()
     >>> Image.new("L", (4, 4), 200).save(file, "PNG")
-    >>> prepare([Upload("image", file.getvalue())], Preprocessing(size=(1, 1), channels=1), 16)[0].tolist()
+    >>> prepare([Upload("image", file.getvalue())], hs.data.PicturePreprocessing(size=(1, 1), channels=1), Limits())[0].tolist()
     [[[200]]]
     """
-    return [_prepared(upload, preprocessing, max_pixels) for upload in uploads]
+    return [_prepared(upload, preprocessing, limits) for upload in uploads]
 
 
-def _prepared(upload: Upload, preprocessing: Preprocessing, max_pixels: int) -> UInt8[Tensor, "c h w"]:
+def _prepared(upload: Upload, preprocessing: Preprocessing, limits: Limits) -> UInt8[Tensor, "c h w"]:
     pillow = require("PIL.Image")
     try:
-        image = decode(upload.content, upload.field, None, formats=FORMATS, max_pixels=max_pixels)
-        return preprocessing.pixels(image)
+        image = decode_image(
+            upload.content, upload.field, None, max_pixels=limits.pixels, seconds=limits.decoding_seconds
+        )
+        return preprocessing.load(image)
     except CorruptDataError as error:
         reason = error.__cause__
         bombs = (TooManyPixelsError, pillow.DecompressionBombError, pillow.DecompressionBombWarning)
         if isinstance(reason, bombs):
-            message = f"{upload.field} must have at most {max_pixels} pixels"
-            raise Refusal(413, "too_many_pixels", message) from error
+            message = f"{upload.field} must have at most {limits.pixels} pixels"
+            raise RequestError(413, "too_many_pixels", message) from error
+        if isinstance(reason, DecodingTimeoutError):
+            message = f"{upload.field} takes more than {limits.decoding_seconds:g} s to decode"
+            raise RequestError(422, "too_expensive", message) from error
         if isinstance(reason, require("PIL").UnidentifiedImageError):
             message = f"what is sent as {upload.field} must be an image ({', '.join(FORMATS)})"
-            raise Refusal(415, "not_an_image", f"{message}, got {len(upload.content)} other bytes") from error
+            raise RequestError(415, "not_an_image", f"{message}, got {len(upload.content)} other bytes") from error
         log.info("an upload does not decode: %s", error)
-        raise Refusal(422, "damaged_image", f"{upload.field} is damaged: it does not decode to its end") from error
+        raise RequestError(422, "damaged_image", f"{upload.field} is damaged: it does not decode to its end") from error
     except ValueError as error:
-        raise Refusal(422, "unusable_image", f"{upload.field} cannot be used: {error}") from error
+        raise RequestError(422, "unusable_image", f"{upload.field} cannot be used: {error}") from error

@@ -2,8 +2,9 @@
 
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,27 +13,34 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ..._extras import require
 from ...geometry import cosine
-from .postgres_database import connect, failing_clearly, feature_seal, shown, split_address
+from .postgres_database import connect, redact_address, row_checksum, split_address, template_checksum, translate_errors
 from .postgres_scan import nearest_templates
 from .sqlite_store import SQLiteStore
-from .store import Recall
+from .store import DamagedGalleryError, Recall, Settings, UncertainCommitError
 
 SPARE = 16  # templates beyond k that an approximate search scores again in float64
 DEEP = 1000  # pgvector's largest ef_search: templates that an approximate search may look at
 BATCH = 2000  # rows that travel at a time
 INLINE = 1900  # dimensions that fit into a page beside the rest of the row; fetched from elsewhere a scan takes thrice as long
+FIRST_PAUSE, LONGEST_PAUSE = 0.25, 8.0  # seconds between attempts to connect again
+SECONDS_WITHOUT_PING = 1.0  # a connection that was idle for longer is tried before it is used
 LENGTHS = (1e-15, 1e15)  # the server squares lengths in float32
 
 
+ROW = "i.id, name, i.checksum, t.id, t.source, t.checksum, t.feature"
+
+
 class StoredRow(NamedTuple):
-    """A template as it is stored."""
+    """A template with its identity as they are stored, and whether each fits its checksum."""
 
     name: str
     number: int
     source: str
-    checksum: int
     feature: Float[np.ndarray, "d"]
+    is_whole: bool
+    name_is_whole: bool
 
 
 class PostgresStore:
@@ -44,21 +52,26 @@ class PostgresStore:
     """
 
     def __init__(self, location: str, fingerprint: str | None, *, create: bool = True, readonly: bool = False):
-        self.location, self.readonly = shown(location), readonly
+        self.location, self.readonly = redact_address(location), readonly
+        self._address = location
         _, schema = split_address(location)
         self._identities, self._templates, self._meta = (f"{schema}.{t}" for t in ("identities", "templates", "meta"))
         self._index = f"{schema}.nearest"
         self._lock = threading.RLock()  # threads of one process take turns
         self._db = connect(location, fingerprint, create=create, readonly=readonly)
+        self._used, self._closed = time.monotonic(), False
+        self._pause, self._next_attempt = FIRST_PAUSE, 0.0
+        self.fingerprint = self.settings().get("fingerprint")
 
-    def get(self, key: str) -> str | None:
-        """Return one setting."""
+    def settings(self) -> Settings:
+        """Return all settings and the number of identities."""
         with self._transaction():
-            return self._get(key)
+            people = self._one(f"SELECT count(*) FROM {self._identities}")[0]
+            return {**self._read_settings(), "people": str(people)}
 
     def put(self, values: Mapping[str, str | None]) -> None:
         """Keep settings in one transaction."""
-        with self._transaction():
+        with self._transaction(writing=True):
             for key, value in values.items():
                 self._put(key, value)
 
@@ -69,7 +82,7 @@ class PostgresStore:
             raise ValueError("features on a server must have lengths between 1e-15 and 1e15, got others")
         last = {(name, source): i for i, (name, source) in enumerate(zip(names, sources, strict=True)) if source}
         written = [i for i in range(len(names)) if last.get((names[i], sources[i]), i) == i]
-        with self._transaction():
+        with self._transaction(writing=True):
             self._fix_dim(features.shape[1])
             owners = self._owners(names)
             self._copy_in([(i, owners[names[i]], sources[i], features[i].numpy()) for i in written])
@@ -88,7 +101,7 @@ class PostgresStore:
 
     def remove(self, name: str) -> int | None:
         """Delete an identity with its templates."""
-        with self._transaction():
+        with self._transaction(writing=True):
             row = self._one(f"SELECT id FROM {self._identities} WHERE name = %s FOR UPDATE", name)
             if row is None:
                 return None
@@ -96,29 +109,29 @@ class PostgresStore:
             self._db.execute(f"DELETE FROM {self._identities} WHERE id = %s", row)
         return int(count)
 
-    def counts(self) -> dict[str, int]:
-        """Return the templates of every identity."""
+    def counts(self, after: str = "", limit: int | None = None) -> dict[str, int]:
+        """Return the templates of identities."""
         query = (
-            f"SELECT name, count(t.id) FROM {self._identities} i LEFT JOIN {self._templates} t ON identity = i.id "
-            "GROUP BY name ORDER BY name"
+            "SELECT i.id, name, i.checksum, count(t.id) FROM "
+            f"(SELECT * FROM {self._identities} WHERE name > %s ORDER BY name LIMIT %s) i LEFT JOIN {self._templates} t "
+            "ON identity = i.id GROUP BY i.id, name, i.checksum ORDER BY name"
         )
         with self._transaction():
-            return {str(name): int(count) for name, count in self._db.execute(query).fetchall()}
-
-    def size(self) -> int:
-        """Return how many identities there are."""
-        with self._transaction():
-            return int(self._one(f"SELECT count(*) FROM {self._identities}")[0])
+            rows = self._db.execute(query, (after, limit)).fetchall()
+        for owner, name, checksum, _ in rows:
+            if checksum != row_checksum(owner, name):
+                raise DamagedGalleryError(f"the gallery is damaged: the name {name!r} does not fit its checksum")
+        return {str(name): int(count) for _, name, _, count in rows}
 
     def features_of(self, name: str) -> Float[Tensor, "t d"] | None:
         """Return the templates of an identity, None if there is no such identity."""
         query = (
-            f"SELECT t.feature FROM {self._identities} i JOIN {self._templates} t ON identity = i.id "
-            "WHERE name = %s ORDER BY t.id"
+            f"SELECT {ROW} FROM {self._identities} i JOIN {self._templates} t ON identity = i.id "
+            "WHERE name = %(name)s ORDER BY t.id"
         )
         with self._transaction():
-            rows = self._db.execute(query, (name,), binary=True).fetchall()
-        return torch.from_numpy(np.stack([_array(feature) for (feature,) in rows])) if rows else None
+            rows = self._found(query, {"name": name})
+        return torch.from_numpy(np.stack([feature for _, _, feature in rows])) if rows else None
 
     def nearest(self, probes: Float[Tensor, "p d"], k: int, approximate: bool = False) -> list[list[tuple[str, float]]]:
         """Find the best identities in float32, by the server or for many probes here, and score them again in float64."""
@@ -155,13 +168,21 @@ class PostgresStore:
         return Recall(both / exact if exact else 1.0, k, len(sample))
 
     def check(self) -> list[str]:
-        """Compare every template with its checksum; the server looks after the rest."""
+        """Compare settings, names and templates with their checksums."""
+        problems = []
         with self._transaction():
-            return [
-                f"template {row.number} of {row.name}, {row.source or 'no file'}, does not fit its checksum"
-                for row in self._everything()
-                if row.checksum != feature_seal(row.source, row.feature)
-            ]
+            try:
+                self._read_settings()
+            except DamagedGalleryError as error:
+                problems.append(str(error))
+            for row in self._everything():
+                if not row.name_is_whole:
+                    problems.append(f"the name {row.name!r} does not fit its checksum")
+                if not row.is_whole:
+                    problems.append(
+                        f"template {row.number} of {row.name}, {row.source or 'no file'}, does not fit its checksum"
+                    )
+        return list(dict.fromkeys(problems))
 
     def backup(self, target: Path) -> None:
         """Copy everything, as it was at one moment, into an SQLite gallery at ``target``."""
@@ -172,10 +193,14 @@ class PostgresStore:
             self._transaction(),
         ):
             self._db.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-            settings = dict(self._db.execute(f"SELECT key, value FROM {self._meta}").fetchall())
+            settings = self._read_settings()
             with closing(SQLiteStore(Path(folder, "copy.db"), settings.get("fingerprint"))) as copy:
                 batch: list[StoredRow] = []
                 for row in self._everything():
+                    if not (row.is_whole and row.name_is_whole):
+                        raise DamagedGalleryError(
+                            f"the gallery is damaged: template {row.number} does not fit its checksum"
+                        )
                     batch.append(row)
                     if len(batch) == BATCH:
                         _enrol(copy, batch)
@@ -186,26 +211,30 @@ class PostgresStore:
 
     def close(self) -> None:
         """Close the connection."""
+        self._closed = True
         self._db.close()
 
     def _rows(self, numbers: list[int]) -> dict[int, tuple[str, int, np.ndarray]]:
         """Names, numbers and features of templates by their numbers."""
         query = (
-            f"SELECT name, t.id, t.feature FROM {self._templates} t JOIN {self._identities} i ON i.id = identity "
+            f"SELECT {ROW} FROM {self._templates} t JOIN {self._identities} i ON i.id = identity "
             "WHERE t.id = ANY(%(numbers)s)"
         )
         return {row[1]: row for row in self._found(query, {"numbers": numbers})}
 
     def _near_templates(self, probe: Float[Tensor, "d"], count: int) -> list[tuple[str, int, np.ndarray]]:
         query = (
-            f"SELECT name, t.id, t.feature FROM (SELECT id, identity, feature FROM {self._templates} "
+            f"SELECT {ROW} FROM (SELECT id, identity, source, checksum, feature FROM {self._templates} "
             f"ORDER BY feature <=> %(probe)s LIMIT %(count)s) t JOIN {self._identities} i ON i.id = identity"
         )
         return self._found(query, {"probe": probe.numpy(), "count": count})
 
     def _found(self, query: str, values: Mapping[str, object]) -> list[tuple[str, int, np.ndarray]]:
-        rows = self._db.execute(query, values, binary=True).fetchall()
-        return [(str(name), int(number), _array(feature)) for name, number, feature in rows]
+        rows = [_stored_row(row) for row in self._db.execute(query, values, binary=True)]
+        bad = next((row for row in rows if not (row.is_whole and row.name_is_whole)), None)
+        if bad is not None:
+            raise DamagedGalleryError(f"the gallery {self.location} is damaged: a template does not fit its checksum")
+        return [(row.name, row.number, row.feature) for row in rows]
 
     def _search_by(self, way: str, k: int) -> None:
         """Until the transaction ends: by scanning everything, or by the index, which must be there."""
@@ -218,11 +247,16 @@ class PostgresStore:
 
     def _owners(self, names: Sequence[str]) -> dict[str, int]:
         """Identities of the names, made where missing; their rows are locked, in one order for all writers."""
+        ordered = sorted(set(names))
+        draw = f"SELECT nextval(pg_get_serial_sequence('{self._identities}', 'id')) FROM generate_series(1, %s)"
+        ids = sorted(int(number) for (number,) in self._db.execute(draw, (len(ordered),)).fetchall())
         query = (
-            f"INSERT INTO {self._identities} AS i (name) SELECT unnest(%s::text[]) "
+            f"INSERT INTO {self._identities} AS i (id, name, checksum) "
+            "SELECT * FROM unnest(%s::bigint[], %s::text[], %s::bigint[]) "
             "ON CONFLICT (name) DO UPDATE SET name = i.name RETURNING name, id"
         )
-        rows = self._db.execute(query, (sorted(set(names)),)).fetchall()
+        checksums = [row_checksum(owner, name) for owner, name in zip(ids, ordered, strict=True)]
+        rows = self._db.execute(query, (ids, ordered, checksums)).fetchall()
         return {str(name): int(owner) for name, owner in rows}
 
     def _copy_in(self, rows: Sequence[tuple[int, int, str, np.ndarray]]) -> None:
@@ -233,7 +267,7 @@ class PostgresStore:
         with self._db.cursor().copy("COPY incoming FROM STDIN (FORMAT BINARY)") as copy:
             copy.set_types(["bigint", "bigint", "text", "bigint", "vector"])
             for position, owner, source, feature in rows:
-                copy.write_row((position, owner, source, feature_seal(source, feature), feature))
+                copy.write_row((position, owner, source, template_checksum(owner, source, feature), feature))
 
     def _fix_dim(self, dim: int) -> None:
         """The first template fixes the dimension for all."""
@@ -248,30 +282,75 @@ class PostgresStore:
             raise ValueError(f"features must have dimension {self._get('dim')}, that of the gallery, got {dim}")
 
     def _everything(self) -> Iterator[StoredRow]:
-        query = (
-            f"SELECT name, t.id, source, checksum, feature FROM {self._templates} t "
-            f"JOIN {self._identities} i ON i.id = identity ORDER BY t.id"
-        )
+        query = f"SELECT {ROW} FROM {self._templates} t JOIN {self._identities} i ON i.id = identity ORDER BY t.id"
         with self._db.cursor(name="everything", binary=True) as cursor:
             cursor.itersize = BATCH
-            for name, number, source, checksum, feature in cursor.execute(query):
-                yield StoredRow(name, number, source, checksum, _array(feature))
+            yield from map(_stored_row, cursor.execute(query))
 
     def _get(self, key: str) -> str | None:
         row = self._one(f"SELECT value FROM {self._meta} WHERE key = %s", key)
         return None if row is None else row[0]
 
     def _put(self, key: str, value: str | None) -> None:
-        query = f"INSERT INTO {self._meta} VALUES (%s, %s) ON CONFLICT (key) DO UPDATE SET value = EXCLUDED.value"
-        self._db.execute(query, (key, value))
+        query = (
+            f"INSERT INTO {self._meta} VALUES (%s, %s, %s) "
+            "ON CONFLICT (key) DO UPDATE SET value = EXCLUDED.value, checksum = EXCLUDED.checksum"
+        )
+        self._db.execute(query, (key, value, row_checksum(key, value)))
+
+    def _read_settings(self) -> dict[str, str | None]:
+        rows = self._db.execute(f"SELECT key, value, checksum FROM {self._meta}").fetchall()
+        for key, value, checksum in rows:
+            if checksum != row_checksum(key, value):
+                raise DamagedGalleryError(f"the gallery is damaged: its setting {key!r} does not fit its checksum")
+        return {str(key): value for key, value, _ in rows}
 
     def _one(self, query: str, *values: object) -> Any:
         return self._db.execute(query, values).fetchone()
 
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        with self._lock, failing_clearly(self.location), self._db.transaction():
-            yield
+    def _transaction(self, writing: bool = False) -> Iterator[None]:
+        psycopg = require("psycopg", "postgres")
+        with self._lock, translate_errors(self._address):
+            self._ensure_connection()
+            finished = False
+            try:
+                with self._db.transaction():
+                    yield
+                    finished = True
+            except psycopg.OperationalError:
+                if finished and writing:
+                    raise UncertainCommitError(
+                        f"the connection to {self.location} was lost during a commit: the change may have been made or not"
+                    ) from None
+                raise
+            self._used = time.monotonic()
+
+    def _ensure_connection(self) -> None:
+        """Connect again if the connection was lost. After a failed attempt, wait longer each time before the next one."""
+        psycopg = require("psycopg", "postgres")
+        if self._closed:
+            raise OSError(f"the gallery {self.location} is closed")
+        if not self._db.closed and time.monotonic() - self._used < SECONDS_WITHOUT_PING:
+            return
+        with suppress(psycopg.Error):
+            if not self._db.closed:
+                self._db.execute("SELECT 1")
+                return
+        left = self._next_attempt - time.monotonic()
+        if left > 0:
+            raise OSError(f"the gallery {self.location} cannot be reached; the next attempt is made in {left:.1f} s")
+        self._db.close()
+        try:
+            self._db = connect(self._address, None, create=False, readonly=self.readonly)
+        except (OSError, ValueError):
+            self._next_attempt, self._pause = time.monotonic() + self._pause, min(2 * self._pause, LONGEST_PAUSE)
+            raise
+        self._pause = FIRST_PAUSE
+        found = self._get("fingerprint")
+        if found != self.fingerprint:
+            self._db.close()
+            raise OSError(f"the gallery {self.location} was replaced by one of another model: open it again")
 
 
 def _ranked(probe: Float[Tensor, "d"], found: Sequence[tuple[str, int, np.ndarray]], k: int) -> list[tuple[str, float]]:
@@ -292,6 +371,14 @@ def _enrol(copy: SQLiteStore, rows: Sequence[StoredRow]) -> None:
     if rows:
         features = torch.from_numpy(np.stack([row.feature for row in rows]))
         copy.enrol([row.name for row in rows], features, [row.source for row in rows])
+
+
+def _stored_row(row: Any) -> StoredRow:
+    """Return a row of the columns ``ROW``, compared with its checksums."""
+    owner, name, name_checksum, number, source, checksum, vector = row
+    feature = _array(vector)
+    whole = checksum == template_checksum(owner, source, feature)
+    return StoredRow(str(name), int(number), str(source), feature, whole, name_checksum == row_checksum(owner, name))
 
 
 def _array(feature: Any) -> Float[np.ndarray, "d"]:

@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+import uuid
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +12,8 @@ from urllib.parse import quote
 from .store import DamagedGalleryError
 from .template_file import sync_folder
 
-VERSION = 2  # PRAGMA user_version; raised when the tables change
+VERSION = 3  # PRAGMA user_version; raised when the tables change
+LOCK_SECONDS = 30  # that a writer waits for another one
 START = {"revision": 0, "generation": 0, "rows": 0, "next": 1, "people": 0}  # settings of an empty gallery
 APPLICATION = 0x68797073  # PRAGMA application_id, "hyps"
 
@@ -36,10 +38,10 @@ CREATE INDEX removed_and_not_wiped ON removed(number) WHERE NOT wiped
 
 
 def connect(path: Path, *, create: bool, readonly: bool) -> sqlite3.Connection:
-    """Open a gallery's database or make one that only its owner reads.
+    """Open a gallery's database, or create one that only its owner can read.
 
-    Another database, and one of another version, are refused untouched. With ``readonly``, nothing is written, not even
-    beside the file, if its folder cannot be written to.
+    A database of something else or of another version is refused untouched. With ``readonly`` nothing is written, not even
+    beside the file if its folder cannot be written to.
     """
     if not path.exists() and not create:
         raise ValueError(f"there is no gallery at {path}")
@@ -47,7 +49,9 @@ def connect(path: Path, *, create: bool, readonly: bool) -> sqlite3.Connection:
     try:
         if made:
             os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-        db = sqlite3.connect(_uri(path, readonly), timeout=30, isolation_level=None, uri=True, check_same_thread=False)
+        db = sqlite3.connect(
+            _uri(path, readonly), timeout=LOCK_SECONDS, isolation_level=None, uri=True, check_same_thread=False
+        )
         try:
             _prepare(db, path, create, readonly)
         except BaseException:
@@ -62,12 +66,12 @@ def connect(path: Path, *, create: bool, readonly: bool) -> sqlite3.Connection:
     return db
 
 
-def writable(path: Path) -> bool:
+def is_writable(path: Path) -> bool:
     """Whether a gallery can be changed: the file and its folder, which SQLite's log goes to, can be written to."""
     return os.access(path, os.W_OK) and os.access(path.absolute().parent, os.W_OK)
 
 
-def seal(*values: object) -> int:
+def row_checksum(*values: object) -> int:
     """Return the checksum of a row."""
     return zlib.crc32("\0".join(map(str, values)).encode("utf-8", "surrogatepass"))
 
@@ -76,9 +80,9 @@ def read_meta(db: sqlite3.Connection) -> dict[str, str | None]:
     """Return all settings, after comparing them with their checksums."""
     rows = db.execute("SELECT key, value, checksum FROM meta").fetchall()
     for key, value, checksum in rows:
-        if checksum != seal(key, value):
+        if checksum != row_checksum(key, value):
             raise DamagedGalleryError(f"the gallery is damaged: its setting {key!r} does not fit its checksum")
-    missing = START.keys() - {row[0] for row in rows}
+    missing = {*START, "gallery"} - {row[0] for row in rows}
     if missing:
         raise DamagedGalleryError(f"the gallery is damaged: its settings {sorted(missing)} are missing")
     return {key: value for key, value, _ in rows}
@@ -87,7 +91,7 @@ def read_meta(db: sqlite3.Connection) -> dict[str, str | None]:
 def write_meta(db: sqlite3.Connection, key: str, value: object) -> None:
     """Keep a setting as text, with its checksum."""
     text = None if value is None else str(value)
-    db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?, ?)", (key, text, seal(key, text)))
+    db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?, ?)", (key, text, row_checksum(key, text)))
 
 
 @contextmanager
@@ -153,7 +157,7 @@ def _prepare(db: sqlite3.Connection, path: Path, create: bool, readonly: bool) -
             if not db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]:
                 for statement in SCHEMA.split(";"):
                     db.execute(statement)
-                for key, value in START.items():
+                for key, value in {**START, "gallery": uuid.uuid4().hex}.items():
                     write_meta(db, key, value)
                 db.execute(f"PRAGMA application_id = {APPLICATION}")
                 db.execute(f"PRAGMA user_version = {VERSION}")

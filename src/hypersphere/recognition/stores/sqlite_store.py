@@ -1,23 +1,33 @@
 """Identities in an SQLite database, their features in a memory-mapped file beside it."""
 
+import os
+import sqlite3
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+import uuid
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
-from jaxtyping import Float
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
 from torch import Tensor
 
-from . import sqlite_writing as writing
-from .sqlite_database import connect, read_meta, seal, transaction, writable, write_meta
-from .sqlite_reading import Snapshot, features_of, names_of, nearest_identities, snapshot
-from .sqlite_upkeep import problems, write_backup
-from .store import DamagedGalleryError, Recall
+from ...files import write_atomically
+from ..search import DenseRows, exact_search
+from . import template_file
+from .sqlite_database import LOCK_SECONDS, connect, is_writable, read_meta, row_checksum, transaction, write_meta
+from .store import DamagedGalleryError, Recall, Settings, normalize_name
+from .template_file import TemplateFile
 
 T = TypeVar("T")
-Settings = dict[str, str | None]
+SAME = 1e-5  # relative to the length: features of one file that differ by rounding are the same template
+MIN_REMOVED_FOR_COMPACTION = 1024  # removed records
+LOG_WAIT_MILLISECONDS = 500  # that emptying the log waits for readers
+MAX_LISTED_PROBLEMS = 20  # of one kind; the rest is counted
 EXACT = (
     "a gallery in a file is searched exactly: an approximate index (HNSW) is for galleries on a server, postgresql://…"
 )
@@ -34,26 +44,28 @@ class SQLiteStore:
         self._folder = tempfile.TemporaryDirectory() if str(location) == ":memory:" else None
         self.path = Path(self._folder.name, "gallery.db") if self._folder else Path(location)
         self.location = str(location)
-        self.readonly = readonly or (self.path.exists() and not writable(self.path))
+        self.readonly = readonly or (self.path.exists() and not is_writable(self.path))
         create = create and not self.readonly
         self._db = connect(self.path, create=create, readonly=self.readonly)
         self._cache: Snapshot | None = None
         self._lock = threading.RLock()  # threads of one process take turns
         try:
-            with self._reading() as meta:
-                nameless = "fingerprint" not in meta
-            if create and nameless:
+            meta = self.settings()
+            if create and "fingerprint" not in meta:
                 with transaction(self._db, "BEGIN IMMEDIATE"):
-                    if "fingerprint" not in read_meta(self._db):
+                    meta = read_meta(self._db)
+                    if "fingerprint" not in meta:
                         write_meta(self._db, "fingerprint", fingerprint)
+                        meta["fingerprint"] = fingerprint
+            self.fingerprint = meta.get("fingerprint")
         except BaseException:
             self.close()
             raise
 
-    def get(self, key: str) -> str | None:
-        """Return one setting."""
+    def settings(self) -> Settings:
+        """Return all settings, after comparing them with their checksums."""
         with self._reading() as meta:
-            return meta.get(key)
+            return meta
 
     def put(self, values: Mapping[str, str | None]) -> None:
         """Keep settings in one transaction."""
@@ -64,11 +76,13 @@ class SQLiteStore:
         """Append templates; a source that the identity has already keeps its template, or gets the new one in its place."""
         rows = features.numpy()
         with self._writing() as meta:
-            meta["dim"] = meta.get("dim") or str(rows.shape[1])
-            ids, fresh = writing.make_owners(self._db, names)
+            dim = meta.setdefault("dim", str(rows.shape[1]))
+            if dim != str(rows.shape[1]):
+                raise ValueError(f"features must have dimension {dim}, that of the gallery, got {rows.shape[1]}")
+            ids, fresh = make_owners(self._db, names)
             path = self._file(meta)
-            plan = writing.plan(self._db, meta, path, rows, [ids[name] for name in names], fresh, sources)
-            writing.write(self._db, meta, path, rows, sources, plan)
+            plan = plan_writes(self._db, meta, path, rows, [ids[name] for name in names], fresh, sources)
+            write_templates(self._db, meta, path, rows, sources, plan)
             for key, more in (("rows", len(plan.written)), ("next", len(plan.written)), ("people", len(fresh))):
                 meta[key] = str(int(meta[key] or 0) + more)
             (dirty,) = self._db.execute("SELECT EXISTS (SELECT 1 FROM removed WHERE NOT wiped)").fetchone()
@@ -79,7 +93,7 @@ class SQLiteStore:
     def remove(self, name: str) -> int | None:
         """Forget an identity and overwrite its features with zeros."""
         with self._writing() as meta:
-            owner = writing.owner_of(self._db, name)
+            owner = owner_of(self._db, name)
             if owner is None:
                 return None
             found = self._db.execute("SELECT number FROM templates WHERE identity = ?", (owner,)).fetchall()
@@ -90,25 +104,25 @@ class SQLiteStore:
         self._clean()
         return len(found)
 
-    def counts(self) -> dict[str, int]:
-        """Return the templates of every identity, after comparing names and totals with what is known of them."""
+    def counts(self, after: str = "", limit: int | None = None) -> dict[str, int]:
+        """Return the templates of identities, after comparing names with their checksums, and totals if all are listed."""
         query = (
-            "SELECT id, name, templates, identities.checksum, COUNT(DISTINCT number) FROM identities LEFT JOIN templates "
+            "SELECT id, name, templates, people.checksum, COUNT(DISTINCT number) FROM "
+            "(SELECT * FROM identities WHERE name > ? ORDER BY name LIMIT ?) AS people LEFT JOIN templates "
             "ON identity = id GROUP BY id ORDER BY name"
         )
         with self._reading() as meta:
-            rows = self._db.execute(query).fetchall()
+            rows = self._db.execute(query, (after, -1 if limit is None else limit)).fetchall()
             (removed,) = self._db.execute("SELECT COUNT(*) FROM removed").fetchone()
-        wrong = next((row[1] for row in rows if row[3] != seal(*row[:3]) or row[4] != row[2]), None)
+        wrong = next((row[1] for row in rows if row[3] != row_checksum(*row[:3]) or row[4] != row[2]), None)
         if wrong is not None:
             raise DamagedGalleryError(f"the gallery is damaged: {wrong!r} or its templates do not fit their checksums")
-        if len(rows) != int(meta["people"] or 0) or sum(row[2] for row in rows) != int(meta["rows"] or 0) - removed:
+        whole = not after and limit is None
+        if (whole and len(rows) != int(meta["people"] or 0)) or (
+            whole and sum(row[2] for row in rows) != int(meta["rows"] or 0) - removed
+        ):
             raise DamagedGalleryError("the gallery is damaged: identities or templates are missing")
         return {row[1]: row[2] for row in rows}
-
-    def size(self) -> int:
-        """Return how many identities there are."""
-        return int(self.get("people") or 0)
 
     def features_of(self, name: str) -> Float[Tensor, "t d"] | None:
         """Return the templates of an identity, None if there is no such identity."""
@@ -124,7 +138,7 @@ class SQLiteStore:
             raise ValueError(EXACT)
 
         def find(meta: Settings) -> list[list[tuple[str, float]]]:
-            self._cache = snapshot(self._db, meta, self._file(meta), self._cache)
+            self._cache = take_snapshot(self._db, meta, self._file(meta), self._cache)
             found = nearest_identities(self._cache, probes, k)
             names = names_of(self._db, {owner for row in found for owner, _ in row})
             return [[(names[owner], score) for owner, score in row] for row in found]
@@ -136,12 +150,23 @@ class SQLiteStore:
         raise ValueError(EXACT)
 
     def check(self) -> list[str]:
-        """Compare everything with its checksums and with each other."""
-        try:
-            with self._reading() as meta:
-                return problems(self._db, meta, self._file(meta))
-        except OSError as error:
-            return [str(error)]
+        """Compare everything with its checksums and with each other.
+
+        The features' file is no part of a snapshot: another process may overwrite removed templates meanwhile. Problems count
+        only if nothing has changed since the snapshot, otherwise everything is compared again.
+        """
+        while True:
+            meta: dict[str, str | None] = {}
+            try:
+                with self._reading() as meta:
+                    problems = find_problems(self._db, meta, self._file(meta))
+            except OSError as error:
+                problems = [str(error)]
+            try:
+                if not problems or self.settings()["revision"] == meta.get("revision"):
+                    return problems
+            except OSError:
+                return problems
 
     def backup(self, target: Path) -> None:
         """Copy by SQLite's online backup; writers wait meanwhile, readers do not."""
@@ -160,33 +185,47 @@ class SQLiteStore:
         if self._folder is not None:
             self._folder.cleanup()
 
-    def _file(self, meta: Mapping[str, str | None], later: int = 0) -> Path:
-        return self.path.with_name(f"{self.path.name}.features-{int(meta.get('generation') or 0) + later}")
+    def _file(self, meta: Settings, later: int = 0) -> TemplateFile:
+        generation = int(meta.get("generation") or 0) + later
+        path = self.path.with_name(f"{self.path.name}.features-{generation}")
+        return TemplateFile(path, meta["gallery"] or "", generation)
 
     def _clean(self) -> None:
         """Overwrite what was removed; rewrite the features' file when most of it is that."""
         with self._writing() as meta:
             path, new = self._file(meta), self._file(meta, 1)
-            writing.wipe_removed(self._db, meta, path)
-            kept = writing.compacted(self._db, meta, path, new)
+            wipe_removed(self._db, meta, path)
+            kept = compact(self._db, meta, path, new)
             if kept is not None:
                 meta.update(rows=str(kept), generation=str(int(meta["generation"] or 0) + 1))
             current = self._file(meta)
-        writing.remove_others(current)
+        remove_other_generations(current.path)
+        self._empty_log()
 
-    def _consistently(self, read: Callable[[Settings], T]) -> T:
+    def _empty_log(self) -> None:
+        """Truncate the write-ahead log, which still holds removed names; left to the next change if somebody is reading."""
+        with self._lock:
+            try:
+                self._db.execute(f"PRAGMA busy_timeout = {LOG_WAIT_MILLISECONDS}")
+                self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            except sqlite3.Error:
+                pass  # the change itself is on disk
+            finally:
+                self._db.execute(f"PRAGMA busy_timeout = {1000 * LOCK_SECONDS}")
+
+    def _consistently(self, read: Callable[[dict[str, str | None]], T]) -> T:
         """Read in one snapshot; again, if a change by another process touched the features' file meanwhile."""
         while True:
-            meta: Settings = {}
+            meta: dict[str, str | None] = {}
             try:
                 with self._reading() as meta:
                     return read(meta)
             except DamagedGalleryError:
-                if self.get("revision") == meta.get("revision"):
+                if self.settings()["revision"] == meta.get("revision"):
                     raise
 
     @contextmanager
-    def _writing(self) -> Iterator[Settings]:
+    def _writing(self) -> Iterator[dict[str, str | None]]:
         """One transaction on the settings, all or nothing; it takes the write lock at once, so that writers queue."""
         if self.readonly:
             raise OSError(
@@ -202,7 +241,336 @@ class SQLiteStore:
                     write_meta(self._db, key, value)
 
     @contextmanager
-    def _reading(self) -> Iterator[Settings]:
+    def _reading(self) -> Iterator[dict[str, str | None]]:
         """The settings, and one snapshot for several statements."""
         with self._lock, transaction(self._db, "BEGIN"):
             yield read_meta(self._db)
+
+
+class Snapshot(NamedTuple):
+    """The records that count at one revision; ``lengths`` of the features, and ``counts``, None if none was removed."""
+
+    revision: int
+    generation: int
+    people: int
+    records: np.ndarray
+    features: Float[Tensor, "n d"]
+    lengths: Float[Tensor, "n"]
+    removed: int
+    counts: Bool[Tensor, "n"] | None
+
+
+def take_snapshot(db: sqlite3.Connection, meta: Settings, path: TemplateFile, before: Snapshot | None) -> Snapshot:
+    """Map the features at this revision; of those that ``before`` knows nothing is read again.
+
+    Raises:
+        DamagedGalleryError: When a new record does not fit its checksum.
+    """
+    revision, generation, rows = (int(meta[key] or 0) for key in ("revision", "generation", "rows"))
+    if before is not None and before.revision == revision:
+        return before
+    records = template_file.map_records(path, int(meta.get("dim") or 0), rows)
+    known = before if before is not None and before.generation == generation else None
+    first = 0 if known is None else len(known.records)
+    (removed,) = db.execute("SELECT COUNT(*) FROM removed").fetchone()
+    counts = _counts(db, records, removed, known)
+    bad = template_file.find_damaged(records[first:]) + first
+    if len(bad) and (counts is None or counts[torch.from_numpy(bad)].any()):
+        raise DamagedGalleryError(f"{path} is damaged: {len(bad)} templates do not fit their checksums")
+    features = torch.from_numpy(records["feature"])
+    new = torch.cat([torch.linalg.vector_norm(part, dim=1) for part in features[first:].split(template_file.CHUNK)])
+    lengths = torch.cat([known.lengths, new]) if known is not None else new
+    if counts is not None:
+        lengths = lengths.where(counts, 1.0)  # removed features are zeros, which have no direction to divide by
+    return Snapshot(revision, generation, int(meta["people"] or 0), records, features, lengths, removed, counts)
+
+
+def nearest_identities(at: Snapshot, probes: Float[Tensor, "p d"], k: int) -> list[list[tuple[int, float]]]:
+    """Return the ``k`` best identities of each probe with the cosine of their best template, best first.
+
+    The best identities in their order are those of the best templates in theirs, so the search goes only as deep as
+    it must to meet ``k`` different ones.
+    """
+    alive = len(at.records) - at.removed
+    wanted = min(k, at.people)
+    deep, todo = min(k, alive), list(range(len(probes)))
+    found: list[list[tuple[int, float]]] = [[] for _ in todo]
+    while todo and deep:
+        scores, slots = exact_search(probes[todo], DenseRows(at.features, lengths=at.lengths, counts=at.counts), deep)
+        owners = at.records["identity"][slots.numpy()]
+        for i, row_owners, row_scores in zip(todo, owners.tolist(), scores.tolist(), strict=True):
+            first: dict[int, float] = {}
+            for owner, score in zip(row_owners, row_scores, strict=True):
+                first.setdefault(owner, score)
+            found[i] = list(first.items())[:k]
+        todo = [i for i in todo if len(found[i]) < wanted] if deep < alive else []
+        deep = min(alive, 4 * deep)
+    return found
+
+
+def read_features(
+    path: TemplateFile, meta: Settings, owner: int, rows: Sequence[tuple[int, str, int]]
+) -> Float[Tensor, "t d"]:
+    """Return the features of templates ``(number, source, checksum)`` of one identity, in the order of their numbers."""
+    records = template_file.map_records(path, int(meta.get("dim") or 0), int(meta["rows"] or 0))
+    slots = [template_file.find_slot(records, number) for number, _, _ in sorted(rows)]
+    present = np.array([slot for slot in slots if slot is not None], dtype=np.int64)
+    own = np.ascontiguousarray(records[present])
+    sealed = all(checksum == row_checksum(owner, source, number) for number, source, checksum in rows)
+    if len(own) < len(rows) or not sealed or (own["identity"] != owner).any() or len(template_file.find_damaged(own)):
+        raise DamagedGalleryError(f"{path} is damaged: a template does not fit its checksum")
+    return torch.from_numpy(own["feature"].copy())
+
+
+def features_of(db: sqlite3.Connection, path: TemplateFile, meta: Settings, name: str) -> Float[Tensor, "t d"] | None:
+    """Return all templates of a name, after comparing their number with what the identity says, None if it is unknown."""
+    row = db.execute("SELECT id, templates, checksum FROM identities WHERE name = ?", (name,)).fetchone()
+    if row is None:
+        return None
+    owner, count, checksum = row
+    query = "SELECT number, source, checksum FROM templates WHERE identity = ?"
+    rows = db.execute(query, (owner,)).fetchall()
+    if checksum != row_checksum(owner, name, count) or len({number for number, _, _ in rows}) != count:
+        raise DamagedGalleryError(f"the gallery is damaged: templates of {name!r} are missing")
+    return read_features(path, meta, owner, rows)
+
+
+def names_of(db: sqlite3.Connection, owners: Collection[int]) -> dict[int, str]:
+    """Return the names of identities, compared with their checksums."""
+    names = {}
+    for owner in owners:
+        row = db.execute("SELECT name, templates, checksum FROM identities WHERE id = ?", (owner,)).fetchone()
+        if row is None or row[2] != row_checksum(owner, *row[:2]):
+            raise DamagedGalleryError("the gallery is damaged: a name is missing or does not fit its checksum")
+        names[owner] = str(row[0])
+    return names
+
+
+def _counts(
+    db: sqlite3.Connection, records: np.ndarray, removed: int, known: Snapshot | None
+) -> Bool[Tensor, "n"] | None:
+    """Which records count; those that were removed before stay so, new ones are looked up only if there are any."""
+    if not removed:
+        return None
+    if known is not None and known.removed == removed and known.counts is not None:
+        new = torch.ones(len(records) - len(known.records), dtype=torch.bool)
+        return torch.cat([known.counts, new])
+    gone = np.fromiter((number for (number,) in db.execute("SELECT number FROM removed")), np.int64, removed)
+    return torch.from_numpy(~np.isin(records["number"], gone))
+
+
+class WritePlan(NamedTuple):
+    """What an enrolment does: identities of the rows, numbers they get, which rows are written, what they replace."""
+
+    owners: list[int]
+    numbers: list[int]
+    written: list[int]
+    replaced: list[tuple[int, str, int]]
+    """identity, source and number of templates that give way"""
+
+
+def owner_of(db: sqlite3.Connection, name: str) -> int | None:
+    """Return the identity of a name, None if there is none."""
+    row = db.execute("SELECT id FROM identities WHERE name = ?", (name,)).fetchone()
+    return None if row is None else int(row[0])
+
+
+def make_owners(db: sqlite3.Connection, names: Collection[str]) -> tuple[dict[str, int], set[int]]:
+    """Return the identities of the names, made where they were missing, and which of them are new."""
+    owners: dict[str, int] = {}
+    fresh: set[int] = set()
+    for name in dict.fromkeys(names):
+        owner = owner_of(db, name)
+        if owner is None:
+            owner = int(db.execute("INSERT INTO identities VALUES (NULL, ?, 0, 0)", (name,)).lastrowid or 0)
+            fresh.add(owner)
+        owners[name] = owner
+    return owners, fresh
+
+
+def plan_writes(
+    db: sqlite3.Connection,
+    meta: Settings,
+    path: TemplateFile,
+    rows: Float[np.ndarray, "n d"],
+    owners: list[int],
+    fresh: Collection[int],
+    sources: Sequence[str],
+) -> WritePlan:
+    """Decide for every row: written, or known already because its identity has this source with the same feature."""
+    last = {(owner, source): i for i, (owner, source) in enumerate(zip(owners, sources, strict=True)) if source}
+    numbers, written, replaced = [0] * len(rows), [], []
+    number = int(meta["next"] or 1)
+    for i, (owner, source) in enumerate(zip(owners, sources, strict=True)):
+        if source and last[owner, source] != i:
+            continue  # the same source comes again; the last one counts
+        known = _known(db, owner, source) if source and owner not in fresh else None
+        if known is not None:
+            kept = read_features(path, meta, owner, [known])[0].numpy()
+            if np.abs(kept - rows[i]).max() <= SAME * np.linalg.norm(rows[i]):
+                numbers[i] = known[0]
+                continue
+            replaced.append((owner, source, known[0]))
+        numbers[i] = number
+        number += 1
+        written.append(i)
+    numbers = [n or numbers[last[owners[i], sources[i]]] for i, n in enumerate(numbers)]
+    return WritePlan(owners, numbers, written, replaced)
+
+
+def write_templates(
+    db: sqlite3.Connection,
+    meta: Settings,
+    path: TemplateFile,
+    rows: Float[np.ndarray, "n d"],
+    sources: Sequence[str],
+    what: WritePlan,
+) -> None:
+    """Append the records, on disk before anything says that they count, then enter them and take out the replaced."""
+    if what.written:
+        numbers, owners = (np.array(column, dtype=np.int64) for column in (what.numbers, what.owners))
+        order = np.array(what.written, dtype=np.int64)
+
+        def parts() -> Iterator[np.ndarray]:
+            for start in range(0, len(order), template_file.CHUNK):
+                part = order[start : start + template_file.CHUNK]
+                yield template_file.pack(numbers[part], owners[part], rows[part])
+
+        template_file.append(path, int(meta["rows"] or 0), parts())
+    entries = ((what.owners[i], sources[i], what.numbers[i]) for i in what.written)
+    db.executemany("INSERT INTO templates VALUES (?, ?, ?, ?)", ((*entry, row_checksum(*entry)) for entry in entries))
+    db.executemany("DELETE FROM templates WHERE identity = ? AND source = ? AND number = ?", what.replaced)
+    db.executemany("INSERT INTO removed VALUES (?, 0)", [(number,) for _, _, number in what.replaced])
+    changes = Counter(what.owners[i] for i in what.written)
+    changes.subtract(owner for owner, _, _ in what.replaced)
+    for owner, more in changes.items():
+        name, count = db.execute("SELECT name, templates FROM identities WHERE id = ?", (owner,)).fetchone()
+        values = (count + more, row_checksum(owner, name, count + more), owner)
+        db.execute("UPDATE identities SET templates = ?, checksum = ? WHERE id = ?", values)
+
+
+def wipe_removed(db: sqlite3.Connection, meta: Settings, path: TemplateFile) -> None:
+    """Overwrite the features of removed templates, also those that a killed process did not come to."""
+    numbers = [number for (number,) in db.execute("SELECT number FROM removed WHERE NOT wiped")]
+    if numbers:
+        dim = int(meta.get("dim") or 0)
+        records = template_file.map_records(path, dim, int(meta["rows"] or 0))
+        slots = (template_file.find_slot(records, number) for number in numbers)
+        template_file.wipe(path, dim, [slot for slot in slots if slot is not None])
+        db.execute("UPDATE removed SET wiped = 1")
+
+
+def compact(
+    db: sqlite3.Connection, meta: Mapping[str, str | None], path: TemplateFile, new: TemplateFile
+) -> int | None:
+    """If most records are removed ones, write the others to ``new``; how many they are, None if nothing was done."""
+    rows = int(meta["rows"] or 0)
+    (removed,) = db.execute("SELECT COUNT(*) FROM removed").fetchone()
+    if removed < MIN_REMOVED_FOR_COMPACTION or 2 * removed < rows:
+        return None
+    records = template_file.map_records(path, int(meta.get("dim") or 0), rows)
+    gone = np.fromiter((number for (number,) in db.execute("SELECT number FROM removed")), np.int64, removed)
+    with suppress(FileNotFoundError):
+        new.path.unlink()
+    kept = template_file.append(new, 0, template_file.split_records(records, ~np.isin(records["number"], gone)))
+    db.execute("DELETE FROM removed")
+    return kept
+
+
+def remove_other_generations(path: Path) -> None:
+    """Delete the features' files of other generations: those before a compaction, or of one that was killed."""
+    prefix = path.name.rpartition("-")[0]
+    for other in path.absolute().parent.iterdir():
+        if (
+            other.name.rpartition("-")[0] == prefix
+            and other.name != path.name
+            and other.name[len(prefix) + 1 :].isdigit()
+        ):
+            with suppress(OSError):  # where a mapped file cannot be deleted, the next change tries again
+                other.unlink()
+
+
+def _known(db: sqlite3.Connection, owner: int, source: str) -> tuple[int, str, int] | None:
+    query = "SELECT number, source, checksum FROM templates WHERE identity = ? AND source = ?"
+    row = db.execute(query, (owner, source)).fetchone()
+    return None if row is None else (int(row[0]), str(row[1]), int(row[2]))
+
+
+def find_problems(db: sqlite3.Connection, meta: Settings, path: TemplateFile) -> list[str]:
+    """Return what is wrong with a gallery: the database itself, checksums, and what must fit together but does not."""
+    found = [f"the database: {row[0]}" for row in db.execute("PRAGMA integrity_check") if row[0] != "ok"]
+    for kind in (_names(db, meta), _templates(db, meta, path)):
+        listed = list(kind)
+        more = len(listed) - MAX_LISTED_PROBLEMS
+        found += listed[:MAX_LISTED_PROBLEMS] + ([f"and {more} more like the last"] if more > 0 else [])
+    return found
+
+
+def write_backup(source: sqlite3.Connection, features: TemplateFile, target: Path) -> None:
+    """Write a copy of the database and of the features' file that belongs to it; the database comes last, whole.
+
+    Raises:
+        ValueError: When there is something at ``target`` already.
+    """
+    if target.exists():
+        raise ValueError(f"there is a file at {target} already: a backup takes the place of nothing")
+    meta = read_meta(source)
+    beside = TemplateFile(target.with_name(f"{target.name}.features-0"), uuid.uuid4().hex, 0)
+    beside.path.unlink(missing_ok=True)
+    records = template_file.map_records(features, int(meta.get("dim") or 0), int(meta["rows"] or 0))
+
+    def write(temporary: str) -> None:
+        # Both files are written in the temporary folder, which the next backup removes if this one is killed.
+        copied = beside._replace(path=Path(f"{temporary}.features-0"))
+        template_file.append(copied, 0, template_file.split_records(records))
+        _copy_database(source, temporary, beside.gallery)
+        os.replace(copied.path, beside.path)
+
+    try:
+        write_atomically(target, write, private=True)
+    except BaseException as error:
+        beside.path.unlink(missing_ok=True)
+        if isinstance(error, sqlite3.Error):
+            raise OSError(f"{target} cannot be written: {error}") from error
+        raise
+
+
+def _copy_database(source: sqlite3.Connection, temporary: str, gallery: str) -> None:
+    with closing(sqlite3.connect(temporary, isolation_level=None)) as copy:
+        source.backup(copy)
+        write_meta(copy, "generation", 0)
+        write_meta(copy, "gallery", gallery)  # so that the files of the copy and of the original cannot be mixed up
+        copy.execute("PRAGMA journal_mode = DELETE")  # one file, without a log beside it
+
+
+def _names(db: sqlite3.Connection, meta: Settings) -> Iterator[str]:
+    rows = db.execute("SELECT id, name, templates, checksum FROM identities").fetchall()
+    for owner, name, count, checksum in rows:
+        if checksum != row_checksum(owner, name, count):
+            yield f"the name {name!r} does not fit its checksum"
+        elif name != normalize_name(name):
+            yield f"the name {name!r} is not in its normal form"
+    if len(rows) != int(meta["people"] or 0):
+        yield f"{meta['people']} identities were enrolled, {len(rows)} are there"
+
+
+def _templates(db: sqlite3.Connection, meta: Settings, path: TemplateFile) -> Iterator[str]:
+    records = template_file.map_records(path, int(meta.get("dim") or 0), int(meta["rows"] or 0))
+    removed = {number for (number,) in db.execute("SELECT number FROM removed")}
+    people = {owner for (owner,) in db.execute("SELECT id FROM identities")}
+    numbers, owners = (np.ascontiguousarray(records[key]) for key in ("number", "identity"))
+    if (np.diff(numbers) <= 0).any():
+        yield f"{path.name}: templates are not in the order of their numbers"
+    for slot in template_file.find_damaged(records).tolist():
+        if int(numbers[slot]) not in removed:
+            yield f"{path.name}: template {numbers[slot]} does not fit its checksum"
+    entered = 0
+    owner_of = dict(zip(numbers.tolist(), owners.tolist(), strict=True))
+    for owner, source, number, checksum in db.execute("SELECT identity, source, number, checksum FROM templates"):
+        entered += 1
+        if checksum != row_checksum(owner, source, number):
+            yield f"template {number} of {source or 'no file'} does not fit its checksum"
+        elif owner not in people or owner_of.get(number) != owner or number in removed:
+            yield f"template {number} of {source or 'no file'} has no identity or no feature"
+    if entered != len(records) - len(removed):
+        yield f"{len(records) - len(removed)} templates were enrolled, {entered} are entered"

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 SERVER = ("postgresql://", "postgres://")
+Settings = Mapping[str, str | None]
 
 
 class Recall(NamedTuple):
@@ -39,15 +40,25 @@ class DamagedGalleryError(OSError):
     """
 
 
+class UncertainCommitError(OSError):
+    """The connection was lost while a change was committed, so it is not known whether the change was made.
+
+    Enrolling templates with sources again is safe, and so is storing a calibration again. Removing again finds nobody if the
+    first attempt succeeded.
+    """
+
+
 @runtime_checkable
 class Store(Protocol):
     """Identities with templates. Every change is one transaction: on disk when the method returns, or not at all."""
 
     location: str
     """where it is, without a password, as messages name it"""
+    fingerprint: str | None
+    """of the model whose features it holds, as stored when it was created"""
 
-    def get(self, key: str) -> str | None:
-        """Return one setting, None if it was never set."""
+    def settings(self) -> Settings:
+        """Return all settings of one moment; ``people`` is always among them, the number of identities."""
 
     def put(self, values: Mapping[str, str | None]) -> None:
         """Keep settings, all or none."""
@@ -58,11 +69,8 @@ class Store(Protocol):
     def remove(self, name: str) -> int | None:
         """Forget an identity; return how many templates it had, None if there is no such identity."""
 
-    def counts(self) -> dict[str, int]:
-        """Return the number of templates of every identity, in alphabetical order."""
-
-    def size(self) -> int:
-        """Return how many identities there are."""
+    def counts(self, after: str = "", limit: int | None = None) -> dict[str, int]:
+        """Return the number of templates of the first ``limit`` identities behind ``after``, in alphabetical order."""
 
     def features_of(self, name: str) -> Float[Tensor, "t d"] | None:
         """Return the templates of an identity as they were given, in their order, None if there is no such identity."""
@@ -83,9 +91,31 @@ class Store(Protocol):
         """Let go of the file or the connection."""
 
 
+def is_server(location: str | Path) -> bool:
+    """Return whether a location is the address of a server rather than a file.
+
+    >>> is_server("postgresql://ada@host/people#staff"), is_server("people.db")
+    (True, False)
+    """
+    return str(location).startswith(SERVER)
+
+
+def describe_location(location: str | Path) -> str:
+    """Return a location for messages: a path, or an address without its password.
+
+    >>> describe_location("people.db")
+    'people.db'
+    """
+    if not is_server(location):
+        return str(location)
+    from .postgres_database import redact_address
+
+    return redact_address(str(location))
+
+
 def open_store(location: str | Path, fingerprint: str | None, *, create: bool, readonly: bool) -> Store:
     """Open the store that ``location`` names, a file or ``postgresql://…``; nothing is made unless ``create``."""
-    if str(location).startswith(SERVER):
+    if is_server(location):
         from .postgres_store import PostgresStore
 
         return PostgresStore(str(location), fingerprint, create=create and not readonly, readonly=readonly)
@@ -94,10 +124,10 @@ def open_store(location: str | Path, fingerprint: str | None, *, create: bool, r
     return SQLiteStore(location, fingerprint, create=create and not readonly, readonly=readonly)
 
 
-def normal_name(identity: str) -> str:
+def normalize_name(identity: str) -> str:
     """Return the name as it is kept and compared: Unicode's composed form (NFC), so that é is é however it was typed.
 
-    >>> normal_name("Jose\\u0301") == normal_name("Jos\\u00e9")
+    >>> normalize_name("Jose\\u0301") == normalize_name("Jos\\u00e9")
     True
     """
     if not isinstance(identity, str) or not identity:

@@ -1,15 +1,17 @@
 """The features of an SQLite gallery: fixed-size records in a file beside the database, appended to and memory-mapped.
 
-A record is checksum (uint32), identity (uint32), number (int64) and the feature (d × float32), all little-endian. The
-database alone says how many records count. Records beyond that are what a killed writer left and the next one
-overwrites; records that count never change, except that those of removed templates are overwritten with zeros.
+The file begins with 32 bytes that say which gallery it belongs to: a magic word, the gallery's id, the generation of the
+file and a checksum. A record is checksum (uint32), identity (uint32), number (int64) and the feature (d × float32), all little-endian. The
+database alone says how many records are valid. Records beyond that were left by a killed writer and are overwritten by the
+next one. Valid records never change, except that those of removed templates are overwritten with zeros.
 """
 
 import os
+import struct
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -17,6 +19,41 @@ from jaxtyping import Float, Int
 from .store import DamagedGalleryError
 
 CHUNK = 8192  # records written or copied at a time
+MAGIC = b"hypsfeat"
+HEADER_BYTES = 32
+
+
+class TemplateFile(NamedTuple):
+    """A file of features and the gallery and generation that it must belong to.
+
+    >>> TemplateFile(Path("people.db.features-0"), "0" * 32, 0).name
+    'people.db.features-0'
+    """
+
+    path: Path
+    gallery: str
+    generation: int
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    @property
+    def name(self) -> str:
+        """The name of the file without its folder."""
+        return self.path.name
+
+    def header(self) -> bytes:
+        """Return the first bytes of the file."""
+        content = MAGIC + bytes.fromhex(self.gallery) + struct.pack("<I", self.generation)
+        return content + struct.pack("<I", zlib.crc32(content))
+
+    def check(self, found: bytes) -> None:
+        """Raise a :class:`DamagedGalleryError` unless the file begins as it must."""
+        if found != self.header():
+            raise DamagedGalleryError(
+                f"{self.path} belongs to another gallery, or its beginning is damaged: the two files of a gallery must "
+                "stay together; `hypersphere gallery backup` copies both"
+            )
 
 
 def record(dim: int) -> np.dtype[Any]:
@@ -34,7 +71,7 @@ def pack(
     return records
 
 
-def damaged(records: np.ndarray) -> Int[np.ndarray, "bad"]:
+def find_damaged(records: np.ndarray) -> Int[np.ndarray, "bad"]:
     """Return the positions of the records whose checksum does not fit."""
     wrong: list[int] = []
     for start in range(0, len(records), CHUNK):
@@ -44,20 +81,26 @@ def damaged(records: np.ndarray) -> Int[np.ndarray, "bad"]:
     return np.array(wrong, dtype=np.int64)
 
 
-def append(path: Path, at: int, parts: Iterable[np.ndarray]) -> int:
-    """Write records from position ``at`` on; they are on disk when this returns, and how many it were."""
+def append(target: TemplateFile, at: int, parts: Iterable[np.ndarray]) -> int:
+    """Write records from position ``at`` on and return their number. They are on disk when this returns."""
+    path = target.path
     fresh = not path.exists()
     if fresh and at:
         raise _missing(path)
     count = 0
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
     with os.fdopen(descriptor, "r+b", buffering=0) as file:
+        if at:
+            target.check(file.read(HEADER_BYTES))
+        else:
+            file.truncate(0)
+            file.write(target.header())
         for part in parts:
-            offset = (at + count) * part.dtype.itemsize
+            offset = HEADER_BYTES + (at + count) * part.dtype.itemsize
             if count == 0:
                 if os.fstat(descriptor).st_size < offset:
                     raise DamagedGalleryError(f"{path} is damaged: it is shorter than its gallery says")
-                file.truncate(offset)  # what a killed writer left; nobody maps it
+                file.truncate(offset)  # drop what a killed writer left; nobody maps it
                 file.seek(offset)
             _write(file, part)
             count += len(part)
@@ -67,40 +110,43 @@ def append(path: Path, at: int, parts: Iterable[np.ndarray]) -> int:
     return count
 
 
-def mapped(path: Path, dim: int, rows: int) -> np.ndarray:
-    """Return the first ``rows`` records without reading them: pages come from the file when they are looked at."""
+def map_records(source: TemplateFile, dim: int, rows: int) -> np.ndarray:
+    """Return the first ``rows`` records, memory-mapped: pages are read from the file when they are accessed."""
     if not rows:
         return np.zeros(0, record(dim))
+    path = source.path
     try:
-        if os.stat(path).st_size < rows * record(dim).itemsize:
+        with open(path, "rb") as file:
+            source.check(file.read(HEADER_BYTES))
+        if os.stat(path).st_size < HEADER_BYTES + rows * record(dim).itemsize:
             raise DamagedGalleryError(f"{path} is damaged: it is shorter than its gallery says")
-        # Copy on write: torch wants memory it may write to, and what is written would stay in this process.
-        return np.memmap(path, record(dim), "c", shape=(rows,))
+        # Copy on write, because torch needs writable memory; what is written stays in this process.
+        return np.memmap(path, record(dim), "c", offset=HEADER_BYTES, shape=(rows,))
     except FileNotFoundError as error:
         raise _missing(path) from error
 
 
-def wipe(path: Path, dim: int, slots: Iterable[int]) -> None:
-    """Overwrite records with zeros, all but their numbers, which keep their order; on disk when this returns."""
+def wipe(target: TemplateFile, dim: int, slots: Iterable[int]) -> None:
+    """Overwrite records with zeros except for their numbers, which keep their order; on disk when this returns."""
     size = record(dim).itemsize
-    with open(path, "r+b", buffering=0) as file:
+    with open(target.path, "r+b", buffering=0) as file:
         for slot in slots:
-            file.seek(slot * size)
+            file.seek(HEADER_BYTES + slot * size)
             file.write(bytes(8))
-            file.seek(slot * size + 16)
+            file.seek(HEADER_BYTES + slot * size + 16)
             file.write(bytes(size - 16))
         os.fsync(file.fileno())
 
 
-def chunks(records: np.ndarray, keep: np.ndarray | None = None) -> Iterator[np.ndarray]:
-    """Yield records some at a time, only those that ``keep`` says."""
+def split_records(records: np.ndarray, keep: np.ndarray | None = None) -> Iterator[np.ndarray]:
+    """Yield records in chunks, only those where ``keep`` is true."""
     for start in range(0, len(records), CHUNK):
         part = records[start : start + CHUNK]
         yield np.ascontiguousarray(part if keep is None else part[keep[start : start + CHUNK]])
 
 
-def slot_of(records: np.ndarray, number: int) -> int | None:
-    """Return where the record of this number is; numbers grow along the file."""
+def find_slot(records: np.ndarray, number: int) -> int | None:
+    """Return the position of the record with this number by bisection, since numbers grow along the file."""
     low, high = 0, len(records)
     while low < high:
         middle = (low + high) // 2
@@ -109,7 +155,7 @@ def slot_of(records: np.ndarray, number: int) -> int | None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Bring a new name in a folder to disk."""
+    """Write the entries of a folder to disk."""
     if os.name == "posix":
         descriptor = os.open(folder, os.O_RDONLY)
         try:

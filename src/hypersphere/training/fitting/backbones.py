@@ -9,9 +9,9 @@ from typing import Any, Literal
 from torch import nn
 
 from ..._extras import require
-from ...config import Call, builders, imported, nearest
-from ...data import Preprocessing
-from ...models import Projected, TransformersNetwork, timm_network
+from ...config import Call, find_builders, import_target, suggest
+from ...data import PicturePreprocessing, Preprocessing
+from ...models import Projected, TransformersNetwork, WithDiscriminant, timm_network
 from ...recognition import Embedder
 
 MODELS = ("hypersphere.models",)
@@ -32,7 +32,7 @@ def backbone_call(text: str) -> Call:
     >>> backbone_call("resnet20").name
     'resnet20'
     """
-    known = builders(nn.Module, MODELS)
+    known = find_builders(nn.Module, MODELS)
     if text in known:
         return Call(known[text])
     path = pathlib.Path(text)
@@ -40,7 +40,7 @@ def backbone_call(text: str) -> Call:
     if config.suffix == ".json" or path.is_dir():
         return Call(TransformersNetwork, {"config": json.dumps(_model_config(config))})
     if ":" in text:
-        return Call(imported(text, "backbone"))
+        return Call(import_target(text, "backbone"))
     names = [name for name in known if "." not in name]
     try:
         timm = require("timm")
@@ -51,11 +51,11 @@ def backbone_call(text: str) -> Call:
     beside = "" if timm is not None else " (timm, whose names are taken too, is not installed)"
     raise ValueError(
         f"backbone must be one of {', '.join(names)}, package.module:callable, or the folder of a model of transformers, "
-        f"got {text!r}{nearest(text, names)}{beside}"
+        f"got {text!r}{suggest(text, names)}{beside}"
     )
 
 
-def processor_of(folder: str) -> Preprocessing | None:
+def processor_of(folder: str) -> PicturePreprocessing | None:
     """Return how a folder's own processor prepares images, or None where it does not say.
 
     The fields of ``preprocessor_config.json`` that are read are size, crop_size, do_resize, do_center_crop, resample,
@@ -80,7 +80,7 @@ def processor_of(folder: str) -> Preprocessing | None:
             wanted |= {"mean": tuple(given["image_mean"]), "std": tuple(given["image_std"])}
         else:
             wanted |= {"mean": 0.0, "std": 1.0}
-        return Preprocessing(**wanted)
+        return PicturePreprocessing(**wanted)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{file} does not say how images are prepared: {error}") from error
 
@@ -100,7 +100,7 @@ def embedder_behind(weights: str | os.PathLike[str] | None) -> tuple[Call, Prepr
         return None
     assert found.call is not None
     backbone = found.call
-    if backbone.target is Projected:
+    while backbone.target in (Projected, WithDiscriminant):
         backbone = backbone.get("network")
     kept = {name: value for name, value in backbone.arguments.items() if name not in DECIDED}
     return Call(backbone.target, kept), found.preprocessing
@@ -146,6 +146,6 @@ def _size(given: Any) -> tuple[int, int] | None:
     return int(given["height"]), int(given["width"])
 
 
-def replaced(preprocessing: Preprocessing, **changes: Any) -> Preprocessing:
+def replaced(preprocessing: PicturePreprocessing, **changes: Any) -> PicturePreprocessing:
     """A copy of a preprocessing with other fields."""
     return dataclasses.replace(preprocessing, **changes)

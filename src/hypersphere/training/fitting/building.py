@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 from ..._extras import require
 from ...config import Call, parameters
-from ...data import Compose, Preprocessing
+from ...data import Compose, PicturePreprocessing
 from ...models import Projected, TransformersNetwork
 from ...recognition.networks import feature_dim
-from ..tasks.headed import with_head
+from ..tasks.classification import with_head
 from .backbones import with_dim
 from .fit_settings import FitSettings
 from .fit_sides import Sides
@@ -21,7 +21,7 @@ from .recognising import Recognising
 def build(
     settings: FitSettings,
     sides: Sides,
-    preprocessing: Preprocessing,
+    preprocessing: PicturePreprocessing,
     *,
     pretrained: str | None = None,
     facts: Mapping[str, Any] | None = None,
@@ -70,7 +70,7 @@ def build(
     return task
 
 
-def network_call(settings: FitSettings, preprocessing: Preprocessing, sample: Tensor) -> Call:
+def network_call(settings: FitSettings, preprocessing: PicturePreprocessing, sample: Tensor) -> Call:
     """Return the call of the network up to its features: the backbone at the pictures' size, and a projection if wanted."""
     known = parameters(settings.backbone.target)
     sizes = {"in_channels": preprocessing.channels, "input_size": preprocessing.size, "num_classes": None}

@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from ...config import Call, call
+from ...config import Call, call, parameters
 from ...data import Affine, Flip
 from ...models import sphereface4, sphereface10
 from ...objectives import ArcFace, CosFace
@@ -73,15 +73,40 @@ class Chosen:
     def __init__(self, given: Collection[str], tree: Call):
         self.given, self.tree = given, tree
         self.choices: list[Choice] = []
+        self.kept: dict[str, dict[str, Any]] = {}
 
-    def take(self, key: str, value: Callable[[], Any] | Any, reason: str) -> Any:
-        """Set a key unless the user did; returns its value."""
+    def take(self, key: str, value: Any, reason: str, keep: Collection[str] = ()) -> Any:
+        """Set a key unless the user did, and return its value.
+
+        Args:
+            key: The setting.
+            value: The automatic choice.
+            reason: Why, in words.
+            keep: Arguments of the automatic choice that a class given by the user keeps, where it has them unset.
+        """
         if key in self.given:
-            value, reason = self.tree.get(key), ASKED
+            automatic, value, reason = value, self.tree.get(key), ASKED
+            if isinstance(value, Call) and isinstance(automatic, Call):
+                free = [n for n in keep if n in parameters(value.target) and n not in value.arguments]
+                free = [
+                    n for n in free if value.target in (ArcFace, CosFace)
+                ]  # other heads scale by the norm or learn it
+                if free:
+                    self.kept[key] = {name: automatic.get(name) for name in free}
+                    value = value.replace(**self.kept[key])
+                    self.tree = Call(self.tree.target, {**self.tree.arguments, key: value})
         else:
             self.tree = Call(self.tree.target, {**self.tree.arguments, key: value})
         self.choices.append(Choice(key, shown(value), reason))
         return value
+
+    def keep_automatic(self, tree: Call) -> Call:
+        """Return a tree with the automatic arguments that a class given by the user keeps, such as the scale of a head."""
+        for key, values in self.kept.items():
+            value = tree.get(key)
+            left = {name: automatic for name, automatic in values.items() if name not in value.arguments}
+            tree = Call(tree.target, {**tree.arguments, key: value.replace(**left)})
+        return tree
 
 
 def network_choices(chosen: Chosen, facts: Facts, known: Call | None) -> None:
@@ -116,7 +141,7 @@ def picture_choices(chosen: Chosen, facts: Facts) -> None:
         where = "a GPU" if facts.accelerated else "a processor without a GPU"
         why = f"{height}×{width} at the median, reduced to what trains in minutes on {where}"
     chosen.take("size", size, why)
-    chosen.take("channels", facts.channels, "all pictures are grey" if facts.channels == 1 else "there are colours")
+    chosen.take("channels", facts.channels, "all pictures are grey" if facts.channels == 1 else "there are colors")
 
 
 def training_choices(chosen: Chosen, facts: Facts, pictures: UInt8[Tensor, "k c h w"]) -> None:
@@ -202,7 +227,7 @@ def _head(chosen: Chosen, facts: Facts) -> None:
     else:
         head = call(CosFace, m=0.2, scale=scale)
         why = f"{facts.identities} identities with {facts.per_identity:g} pictures at the median"
-    chosen.take("head", head, why + "; the scale is twice that of AdaCos for so many")
+    chosen.take("head", head, why + "; the scale is twice that of AdaCos for so many", keep=("scale",))
 
 
 def _machine(chosen: Chosen, facts: Facts) -> None:
@@ -217,7 +242,12 @@ def _machine(chosen: Chosen, facts: Facts) -> None:
     chosen.take(
         "compile", long, "it pays back in a long run on a GPU" if long else "compiling would take longer than it saves"
     )
-    chosen.take("channels_last", True, "convolutions are faster so")
+    chosen.take("channels_last", True, "convolutions run faster in this memory layout")
+
+
+def memory_choices(chosen: Chosen, facts: Facts) -> None:
+    """Choose whether all pictures are decoded into memory, and the number of threads that decode."""
+    settings: FitSettings = chosen.tree.build()
     assert settings.size is not None
     assert settings.channels is not None
     height, width = settings.size[0], settings.size[-1]

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ...data import DataError, Source, identity_split
 
+MIN_TRAINING, MAX_SELECTION = 15, 200  # identities
 TRAINED = ("train", "training")
 MEASURED = ("test", "testing", "val", "valid", "validation")
 
@@ -59,6 +60,43 @@ def divide(source: Source, validation: float, least_images: int = 2) -> Division
     return Division(
         kept[first], kept[second], f"{held} of {identities} identities are never trained on, the same every time"
     )
+
+
+def separate_selection(source: Source, division: Division, part: float) -> tuple[Division, Int[Tensor, "k"], str]:
+    """Take some identities out of training, by which the best weights and the last layer are chosen.
+
+    They are not those of the report, which therefore has no part in any choice. At most ``MAX_SELECTION`` identities are
+    taken, and none if there are fewer than ``MIN_TRAINING``: the network would lose more than the choice gains.
+
+    Args:
+        source: Labelled pictures.
+        division: Who is trained on and who is measured.
+        part: The part of the training identities that is taken.
+
+    Returns:
+        The division without them, their positions, and the reason.
+
+    >>> from hypersphere.data import ArraySource
+    >>> source = ArraySource(torch.zeros(100, 4, 4, dtype=torch.uint8), torch.arange(100) // 4)
+    >>> rest, selection, _ = separate_selection(source, divide(source, 0.2), 0.2)
+    >>> len(rest.train) // 4, len(selection) // 4, len(rest.measured) // 4
+    (16, 4, 5)
+    """
+    none = division.train[:0]
+    labels = source.labels[division.train]
+    identities = len(labels.unique())
+    if part == 0 or torch.equal(division.train, division.measured):
+        return division, none, "no identities choose weights: the last ones are kept"
+    if identities < MIN_TRAINING:
+        why = (
+            f"{identities} identities to train on are too few to choose weights by some of them: the last ones are kept"
+        )
+        return division, none, why
+    taken = min(max(round(part * identities), 3), MAX_SELECTION)
+    first, second = identity_split(labels, [1 - taken / identities, taken / identities], seed=1)
+    kept = len(source.labels[division.measured].unique())
+    why = f"{taken} identities that are neither trained on nor among the {kept} of the report choose weights and last layer"
+    return division._replace(train=division.train[first]), division.train[second], why
 
 
 def _by_split(source: Source, trained: str, measured: str, least: int) -> Division | None:

@@ -6,7 +6,7 @@ import os
 import pathlib
 from typing import Any
 
-from ...evaluation import OpenSetReport
+from ...evaluation import Baseline, OpenSetReport
 from ...recognition import Embedder
 from .choices import Choice
 from .unseen_report import read_report
@@ -19,8 +19,9 @@ EMBEDDER, HELD_OUT, REPORT, CHOICES, CHECK = (
 class Run:
     """A finished fit, read from its folder when asked for.
 
-    Attributes:
-        folder: Where everything lies.
+    Args:
+        folder: The folder of the run.
+        trust: Import code outside the library that the embedder file names. Use it only for your own runs.
 
     Raises:
         ValueError: if the folder holds no finished fit.
@@ -35,8 +36,8 @@ class Run:
     {'eer': 0.02}
     """
 
-    def __init__(self, folder: str | os.PathLike[str]):
-        self.folder = pathlib.Path(folder)
+    def __init__(self, folder: str | os.PathLike[str], *, trust: bool = False):
+        self.folder, self.trust = pathlib.Path(folder), trust
         absent = [name for name in (REPORT, CHOICES, HELD_OUT) if not (self.folder / name).is_file()]
         if absent:
             raise ValueError(f"{self.folder} holds no finished fit: there is no {absent[0]} in it")
@@ -44,12 +45,7 @@ class Run:
     @functools.cached_property
     def embedder(self) -> Embedder:
         """The trained network with its preprocessing: pictures in, features out."""
-        return self.embedder_in(self.folder)
-
-    @staticmethod
-    def embedder_in(folder: str | os.PathLike[str]) -> Embedder:
-        """Return the embedder of a run that may not be finished yet; code of one's own that it names is imported."""
-        return Embedder.load(pathlib.Path(folder) / EMBEDDER, trust=True)
+        return Embedder.load(self.folder / EMBEDDER, trust=self.trust)
 
     @functools.cached_property
     def report(self) -> OpenSetReport:
@@ -61,6 +57,12 @@ class Run:
         """The report's figures by name, without units and intervals; rates are fractions of 1."""
         figures = json.loads((self.folder / REPORT).read_text(encoding="utf-8"))["figures"]
         return {name: figure["value"] for name, figure in figures.items()}
+
+    @functools.cached_property
+    def baselines(self) -> tuple[Baseline, ...]:
+        """Simple methods and pretrained networks on the same identities, the best first."""
+        content = json.loads((self.folder / REPORT).read_text(encoding="utf-8"))
+        return tuple(Baseline.from_dict(values) for values in content.get("baselines", ()))
 
     @functools.cached_property
     def choices(self) -> list[Choice]:

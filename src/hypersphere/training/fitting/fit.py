@@ -10,26 +10,33 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ...config import encode
 from ...data import DataError, Source, check, open_source
+from ...evaluation import Baseline, OpenSetReport
 from ...files import write_json
+from ...recognition import Embedder, all_processes, extract_features
+from ...recognition.baselines import MAX_PICTURES, first_identities, measure_baselines
 from ..callbacks import Callback, Progress
 from ..run_folder import RunFolder
 from ..trainer import Trainer
 from .backbones import weights_of
 from .building import build
-from .division import Division, divide
+from .choices import Choice
+from .division import Division, divide, separate_selection
 from .finished_run import CHECK, CHOICES, EMBEDDER, HELD_OUT, REPORT, Run
 from .fit_settings import FitSettings
-from .fit_sides import Sides, samples
+from .fit_sides import Sides
+from .last_layer import choose_last_layer
 from .planning import seconds
-from .plans import Plan, make_plan, planned_steps, with_steps
+from .plans import make_plan, planned_steps, with_steps
 from .recognising import Recognising
-from .unseen_report import draw_report, embed_samples, read_report, write_features, write_page_of, write_report
+from .unseen_report import describe_report, draw_report, embed_samples, read_report, write_features
 from .wishes import wanted, wishes
 
 Say = Callable[[str], None]
+MAX_TRAINING_PICTURES = 4000  # that PCA and LDA are fitted to
 ROOM = 64 << 20  # bytes that must be free where a run is written
 
 
@@ -42,6 +49,7 @@ def fit(
     fresh: bool = False,
     progress: Callable[[Trainer], Progress] | None = None,
     say: Say | None = None,
+    write_page: Callable[[pathlib.Path], Any] | None = None,
     **settings: Any,
 ) -> Run:
     """Train a recogniser on pictures sorted by identity, and measure it on identities it never saw.
@@ -59,6 +67,7 @@ def fit(
         fresh: Forget a run that the folder holds.
         progress: Given the trainer, returns what is called with ``(step, row)`` for every row of the log.
         say: Called with each line that a user should read.
+        write_page: Called with the folder of the finished run; ``hypersphere.report.write_page`` writes ``report.html``.
         **settings: Settings as Python values, those of parts as ``head__m``.
 
     Raises:
@@ -85,8 +94,9 @@ def fit(
     found = _checked(opened, folder, tell)
     opened = _readable(opened, found, first)
     division = divide(opened, first.validation, first.least_images)
-    plan = make_plan(opened, found, division, asked)
-    sides = _samples(opened, division, plan)
+    division, selection, why = separate_selection(opened, division, first.selection)
+    plan = make_plan(opened, found, division, asked, selection, why)
+    sides = plan.sides
     facts = {"source": opened.name, "images": len(division.train), "identities": len(sides.train.classes)}
     folder_weights = None if asked.model_folder is None else weights_of(asked.model_folder)
     pretrained = asked.model_folder if folder_weights else None
@@ -100,11 +110,30 @@ def fit(
     kept = {"budget": budget, "steps": plan.settings.steps, "choices": [vars(choice) for choice in plan.choices]}
     trainer = Trainer(task, folder, plan.settings, callbacks=[_Written(found, kept)], fresh=fresh, document=document)
     _check_frozen(task, plan.settings)
+    before = _features_before(task, sides) if plan.settings.baselines else None
     trainer.run(None if progress is None else progress(trainer))
     if trainer.main:
-        _finish(folder, opened.part(division.measured), sides, plan.settings.pictures)
+        if trainer.no_embedder is not None:
+            raise ValueError(f"{folder} has no embedder: {trainer.no_embedder}")
+        if plan.selects and plan.settings.last_layer == "auto":
+            tell(str(_refine(folder, sides, kept)))
+        report = _finish(folder, opened.part(division.measured), sides, plan.settings, facts, before)
+        if write_page is not None:
+            RunFolder(folder).record("report.html")
+            write_page(folder)
     trainer.accelerator.wait_for_everyone()
-    return Run(folder)
+    run = Run(folder, trust=True)  # the code that it names has just been running
+    if trainer.main:
+        run.report = report  # computed a moment ago
+    return run
+
+
+def _refine(folder: pathlib.Path, sides: Sides, kept: dict[str, Any]) -> Choice:
+    """Choose the last layer of the embedder, and write what was chosen."""
+    embedder, choice = choose_last_layer(Embedder.load(folder / EMBEDDER, trust=True), sides.train, sides.watched)
+    embedder.save(folder / EMBEDDER)
+    write_json(folder / CHOICES, {**kept, "choices": [*kept["choices"], vars(choice)]})
+    return choice
 
 
 class _Written(Callback):
@@ -164,36 +193,57 @@ def _readable(source: Source, found: dict[str, Any], settings: FitSettings) -> S
     return source.part(kept)
 
 
-def _samples(source: Source, division: Division, plan: Plan) -> Sides:
-    settings = plan.settings
-    return samples(
-        source,
-        division,
-        plan.preprocessing,
-        memory=bool(settings.memory),
-        cache=settings.cache,
-        workers=settings.workers or 0,
-        watched=settings.watched,
-    )
-
-
-def _finish(folder: pathlib.Path, held_out: Source, sides: Sides, pictures: bool) -> None:
+def _finish(
+    folder: pathlib.Path,
+    held_out: Source,
+    sides: Sides,
+    settings: FitSettings,
+    facts: dict[str, Any],
+    before: Tensor | None,
+) -> OpenSetReport:
     """Everything that a fit leaves beside the training's own files, each written whole and recorded as the run's."""
-    if not (folder / EMBEDDER).is_file():
-        reason = (folder / "README.md").read_text(encoding="utf-8").partition("There is no embedder: ")[2]
-        raise ValueError(f"{folder} has no embedder: {reason.splitlines()[0] if reason else 'it could not be written'}")
     run = RunFolder(folder)
     run.record(HELD_OUT, REPORT)
-    embedder = Run.embedder_in(folder)
+    embedder = Embedder.load(folder / EMBEDDER, trust=True)
     features = embed_samples(embedder, sides.measured)
-    write_features(folder / HELD_OUT, features, held_out.labels, held_out.records)
+    trained = settings.validation == 0
+    write_features(folder / HELD_OUT, features, held_out.labels, held_out.records, trained=trained)
     report = read_report(folder / HELD_OUT)
-    drawn = draw_report(report, sides.measured, held_out.records, folder / "pictures") if pictures else []
+    simple = () if before is None else _measure_baselines(features, held_out, sides, before, settings)
+    drawn = draw_report(report, sides.measured, held_out.records, folder / "pictures") if settings.pictures else []
     run.record(*(f"pictures/{name}" for name in drawn))
-    write_report(report, held_out.records, folder / REPORT)
-    page = write_page_of(folder)
-    if page is not None:
-        run.record(page)
+    write_json(folder / REPORT, describe_report(report, features, sides.measured, held_out.records, simple, **facts))
+    return report
+
+
+def _features_before(task: Recognising, sides: Sides) -> Tensor:
+    """Features of measured samples by the network before it is trained, those of whole identities if there are many."""
+    rows = first_identities(sides.measured.labels, MAX_PICTURES)
+    training = task.training
+    task.eval()
+    with torch.no_grad(), torch.random.fork_rng():
+        features = extract_features(
+            task.embed_batch, lambda index: sides.measured.batch(rows[index])[0], len(rows), 256, group=all_processes()
+        )
+    task.train(training)
+    return features
+
+
+def _measure_baselines(
+    features: Tensor, held_out: Source, sides: Sides, before: Tensor, settings: FitSettings
+) -> tuple[Baseline, ...]:
+    rows = first_identities(held_out.labels, MAX_PICTURES)
+    known = first_identities(sides.train.labels, MAX_TRAINING_PICTURES)
+    pictures, labels = sides.train.batch(known)
+    named = (
+        {"the network before training": before}
+        if settings.weights is None
+        else {f"{settings.weights} before training": before}
+    )
+    stored = sides.measured.batch(rows)[0]
+    return measure_baselines(
+        features[rows], held_out.part(rows), stored, train=(pictures, labels), others=named, seed=settings.seed
+    )
 
 
 def _check_room(folder: pathlib.Path) -> None:

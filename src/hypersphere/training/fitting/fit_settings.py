@@ -24,6 +24,9 @@ class FitSettings(Settings):
         labels: the array or column of labels.
         on_error: "skip" leaves out pictures that cannot be read; "raise" refuses to train beside them.
         validation: the part of the identities that is never trained on and measured; 0 measures the training ones.
+        selection: the part of the training identities that is taken out of training to choose the best weights and the last
+            layer; 0 trains on all and keeps the last weights.
+        last_layer: "auto" puts a linear discriminant behind the network if the selection identities say it helps.
         least_images: identities with fewer images are left out.
         size: height and width of the network's input, or one number for both.
         channels: 1 for grey, 3 for colour.
@@ -47,6 +50,7 @@ class FitSettings(Settings):
         energy: a regulariser of the neurons' energy, such as MHE.
         regularizer: another one, such as an orthonormality penalty.
         orthogonal: hidden neurons as rotated fixed ones.
+        baselines: measure simple methods, the network before training and pretrained networks beside the trained one.
         watched: at most so many held-out images are measured during training; the report at the end is of all.
 
     >>> FitSettings(size=(32, 32), validation=0.3).augmentations
@@ -59,6 +63,8 @@ class FitSettings(Settings):
     labels: str | None = None
     on_error: Literal["raise", "skip"] = "raise"
     validation: float = 0.2
+    selection: float = 0.2
+    last_layer: Literal["auto", "none"] = "auto"
     least_images: int = 2
     size: tuple[int, ...] | None = None
     channels: int | None = None
@@ -81,6 +87,7 @@ class FitSettings(Settings):
     energy: RegularizerCall | None = None
     regularizer: RegularizerCall | None = None
     orthogonal: OrthogonalCall | None = None
+    baselines: bool = True
     watched: int = 2000
     monitor: str = "-eer"
     optimizer: OptimizerCall = field(
@@ -92,6 +99,8 @@ class FitSettings(Settings):
         super().__post_init__()
         if not 0 <= self.validation < 1:
             raise ValueError(f"validation must lie in [0, 1), got {self.validation!r}")
+        if not 0 <= self.selection <= 0.5:
+            raise ValueError(f"selection must lie in [0, 0.5], got {self.selection!r}")
         for name, least in (("least_images", 1), ("batch_size", 2), ("feature_dim", 2), ("watched", 4)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be an integer ≥ {least}, got {getattr(self, name)!r}")

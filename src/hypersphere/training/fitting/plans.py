@@ -6,17 +6,20 @@ import pathlib
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ...config import Call
-from ...data import ClassBalancedSampler, Preprocessing, Source
+from ...data import ClassBalancedSampler, PicturePreprocessing, Source
 from .backbones import embedder_behind, processor_of
-from .choices import Choice, Chosen, Facts, network_choices, picture_choices, shown, training_choices
+from .choices import Choice, Chosen, Facts, memory_choices, network_choices, picture_choices, shown, training_choices
 from .division import Division
 from .finished_run import CHOICES
 from .fit_settings import FitSettings
-from .fit_sides import looked_at
+from .fit_sides import Sides, sample_pictures, samples
 from .planning import steps_within
 from .wishes import Wishes
+
+PATIENCE = 5  # evaluations of the ten
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,10 +28,20 @@ class Plan:
 
     settings: FitSettings
     choices: tuple[Choice, ...]
-    preprocessing: Preprocessing
+    preprocessing: PicturePreprocessing
+    sides: Sides
+    selects: bool = False
+    """Whether some identities choose weights and last layer."""
 
 
-def make_plan(source: Source, found: dict[str, Any], division: Division, asked: Wishes) -> Plan:
+def make_plan(
+    source: Source,
+    found: dict[str, Any],
+    division: Division,
+    asked: Wishes,
+    selection: Tensor | None = None,
+    why_selection: str = "",
+) -> Plan:
     """Return the plan for a divided source: what ``check`` found decides what was not asked for."""
     counts = torch.bincount(source.part(division.train).labels)
     facts = Facts(
@@ -44,8 +57,23 @@ def make_plan(source: Source, found: dict[str, Any], division: Division, asked: 
     first = asked.carried_out(Call(FitSettings))
     chosen = Chosen(asked.keys, first)
     chosen.choices.append(Choice("validation", shown(first.get("validation")), division.reason))
+    selects = selection is not None and len(selection) > 0
+    chosen.choices.append(Choice("selection", shown(first.get("selection")), why_selection))
+    chosen.take(
+        "keep_best",
+        selects,
+        "those with the lowest EER of the selection identities, the first included" if selects else "",
+    )
+    if selects:
+        chosen.take("patience", PATIENCE, f"training stops early after {PATIENCE} evaluations without a lower EER")
     start = None if "backbone" in asked.keys else embedder_behind(first.get("weights"))
-    processor, whose = None if start is None else start[1], "that of the weights"
+    processor, whose = None, "that of the weights"
+    if start is not None:
+        if not isinstance(start[1], PicturePreprocessing):
+            raise ValueError(
+                f"weights={first.get('weights')} prepares its input with {type(start[1]).__name__}; fit trains on pictures"
+            )
+        processor = start[1]
     if asked.model_folder is not None:
         processor, whose = processor_of(asked.model_folder), f"the processor of {asked.model_folder}"
     if processor is None:
@@ -56,15 +84,27 @@ def make_plan(source: Source, found: dict[str, Any], division: Division, asked: 
     network_choices(chosen, facts, None if start is None else start[0])
     settings: FitSettings = chosen.tree.build()
     base = _preprocessing(settings, processor)
-    pictures = looked_at(source, division.train, base)
+    memory_choices(chosen, facts)
+    settings = chosen.tree.build()
+    sides = samples(
+        source,
+        division,
+        base,
+        memory=bool(settings.memory),
+        cache=settings.cache,
+        workers=settings.workers or 0,
+        watched=settings.watched,
+        selection=selection,
+    )
+    pictures = sample_pictures(sides.train)
     training_choices(chosen, facts, pictures)
-    settings = _in_blocks(asked.carried_out(chosen.tree).build(), asked)
+    settings = _in_blocks(chosen.keep_automatic(asked.carried_out(chosen.tree)).build(), asked)
     choices = tuple(_as_set(choice, settings, asked) for choice in chosen.choices if choice.reason)
     base = dataclasses.replace(base, mirror=bool(settings.mirror))
     if processor is None:
         levels = pictures.transpose(0, 1).flatten(1).double() / 255
         base = base.with_statistics(tuple(levels.mean(1).tolist()), tuple(levels.std(1).clamp_min(1e-3).tolist()))
-    return Plan(settings, choices, base)
+    return Plan(settings, choices, base, sides, selects)
 
 
 def planned_steps(task: Any, folder: pathlib.Path, budget: Any, left: float, measured: int) -> tuple[int, str]:
@@ -98,13 +138,13 @@ def _as_set(choice: Choice, settings: FitSettings, asked: Wishes) -> Choice:
     return Choice(choice.key, value, choice.reason + changed)
 
 
-def _preprocessing(settings: FitSettings, processor: Preprocessing | None) -> Preprocessing:
+def _preprocessing(settings: FitSettings, processor: PicturePreprocessing | None) -> PicturePreprocessing:
     assert settings.size is not None
     assert settings.channels is not None
     size = (settings.size[0], settings.size[-1])
     if processor is not None:
         return dataclasses.replace(processor, size=size, channels=settings.channels)
-    return Preprocessing(
+    return PicturePreprocessing(
         size=size, channels=settings.channels, mean=0.0, std=1.0, crop=settings.crop, resize=settings.resize
     )
 

@@ -10,13 +10,12 @@ from torch import Tensor, nn
 from typing_extensions import Unpack
 
 from ...config import Call
-from ...data import Preprocessing
+from ...data import PicturePreprocessing
 from ...evaluation import all_pairs, mirrored
 from ...evaluation.ranking import ranking
 from ..datasets import Scaling
-from ..kept_embedder import save_embedder
 from ..tasks import Classification
-from ..tasks.task_options import TaskOptions
+from ..tasks.classification import TaskOptions, save_embedder
 
 FARS = (1e-3, 1e-2)  # the strictest one that the watched pairs resolve is shown
 
@@ -40,7 +39,7 @@ class Recognising(Classification):
         train: Any,
         measured: Any = None,
         *,
-        preprocessing: Preprocessing,
+        preprocessing: PicturePreprocessing,
         still: bool = False,
         head_first: int = 0,
         facts: Mapping[str, Any] | None = None,

@@ -1,7 +1,6 @@
 """What a fit ends with: the report on identities never trained on, their worst pairs and confusions as pictures."""
 
 import functools
-import importlib
 import json
 import os
 import pathlib
@@ -15,9 +14,9 @@ from torch import Tensor
 
 from ... import plots
 from ...data import Record
-from ...evaluation import OpenSetReport, open_set_report
-from ...files import checksum, write_atomically, write_json
-from ...recognition import Embedder
+from ...evaluation import Baseline, OpenSetReport, open_set_report
+from ...files import checksum, write_atomically
+from ...recognition import Embedder, Evaluation, extract_features
 from ...recognition.embedder import read_file
 from ..datasets import Samples
 
@@ -27,15 +26,30 @@ WORST, CONFUSED, EXAMPLES = 12, 8, 3
 
 def embed_samples(embedder: Embedder, samples: Samples, batch: int = 256) -> Float[Tensor, "n d"]:
     """Return the features of samples by an embedder, on the CPU."""
-    parts = torch.arange(len(samples)).split(batch)
-    return torch.cat([embedder(samples.batch(part)[0], batch).cpu() for part in parts])
+    return extract_features(
+        lambda images: embedder(images, batch), lambda index: samples.batch(index)[0], len(samples), batch
+    )
 
 
 def write_features(
-    path: pathlib.Path, features: Float[Tensor, "n d"], labels: Int[Tensor, "n"], records: Sequence[Record]
+    path: pathlib.Path,
+    features: Float[Tensor, "n d"],
+    labels: Int[Tensor, "n"],
+    records: Sequence[Record],
+    *,
+    trained: bool = False,
 ) -> None:
-    """Write features of held-out pictures with their identities, names and categories, atomically."""
+    """Write features of measured pictures with their identities, names and categories, atomically.
+
+    Args:
+        path: The file to write.
+        features: One row per picture.
+        labels: The identity of each picture.
+        records: Name, identity and category of each picture.
+        trained: Whether the network was trained on these identities.
+    """
     told = {
+        "trained": trained,
         "names": [record.name for record in records],
         "identities": [record.label for record in records],
         "categories": [record.category for record in records],
@@ -52,28 +66,41 @@ def read_report(path: str | os.PathLike[str]) -> OpenSetReport:
         raise ValueError(f"{path} is damaged: its checksum does not fit its content")
     categories = told["categories"]
     known = None if any(category is None for category in categories) else categories
-    return open_set_report(tensors["features"], tensors["labels"], categories=known)
+    report = open_set_report(tensors["features"], tensors["labels"], categories=known)
+    return TrainedIdentitiesReport(**vars(report)) if told.get("trained") else report
 
 
-def described(report: OpenSetReport, records: Sequence[Record]) -> dict[str, Any]:
-    """Return the report as plain values: figures, worst pairs and confusions by name, curves."""
-    accepts, rejects = report.worst_pairs()
-    content: dict[str, Any] = json.loads(report.json())
-    names = [record.name for record in records]
+class TrainedIdentitiesReport(OpenSetReport):
+    """The report of a fit with ``validation=0``, whose measured identities are the trained ones."""
+
+    title = "recognition of the identities that were trained on"
+
+
+def describe_report(
+    report: OpenSetReport,
+    features: Float[Tensor, "n d"],
+    samples: Samples,
+    records: Sequence[Record],
+    baselines: tuple[Baseline, ...] = (),
+    **facts: Any,
+) -> dict[str, Any]:
+    """Return the report as plain values, in the schema of ``hypersphere evaluate``, with its curves and identities."""
     owner = {int(label): record.label for label, record in zip(report.labels.tolist(), records, strict=True)}
-    content["held_out"] = sorted(set(owner.values()))
-    content["worst_pairs"] = {
-        kind: [
-            {"first": names[a], "second": names[b], "cosine": cosine}
-            for a, b, cosine in zip(pairs.first.tolist(), pairs.second.tolist(), pairs.scores.tolist(), strict=True)
-        ]
-        for kind, pairs in (("different_identities", accepts), ("same_identity", rejects))
-    }
-    content["confused"] = [
-        {"identity": owner[who], "taken_for": owner[other], "times": times} for who, other, times in report.confused()
-    ]
-    content["curves"] = report.data()
-    return content
+    classes = tuple(owner.get(label, "") for label in range(int(report.labels.max()) + 1))
+    names = tuple(record.name for record in records)
+    evaluation = Evaluation(
+        report=report,
+        comparisons=(),
+        facts=facts,
+        notes=(),
+        names=names,
+        classes=classes,
+        features=features,
+        labels=report.labels,
+        pixels=lambda index: samples.batch(index)[0],
+        baselines=baselines,
+    )
+    return {**evaluation.content(), "held_out": sorted(set(owner.values())), "curves": report.data()}
 
 
 def draw_report(report: OpenSetReport, samples: Samples, records: Sequence[Record], folder: pathlib.Path) -> list[str]:
@@ -113,23 +140,6 @@ def draw_report(report: OpenSetReport, samples: Samples, records: Sequence[Recor
         save = functools.partial(figure.savefig, dpi=130, format="png")
         write_atomically(folder / name, save)
     return list(drawn)
-
-
-def write_page_of(folder: pathlib.Path) -> str | None:
-    """Write ``report.html``, where the room of pages is there; returns its name. The one place that calls it."""
-    try:
-        room = importlib.import_module("hypersphere.report")
-    except ModuleNotFoundError:
-        return None
-    if not hasattr(room, "write_page"):
-        return None
-    room.write_page([folder], folder / "report.html")
-    return "report.html"
-
-
-def write_report(report: OpenSetReport, records: Sequence[Record], path: pathlib.Path) -> None:
-    """Write ``report.json``, atomically."""
-    write_json(path, described(report, records))
 
 
 def _pictures(samples: Samples, index: Sequence[int]) -> list[Tensor]:

@@ -1,13 +1,12 @@
 """What is trained and how it is measured; one file a kind."""
 
 from .adversarial_task import Adversarial
-from .classification import Classification
+from .classification import Classification, Headed
 from .distillation import Distillation
 from .faces import Faces
 from .few_shot_task import FewShotRecognition
 from .gan_task import GAN
 from .graph import Graph
-from .headed import Headed
 from .open_set import OpenSet
 from .task import Task
 

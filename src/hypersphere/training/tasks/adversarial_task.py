@@ -9,8 +9,7 @@ from typing_extensions import Unpack
 
 from ...config import Call
 from ...evaluation import adversarial_loss, bim, fgsm, pgd
-from .classification import Classification
-from .task_options import TaskOptions
+from .classification import Classification, TaskOptions
 
 
 class Adversarial(Classification):

@@ -1,5 +1,6 @@
 """Classification: features, a head with its margin, other losses, regularisers; the task most runs are."""
 
+import inspect
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -7,21 +8,21 @@ from typing import Any, cast
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from typing_extensions import TypedDict
 
 from ... import operators, plots
-from ...config import Call
-from ...data import Augmentation, Compose, Loader
+from ...config import Call, parameters
+from ...data import Augmentation, Compose, Loader, PicturePreprocessing
 from ...data.samplers import Sampler
 from ...evaluation import Evidence, shown_samples, thumbnails
+from ...models import Network
 from ...neurons import Classifier
-from ...recognition.networks import feature_dim
+from ...recognition import Embedder, all_processes, extract_features
+from ...recognition.networks import embedding, feature_dim
 from ..averaging import to_sphere
-from ..datasets import Samples, as_samples, classes_of, gathered, is_stream, share
-from ..feature_measures import feature_measures
-from ..kept_embedder import save_embedder
-from ..run_pictures import draw
-from .headed import with_head
-from .task import Task
+from ..datasets import Samples, as_samples, classes_of, is_stream
+from ..measures import feature_measures
+from .task import Task, draw
 
 
 class Classification(Task):
@@ -147,10 +148,8 @@ class Classification(Task):
     @torch.no_grad()
     def embed(self, samples: Samples, batch: int = 512) -> Float[Tensor, "n d"]:
         """Features of samples, on the CPU; several processes divide them and each returns all."""
-        mine = share(len(samples))
-        parts = [self.embed_batch(samples.batch(index)[0]).float().cpu() for index in mine.split(batch)]
-        width = parts[0].shape[1] if parts else 0
-        return gathered(torch.cat(parts) if parts else torch.empty(0, width), len(samples))
+        read = lambda index: samples.batch(index)[0]  # noqa: E731
+        return extract_features(self.embed_batch, read, len(samples), batch, group=all_processes())
 
     def embed_batch(self, raw: Tensor) -> Float[Tensor, "b d"]:
         """Features of samples as the dataset gives them."""
@@ -221,3 +220,123 @@ class Classification(Task):
     def compile_model(self) -> None:
         """Compile the features' path, which is where the time goes."""
         self.model.features = torch.compile(self.model.features)
+
+
+class Headed(nn.Module):
+    """A module that gives features, and the head that classifies them; called like the networks of ``hypersphere.models``.
+
+    >>> net = Headed(torch.nn.Linear(4, 8), torch.nn.Linear(8, 3))
+    >>> net.features(torch.zeros(2, 4)).shape, net(torch.zeros(2, 4)).shape
+    (torch.Size([2, 8]), torch.Size([2, 3]))
+    """
+
+    def __init__(self, body: nn.Module, classifier: nn.Module | None):
+        super().__init__()
+        self.body = body
+        self.classifier = classifier
+
+    def features(self, x: Tensor) -> Float[Tensor, "b d"]:
+        """The embedding of a batch."""
+        return embedding(self.body, x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits, or features without a head."""
+        features = self.features(x)
+        if self.classifier is None:
+            return features
+        return cast(Tensor, getattr(self.classifier, "logits", self.classifier)(features))
+
+
+def with_head(model: nn.Module, head: nn.Module) -> nn.Module:
+    """The network with its head: in the place a network of this library has for it, or beside any other module."""
+    if isinstance(model, Network):
+        model.classifier = head
+        return model
+    return Headed(model, head)
+
+
+class TaskOptions(TypedDict, total=False):
+    """Options of :class:`~hypersphere.training.tasks.Classification` that other tasks pass on.
+
+    - ``losses``: further objectives of features and labels, each with its weight.
+    - ``regularizers``: terms that look at weights.
+    - ``batch_size``: of all processes together.
+    - ``augment``: changes training batches at random.
+    - ``scaling``: makes inputs of samples.
+    - ``seed``: of batches and augmentation.
+    - ``sampler``: another order of the training samples.
+    - ``workers``: threads that read batches ahead of the step.
+    - ``project_every``: steps between weight projections of operators; 0 for none.
+    - ``weighted_gradients``: multiply the gradients of operators by the norm of the weight.
+    """
+
+    losses: Sequence[tuple[float, nn.Module]]
+    regularizers: Sequence[nn.Module]
+    batch_size: int
+    augment: Augmentation | None
+    scaling: Augmentation | None
+    seed: int
+    sampler: Sampler | None
+    workers: int
+    project_every: int
+    weighted_gradients: bool
+
+
+def save_embedder(
+    task: Classification, weights: Mapping[str, Tensor], sample: Tensor, path: pathlib.Path, **card: Any
+) -> str | None:
+    """Write the network up to its features, with how images are prepared; returns the reason where a file cannot say it.
+
+    The file is built again and compared with the network on ``sample`` before it takes its place.
+    """
+    prepared = preprocessing_of(task, sample)
+    if isinstance(prepared, str):
+        return prepared
+    call = network_call(task)
+    if isinstance(call, str):
+        return call
+    body = getattr(task.model, "body", None) if type(task.model).__name__ == "Headed" else task.model
+    assert isinstance(body, nn.Module)
+    prefix = "body." if body is not task.model else ""
+    own = {
+        name.removeprefix(prefix): tensor
+        for name, tensor in weights.items()
+        if name.startswith(prefix) and not name.startswith("classifier.")
+    }
+    try:
+        Embedder.from_call(call, own, prepared).save(path, compare=(task.embed_batch, sample), card=card)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def preprocessing_of(task: Classification, sample: Tensor) -> PicturePreprocessing | str:
+    """How files become inputs of this task's network, or why that cannot be said."""
+    if sample.ndim != 4:
+        return f"inputs of shape {tuple(sample.shape[1:])} are not images"
+    known = getattr(task.scaling, "preprocessing", None)
+    if known is not None:
+        return known if isinstance(known, PicturePreprocessing) else "its preprocessing is of another kind"
+    if task.scaling is not None:
+        return f"a normalization by {type(task.scaling).__name__} is not one of files"
+    if not sample.is_floating_point():
+        return "its dataset gives pixels in integers and no scaling says how a network sees them"
+    size = (int(sample.shape[2]), int(sample.shape[3]))
+    return PicturePreprocessing(size=size, channels=int(sample.shape[1]), mean=0.0, std=1.0)
+
+
+def network_call(task: Classification) -> Call | str:
+    """The call that builds the network without its head, or why there is none."""
+    if task.recipe is not None:
+        arguments = {"num_classes": None} if "num_classes" in parameters(task.recipe.target) else {}
+        return Call(task.recipe.target, {**task.recipe.arguments, **arguments})
+    body = getattr(task.model, "body", task.model)
+    kind: Any = type(body)
+    if "<locals>" in kind.__qualname__ or kind.__module__ == "__main__":
+        return f"{kind.__qualname__} cannot be imported by name; define it in a module"
+    needed = [name for name, p in parameters(kind).items() if p.required]
+    if needed or inspect.isabstract(kind):
+        return (
+            f"how {kind.__qualname__} was built is not known; pass the task call({kind.__qualname__}, …) as its model"
+        )
+    return Call(kind)

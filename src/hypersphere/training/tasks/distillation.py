@@ -10,16 +10,15 @@ from torch import Tensor, nn
 from typing_extensions import Unpack
 
 from ...config import Call
-from ...data import Preprocessing
+from ...data import PicturePreprocessing
 from ...evaluation import discriminant
-from ...geometry import accumulable, normalize
-from ...geometry.precision import full_precision
-from ...objectives.scores import MIN_NORM
+from ...geometry import normalize, upcast
+from ...geometry.precision import disable_autocast
+from ...objectives.engine.scores import MIN_NORM
 from ...recognition import Embedder
 from ..datasets import is_stream
-from ..kept_embedder import preprocessing_of
+from .classification import TaskOptions, preprocessing_of
 from .open_set import OpenSet
-from .task_options import TaskOptions
 
 
 class Distillation(OpenSet):
@@ -41,7 +40,8 @@ class Distillation(OpenSet):
 
     >>> from hypersphere.training import Distillation, call
     >>> network = call(hs.models.mlp, num_classes=None, input_size=4, hidden=(8,))
-    >>> teacher = hs.recognition.Embedder(network.build(), hs.data.Preprocessing(size=(4, 4), channels=1, mean=0.0, std=1.0), network)
+    >>> prepare = hs.data.PicturePreprocessing(size=(4, 4), channels=1, mean=0.0, std=1.0)
+    >>> teacher = hs.recognition.Embedder(network.build(), prepare, network)
     >>> data = hs.data.InMemory(torch.rand(30, 1, 4, 4), torch.arange(30) % 3, "abc")
     >>> student = call(hs.models.mlp, num_classes=None, input_size=4, hidden=(32,))
     >>> task = Distillation(student, call(hs.objectives.Softmax), data, data, teacher=teacher, turns=4)
@@ -90,7 +90,7 @@ class Distillation(OpenSet):
         by_pixel = inputs.is_contiguous(memory_format=torch.channels_last)
         turned = torch.cat([self._turn(inputs, k) for k in range(self.turns)])
         turned = turned.contiguous(memory_format=torch.channels_last if by_pixel else torch.contiguous_format)
-        features = normalize(accumulable(self.features(turned)), min_norm=MIN_NORM)
+        features = normalize(upcast(self.features(turned)), min_norm=MIN_NORM)
         return {"teacher": 1 - (features * self._wanted(turned)).sum(1).mean()}
 
     def _turn(self, images: Tensor, k: int) -> Tensor:
@@ -105,8 +105,8 @@ class Distillation(OpenSet):
     @torch.no_grad()
     def _directions(self, images: Tensor) -> Float[Tensor, "b d"]:
         embedder, layer = self._teacher[0].to(images.device), self._teacher[1].to(images.device)
-        features = accumulable(embedder.of_inputs(images))
-        with full_precision(images.device.type):
+        features = upcast(embedder.of_inputs(images))
+        with disable_autocast(images.device.type):
             return normalize(layer(features))
 
     @torch.no_grad()
@@ -114,7 +114,7 @@ class Distillation(OpenSet):
         samples, embedder = self.train_samples, self._teacher[0]
 
         def features(index: Tensor, k: int) -> Tensor:
-            return accumulable(embedder.of_inputs(self._turn(self._scaled(samples.batch(index)[0]), k)))
+            return upcast(embedder.of_inputs(self._turn(self._scaled(samples.batch(index)[0]), k)))
 
         index = torch.arange(len(samples)).split(batch)
         turned = torch.cat([features(part, k) for k in range(self.turns) for part in index])
@@ -127,7 +127,7 @@ def _file(teacher: str) -> pathlib.Path:
     return path / "embedder.safetensors" if path.is_dir() else path
 
 
-def _check(teacher: Embedder, prepared: Preprocessing | str, turns: int) -> None:
+def _check(teacher: Embedder, prepared: PicturePreprocessing | str, turns: int) -> None:
     if isinstance(prepared, str):
         raise ValueError(f"a teacher needs images that are prepared as its own; here {prepared}")
     if turns not in (1, 2, 4) or (turns == 4 and prepared.size[0] != prepared.size[1]):

@@ -9,8 +9,7 @@ from typing_extensions import Unpack
 from ...config import Call
 from ...data.verification_pairs import Pairs
 from ...evaluation import mirrored, pair_scores, verification
-from .classification import Classification
-from .task_options import TaskOptions
+from .classification import Classification, TaskOptions
 
 FOLDS = 10
 

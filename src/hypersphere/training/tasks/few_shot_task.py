@@ -7,9 +7,8 @@ from typing_extensions import Unpack
 
 from ...config import Call
 from ...evaluation import few_shot, sample_episodes
-from ..feature_measures import feature_measures
-from .classification import Classification
-from .task_options import TaskOptions
+from ..measures import feature_measures
+from .classification import Classification, TaskOptions
 
 METHODS = {"accuracy": "centroid", "baseline": "baseline", "baseline++": "baseline++"}
 

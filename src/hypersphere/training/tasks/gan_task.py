@@ -14,9 +14,8 @@ from ...data import Augmentation, Compose, Loader
 from ...evaluation import frechet_distance
 from ...models import Players
 from ..datasets import as_samples
-from ..feature_measures import layer_energies
-from ..run_pictures import draw
-from .task import Task
+from ..measures import layer_energies
+from .task import Task, draw
 
 
 class GAN(Task):

@@ -12,9 +12,8 @@ from ...config import Call
 from ...data import InMemory
 from ...data.graphs import Nodes
 from ...models import normalized_adjacency
-from .classification import Classification
+from .classification import Classification, TaskOptions
 from .task import Batch
-from .task_options import TaskOptions
 
 
 class Graph(Classification):

@@ -11,9 +11,8 @@ from ...data import one_shot_runs
 from ...data.omniglot_runs import OneShotRun
 from ...evaluation import unseen_classes
 from ...geometry import normalize
-from ..feature_measures import feature_measures
-from .classification import Classification
-from .task_options import TaskOptions
+from ..measures import feature_measures
+from .classification import Classification, TaskOptions
 
 
 class OpenSet(Classification):

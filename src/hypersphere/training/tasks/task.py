@@ -1,17 +1,20 @@
 """What a task is to the trainer: a module whose forward is a loss, the batches it wants, and how it is measured."""
 
 import dataclasses
+import os
 import pathlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from ..._extras import require
 from ...config import Call, encode
 from ...evaluation import Evidence
-from ..feature_measures import annealing_value, layer_energies
+from ...files import write_atomically
+from ..measures import annealing_value, layer_energies
 from ..settings import Settings
 
 Batch = tuple[Tensor, ...]
@@ -109,3 +112,12 @@ def _plain(value: Any) -> Any:
         return encode(value, defaults=isinstance(value, Call))
     except ValueError:
         return getattr(value, "__qualname__", type(value).__qualname__)
+
+
+def draw(
+    path: str | os.PathLike[str], plot: Callable[..., Any], *args: Any, projection: str | None = None, **options: Any
+) -> None:
+    """``plot(*args, ax=…)`` saved to a file."""
+    figure = require("matplotlib.figure").Figure(figsize=(5.0, 4.0), layout="constrained")
+    plot(*args, ax=figure.add_subplot(projection=projection), **options)
+    write_atomically(path, lambda temporary: figure.savefig(temporary, dpi=120))

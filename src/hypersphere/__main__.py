@@ -1,0 +1,5 @@
+"""``python -m hypersphere``: the same as the command ``hypersphere``."""
+
+from .cli.main import main
+
+raise SystemExit(main())

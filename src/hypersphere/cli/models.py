@@ -1,0 +1,63 @@
+"""``hypersphere models``: the catalogue of pretrained networks."""
+
+import argparse
+import json
+
+from ..models.catalog import CATALOG, ModelEntry, fetch_model, find_entry
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the name of one model, and the options to fetch it."""
+    parser.add_argument("name", nargs="?", help="show the details of one model")
+    parser.add_argument("--fetch", action="store_true", help="download the weights now")
+    parser.add_argument("--accept-licence", metavar="NAME", help="accept the non-permissive license of this model")
+    parser.add_argument("--json", action="store_true", help="print the catalog as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the catalogue or one entry, and fetch weights if asked."""
+    if args.fetch and args.name is None:
+        raise ValueError("--fetch needs the name of a model, such as: hypersphere models sface --fetch")
+    if args.fetch:
+        print(fetch_model(args.name, accept_licence=args.accept_licence))
+        return 0
+    entries = list(CATALOG.values()) if args.name is None else [find_entry(args.name)]
+    if args.json:
+        print(json.dumps([_describe(entry) for entry in entries], indent=1))
+    elif args.name is not None:
+        print("\n".join(f"{key:14}{value}" for key, value in _describe(entries[0]).items()))
+    else:
+        _print_table(entries)
+    return 0
+
+
+def _describe(entry: ModelEntry) -> dict[str, str]:
+    time = "not measured" if entry.cpu_ms is None else f"{entry.cpu_ms:g} ms of one core per sample"
+    found = {
+        "name": entry.name,
+        "task": entry.task,
+        "input": entry.input,
+        "features": str(entry.feature_dim or "none (a detector)"),
+        "size": f"{entry.size / 1e6:.1f} MB",
+        "licence": f"{entry.licence} ({entry.tier})",
+        "quality": entry.quality or "not measured",
+        "time": time,
+        "weights": "; ".join(map(str, entry.sources)),
+        "sha256": entry.sha256,
+        "on disk": str(entry.path) if entry.is_here else "no; fetched when first used",
+        "note": entry.note,
+    }
+    return {key: value for key, value in found.items() if value}
+
+
+def _print_table(entries: list[ModelEntry]) -> None:
+    rows = [("NAME", "RECOGNIZES", "DIM", "MB", "LICENCE", "HERE")]
+    for entry in entries:
+        here, dim = "yes" if entry.is_here else "no", str(entry.feature_dim or "-")
+        rows.append((entry.name, entry.task, dim, f"{entry.size / 1e6:.1f}", entry.licence, here))
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    print(
+        "\nhypersphere models NAME shows quality, time, source and licence of one. Weights are fetched when first used."
+    )

@@ -1,0 +1,43 @@
+"""Command-line options for opening a source of pictures."""
+
+import argparse
+from typing import Any
+
+OPTIONS = ("split", "depth", "root", "images", "labels")
+SOURCE_HELP = "a folder with one sub-folder per identity, a table, tar shards or an .npz"
+
+
+def add_source_options(parser: argparse.ArgumentParser, *omit: str) -> None:
+    """Add ``--split``, ``--depth``, ``--root``, ``--images``, ``--labels`` and ``--skip-errors`` to a command.
+
+    Args:
+        parser: The parser of the command.
+        *omit: Options that the command does not have, such as ``"split"``.
+
+    >>> parser = argparse.ArgumentParser()
+    >>> add_source_options(parser)
+    >>> read_source_options(parser.parse_args(["--labels", "who", "--skip-errors"]))
+    {'labels': 'who', 'on_error': 'skip'}
+    """
+    group = parser.add_argument_group("source options")
+    options: dict[str, dict[str, Any]] = {
+        "split": {"help": "use only this split of the source"},
+        "depth": {"type": int, "help": "folders: number of levels that name an identity (1)"},
+        "root": {
+            "metavar": "FOLDER",
+            "help": "tables and lists of pairs: folder to which the paths are relative (the file's folder)",
+        },
+        "images": {"metavar": "NAME", "help": "array (.npz) or column (table, saved dataset) of images"},
+        "labels": {"metavar": "NAME", "help": "array or column of labels"},
+        "skip-errors": {"action": "store_true", "help": "skip unreadable pictures and list them"},
+    }
+    for name, settings in options.items():
+        if name not in omit:
+            group.add_argument(f"--{name}", **settings)
+
+
+def read_source_options(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of :func:`~hypersphere.data.open_source` that were given on the command line."""
+    found = {name: getattr(args, name, None) for name in OPTIONS}
+    given = {name: value for name, value in found.items() if value is not None}
+    return given | ({"on_error": "skip"} if getattr(args, "skip_errors", False) else {})

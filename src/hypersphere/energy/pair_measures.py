@@ -1,0 +1,145 @@
+"""Everything about a layer's directions that one pass over its pairs can tell: energy, neighbours, duplicates."""
+
+import functools
+import math
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ..geometry import angle, normalize
+from ..geometry.fast_norms import directions
+from .gram_blocks import Pass, wide_dtype
+from .hyperspherical import as_neurons
+from .kernels import Kernel
+
+BLOCK_ENTRIES = 1 << 21  # of one block of cosines
+LISTED = 4096  # neurons whose neighbours are looked up again in float64
+ROUNDING = 1e-5  # of a cosine in float32: neighbours above 1 − this may be duplicates
+
+
+class PairMeasures(NamedTuple):
+    """What :func:`measure_pairs` found.
+
+    Attributes:
+        energy: The mean energy over ordered pairs, 2N(2N − 1) of them in half space.
+        nearest: The cosine of each neuron with its nearest other, in the layer's precision.
+        pairs: The nearest pairs (i, j, angle in radians), nearest first, exact.
+        duplicates: Pairs nearer than the given angle, at most as many as there are neurons.
+    """
+
+    energy: float
+    nearest: Float[Tensor, " neurons"]
+    pairs: list[tuple[int, int, float]]
+    duplicates: list[tuple[int, int]]
+
+
+@torch.no_grad()
+def measure_pairs(
+    weight: Float[Tensor, "neurons *dim"],
+    kernel: Kernel,
+    half_space: bool = False,
+    *,
+    pairs: int = 3,
+    duplicate: float = 1e-3,
+    progress: Callable[[float], None] | None = None,
+) -> PairMeasures:
+    """The energy of a layer and its nearest neurons by one matrix product for each block of pairs.
+
+    Memory is the directions and, for each thread, a few blocks of two million cosines. ``pairs`` nearest pairs are exact in float64, as
+    are duplicates, pairs nearer than ``duplicate`` radians, of the 4,096 neurons with the nearest neighbours.
+    ``progress`` is called with the share of the pairs that is done.
+
+    >>> found = measure_pairs(torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 0.0]]), hs.energy.Riesz(1), pairs=1)
+    >>> found.pairs, found.duplicates
+    ([(0, 2, 0.0)], [(0, 2)])
+    """
+    rows = as_neurons(weight)
+    n = len(rows)
+    x, _ = directions(rows.unsqueeze(0))
+    total, nearest = _all_pairs(rows, x, kernel, half_space, progress)
+    energy = total / (n * (n - 1))
+    if half_space:
+        own = kernel(torch.tensor(4.0, dtype=torch.float64)).item()
+        energy = own / (2 * n - 1) + energy * (n - 1) / (2 * n - 1)
+    found = _find_neighbors(rows, nearest, pairs, duplicate)
+    duplicates = [(i, j) for i, j, theta in found if theta < duplicate][:n]
+    return PairMeasures(energy, nearest, found[:pairs], duplicates)
+
+
+def _all_pairs(
+    rows: Tensor, x: Tensor, kernel: Kernel, half_space: bool, progress: Callable[[float], None] | None
+) -> tuple[float, Tensor]:
+    """The sum over ordered pairs and the largest cosine of each neuron.
+
+    On the CPU every thread of torch's takes blocks of its own: threads that divide each operation among them wait for
+    one another at its end, and beside other work they wait longer than they compute. The sums are added in the order of
+    the blocks, so the result does not depend on who was first.
+    """
+    n = len(rows)
+    chunk, threads, lock, done = max(64, min(n, BLOCK_ENTRIES // n)), torch.get_num_threads(), threading.Lock(), 0
+    waiting = deque(enumerate(range(0, n, chunk)))
+    workers = min(threads, len(waiting)) if x.device.type == "cpu" else 1
+    totals = torch.zeros(len(waiting), dtype=wide_dtype(x), device=x.device)
+
+    @torch.no_grad()
+    def work() -> Tensor:
+        nonlocal done
+        nearest = torch.full((n,), -2.0, dtype=x.dtype, device=x.device)
+
+        def inspect(cos: Tensor, start: int, stop: int) -> None:
+            torch.maximum(nearest[start:stop], cos[0].amax(1), out=nearest[start:stop])
+            torch.maximum(nearest[start:], cos[0].amax(0), out=nearest[start:])
+
+        while True:
+            try:
+                number, start = waiting.popleft()
+            except IndexError:
+                return nearest
+            stop = min(start + chunk, n)
+            block = Pass(kernel, half_space, rows.unsqueeze(0), x, None, None, inspect=inspect, values_only=True)
+            totals[number] = block.block(start, stop)[0]
+            with lock:
+                done += (n - start) ** 2 - (n - stop) ** 2
+                if progress is not None:
+                    progress(done / n**2)
+
+    if workers == 1:
+        nearest = work()
+    else:
+        try:
+            with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+                try:
+                    found = [pool.submit(work) for _ in range(workers)]
+                    nearest = functools.reduce(torch.maximum, [each.result() for each in found])
+                finally:
+                    waiting.clear()  # whoever is still at work after an error ends with its block
+        finally:
+            torch.set_num_threads(threads)
+    return totals.sum().item(), nearest
+
+
+def _find_neighbors(rows: Tensor, nearest: Tensor, pairs: int, duplicate: float) -> list[tuple[int, int, float]]:
+    """The nearest pairs, exact: the best ``pairs`` are among the neurons with the nearest neighbours."""
+    n = len(rows)
+    near = int((nearest > min(math.cos(duplicate), 1 - ROUNDING) - ROUNDING).sum())
+    count = min(n, max(2 * pairs + 16, min(near, LISTED)))
+    chosen = nearest.topk(count).indices.sort().values
+    x = normalize(rows.to(wide_dtype(rows)))
+    found: dict[tuple[int, int], float] = {}
+    for part in chosen.split(max(1, BLOCK_ENTRIES // n)):
+        cos = x[part] @ x.T
+        cos[torch.arange(len(part), device=x.device), part] = -2
+        best, where = cos.topk(min(max(pairs, 8), n - 1), dim=1)
+        theta = angle(x[part].unsqueeze(1), x[where])
+        keep = best > -2
+        for a, b, t in zip(
+            part.unsqueeze(1).expand_as(where)[keep].tolist(), where[keep].tolist(), theta[keep].tolist(), strict=True
+        ):
+            found[min(a, b), max(a, b)] = t
+    return sorted(((i, j, t) for (i, j), t in found.items()), key=lambda entry: (entry[2], entry[:2]))

@@ -1,0 +1,127 @@
+"""The search for points of least energy at a finite power: random and symmetric starts, L-BFGS, hops."""
+
+import functools
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ..geometry import normalize, uniform
+from ..geometry.fast_norms import directions, directions_backward
+from .basin_hopping import hop_basins, keep_distinct, shake
+from .kernels import Kernel
+from .lbfgs import Objective, lbfgs
+from .pair_sums import value_and_gradient
+from .point_symmetry import PointSymmetry, draw_orbits, rotation_symmetries, self_entries
+
+ROUGHLY = 1e-6  # tolerance that tells arrangements apart while the search goes on
+SHORT = 150  # steps of a relaxation while the search goes on
+CHILDREN = 24  # of a round of hops
+SYMMETRIC = 12  # times the starts, 24 at most, over its order: the starts of a symmetry
+PATIENCE = 6  # rounds of hops that may bring nothing
+KEPT = 8  # symmetric arrangements that are relaxed without their symmetry
+
+
+def find_riesz_points(
+    n: int,
+    dim: int,
+    kernel: Kernel,
+    half_space: bool,
+    *,
+    starts: int,
+    hops: int,
+    tolerance: float,
+    steps: int,
+    seed: int,
+    device: torch.device | str | None = None,
+) -> tuple[Float[Tensor, "n dim"], Float[Tensor, ""]]:
+    """The best points and their energy over unordered pairs, ±x_i in half space without n·φ(4), from random starts.
+
+    With ``hops`` the search begins with arrangements of every symmetry that n points can have, too; the best of them
+    are relaxed once more without their symmetry, and the search goes on from the best of all.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    start = uniform(starts * n, dim, generator=generator, dtype=torch.float64).view(starts, n, dim).to(device)
+    if not hops:
+        points, energies = _relax(start, kernel, half_space, tolerance, steps)
+        return points[energies.argmin()], energies.min()
+    loose, short = max(tolerance, ROUGHLY), min(steps, SHORT)
+    rough = functools.partial(_relax, kernel=kernel, half_space=half_space, tolerance=loose, steps=short)
+    points, energies = rough(start)
+    found = []
+    for symmetry in rotation_symmetries(n, dim, half_space):
+        orbits = draw_orbits(SYMMETRIC * min(starts, 24) // symmetry.order, n, symmetry, generator).to(device)
+        flat, values = lbfgs(
+            orbit_objective(kernel, half_space, symmetry), orbits.flatten(1), tolerance=loose, steps=short
+        )
+        found.append((symmetry.expand(normalize(flat.view(orbits.shape))), values))
+    if found:
+        best, _ = keep_distinct(torch.cat([x for x, _ in found]), torch.cat([v for _, v in found]), 1e-7, KEPT)
+        best, values = rough(shake(best, generator))
+        points, energies = torch.cat([points, best]), torch.cat([energies, values])
+    best, _ = hop_basins(
+        points,
+        energies,
+        rough,
+        children=CHILDREN,
+        rounds=hops,
+        patience=PATIENCE,
+        apart=1e-7,
+        half_space=half_space,
+        generator=generator,
+    )
+    points, energies = _relax(best[None], kernel, half_space, tolerance, steps)
+    return points[0], energies[0]
+
+
+def orbit_objective(kernel: Kernel, half_space: bool, symmetry: PointSymmetry) -> Objective:
+    """The energy of whole arrangements and its gradient by one unnormalized point of each orbit.
+
+    Of the pairs only those of these points with all are formed, a k-th of them. The energy is over unordered pairs.
+    Distances below the kernel's floor count as the floor.
+    """
+    order, dim = symmetry.order, len(symmetry.rotation)
+    constant = kernel.value(torch.pdist(symmetry.fixed).square()).sum()  # of the fixed points among themselves
+
+    def objective(flat: Tensor) -> tuple[Tensor, Tensor]:
+        unit, lengths = directions(flat.unflatten(1, (-1, dim)))
+        whole = symmetry.expand(unit)
+        cos = (unit @ whole.mT).unsqueeze(1)
+        value, slope = _evaluate_cosines(kernel, cos)
+        if half_space:
+            opposite, back = _evaluate_cosines(kernel, -cos)
+            value, slope = value + opposite, slope - back
+        fixed = value[..., order * unit.shape[1] :]  # a pair with a fixed point is there once, any other twice
+        share = 1.0 if half_space else 0.5
+        energy = share * order * (value.sum((1, 2, 3)) + fixed.sum((1, 2, 3))) + constant.to(flat)
+        pull = (slope.squeeze(1) @ whole).mul_(-4 * share * order)
+        return energy, directions_backward(pull, unit, lengths).flatten(1)
+
+    return objective
+
+
+def _evaluate_cosines(kernel: Kernel, cos: Tensor) -> tuple[Tensor, Tensor]:
+    value, slope = kernel.value_and_slope((2 - 2 * cos).clamp_min_(kernel.floor**2))
+    self_entries(value).zero_()
+    self_entries(slope).zero_()
+    return value, slope
+
+
+def _relax(points: Tensor, kernel: Kernel, half_space: bool, tolerance: float, steps: int) -> tuple[Tensor, Tensor]:
+    """The nearest minimum of each row of a batch, and its energy."""
+    flat, energies = lbfgs(
+        point_objective(kernel, half_space, points.shape[2]), points.flatten(1), tolerance=tolerance, steps=steps
+    )
+    return normalize(flat.view(points.shape)), energies
+
+
+def point_objective(kernel: Kernel, half_space: bool, dim: int) -> Objective:
+    """The energy over unordered pairs, and its gradient by flattened, unnormalized points."""
+
+    def objective(flat: Tensor) -> tuple[Tensor, Tensor]:
+        sums, gradient = value_and_gradient(flat.unflatten(1, (-1, dim)), kernel, half_space)
+        # Half-space sums run over ordered pairs of neurons, each standing for two unordered pairs of points ±x.
+        share = 1.0 if half_space else 0.5
+        return share * sums, share * gradient.flatten(1)
+
+    return objective

@@ -1,0 +1,282 @@
+"""Thresholds that keep an error rate: the one place where they are chosen.
+
+A score is accepted when it is ≥ the threshold. The threshold for a rate is the smallest one at which the share of accepted
+impostor scores is at most that rate. Verification calls the rate FAR, and every impostor pair is one trial. Open-set
+identification calls it FPIR, and the best score of each stranger probe is one trial.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int, Shaped
+from torch import Tensor
+
+from .intervals import PEOPLE, Measurement, wilson
+
+DEFAULT_FARS = (1e-2, 1e-3, 1e-4)
+DEFAULT_FPIRS = (1e-1, 1e-2)
+ADDED_PERSON = (
+    0.25  # weight of an accepted person added to the variance over people; without it coverage falls below 90 %
+)
+ROUNDING = 1e-9  # a rate times a count may miss an integer by this much
+
+
+@dataclass(frozen=True)
+class OperatingPoint:
+    """A threshold with the rate of impostors that it accepts.
+
+    Attributes:
+        threshold: Scores that are at least this high are accepted.
+        rate: The share of the given impostor scores that are accepted, with its interval. Without ``people`` this is
+            Wilson's 95 % interval over independent scores. With ``people`` both ends are one-sided bounds over people.
+        people: How many people the impostor scores are of; None if it was not given.
+
+    >>> point = choose_threshold(torch.tensor([0.1, 0.5, 0.2, 0.3]), far=0.25)
+    >>> 0.3 < point.threshold < 0.300001, float(point.rate), point.people
+    (True, 0.25, None)
+    """
+
+    threshold: float
+    rate: Measurement
+    people: int | None = None
+
+
+def choose_threshold(
+    impostors: Shaped[Tensor, "..."],
+    *,
+    far: float | None = None,
+    fpir: float | None = None,
+    people: Shaped[Tensor, "..."] | None = None,
+    confidence: float = 0.95,
+    total: int | None = None,
+) -> OperatingPoint:
+    r"""Choose the smallest threshold at which the rate of accepted impostors is at most the given one.
+
+    Without ``people`` the rate is that of the given scores: with n scores, ⌊rate·n⌋ of them may be accepted, and the
+    threshold is the next number above the highest score that must be rejected.
+
+    With ``people`` the promise is about *new* strangers: the threshold is the smallest one whose upper confidence bound
+    of the rate is at most ``fpir``. Pictures of one person are accepted or rejected together, so people are counted, not
+    pictures: the rate r is the mean over G people of the share s of their pictures that are accepted. Let V be the
+    variance of this mean when people are drawn again with replacement. A mean of n independent trials has the variance
+    r(1 − r)/n, so the pictures are worth n = r(1 − r)/V independent trials: as many as there are people if all pictures of
+    a person agree, and up to the number of pictures if they do not depend on the person. In this formula a further person,
+    all of whose pictures are accepted, counts with the weight 1/4, because a few accepted people underestimate the
+    variance. The bound is that of Clopper and Pearson for r·n accepted out of n trials.
+
+    Args:
+        impostors: Scores ``(n,)`` of pairs of different identities for ``far``; the best score of each probe of a
+            stranger for ``fpir``.
+        far: The highest accepted false accept rate, in (0, 1].
+        fpir: The highest accepted false positive identification rate, in (0, 1]. Exactly one of both is given.
+        people: The person behind each score ``(n,)``, integers; only with ``fpir``.
+        confidence: How sure the promise about new strangers is; used with ``people`` only.
+        total: How many impostor scores there are, if only the highest are given.
+
+    Returns:
+        The threshold, the rate of the given impostors and its interval, and the number of people.
+
+    Raises:
+        ValueError: If there are fewer than 1/rate scores, or too few people for the rate: with fewer, even a threshold
+            above all scores cannot promise it.
+
+    >>> strangers = torch.linspace(0, 0.5, 600)
+    >>> round(choose_threshold(strangers, fpir=0.05).threshold, 3)
+    0.475
+    >>> point = choose_threshold(strangers, fpir=0.05, people=torch.arange(600) % 60)
+    >>> round(point.threshold, 3), point.rate, point.people
+    (0.486, 0.0283 [0.0149, 0.0489], 60)
+    """
+    if (far is None) == (fpir is None):
+        raise ValueError(f"exactly one of far and fpir must be given, got far={far!r} and fpir={fpir!r}")
+    name, rate, trials = ("far", far, "different pairs") if far is not None else ("fpir", fpir, "strangers")
+    assert rate is not None
+    scores = _check_scores(impostors)
+    if people is None:
+        count = len(scores) if total is None else total
+        allowed = allowed_accepts(rate, count, name, trials)
+        if allowed == count:
+            return OperatingPoint(-math.inf, wilson(count, count))
+        if allowed >= len(scores):
+            raise ValueError(
+                f"{name}={rate:g} of {count} {trials} needs the {allowed + 1} highest scores, got {len(scores)}"
+            )
+        highest = scores.sort(descending=True).values
+        threshold = _next_above(highest[allowed], scores)
+        return OperatingPoint(threshold, wilson(int((scores >= threshold).sum()), count))
+    if far is not None or total is not None:
+        raise ValueError("people must be given with fpir, and without total")
+    if people.shape != scores.shape or people.is_floating_point() or people.is_complex():
+        raise ValueError(
+            f"people must be an integer for each of {len(scores)} scores, got {people.dtype} {tuple(people.shape)}"
+        )
+    return _choose_over_people(scores, people.to(scores.device), rate, confidence)
+
+
+def allowed_accepts(rate: float, count: int, name: str = "far", trials: str = "different pairs") -> int:
+    """Return how many of ``count`` impostors may be accepted at a rate.
+
+    Args:
+        rate: The rate, in (0, 1].
+        count: How many impostors there are.
+        name: What an error message calls the rate.
+        trials: What an error message calls the impostors.
+
+    Raises:
+        ValueError: If there are fewer than 1/rate impostors. A single accepted one would already exceed the rate, and a
+            threshold above all of them would promise what was not measured.
+
+    >>> allowed_accepts(0.01, 250)
+    2
+    """
+    if not 0 < rate <= 1:
+        raise ValueError(f"{name} must be in (0, 1], got {rate!r}")
+    allowed = math.floor(rate * count * (1 + ROUNDING) + ROUNDING)
+    if not allowed:
+        needed = math.ceil(1 / rate - ROUNDING)
+        raise ValueError(f"{name}={rate:g} needs at least {needed} {trials} to be resolved, got {count}")
+    return allowed
+
+
+def resolve_rates(rates: Iterable[float], count: int) -> list[float]:
+    """Return those of some rates that ``count`` impostors resolve: at least one of them may be accepted.
+
+    >>> resolve_rates([0.1, 0.01, 0.001], 100)
+    [0.1, 0.01]
+    """
+    return [rate for rate in rates if rate * count >= 1 - ROUNDING]
+
+
+def choose_accurate_threshold(ordered: Float[Tensor, "n"], same: Bool[Tensor, "n"]) -> float:
+    """Return the threshold of highest accuracy on pairs in descending order of their scores.
+
+    It lies midway between two neighboring scores, or beyond all of them. Of several best thresholds it is the highest.
+
+    Args:
+        ordered: Scores from the highest down.
+        same: Whether each pair is of one identity.
+
+    >>> choose_accurate_threshold(torch.tensor([0.75, 0.5, 0.25, 0.0]), torch.tensor([True, True, False, False]))
+    0.375
+    """
+    if not same.any() or same.all():
+        return -math.inf if same.any() else math.inf
+    last = torch.ones_like(same)
+    last[:-1] = ordered[1:] != ordered[:-1]  # the last pair of each run of equal scores
+    right = (2 * same.long() - 1).cumsum(0)[last]
+    best = int(right.argmax())  # the first of equals is the highest threshold
+    if right[best] <= 0:
+        return math.inf
+    if best == len(right) - 1:
+        return -math.inf
+    above, below = ordered[last][best : best + 2].tolist()
+    middle = above / 2 + below / 2
+    return middle if below < middle <= above else above  # nothing lies between neighbors of float64
+
+
+def _choose_over_people(
+    scores: Float[Tensor, "n"], people: Int[Tensor, "n"], rate: float, confidence: float
+) -> OperatingPoint:
+    if not 0 < rate < 1:
+        raise ValueError(f"fpir must be between 0 and 1, got {rate!r}")
+    if not 0.5 <= confidence < 1:
+        raise ValueError(f"confidence must be in [0.5, 1), got {confidence!r}")
+    _, place, sizes = people.unique(return_inverse=True, return_counts=True)
+    count = len(sizes)
+    needed = math.ceil(math.log1p(-confidence) / math.log1p(-rate) - ROUNDING)
+    if count < needed:
+        raise ValueError(
+            f"fpir={rate:g} needs strangers of at least {needed} people to be promised with a confidence of "
+            f"{confidence:.0%}, got {count} people"
+        )
+    ordered, order = scores.sort(descending=True)
+    place, size = place[order], sizes[place[order]].double()
+    # When a person's j-th picture (from 0) is accepted, the share grows from j/m to (j + 1)/m. Summed over the pictures in
+    # the order of their scores this gives Σ s and Σ s² over people at every threshold.
+    by_person = place.argsort(stable=True)
+    starts = sizes.cumsum(0) - sizes
+    j = torch.empty_like(place)
+    j[by_person] = torch.arange(len(place), device=place.device) - starts[place[by_person]]
+    mean = (1 / size).cumsum(0) / count
+    # The bound is above the mean, so thresholds of a higher mean need not be looked at.
+    few = int((mean <= rate).sum()) + 1
+    mean, squares = mean[:few], ((2 * j + 1) / size.square()).cumsum(0)[:few]
+    added = (mean * count + ADDED_PERSON) / (count + ADDED_PERSON)
+    squares = (squares + ADDED_PERSON) / (count + ADDED_PERSON)
+    variance = ((squares - added.square()) / count).clamp_min(1e-300)
+    trials = (added * (1 - added) / variance).clamp(count, len(scores))
+    kept = _beta_cdf(mean.new_tensor(rate), mean * trials + 1, ((1 - mean) * trials).clamp_min(1e-9)) >= confidence
+    # Thresholds from the highest down, until the first that breaks the promise: its score must be rejected.
+    threshold = _next_above(ordered[int((~kept).long().argmax())], scores)
+    accepted = int((ordered >= threshold).sum())
+    if not accepted:
+        return OperatingPoint(
+            threshold, Measurement(0.0, 0.0, -math.expm1(math.log1p(-confidence) / count), PEOPLE), count
+        )
+    value, worth = mean[accepted - 1], trials[accepted - 1]
+    low = _beta_quantile(1 - confidence, value * worth, (1 - value) * worth + 1)
+    high = _beta_quantile(confidence, value * worth + 1, (1 - value) * worth)
+    return OperatingPoint(threshold, Measurement(float(value), low, high, PEOPLE), count)
+
+
+def _check_scores(scores: Shaped[Tensor, "..."]) -> Float[Tensor, "n"]:
+    if scores.ndim != 1 or not len(scores) or scores.is_complex() or scores.dtype == torch.bool:
+        raise ValueError(f"impostors must be real scores of shape (n,), got {scores.dtype} {tuple(scores.shape)}")
+    if not scores.isfinite().all():
+        raise ValueError(f"impostors must be finite, got {int((~scores.isfinite()).sum())} that are not")
+    return scores.detach().to(torch.promote_types(scores.dtype, torch.float32)) + 0.0  # + 0.0: minus zero is zero
+
+
+def _next_above(score: Float[Tensor, ""], scores: Float[Tensor, "n"]) -> float:
+    """Return the next number above a score in the precision that the scores really have.
+
+    torch and numpy round a Python number to the dtype of the tensor that it is compared with. A step of float64 above a
+    score of float32 would be rounded away then, also if the scores were converted to float64 on the way here.
+    """
+    single = score.dtype == torch.float64 and bool((scores.float().double() == scores).all())
+    score = score.float() if single else score
+    return torch.nextafter(score, torch.full_like(score, torch.inf)).item()
+
+
+def _beta_cdf(x: Float[Tensor, "*n"], a: Float[Tensor, "n"], b: Float[Tensor, "n"]) -> Float[Tensor, "n"]:
+    """Return the distribution function of Beta(a, b) at x, the regularized incomplete beta function.
+
+    It is x^a (1 − x)^b / (a·B(a, b)) times a continued fraction, which is evaluated by Lentz's method. The fraction
+    converges quickly for x < (a + 1)/(a + b + 2); beyond, I_x(a, b) = 1 − I_{1−x}(b, a) is used.
+    """
+    swap = x > (a + 1) / (a + b + 2)
+    x, a, b = torch.where(swap, 1 - x, x), torch.where(swap, b, a), torch.where(swap, a, b)
+    tiny = 1e-300
+    c = torch.ones_like(a)
+    d = 1 / _away_from_zero(1 - (a + b) * x / (a + 1), tiny)
+    fraction = d.clone()
+    for m in range(1, 200):
+        for term in (
+            m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
+            -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1)),
+        ):
+            d = 1 / _away_from_zero(1 + term * d, tiny)
+            c = _away_from_zero(1 + term / c, tiny)
+            fraction = fraction * c * d
+        if ((c * d - 1).abs() < 1e-13).all():
+            break
+    log_factor = a * x.log() + b * torch.log1p(-x) + torch.lgamma(a + b) - torch.lgamma(a) - torch.lgamma(b)
+    value = log_factor.exp() * fraction / a
+    return torch.where(swap, 1 - value, value)
+
+
+def _away_from_zero(value: Float[Tensor, "n"], tiny: float) -> Float[Tensor, "n"]:
+    return torch.where(value.abs() < tiny, tiny, value)
+
+
+def _beta_quantile(level: float, a: Float[Tensor, ""], b: Float[Tensor, ""]) -> float:
+    """Return x with Beta(a, b) below x at probability ``level``, on a grid that is refined four times."""
+    low, high = 0.0, 1.0
+    for _ in range(4):
+        grid = torch.linspace(low, high, 1002, dtype=a.dtype, device=a.device)[1:-1]
+        below = int((_beta_cdf(grid, a.expand(1000), b.clamp_min(1e-9).expand(1000)) < level).sum())
+        step = (high - low) / 1001
+        low, high = low + below * step, low + (below + 1) * step
+    return (low + high) / 2

@@ -1,0 +1,272 @@
+"""Scores of classes: from features and class weights to logits, with margins, for any subset of the classes.
+
+Every way to compute a loss uses these definitions.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int, Shaped
+from torch import Tensor
+
+from ...angular import Cosine
+from ...geometry import norm, normalize
+from ..margins import Margin
+from ..margins.margin import AngularScore, Context, Sloped, Strength, sloped
+from .problem import ScoreFunction, is_plain, select_angular
+
+MIN_NORM = 1e-4
+"""The gradient of x/‖x‖ grows as 1/‖x‖. Features and class weights shorter than this get the gradient of one of this
+length; their values, and everything about longer ones, are exact. Scales with ‖x‖ need no bound on x, those with ‖w‖‖x‖
+none at all."""
+MAX_NORM = 1e15
+"""Squares of longer vectors may overflow in float32."""
+
+
+class Batch(NamedTuple):
+    """A batch as the hooks see it; the attributes are those of :class:`BatchFeatures`, with one scale for all allowed."""
+
+    norms: Float[Tensor, "n"]
+    scale: Float[Tensor, "n"] | float
+    labels: Int[Tensor, "n"] | None = None
+    ignored: Bool[Tensor, "n"] | None = None
+    noise: Mapping[Strength, Tensor] | None = None
+
+
+class BatchFeatures(NamedTuple):
+    """A batch as a head sees it.
+
+    Attributes:
+        directions: x̂.
+        norms: ‖x‖.
+        scale: The scale of each sample's logits.
+        scaled: scale·x̂, which is x itself where the scale is ‖x‖.
+        labels: The class of each sample, counted over all classes.
+        ignored: Which samples do not count, None for none; their label is 0 and has no meaning.
+        noise: The random numbers of the samples in this pass, by the strength that uses them.
+    """
+
+    directions: Float[Tensor, "n d"]
+    norms: Float[Tensor, "n"]
+    scale: Float[Tensor, "n"]
+    scaled: Float[Tensor, "n d"]
+    labels: Int[Tensor, "n"] | None = None
+    ignored: Bool[Tensor, "n"] | None = None
+    noise: Mapping[Strength, Tensor] | None = None
+
+
+class TargetProducts(NamedTuple):
+    """What a sample's own rows of the weight give, each (n,): the inner product, cos θ and ‖w‖, None if not needed."""
+
+    product: Float[Tensor, "n"] | None
+    cos: Float[Tensor, "n"]
+    length: Float[Tensor, "n"] | None
+
+
+class Target(NamedTuple):
+    """The target classes: the plain logit without bias, cos θ, and ‖w‖ if it is part of the scale, each (n,)."""
+
+    plain: Float[Tensor, "n"]
+    cos: Float[Tensor, "n"]
+    length: Float[Tensor, "n"] | None
+
+
+def prepare_features(
+    x: Float[Tensor, "n d"],
+    scale: Float[Tensor, "..."] | float | str,
+    labels: Int[Tensor, "n"] | None = None,
+    ignored: Bool[Tensor, "n"] | None = None,
+) -> BatchFeatures:
+    """Compute directions and scales; ``scale`` is a number, a 0-d or (n,) tensor, ``"feature_norm"`` or ``"norms"``."""
+    directions = normalize(x, min_norm=0.0 if isinstance(scale, str) else MIN_NORM)
+    norms = (x * directions).sum(-1)
+    if isinstance(scale, str):
+        return BatchFeatures(directions, norms, norms, x, labels, ignored)
+    per_sample = expand_scale(x, scale)
+    return BatchFeatures(directions, norms, per_sample, per_sample.unsqueeze(-1) * directions, labels, ignored)
+
+
+def expand_scale(x: Float[Tensor, "n d"], scale: Float[Tensor, "..."] | float) -> Float[Tensor, "n"]:
+    """Return a constant scale for each sample, in the dtype and on the device of ``x``."""
+    return torch.as_tensor(scale, dtype=x.dtype, device=x.device).expand(len(x))
+
+
+def compute_target_products(scores: ScoreFunction, x: BatchFeatures, rows: Float[Tensor, "n k d"]) -> TargetProducts:
+    """Compare each sample with the rows of its own class."""
+    direction = normalize(rows, min_norm=0.0 if scores.weight_norm else MIN_NORM)
+    cos = (x.directions.unsqueeze(1) * direction).sum(-1)
+    nearest = cos.argmax(-1, keepdim=True)
+    cos = cos.gather(-1, nearest).squeeze(-1).clamp(-1, 1)
+    length = norm(rows).squeeze(-1) if scores.weight_norm else None
+    if not isinstance(scores.angular, Cosine):
+        return TargetProducts(None, cos, length)
+    # The inner product has the gradient of the plain softmax also at x = 0 and w = 0, where an angle has none.
+    products = (x.scaled.unsqueeze(1) * (rows if scores.weight_norm else direction)).sum(-1)
+    return TargetProducts(products.gather(-1, nearest).squeeze(-1), cos, length)
+
+
+def compute_target(x: Batch | BatchFeatures, found: TargetProducts, g: AngularScore) -> Target:
+    """Return the target's side of the loss; ``g`` is that of the targets' classes."""
+    if found.product is not None:
+        return Target(found.product, found.cos, found.length)
+    plain = x.scale * g(found.cos)
+    return Target(plain if found.length is None else plain * found.length, found.cos, found.length)
+
+
+def compute_target_logit(
+    scores: ScoreFunction, x: Batch | BatchFeatures, target: Target, g: AngularScore, annealing: float | Tensor = 0.0
+) -> Float[Tensor, "n"]:
+    """Return t without its bias: the plain logit plus scale·(ψ − g)/(1 + λ). Calls the margin's target hook once."""
+    if type(scores.margin).target is Margin.target:
+        return target.plain
+    plain = target.cos if isinstance(g, Cosine) else g(target.cos)
+    effect = scores.margin.target(target.cos, Context(g, x.norms, x.labels, x.ignored, noise=x.noise)) - plain
+    if isinstance(annealing, Tensor) or annealing:
+        effect = effect / (1 + annealing)
+    effect = effect.detach() if scores.detached else effect
+    more = x.scale * (effect if target.length is None else target.length * effect)
+    # The margin makes a logit up to 2m − 1 times as large: it must not overflow before the plain logit does.
+    return target.plain + more.clamp_min(-torch.finfo(more.dtype).max / 1024)
+
+
+def compute_scores(
+    scores: ScoreFunction,
+    weight: Float[Tensor, "ck d"],
+    bias: Float[Tensor, "c"] | None,
+    x: BatchFeatures,
+    target: Float[Tensor, "n"] | None,
+    classes: slice = slice(None),
+) -> Float[Tensor, "n c"]:
+    """Return the scores of ``classes``, whose rows these are, at once.
+
+    The entries of the targets themselves have no meaning if the margin has a hook on the others.
+    """
+    direction = normalize(weight, min_norm=0.0 if scores.weight_norm else MIN_NORM)
+    if is_plain(scores):
+        z = multiply_rows(scores, x.scaled, weight if scores.weight_norm else direction)
+        return z if bias is None else z + bias
+    lengths = norm(weight) if scores.weight_norm else None
+    cos = multiply_rows(scores, x.directions, direction)
+    return score_cosines(scores, classes, cos, lengths, bias, x, target, find_hardest(scores, cos, x.labels))
+
+
+def find_hardest(
+    scores: ScoreFunction, cos: Float[Tensor, "n c"], labels: Int[Tensor, "n"] | None
+) -> Float[Tensor, "n"] | None:
+    """Return the k-th largest cosine among the other classes, for a margin that asks for it."""
+    if not scores.margin.hardest or labels is None:
+        return None
+    others = cos.detach().scatter(1, labels.unsqueeze(-1), -torch.inf)
+    return others.topk(min(scores.margin.hardest, scores.num_classes), -1).values[:, -1]
+
+
+def score_cosines(
+    scores: ScoreFunction,
+    classes: slice | Int[Tensor, "c"],
+    cos: Float[Tensor, "n c"],
+    lengths: Float[Tensor, "c"] | None,
+    bias: Float[Tensor, "c"] | None,
+    x: Batch | BatchFeatures,
+    target: Float[Tensor, "n"] | None,
+    hardest: Float[Tensor, "n"] | None = None,
+) -> Float[Tensor, "n c"]:
+    """Return the scores of ``classes``, whose cosines, lengths and biases these are, through the margin's hooks."""
+    context, inside = _build_context(scores, classes, x, target, hardest), _clamp(scores, cos)
+    z = scores.margin.others(inside, context)
+    if scores.detached:
+        plain = context.g(inside)
+        z = plain + (z - plain).detach()
+    z = z * (x.scale.unsqueeze(-1) if isinstance(x.scale, Tensor) else x.scale)
+    z = z if lengths is None else z * lengths
+    return z if bias is None else z + bias
+
+
+@torch.no_grad()
+def score_cosines_with_slope(
+    scores: ScoreFunction,
+    classes: slice | Int[Tensor, "c"],
+    cos: Float[Tensor, "n c"],
+    x: Batch | BatchFeatures,
+    target: Float[Tensor, "n"] | None,
+    hardest: Float[Tensor, "n"] | None = None,
+) -> Sloped | None:
+    """Return φ of ``classes`` and its derivative by the cosines, before any scale; None where it is unknown."""
+    context, inside = _build_context(scores, classes, x, target, hardest), _clamp(scores, cos)
+    found = scores.margin.others_with_slope(inside, context)
+    if found is None or not scores.detached:
+        return found
+    plain = sloped(context.g, inside)
+    return None if plain is None else (found[0], plain[1])
+
+
+def _build_context(
+    scores: ScoreFunction,
+    classes: slice | Tensor,
+    x: Batch | BatchFeatures,
+    target: Tensor | None,
+    hardest: Tensor | None,
+) -> Context:
+    """Return what the hook on the others may use, as columns."""
+    norms, labels, ignored, own, kth = (
+        None if t is None else t.unsqueeze(-1) for t in (x.norms, x.labels, x.ignored, target, hardest)
+    )
+    noise = None if x.noise is None else {strength: z.unsqueeze(-1) for strength, z in x.noise.items()}
+    return Context(select_angular(scores, classes), norms, labels, ignored, own, kth, noise)
+
+
+def _clamp(scores: ScoreFunction, cos: Tensor) -> Tensor:
+    # The k-th largest cosine is compared with the cosines as they were computed, before rounding is cut off.
+    return cos if scores.margin.hardest else cos.clamp(-1, 1)
+
+
+def multiply_rows(scores: ScoreFunction, x: Float[Tensor, "n d"], w: Float[Tensor, "ck d"]) -> Float[Tensor, "n c"]:
+    """Return the products of features and rows in the head's dtype, the largest over the sub-centers of a class."""
+    dtype = scores.matmul_dtype or x.dtype
+    products = (x.to(dtype) @ w.to(dtype).T).to(x.dtype)
+    return products if scores.sub_centers == 1 else products.unflatten(-1, (-1, scores.sub_centers)).max(-1).values
+
+
+def find_nearest_centers(
+    each: Float[Tensor, "n ck"], sub_centers: int
+) -> tuple[Float[Tensor, "n c"], Float[Tensor, "n c"] | None]:
+    """Return the largest product of each class, and which of its centers has it, the first of equals; None for one.
+
+    The index has the products' dtype: on a CPU, comparisons that write numbers are many times faster than masks.
+
+    >>> find_nearest_centers(torch.tensor([[1.0, 5.0, 7.0, 7.0]]), 2)
+    (tensor([[5., 7.]]), tensor([[1., 0.]]))
+    """
+    if sub_centers == 1:
+        return each, None
+    centers = each.T.unflatten(0, (-1, sub_centers))
+    best, nearest = torch.maximum(centers[:, 0], centers[:, 1]), torch.empty_like(centers[:, 0])
+    torch.gt(centers[:, 1], centers[:, 0], out=nearest)
+    for k in range(2, sub_centers):
+        nearer = torch.gt(centers[:, k], best, out=torch.empty_like(best))
+        torch.maximum(nearest, nearer.mul_(k), out=nearest)
+        torch.maximum(best, centers[:, k], out=best)
+    return best.T, nearest.T
+
+
+def scatter_to_centers(
+    d: Float[Tensor, "n c"], nearest: Shaped[Tensor, "n c"], sub_centers: int
+) -> Float[Tensor, "n ck"]:
+    """Put one number per class at its nearest center and 0 at the others.
+
+    >>> scatter_to_centers(torch.tensor([[5.0, 7.0]]), torch.tensor([[1, 0]]), 2)
+    tensor([[0., 5., 7., 0.]])
+    """
+    each = d.new_empty(d.shape[1], sub_centers, d.shape[0])
+    center = torch.arange(sub_centers, dtype=d.dtype, device=d.device).view(-1, 1)
+    torch.eq(nearest.T.to(d.dtype).unsqueeze(1), center, out=each).mul_(d.T.unsqueeze(1))
+    return each.flatten(0, 1).T
+
+
+def sum_by_center(each: Float[Tensor, "n ck"], z: Float[Tensor, "n c"], sub_centers: int) -> Float[Tensor, "ck"]:
+    """Sum over the samples each center's number times the product of its class.
+
+    >>> sum_by_center(torch.tensor([[0.0, 5.0, 7.0, 0.0]]), torch.tensor([[2.0, 3.0]]), 2)
+    tensor([ 0., 10., 21.,  0.])
+    """
+    return (each.T.unflatten(0, (-1, sub_centers)) * z.T.unsqueeze(1)).sum(-1).flatten()

@@ -1,0 +1,179 @@
+r"""The norm of the patch that a filter sees: Σ_c x² per group, then a box filter with the convolution's geometry."""
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ..geometry.fast_norms import MIN_NORM
+from ..geometry.tracing import is_traced
+from .tiling import iterate_tiles
+
+Convolution: TypeAlias = nn.Conv1d | nn.Conv2d | nn.Conv3d
+Windows: TypeAlias = tuple[tuple[int, int, int], ...]  # size, stride and dilation of each axis
+_AVERAGE: tuple[Callable[..., Tensor], ...] = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)
+_CONVOLVE: tuple[Callable[..., Tensor], ...] = (F.conv1d, F.conv2d, F.conv3d)
+
+
+def sum_squares(
+    x: Float[Tensor, "..."], dim: int, groups: int = 1, fresh: bool = False
+) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."]]:
+    r"""Σ x² over ``dim`` in each of ``groups`` equal parts of it, in float32 or better, and ``x`` itself.
+
+    Use the returned ``x`` for the inner product: then the two gradients of ``x`` are added in one pass, and in place where
+    the one of the inner product is ``fresh``: a tensor that nobody else has.
+
+    >>> sum_squares(torch.tensor([[1.0, 2.0, 3.0, 4.0]]), -1, groups=2)[0]
+    tensor([[ 5., 25.]])
+    """
+    return _Squares.apply(x, dim, groups, fresh and not is_traced())
+
+
+def sum_patch_squares(sums: Float[Tensor, "..."], layer: Convolution) -> Float[Tensor, "..."]:
+    r"""‖patch‖² at every position of the layer's output, from the Σ_c x² of its groups: ``(…, g, *in) → (…, g, *out)``.
+
+    Padding by any mode commutes with squaring, so it is done on the sums; zeros count as zeros.
+
+    >>> sum_patch_squares(torch.ones(1, 1, 4, 4), torch.nn.Conv2d(5, 7, 3, padding=1))[0, 0]
+    tensor([[4., 6., 6., 4.],
+            [6., 9., 9., 6.],
+            [6., 9., 9., 6.],
+            [4., 6., 6., 4.]])
+    """
+    size, axes = layer.kernel_size, len(layer.kernel_size)
+    around = layer._reversed_padding_repeated_twice
+    if any(around):
+        sums = F.pad(sums, around, mode="constant" if layer.padding_mode == "zeros" else layer.padding_mode)
+    if sums.device.type == "cpu" and not is_traced():
+        result: Tensor = _Box.apply(sums, tuple(zip(size, layer.stride, layer.dilation, strict=True)))
+        return result
+    if all(d == 1 for d in layer.dilation):
+        return _AVERAGE[axes - 1](sums, size, layer.stride) * math.prod(size)
+    groups = sums.shape[-1 - axes]
+    box = sums.new_ones(groups, 1, *size)
+    return _CONVOLVE[axes - 1](sums, box, stride=layer.stride, dilation=layer.dilation, groups=groups).clamp_min(0)
+
+
+def bounded_sqrt(square: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    r"""‖x‖ from ‖x‖², with a bounded slope: below ``MIN_NORM`` it is ‖x‖²/``MIN_NORM``, 0 at 0 with gradient 0.
+
+    >>> bounded_sqrt(torch.tensor([4.0, 0.0]))
+    tensor([2., 0.])
+    """
+    return square * square.clamp_min(MIN_NORM**2).rsqrt()
+
+
+def bounded_rsqrt(square: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    r"""1/‖x‖ from ‖x‖²; below ``MIN_NORM`` it falls to 0 as ‖x‖²/``MIN_NORM``³, which is ``bounded_inverse(bounded_sqrt(square))``.
+
+    >>> bounded_rsqrt(torch.tensor([4.0, 0.0]))
+    tensor([0.5000, 0.0000])
+    """
+    return _InverseRoot.apply(square)
+
+
+class _InverseRoot(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(square: Tensor) -> Tensor:
+        return torch.where(square < MIN_NORM**2, square * MIN_NORM**-3, square.rsqrt())
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs, output)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        square, over = ctx.saved_tensors
+        return grad * torch.where(square < MIN_NORM**2, MIN_NORM**-3, over * over * over * -0.5)
+
+
+class _Squares(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, dim: int, groups: int, fresh: bool) -> tuple[Tensor, Tensor]:
+        grouped = _grouped(x, dim, groups)
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        if is_traced() or x.ndim == -dim:
+            sums = grouped.to(dtype).square().sum(dim, keepdim=groups == 1)
+            return sums, x.view_as(x)
+        sums = x.new_empty((*x.shape[:dim], groups, *x.shape[x.ndim + dim + 1 :]), dtype=dtype)
+        for part in iterate_tiles(x):
+            torch.sum(grouped[part].to(dtype).square(), dim, keepdim=groups == 1, out=sums[part])
+        return sums, x.view_as(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, int, int, bool], output: tuple[Tensor, Tensor]) -> None:
+        x, ctx.dim, ctx.groups, ctx.fresh = inputs
+        ctx.save_for_backward(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad_sums: Tensor, grad_x: Tensor) -> tuple[Tensor, None, None, None]:
+        (x,) = ctx.saved_tensors
+        dim, dtype = ctx.dim, grad_sums.dtype
+        through, saw = (_grouped(t, dim, ctx.groups).to(dtype) for t in (grad_x, x))
+        each = grad_sums if ctx.groups == 1 else grad_sums.unsqueeze(dim)
+        add = through.addcmul_ if ctx.fresh and not torch.is_grad_enabled() else through.addcmul
+        total = add(saw, each, value=2).to(x.dtype)
+        return total if ctx.groups == 1 else total.flatten(dim - 1, dim), None, None, None
+
+
+class _Box(torch.autograd.Function):
+    """Sums over windows, one axis after the other: a few additions of small maps, where pooling takes ten times as long."""
+
+    @staticmethod
+    def forward(ctx: Any, sums: Tensor, windows: Windows) -> Tensor:
+        ctx.shape, ctx.windows = sums.shape, windows
+        for axis, window in enumerate(windows, -len(windows)):
+            first, *rest = _shifted(sums, axis, window)
+            sums = first + rest[0] if rest else first.clone()
+            for other in rest[1:]:
+                sums += other
+        return sums
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return _Spread.apply(grad, ctx.shape, ctx.windows), None
+
+
+class _Spread(torch.autograd.Function):
+    """The transpose of :class:`_Box`: each number goes to every place of its window."""
+
+    @staticmethod
+    def forward(ctx: Any, grad: Tensor, shape: torch.Size, windows: Windows) -> Tensor:
+        ctx.windows = windows
+        for axis, window in enumerate(windows, -len(windows)):
+            wider = list(grad.shape)
+            wider[axis] = shape[axis]
+            spread = grad.new_zeros(wider)
+            for place in _shifted(spread, axis, window):
+                place += grad
+            grad = spread
+        return grad
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        return _Box.apply(grad, ctx.windows), None, None
+
+
+def _shifted(x: Tensor, axis: int, window: tuple[int, int, int]) -> list[Tensor]:
+    """What each tap of a window of ``(size, stride, dilation)`` sees along an axis."""
+    size, stride, dilation = window
+    axis %= x.ndim
+    count = (x.shape[axis] - dilation * (size - 1) - 1) // stride + 1
+    at = (slice(None),) * axis
+    return [x[(*at, slice(i * dilation, i * dilation + (count - 1) * stride + 1, stride))] for i in range(size)]
+
+
+def _grouped(x: Tensor, dim: int, groups: int) -> Tensor:
+    """``(…, c, *rest) → (…, groups, c/groups, *rest)``; ``dim`` counts from the end and means the new second axis.
+
+    One group stays as it is: with an axis more a compiler no longer knows channels-last maps.
+    """
+    return x if groups == 1 else x.unflatten(dim, (groups, -1))

@@ -1,0 +1,157 @@
+"""Merging of learned rotations into the weights after training, for good or temporarily."""
+
+import torch
+from torch import nn
+
+from ..neurons import ChangeReport, Selector, Selectors, as_selectors, attach_change_report, check_selectors, matches
+from .finetuning.adapter import Adapter
+from .finetuning.freezing import freeze_parameter, thaw
+from .finetuning.int8 import is_quantized, release
+from .parametrization import Site, find_rotated, require_rotated, unregister
+
+
+def merge(
+    model: nn.Module,
+    *,
+    keep: bool = False,
+    undo: bool = False,
+    only: Selectors | None = None,
+    skip: Selectors = (),
+) -> nn.Module:
+    """Multiply R into the neurons, in place: the model is plain again, with its original keys, shapes and speed.
+
+    It ends both :func:`overparameterize` and :func:`finetune`. The R of the task in use is multiplied in. Weights become
+    new parameters, trainable if they were before, so create a new optimizer. Once no rotation is left, everything that
+    :func:`finetune` froze is trainable again. To continue with a new R over the learned neurons (progressive training,
+    F.8), call :func:`overparameterize` or :func:`finetune` again. :func:`~hypersphere.neurons.get_change_report` tells
+    which layers were merged.
+
+    Args:
+        model: a model changed by :func:`overparameterize` or :func:`finetune`.
+        keep: whether to compute every effective weight once and keep the fixed weight and R beside it. The model is then
+            as fast as a plain one and holds one more copy of its weights; :func:`unmerge` undoes it exactly.
+        undo: whether to drop R instead, so that every fixed weight returns bit for bit.
+        only: layers to merge: names or patterns, types, modules or predicates ``(name, module) → bool``, one or
+            several. None means all.
+        skip: layers that keep their R, selected in the same ways.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: if no selected layer has a rotation, if a weight has another parametrization on top, if both ``keep``
+            and ``undo`` are given, and for a quantized layer, whose weight cannot hold R without being rounded again;
+            ``undo=True`` removes its R and ``skip`` leaves it alone.
+
+    >>> from hypersphere.orthogonal import overparameterize
+    >>> net = torch.nn.Linear(4, 2)
+    >>> list(merge(overparameterize(net)).state_dict())
+    ['weight', 'bias']
+    """
+    if keep and undo:
+        raise ValueError("merge takes keep=True or undo=True, not both")
+    sites, report = _select_sites(model, only, skip)
+    for name, site in sites.items():
+        _refuse(name, site, undo)
+        done = (
+            "R removed"
+            if undo
+            else "R multiplied into a copy of its weight"
+            if keep
+            else "R multiplied into its weight"
+        )
+        report.changed[name] = f"{_plain_name(site.module)}, {done}"
+    if keep:
+        for site in sites.values():
+            with torch.no_grad():
+                site.own.kept = None
+                site.own.kept = getattr(site.module, site.parameter).detach().clone()
+    else:
+        for site in sites.values():
+            release(site.module) if is_quantized(site.module) else _merge_layer(site, undo)
+        if not find_rotated(model):
+            thaw(model)
+        else:  # fine-tuning of the other layers goes on, so the merged weights stay frozen until its end
+            for site in sites.values():
+                if isinstance(site.own, Adapter) and not is_quantized(site.module):
+                    freeze_parameter(site.module, site.parameter)
+    attach_change_report(model, report)
+    return model
+
+
+def unmerge(model: nn.Module) -> nn.Module:
+    """Undo ``merge(model, keep=True)``: the fixed weights and R are used again, bit for bit as before.
+
+    Args:
+        model: a model merged with ``keep=True``.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: if the model is not merged with ``keep=True``.
+
+    >>> from hypersphere.orthogonal import overparameterize
+    >>> net, x = overparameterize(torch.nn.Linear(4, 2)), torch.randn(3, 4)
+    >>> torch.equal(unmerge(merge(net, keep=True))(x), net(x))
+    True
+    """
+    merged = {name: site for name, site in find_rotated(model).items() if site.own.kept is not None}
+    if not merged:
+        raise ValueError(f"{type(model).__name__} is not merged with keep=True, so there is nothing to take back")
+    for site in merged.values():
+        site.own.kept = None
+    attach_change_report(
+        model, ChangeReport({name: f"{_plain_name(site.module)}, R in use again" for name, site in merged.items()})
+    )
+    return model
+
+
+def _select_sites(model: nn.Module, only: Selectors | None, skip: Selectors) -> tuple[dict[str, Site], ChangeReport]:
+    sites, report = require_rotated(model), ChangeReport()
+    only, skip = None if only is None else as_selectors(only), as_selectors(skip)
+    check_selectors(
+        type(model).__name__, [*(name for name, _ in model.named_modules()), *sites], [*(only or []), *skip]
+    )
+    for name, site in sites.items():
+        if _is_selected(name, site, skip):
+            report.skipped[name] = "named in skip"
+        elif only is not None and not _is_selected(name, site, only):
+            report.skipped[name] = "not named in only"
+    if len(report.skipped) == len(sites):
+        raise ValueError(f"no layer of {type(model).__name__} is left to merge:\n{report}")
+    return {name: site for name, site in sites.items() if name not in report.skipped}, report
+
+
+def _is_selected(name: str, site: Site, selectors: list[Selector]) -> bool:
+    layer = name if site.parameter == "weight" else name.removesuffix(site.parameter).removesuffix(".")
+    return any(matches(each, site.module, s) for s in selectors for each in {name, layer})
+
+
+def _plain_name(module: nn.Module) -> str:
+    """Return the class name of a layer without the prefix of torch's parametrized classes and of tuned ones."""
+    return type(module).__name__.removeprefix("Parametrized").removeprefix("Tuned")
+
+
+def _refuse(name: str, site: Site, undo: bool) -> None:
+    if is_quantized(site.module):
+        if not undo:
+            raise ValueError(
+                f"layer {name!r} has a quantized weight, which cannot hold R without being rounded again: keep the "
+                "rotation on its inputs, or take it off with merge(model, undo=True)"
+            )
+    elif len(site.module.parametrizations[site.parameter]) > 1:  # type: ignore[index, arg-type]
+        raise ValueError(f"layer {name!r} has another parametrization on top of R·V: remove that one first")
+
+
+def _merge_layer(site: Site, undo: bool) -> None:
+    module, parameter, own = site
+    with torch.no_grad():
+        own.kept = None
+        weight = None if undo else getattr(module, parameter).detach().clone()
+    base = unregister(module, parameter)
+    weight = base.detach() if weight is None else weight
+    module.register_parameter(parameter, nn.Parameter(weight, requires_grad=own.plain["requires_grad"]))
+    for key in own.plain["order"]:  # the order of a state_dict is the order of registration
+        if key in module._parameters:
+            module._parameters[key] = module._parameters.pop(key)

@@ -1,0 +1,172 @@
+"""Rotations alone in a file: saved without the base, loaded onto a fresh one whose fingerprint is checked."""
+
+import os
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...files import checksum, load_tree, save_tree
+from ..parametrization import find_rotated, fixed_weight, require_rotated
+from .adapter import Adapter
+from .finetune import apply_plan
+from .int8 import is_quantized, quantized_weight
+from .tuning_method import TuningMethod
+from .tuning_plan import TuningPlan, select_weights
+
+FORMAT = "hypersphere-adapter/1"
+
+
+def save_adapters(model: nn.Module, path: str | os.PathLike[str]) -> None:
+    """Write the rotations of the task in use, and whatever else is trained, as one safetensors file; not the base.
+
+    With the file go the method of every layer and a fingerprint of its frozen weight, so that :func:`load_adapters`
+    needs the base model and the file only.
+
+    Args:
+        model: tuned by :func:`finetune`.
+        path: of the file, which is replaced as a whole or not at all.
+
+    Raises:
+        ValueError: for a model without adapters, and for POET after a redraw, whose W₀ is no longer that of the base:
+            merge and save the model then.
+
+    >>> import os, tempfile
+    >>> net = hs.orthogonal.finetune(torch.nn.Linear(64, 64), block=8)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_adapters(net, os.path.join(folder, "task.safetensors"))
+    ...     os.listdir(folder)
+    ['task.safetensors']
+    """
+    layers = {}
+    for name, own in adapters(model).items():
+        if own.method.name == "poet" and int(own.redraws):
+            raise ValueError(f"layer {name!r} was redrawn, so R alone is not what it learned: merge and save the model")
+        layers[name] = {
+            "method": own.method.options(),
+            "fingerprint": fingerprint(model, name),
+            "turns": dict(own.rotations.state_dict()),
+        }
+    save_tree({"format": FORMAT, "layers": layers, "others": _others(model)}, path)
+
+
+def load_adapters(
+    model: nn.Module, path: str | os.PathLike[str], *, task: str = "default", check: bool = True
+) -> nn.Module:
+    """Put the rotations of a file onto their base, or beside those that a tuned model has already, under a task's name.
+
+    On a plain model this is :func:`finetune` with the methods of the file. On a tuned one the layers must be the same
+    and ``task`` a new name; the others stay in use until :func:`use_task`. What else was trained, such as a classifier,
+    is copied into the model.
+
+    Args:
+        model: changed in place.
+        path: of a file by :func:`save_adapters`.
+        task: the name that the rotations get.
+        check: whether every frozen weight must be the one that the rotations were learned on, bit for bit. A base in
+            another precision needs False.
+
+    Returns:
+        The model. Raises ``ValueError`` for another kind of file, other layers or shapes, and another base.
+
+    >>> import copy, tempfile
+    >>> base, x = torch.nn.Linear(64, 64), torch.randn(2, 64)
+    >>> tuned = hs.orthogonal.finetune(copy.deepcopy(base), block=8)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_adapters(tuned, f"{folder}/task.safetensors")
+    ...     loaded = load_adapters(base, f"{folder}/task.safetensors")
+    >>> torch.equal(loaded(x), tuned(x))
+    True
+    """
+    tree = load_tree(path)
+    if not isinstance(tree, dict) or tree.get("format") != FORMAT:
+        raise ValueError(f"{path} holds no adapters: save_adapters(model, path) writes such a file")
+    layers: dict[str, Any] = tree["layers"]
+    present = {name for name, site in find_rotated(model).items() if isinstance(site.own, Adapter)}
+    if present and present != set(layers):
+        raise ValueError(f"{path} tunes {_names(set(layers))}, the model {_names(present)}: merge(model) first")
+    if not task.isidentifier():
+        raise ValueError(f"task must be a name of letters, digits and underscores, got {task!r}")
+    others = _checked(model, tree["others"], path)
+    if check:
+        differing = [name for name in layers if fingerprint(model, name, path) != layers[name]["fingerprint"]]
+        if differing:
+            raise ValueError(
+                f"{path} was learned on another base: {_names(set(differing))} differ; "
+                "load that base, or say check=False if the difference is meant"
+            )
+    methods = {name: TuningMethod(**layer["method"]) for name, layer in layers.items()}
+    if not present:
+        _tune(model, methods, list(others))
+    for name, own in adapters(model).items():
+        if own.method != methods[name]:
+            raise ValueError(f"layer {name!r} is tuned by {own.method}, {path} by {methods[name]}")
+        if task not in own.tasks:
+            own.add_like(task, "identity", None)
+        elif present:
+            raise ValueError(f"layer {name!r} has a task {task!r} already: choose another name for that of {path}")
+        if not present:
+            own.active = task
+            for other in [other for other in own.tasks if other != task]:
+                del own.tasks[other]
+        own.tasks[task].load_state_dict(layers[name]["turns"])
+    with torch.no_grad():
+        for name, value in others.items():
+            model.get_parameter(name).copy_(value)
+    return model
+
+
+def adapters(model: nn.Module) -> dict[str, Adapter]:
+    """The adapters of a tuned model by the names of their weights; none at all is an error."""
+    found = {name: site.own for name, site in require_rotated(model).items() if isinstance(site.own, Adapter)}
+    if not found:
+        raise ValueError(f"{type(model).__name__} has no finetuned layer: call finetune(model) first")
+    return found
+
+
+def fingerprint(model: nn.Module, name: str, path: object = "the file") -> str:
+    """SHA-256 of the frozen weight of this name, of a plain model as well."""
+    site = find_rotated(model).get(name)
+    if site is not None and not is_quantized(site.module):
+        return checksum(name, {"weight": fixed_weight(site.module, site.parameter)})
+    modules = dict(model.named_modules())
+    module = modules.get(name, modules.get(name.rpartition(".")[0]))
+    if module is not None and is_quantized(module):
+        return checksum(name, quantized_weight(module))
+    weight = getattr(module, "weight" if name in modules else name.rpartition(".")[2], None)
+    if not isinstance(weight, Tensor):
+        raise ValueError(f"{path} tunes {name!r}, which {type(model).__name__} does not have")
+    return checksum(name, {"weight": weight})
+
+
+def _tune(model: nn.Module, methods: dict[str, TuningMethod], train: list[str]) -> None:
+    plan = TuningPlan()
+    for name, method in methods.items():
+        layer = select_weights(model, method, [name], (), False, ())
+        plan.weights[name] = layer.weights[name]
+        plan.report.changed[name] = layer.report.changed[name]
+        plan.report.skipped |= layer.report.skipped
+    plan.report.skipped = {name: why for name, why in plan.report.skipped.items() if name not in methods}
+    apply_plan(model, plan, methods, ())
+    for name in train:
+        model.get_parameter(name).requires_grad_(True)
+
+
+def _others(model: nn.Module) -> dict[str, Tensor]:
+    """What is trained beside the rotations."""
+    rotations = {id(p) for own in adapters(model).values() for p in own.parameters()}
+    return {name: p.detach() for name, p in model.named_parameters() if p.requires_grad and id(p) not in rotations}
+
+
+def _checked(model: nn.Module, others: dict[str, Tensor], path: object) -> dict[str, Tensor]:
+    mine = dict(model.named_parameters())
+    for name, value in others.items():
+        if name not in mine or mine[name].shape != value.shape:
+            has = tuple(mine[name].shape) if name in mine else "nothing of that name"
+            raise ValueError(f"{path} holds {name!r} of shape {tuple(value.shape)}, {type(model).__name__} has {has}")
+    return others
+
+
+def _names(names: set[str]) -> str:
+    first = sorted(names)
+    return ", ".join(first[:4]) + (f" and {len(first) - 4} more" if len(first) > 4 else "")

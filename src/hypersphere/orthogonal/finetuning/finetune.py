@@ -1,0 +1,143 @@
+"""Orthogonal fine-tuning of a pretrained model: frozen weights, learned rotations."""
+
+import warnings
+
+import torch
+from torch import Tensor, nn
+
+from ...neurons import Selectors, as_selectors, attach_change_report, check_selectors
+from ..layer_selection import ClassifierLike
+from ..parametrization import register
+from .adapter import Adapter
+from .freezing import freeze
+from .int8 import attach, is_quantized
+from .tuning_method import TuningMethod, TuningName
+from .tuning_plan import TunedWeight, TuningPlan, select_weights
+
+
+def finetune(
+    model: nn.Module,
+    method: TuningName | TuningMethod = "oft",
+    *,
+    block: int = 32,
+    terms: int | None = None,
+    eps: float | None = None,
+    factors: int | None = None,
+    rank: int | None = None,
+    only: Selectors | None = None,
+    skip: Selectors = (),
+    classifier: ClassifierLike = None,
+    train: Selectors = (),
+    generator: torch.Generator | None = None,
+) -> nn.Module:
+    r"""Let every layer of a pretrained model learn W = W₀Rᵀ, w_i = R w⁰_i: W₀ frozen, R orthogonal, in place.
+
+    R starts as the identity, so at first the model computes exactly what it did. Everything is frozen except the
+    rotations, the classifier and the modules that ``train`` names. Create the optimizer afterwards from the parameters
+    that require gradients. :func:`merge` multiplies the rotations in, or removes them with ``undo=True``;
+    :func:`save_adapters` stores them alone; :func:`add_task` and :func:`use_task` keep several.
+
+    Supported layers are Linear, Conv1d to Conv3d with any kernel, stride and groups, the Conv1D of transformers, the
+    fused or separate projections of ``nn.MultiheadAttention``, and linear layers with 8-bit weights. A plain linear
+    layer rotates its inputs where that is cheaper; ``layer.weight`` is the effective weight in any case.
+
+    :func:`~hypersphere.neurons.get_change_report` tells which layers were changed, which were skipped and why;
+    :func:`plan_finetune` tells it beforehand. Matrices that cannot be tuned cause a ``UserWarning`` unless they are named
+    in ``skip`` or ``train``.
+
+    Args:
+        model: a pretrained network.
+        method: ``"oft"``: R block-diagonal by the Cayley transform (Qiu et al., 2023); ``"coft"``: the same with
+            ‖R − I‖ ≤ ``eps``; ``"boft"``: ``factors`` butterfly factors (Liu et al., 2024); ``"hra"``: ``rank``
+            reflections (Yuan et al., 2024); ``"poet"``: rotations on both sides of W₀ between random permutations
+            (Qiu et al., 2025), which :func:`redraw_every` draws anew; or a :class:`TuningMethod`.
+        block: size of a block. A layer whose size it does not divide gets the largest smaller divisor.
+        terms: None for the exact Cayley transform, or an even number of terms of its Neumann series (OFTv2).
+        eps: largest ‖R − I‖ of COFT; None is 6·10⁻⁵, the value of the authors' code.
+        factors: number of butterfly factors of BOFT; None is 2.
+        rank: number of reflections of HRA; None is 8, the authors' value.
+        only: layers to tune: names or patterns, types, modules or predicates ``(name, module) → bool``, one or several.
+            None means all.
+        skip: layers to leave frozen, selected in the same ways.
+        classifier: the layer that is trained as usual, by name or as a module; False if there is none. By default it is
+            the last margin head, otherwise the last Linear layer unless that is the model.
+        train: further modules that are trained as usual, with all modules inside them, selected in the same ways.
+        generator: random generator for HRA and POET.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: if no layer is selected, or if a layer that ``only`` names cannot be tuned (tied, computed or of an
+            unknown kind).
+
+    >>> net, x = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 3)), torch.ones(1, 64)
+    >>> before = net(x)
+    >>> torch.equal(finetune(net, "oft", block=16)(x), before)
+    True
+    >>> [(name, tuple(p.shape)) for name, p in net.named_parameters() if p.requires_grad][0]
+    ('0.parametrizations.weight.0.tasks.default.inputs.raw', (1, 4, 120))
+    """
+    how = as_method(method, block=block, terms=terms, eps=eps, factors=factors, rank=rank)
+    train = as_selectors(train)
+    check_selectors(type(model).__name__, [name for name, _ in model.named_modules()], train)
+    plan = select_weights(model, how, only, skip, classifier, train)
+    report = plan.report
+    if not plan.weights:
+        raise ValueError(f"{type(model).__name__} has no layer to fine-tune:\n{report}")
+    if report.unsupported:
+        reasons = "; ".join(f"{name}: {report.skipped[name]}" for name in report.unsupported)
+        warnings.warn(f"frozen, without R ({reasons}); name them in skip or train to say so", stacklevel=2)
+    apply_plan(model, plan, dict.fromkeys(plan.weights, how), train, generator)
+    return model
+
+
+def as_method(method: TuningName | TuningMethod, **options: float | int | None) -> TuningMethod:
+    """Return a method from its name and options; a :class:`TuningMethod` takes no further options."""
+    given = {key: value for key, value in options.items() if value is not None}
+    if isinstance(method, TuningMethod):
+        if given.pop("block") != 32 or given:
+            raise ValueError("block, terms, eps, factors and rank must be given to the TuningMethod, not beside it")
+        return method
+    return TuningMethod(method, **given)  # type: ignore[arg-type]
+
+
+def apply_plan(
+    model: nn.Module,
+    plan: TuningPlan,
+    methods: dict[str, TuningMethod],
+    train: Selectors,
+    generator: torch.Generator | None = None,
+) -> None:
+    """Put an adapter on every weight of the plan, freeze the rest and attach the report to the model."""
+    old = {name for name, _ in model.named_parameters()}
+    rotations: set[int] = set()
+    made = [(weight, _create_adapter(weight, methods[name], generator)) for name, weight in plan.weights.items()]
+    for tuned, own in made:  # only now, so that an error above leaves the model as it was
+        rotations.update(id(p) for p in own.parameters())
+        if is_quantized(tuned.module):
+            attach(tuned.module, own)
+        else:
+            weight: Tensor = getattr(tuned.module, tuned.parameter)
+            # a parameter rather than a buffer: data-parallel training would send buffers around at every step
+            register(tuned.module, tuned.parameter, nn.Parameter(weight.detach(), requires_grad=False), own)
+    trained = [model.get_submodule(plan.classifier)] if plan.classifier else []
+    freeze(model, rotations, [*as_selectors(train), *trained])
+    added = (name for name, p in model.named_parameters() if name not in old and p.requires_grad)
+    plan.report.new_parameters = list(added)
+    attach_change_report(model, plan.report)
+
+
+def _create_adapter(weight: TunedWeight, how: TuningMethod, generator: torch.Generator | None) -> Adapter:
+    own = Adapter(
+        how,
+        weight.shape,
+        parts=weight.parts,
+        groups=weight.groups,
+        transposed=weight.transposed,
+        like=weight.like,
+        generator=generator,
+    )
+    held = weight.module._parameters.get(weight.parameter)
+    own.plain = {"order": list(weight.module._parameters), "requires_grad": held is not None and held.requires_grad}
+    return own

@@ -1,0 +1,94 @@
+"""POET's rhythm: every so many steps multiply the rotations in and go on with new ones."""
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
+
+from ..parametrization import fixed_weight, require_rotated
+from .adapter import Adapter
+
+
+@torch.no_grad()
+def redraw(model: nn.Module, generator: torch.Generator | None = None) -> nn.Module:
+    """Multiply every rotation of ``method="poet"`` into its W₀ and start anew: R = I, with a new random permutation.
+
+    The model computes what it did, up to rounding. The parameters stay the objects they are, so the optimizer stays
+    valid; its moments belong to the old coordinates and should be dropped, as :func:`redraw_every` does.
+
+    Args:
+        model: changed in place.
+        generator: draws the permutations.
+
+    Returns:
+        The model. Raises ``ValueError`` if no layer is tuned by POET, or if a layer keeps several tasks, whose common
+        W₀ must not change.
+
+    >>> from hypersphere.orthogonal import finetune
+    >>> net, x = finetune(torch.nn.Linear(64, 64), "poet", block=8), torch.randn(2, 64)
+    >>> before = net(x)
+    >>> torch.allclose(redraw(net)(x), before, atol=1e-5)
+    True
+    """
+    found = _poet(model)
+    for name, (_, _, own) in found.items():
+        if len(own.tasks) > 1:
+            raise ValueError(
+                f"layer {name!r} has several tasks over one W₀, which a redraw would change for all of them"
+            )
+    for module, parameter, own in found.values():
+        base = fixed_weight(module, parameter)
+        base.copy_(own.effective(base))
+        for turn in (own.rotations.inputs, own.rotations.outputs):
+            if turn is not None:
+                turn.reset(generator)
+        own.redraws += 1
+    return model
+
+
+def redraw_every(
+    model: nn.Module, optimizer: Optimizer, steps: int = 200, generator: torch.Generator | None = None
+) -> RemovableHandle:
+    """Call :func:`redraw` after every ``steps`` steps of the optimizer, and drop what it remembers of the rotations.
+
+    The steps are counted in the model's ``state_dict``, so that a resumed run redraws when the first would have.
+
+    Args:
+        model: tuned by ``finetune(model, "poet")``.
+        optimizer: which trains it.
+        steps: between two redraws; 200 is the authors' value.
+        generator: draws the permutations.
+
+    Returns:
+        A handle whose ``remove()`` ends it.
+
+    >>> from hypersphere.orthogonal import finetune
+    >>> net = finetune(torch.nn.Linear(64, 64), "poet", block=8)
+    >>> handle = redraw_every(net, torch.optim.Adam(p for p in net.parameters() if p.requires_grad), steps=100)
+    """
+    if steps < 1:
+        raise ValueError(f"steps must be an integer ≥ 1, got {steps!r}")
+    own = [adapter for _, _, adapter in _poet(model).values()]
+
+    def after(stepped: Optimizer, *_: object) -> None:
+        for adapter in own:
+            adapter.steps += 1
+        if int(own[0].steps) % steps == 0:
+            redraw(model, generator)
+            for adapter in own:
+                for parameter in adapter.parameters():
+                    stepped.state.pop(parameter, None)
+
+    return optimizer.register_step_post_hook(after)
+
+
+def _poet(model: nn.Module) -> dict[str, tuple[nn.Module, str, Adapter]]:
+    """The layers, parameters and adapters that POET tunes."""
+    found = {
+        name: (module, parameter, own)
+        for name, (module, parameter, own) in require_rotated(model).items()
+        if isinstance(own, Adapter) and own.method.name == "poet"
+    }
+    if not found:
+        raise ValueError(f'{type(model).__name__} has no layer tuned with method="poet"')
+    return found

@@ -1,0 +1,76 @@
+"""Rotations as products of a few Householder reflections (HRA)."""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ...geometry import normalize
+from ..maps.map_precision import upcast
+from .rotation import Rotation
+
+
+class ReflectionRotation(Rotation):
+    r"""R = H₁H₂⋯H_r with H_i = I − 2u_i u_iᵀ/‖u_i‖² (HRA; Yuan et al., 2024), r even.
+
+    The vectors start in equal pairs, so that the reflections undo each other. Two reflections with unit vectors u and
+    v = u − δ are computed as H_u H_v = I − 2u(δ + ‖δ‖²v)ᵀ + 2δvᵀ, which is the same matrix and exactly I at δ = 0; all
+    r together are I + P Qᵀ with P and Q of r columns, and cost as much as a LoRA of rank r.
+
+    Args:
+        parts: independent R.
+        n: size of each.
+        rank: r, even.
+        like: a tensor whose device and precision, float32 at least, the parameters have.
+        generator: draws the vectors.
+    """
+
+    def __init__(self, parts: int, n: int, rank: int, like: Tensor, generator: torch.Generator | None = None):
+        super().__init__(parts, n)
+        assert rank % 2 == 0
+        self.rank = rank
+        self.raw = nn.Parameter(torch.empty(parts, n, rank, dtype=upcast(like.dtype), device=like.device))
+        self.reset(generator)
+
+    @property
+    def cost(self) -> int:
+        """Two thin products."""
+        return 2 * self.rank
+
+    @property
+    def freedom(self) -> int:
+        """A unit vector for each reflection."""
+        return self.parts * self.rank * (self.n - 1)
+
+    def factors(self) -> tuple[Float[Tensor, "parts n r"], Float[Tensor, "parts n r"]]:
+        """P and Q of R = I + P Qᵀ."""
+        units = normalize(self.raw.to(upcast(self.raw.dtype)), dim=-2)
+        p: list[Tensor] = []
+        q: list[Tensor] = []
+        for u, v in zip(units[..., 0::2].unbind(-1), units[..., 1::2].unbind(-1), strict=True):
+            delta = u - v
+            squared = delta.square().sum(-1, keepdim=True)
+            left = 2 * torch.stack([-u, delta], -1)
+            right = torch.stack([delta + squared * v, v], -1)
+            if p:  # (I + P Qᵀ)(I + L Rᵀ) = I + [P, L + P QᵀL][Q, R]ᵀ
+                left = left + torch.cat(p, -1) @ (torch.cat(q, -1).mT @ left)
+            p.append(left)
+            q.append(right)
+        return torch.cat(p, -1), torch.cat(q, -1)
+
+    def forward(self, rows: Float[Tensor, "parts m n"], transpose: bool = False) -> Float[Tensor, "parts m n"]:
+        """R v or Rᵀ v for every row v."""
+        with torch.autocast(rows.device.type, enabled=False):
+            p, q = self.factors()
+            wide = rows.to(p.dtype)
+            change = (wide @ p) @ q.mT if transpose else (wide @ q) @ p.mT
+            return (wide + change).to(rows.dtype)
+
+    def reset(self, generator: torch.Generator | None = None) -> None:
+        """Equal pairs, each uniform in a box as wide as that of a new Linear layer, as in HRA."""
+        with torch.no_grad():
+            half = torch.rand(
+                self.parts, self.n, self.rank // 2, dtype=self.raw.dtype, device=self.raw.device, generator=generator
+            )
+            self.raw.copy_(((2 * half - 1) / math.sqrt(self.n)).repeat_interleave(2, -1))

@@ -1,0 +1,66 @@
+"""Several fine-tunings of one base as one: their mean in the Cayley algebra (OrthoMerge)."""
+
+from collections.abc import Iterable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from .adapter import RotationPair
+from .adapter_files import adapters
+from .block_rotation import BlockRotation, PermutedRotation
+
+
+def average_tasks(model: nn.Module, tasks: Iterable[str] | None = None, *, into: str = "average") -> nn.Module:
+    r"""Give every layer a task ``into`` whose skew part is (1/T)(Σ‖A_i‖/‖ΣA_i‖)ΣA_i over T tasks (OrthoMerge).
+
+    The plain mean of skew-symmetric A_i is the identity's neighbour that lies between the rotations; rotations in
+    different directions make it too short, so it gets the mean of their lengths. It works where R is one Cayley
+    transform (``"oft"``, ``"coft"``).
+
+    Args:
+        model: with several tasks, see :func:`add_task` and :func:`load_adapters`.
+        tasks: which to average; None for all.
+        into: the name of the new task, which is not in use until :func:`use_task`.
+
+    Returns:
+        The model. Raises ``ValueError`` for a task that a layer does not have, an ``into`` that it has, fewer than two
+        tasks, and methods whose rotations are no single Cayley transform.
+
+    >>> from hypersphere.orthogonal import add_task, finetune
+    >>> net = average_tasks(add_task(finetune(torch.nn.Linear(64, 64), block=8), "b"), into="mean")
+    >>> list(net.parametrizations.weight[0].tasks)
+    ['default', 'b', 'mean']
+    """
+    found = adapters(model)
+    wanted = list(next(iter(found.values())).tasks) if tasks is None else list(tasks)
+    if len(wanted) < 2:
+        raise ValueError(f"an average needs two tasks or more, got {', '.join(wanted) or 'none'}")
+    for name, own in found.items():
+        if own.method.name not in ("oft", "coft"):
+            raise ValueError(f"layer {name!r} is tuned by {own.method.name!r}, whose R is not one Cayley transform")
+        if absent := [task for task in wanted if task not in own.tasks]:
+            raise ValueError(f"layer {name!r} has no task {absent[0]!r}; its tasks are {', '.join(own.tasks)}")
+        if into in own.tasks or not into.isidentifier():
+            raise ValueError(f"into must be a new name of letters, digits and underscores, got {into!r}")
+    with torch.no_grad():
+        for own in found.values():
+            raws = torch.stack([_raw(own.tasks[task]) for task in wanted])
+            own.add_like(into, "identity", None)
+            _raw(own.tasks[into]).copy_(orthogonal_mean(raws))
+    return model
+
+
+def orthogonal_mean(raws: Float[Tensor, "tasks parts blocks entries"]) -> Float[Tensor, "parts blocks entries"]:
+    """(1/T)(Σ‖A_i‖/‖ΣA_i‖)ΣA_i for each part; zero where the sum is."""
+    total = raws.sum(0)
+    length = torch.linalg.vector_norm(total, dim=(-2, -1), keepdim=True)
+    lengths = torch.linalg.vector_norm(raws, dim=(-2, -1), keepdim=True).sum(0)
+    return torch.where(length > 0, lengths / length.clamp_min(torch.finfo(raws.dtype).tiny), 0) * total / len(raws)
+
+
+def _raw(turns: nn.Module) -> Tensor:
+    assert isinstance(turns, RotationPair)
+    assert isinstance(turns.inputs, BlockRotation)
+    assert not isinstance(turns.inputs, PermutedRotation)
+    return turns.inputs.raw

@@ -1,0 +1,123 @@
+"""Selection of the layers that orthogonal training changes, with a reason for every weight that it leaves alone."""
+
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from torch import Tensor, nn
+from torch.nn.parameter import UninitializedParameter
+
+from ..neurons import (
+    NEURON_LAYERS,
+    ChangeReport,
+    Classifier,
+    Selectors,
+    as_selectors,
+    matches,
+    neuron_layers,
+    output_layer,
+)
+
+# bool rather than Literal[False], which settings read from a command line as the name "false"
+ClassifierLike: TypeAlias = str | nn.Module | bool | None
+
+
+def plan_overparameterize(
+    model: nn.Module,
+    *,
+    only: Selectors | None = None,
+    skip: Selectors = (),
+    classifier: ClassifierLike = None,
+) -> ChangeReport:
+    """Report which layers :func:`overparameterize` would change with these arguments, without changing the model.
+
+    Args:
+        model: the model to look at.
+        only: layers to change: names or patterns, types, modules or predicates ``(name, module) → bool``, one or
+            several. None means all.
+        skip: layers to leave alone, selected in the same ways.
+        classifier: the layer that classifies and is trained as usual, by name or as a module; False if there is none.
+            By default it is the last margin head of the model, otherwise its last Linear layer unless that is the model.
+
+    Returns:
+        Every weight matrix of the model, as changed or skipped.
+
+    Raises:
+        ValueError: if a name matches no module.
+
+    >>> net = torch.nn.Sequential(torch.nn.Embedding(9, 4), torch.nn.Linear(4, 4), torch.nn.Linear(4, 2))
+    >>> print(plan_overparameterize(net))
+    1  changed  Linear
+    0  skipped  the rows of an embedding are not neurons
+    2  skipped  taken for the classifier, which is trained as usual; classifier=False includes it
+    """
+    return select_layers(model, only, skip, classifier)[1]
+
+
+def select_layers(
+    model: nn.Module,
+    only: Selectors | None,
+    skip: Selectors,
+    classifier: ClassifierLike,
+    types: tuple[type[nn.Module], ...] = NEURON_LAYERS,
+) -> tuple[dict[str, nn.Module], ChangeReport]:
+    """Return the selected layers of these types by name, and the report about every weight matrix of the model."""
+    only, skip = None if only is None else as_selectors(only), as_selectors(skip)
+    head, why = find_classifier(model, classifier)
+    selected = neuron_layers(model, types=(nn.Module,), only=only, skip=skip)
+    chosen: dict[str, nn.Module] = {}
+    report = ChangeReport()
+    for name, module in model.named_modules():
+        for label, known in _list_matrices(name, module, types):
+            if any(matches(name, module, s) for s in skip):
+                report.skipped[label] = "named in skip"
+            elif name == head:
+                report.skipped[label] = why
+            elif name not in selected:
+                report.skipped[label] = "not named in only"
+            elif isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
+                report.skipped[label] = "the rows of an embedding are not neurons"
+            elif not known:
+                report.skipped[label] = f"a {type(module).__name__} is not among the layers that this method knows"
+                report.unsupported.append(label)
+            else:
+                chosen[name] = module
+                report.changed[name] = type(module).__name__
+    return chosen, report
+
+
+def find_classifier(model: nn.Module, classifier: ClassifierLike) -> tuple[str | None, str]:
+    """Return the name of the layer that classifies, or None, and the reason to give for skipping it."""
+    named = "the classifier, which is trained as usual"
+    if classifier is False:
+        return None, named
+    if classifier is None:
+        found = output_layer(model) or None  # a model that is one layer is not its own classifier
+        sure = found is not None and isinstance(model.get_submodule(found), Classifier)
+        return found, named if sure else f"taken for {named}; classifier=False includes it"
+    names = dict(model.named_modules())
+    found = next((n for n, m in names.items() if n == classifier or m is classifier), None)
+    if found is None:
+        raise ValueError(
+            f"classifier must be a module of {type(model).__name__}, the name of one or False, got {classifier!r}"
+        )
+    return found, named
+
+
+def find_parameter_owners(model: nn.Module) -> dict[int, list[str]]:
+    """Return all names of every parameter by its id; a tied weight has several."""
+    owners: dict[int, list[str]] = {}
+    for name, module in model.named_modules():
+        for key, parameter in module._parameters.items():
+            if parameter is not None:
+                owners.setdefault(id(parameter), []).append(f"{name}.{key}".lstrip("."))
+    return owners
+
+
+def _list_matrices(name: str, module: nn.Module, types: tuple[type[nn.Module], ...]) -> Iterable[tuple[str, bool]]:
+    """List the matrices that a module itself holds: a label, and whether the method knows this kind of layer."""
+    if "parametrizations" in name.split("."):  # the parts of a parametrized weight belong to its layer
+        return []
+    if isinstance(module, types) or isinstance(getattr(module, "weight", None), UninitializedParameter):
+        return [(name, isinstance(module, types))]
+    held = [key for key, p in module._parameters.items() if isinstance(p, Tensor) and p.ndim >= 2]
+    return [(name if key == "weight" else f"{name}.{key}".lstrip("."), False) for key in held]

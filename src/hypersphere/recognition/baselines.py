@@ -1,0 +1,147 @@
+"""What simple methods and pretrained networks achieve on the pictures that an embedder is measured on."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor
+
+from ..data import DataError, FacePreprocessing
+from ..data.preprocessing import eight_bit_pixels
+from ..data.sources import Source
+from ..data.streams import SPLIT, Stream
+from ..evaluation import Baseline, Score, compare_with_baselines, simple_features
+from ..models import CATALOG
+from .embedder import Embedder
+from .features import embed
+from .loading import load
+
+MAX_PICTURES = 2000  # measured pictures that simple methods are computed on
+MAX_PRETRAINED_PICTURES = 200  # the same for pretrained networks, which take some 30 ms per picture
+MIN_SIDE = 32  # pixels of the shorter side of pictures that pretrained networks are tried on
+MIN_PICTURES = 20
+PROBED = 8  # pictures that say whether a network fits the data
+
+
+def measure_baselines(
+    features: Float[Tensor, "n d"],
+    source: Source,
+    stored: Shaped[Tensor, "n ..."],
+    *,
+    train: tuple[Tensor, Int[Tensor, "m"]] | None = None,
+    others: Mapping[str, Float[Tensor, "n _"]] | None = None,
+    without: str | None = None,
+    score: Score | None = None,
+    seed: int = 0,
+) -> tuple[Baseline, ...]:
+    """Measure simple methods and pretrained networks beside an embedder, on the same pairs of the same identities.
+
+    Simple methods are those of :func:`~hypersphere.evaluation.simple_features`, if samples are stored as 8-bit pictures.
+    Pretrained networks are those of the catalogue that are on this computer already, have a permissive licence and fit
+    the data: networks of faces if faces are found in the pictures, networks of pictures in general if these have colors.
+    They are measured on a part of the identities, which their name says.
+
+    Args:
+        features: The embedder's features of all samples of the source.
+        source: The samples.
+        stored: The samples as the embedder's preprocessing stores them.
+        train: Stored training samples and their labels, which PCA and LDA are fitted to.
+        others: Features of further methods by name, such as the network before training.
+        without: Fingerprint of the embedder, which is not compared with itself.
+        score: How the embedder's features are compared; by cosine by default.
+        seed: Seed of pairs and resamples.
+
+    Returns:
+        The methods, the lowest EER first.
+
+    >>> pictures = torch.randint(0, 256, (40, 1, 8, 8), dtype=torch.uint8)
+    >>> source = hs.data.open_source((pictures.numpy()[:, 0], torch.arange(10).repeat_interleave(4).numpy()))
+    >>> found = measure_baselines(torch.randn(40, 8), source, pictures)
+    >>> sorted(baseline.name for baseline in found)
+    ['HOG', 'LBP', 'raw pixels']
+    """
+    labels = source.labels
+    named: dict[str, Tensor] = dict(others or {})
+    if stored.dtype == torch.uint8 and stored.ndim == 4 and min(stored.shape[2:]) >= 4:
+        named |= simple_features(stored, *(() if train is None else train))
+    found = list(compare_with_baselines(features, labels, named, score=score, seed=seed)) if named else []
+    for name, rows, other in _pretrained_features(source, without):
+        part = f"pretrained {name}" + ("" if len(rows) == len(labels) else f" (on {len(rows)} pictures)")
+        found += compare_with_baselines(features[rows], labels[rows], {part: other}, score=score, seed=seed)
+    return tuple(sorted(found, key=lambda baseline: float(baseline.eer)))
+
+
+def first_identities(labels: Int[Tensor, "n"], count: int) -> Int[Tensor, "k"]:
+    """Return the positions of whole identities, in a random order that is always the same, up to ``count`` samples.
+
+    At least two identities are taken. Of one that is too large for the rest, as many samples as there is room for.
+
+    >>> first_identities(torch.arange(6).repeat_interleave(4), 8).tolist() == sorted(
+    ...     first_identities(torch.arange(6).repeat_interleave(4), 8).tolist())
+    True
+    """
+    if len(labels) <= count:
+        return torch.arange(len(labels))
+    each = max(2, count // 2)
+    taken: list[Tensor] = []
+    names = labels.unique()
+    for i, name in enumerate(names[Stream(0, SPLIT, 2).permutation(len(names))].tolist()):
+        mine = torch.nonzero(labels == name).flatten()[:each]
+        if i >= 2 and sum(map(len, taken)) + len(mine) > count:
+            break
+        taken.append(mine)
+    return torch.cat(taken).sort().values
+
+
+def _pretrained_features(source: Source, without: str | None) -> list[tuple[str, Int[Tensor, "k"], Tensor]]:
+    """Name, rows and features of every pretrained network that is here and fits."""
+    here = [entry for entry in CATALOG.values() if entry.feature_dim and entry.is_here and entry.tier == "permissive"]
+    if not here or len(source) < MIN_PICTURES:
+        return []
+    probed = [_probe(source, i) for i in torch.linspace(0, len(source) - 1, PROBED).long().tolist()]
+    pictures = [picture for picture in probed if picture is not None]
+    if len(pictures) < PROBED:
+        return []
+    found = []
+    for entry in here:
+        faces = entry.preprocessing.get("call") == FacePreprocessing.__name__
+        if not faces and not all(_has_colors(picture) for picture in pictures):
+            continue
+        try:
+            embedder = load(entry.name)
+        except ValueError:  # a damaged file, or a detector that is not here; commands that need it say so
+            continue
+        fits = not faces or sum(_has_face(embedder, picture) for picture in pictures) > PROBED / 2
+        if embedder.fingerprint == without or not fits:
+            continue
+        rows = first_identities(source.labels, MAX_PRETRAINED_PICTURES)
+        part = source.part(rows)
+        known = {record.name: i for record, i in zip(part.records, rows.tolist(), strict=True)}
+        features = embed(embedder, part, 32, on_error="skip")
+        kept = torch.tensor([known[name] for name in features.files])
+        counts = source.labels[kept].bincount()
+        if int((counts > 1).sum()) >= 2:
+            found.append((entry.name, kept, features.features))
+    return found
+
+
+def _probe(source: Source, index: int) -> Tensor | None:
+    """One picture of a source, or None if it is none or too small."""
+    try:
+        picture = eight_bit_pixels(source.image(index), source.records[index].box)
+    except (DataError, ValueError, TypeError):
+        return None
+    return picture if picture.ndim == 3 and min(picture.shape[1:]) >= MIN_SIDE else None
+
+
+def _has_colors(picture: Tensor) -> bool:
+    return picture.shape[0] == 3 and bool((picture[0] != picture[1]).any())
+
+
+def _has_face(embedder: Embedder, picture: Any) -> bool:
+    try:
+        embedder.preprocessing.load(picture)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,71 @@
+"""Calibrated thresholds of galleries: the rate each one keeps, and a warning when the gallery outgrows it."""
+
+import json
+import math
+from typing import Literal, NamedTuple
+
+Rate = Literal["far", "fpir"]
+MAX_EXPECTED_FALSE_ACCEPTS = 0.1  # per stranger; from here on a pairwise rate is called too high
+
+
+class Calibration(NamedTuple):
+    """A threshold, the error rate that it was chosen for, and the number of identities at that time.
+
+    Attributes:
+        threshold: The lowest score to accept.
+        by: Which rate it keeps: ``"far"``, the share of pairs of different people that are accepted; or ``"fpir"``, the
+            share of strangers that a gallery of ``size`` identities takes for somebody.
+        rate: The rate that was asked for.
+        size: The number of enrolled identities when it was calibrated.
+        measured: The share of the given impostors that the threshold accepts.
+        interval: The 95 % interval of that share: over people for ``"fpir"``, over pairs for ``"far"``.
+        people: How many strangers the rate was measured with, for ``"fpir"``.
+
+    >>> Calibration(0.62, "fpir", 0.01, 50).warning(size=500) is None  # ten times as many identities as it was set with
+    False
+    """
+
+    threshold: float
+    by: Rate
+    rate: float
+    size: int
+    measured: float | None = None
+    interval: tuple[float, float] | None = None
+    people: int | None = None
+
+    def expected_fpir(self, size: int) -> float:
+        """Estimate the share of strangers that a gallery of ``size`` identities accepts, for independent comparisons.
+
+        A pairwise rate gives 1 − (1 − far)^size. A rate measured against a gallery grows with its size in the same way.
+
+        >>> [round(Calibration(0.5, "far", 1e-3, 0).expected_fpir(size), 2) for size in (100, 1000)]
+        [0.1, 0.63]
+        """
+        power = size if self.by == "far" else size / max(self.size, 1)
+        return 1.0 if self.rate >= 1 else -math.expm1(power * math.log1p(-self.rate))
+
+    def warning(self, size: int) -> str | None:
+        """Return a warning if a gallery of ``size`` identities cannot expect the calibrated rate, otherwise None."""
+        expected = self.expected_fpir(size)
+        if self.by == "far" and size * self.rate >= MAX_EXPECTED_FALSE_ACCEPTS * (1 - 1e-9):
+            return (
+                f"a false accept rate of {self.rate:g} for one comparison lets about {expected:.0%} of strangers into a "
+                f"gallery of {size} identities: calibrate for identification, by fpir and strangers"
+            )
+        if self.by == "fpir" and size > 2 * self.size:
+            return (
+                f"the threshold was calibrated for {self.size} identities, there are {size} now, and about {expected:.0%} "
+                f"of strangers instead of {self.rate:.0%} may be accepted: calibrate again"
+            )
+        return None
+
+    def to_text(self) -> str:
+        """Return the calibration as JSON, with exact numbers."""
+        return json.dumps(self._asdict())
+
+    @classmethod
+    def from_text(cls, text: str) -> "Calibration":
+        """Read what :meth:`to_text` wrote."""
+        values = json.loads(text)
+        interval = values.pop("interval", None)
+        return cls(**values, interval=None if interval is None else (float(interval[0]), float(interval[1])))

@@ -1,0 +1,251 @@
+"""Features of samples: the one function that computes them in batches, and files of features."""
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import safetensors.torch
+import torch
+import torch.distributed as dist
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from ..collectives import gather_results
+from ..data import CorruptDataError
+from ..data.prefetch import ahead
+from ..data.sources import open_source
+from ..evaluation.features import pair_scores
+from ..files import checksum, write_atomically
+from .embedder import Embedder, read_file
+
+FORMAT = "hypersphere-features/2"
+
+
+class Features(NamedTuple):
+    """Features of pictures, in the order of ``files``, and the fingerprint of the embedder that computed them.
+
+    >>> import tempfile
+    >>> embedder = Embedder(torch.nn.Flatten(), hs.data.PicturePreprocessing(size=(4, 4), channels=1))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "a.pgm").write_bytes(b"P5 4 4 255 " + bytes(16)), Path(folder, "b.pgm").write_text("text")
+    ...     found = embed(embedder, [folder], on_error="skip")
+    >>> found.features.shape, len(found.files), len(found.skipped)
+    (torch.Size([1, 16]), 1, 1)
+    """
+
+    features: Float[Tensor, "n d"]
+    files: list[str]
+    """the name of each picture in its source, which is its path if it is a file"""
+    fingerprint: str
+    skipped: Mapping[str, str] = MappingProxyType({})
+    """pictures that could not be read, with the reason"""
+    labels: Sequence[str] = ()
+    """the label of each picture in its source; not kept in files"""
+
+
+class _Batch(NamedTuple):
+    """Samples that were read, their indices, and the reasons why others were not."""
+
+    samples: Tensor | None
+    indices: list[int]
+    failed: dict[int, str]
+
+
+def extract_features(
+    model: Callable[[Tensor], Tensor],
+    read: Callable[[Int[Tensor, "b"]], Tensor],
+    count: int,
+    batch: int = 64,
+    *,
+    workers: int = 0,
+    group: dist.ProcessGroup | None = None,
+) -> Float[Tensor, "n d"]:
+    """Compute the features of ``count`` samples, ``batch`` at a time.
+
+    Training, evaluation and galleries all compute their features here.
+
+    Args:
+        model: Computes the features of a batch of samples, in the mode and on the device that it wants.
+        read: Returns the samples at the given indices.
+        count: The number of samples.
+        batch: Samples at a time.
+        workers: Threads that read ahead of the model.
+        group: Processes that divide the samples among them, such as :func:`all_processes`. All of them make the same
+            call, and each returns all features. By default this process works alone.
+
+    Returns:
+        Features in the order of the samples, in float32 on the CPU.
+
+    Raises:
+        ValueError: If ``batch`` or ``count`` is below 1, or ``read`` raises one; on every process.
+
+    >>> data = torch.arange(10.0).reshape(5, 2)
+    >>> extract_features(lambda x: 2 * x, lambda index: data[index], 5, batch=2)[4]
+    tensor([16., 18.])
+    """
+    return _extract(model, lambda index: _Batch(read(index), index.tolist(), {}), count, batch, workers, group)[0]
+
+
+def embed(
+    embedder: Embedder,
+    samples: Any,
+    batch: int = 64,
+    *,
+    on_error: Literal["raise", "skip"] = "raise",
+    workers: int = 2,
+    group: dist.ProcessGroup | None = None,
+) -> Features:
+    """Compute the features of pictures.
+
+    Args:
+        embedder: Computes the features, on the device that it is on.
+        samples: Anything that :func:`hypersphere.data.open_source` takes: a folder, which is searched for pictures, a
+            file, a table, shards, arrays, a list of paths, or an open source. Labels do not matter.
+        batch: Pictures at a time.
+        on_error: ``"skip"`` leaves out pictures that cannot be read, and lists them in ``skipped``.
+        workers: Threads that read and decode ahead of the network.
+        group: Processes that divide the pictures among them; see :func:`extract_features`.
+
+    Returns:
+        The features with the names and labels of the pictures, in the order of the source.
+
+    Raises:
+        ValueError: If a picture cannot be read, unless it is skipped, or if none is left; on every process.
+
+    >>> import tempfile
+    >>> embedder = Embedder(torch.nn.Flatten(), hs.data.PicturePreprocessing(size=(4, 4), channels=1))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "gray.pgm").write_bytes(b"P5 4 4 255 " + bytes(16))
+    ...     embed(embedder, [folder]).features.shape
+    torch.Size([1, 16])
+    """
+    if on_error not in ("raise", "skip"):
+        raise ValueError(f"on_error must be 'raise' or 'skip', got {on_error!r}")
+    if isinstance(samples, list) and not samples:
+        raise ValueError("samples must name at least one image, got none")
+    source = open_source(samples, identities=1, loose="keep")
+
+    def read(index: Int[Tensor, "b"]) -> _Batch:
+        pixels, kept, failed = [], [], {}
+        for i in index.tolist():
+            try:
+                pixels.append(source.load(i, embedder.preprocessing))
+                kept.append(i)
+            except (CorruptDataError, ValueError) as error:  # noqa: PERF203  (each picture on its own)
+                if on_error == "raise":
+                    raise
+                failed[i] = str(error)
+        return _Batch(torch.stack(pixels) if pixels else None, kept, failed)
+
+    def compute(pixels: Tensor) -> Tensor:
+        return embedder(pixels, batch)
+
+    features, kept, failed = _extract(compute, read, len(source), batch, workers, group)
+    records = [source.records[i] for i in kept]
+    skipped = {source.records[i].name: reason for i, reason in failed.items()}
+    return Features(features, [r.name for r in records], embedder.fingerprint, skipped, [r.label for r in records])
+
+
+def all_processes() -> dist.ProcessGroup | None:
+    """Return the group of all processes where ``torch.distributed`` is initialized, otherwise None.
+
+    >>> all_processes() is None
+    True
+    """
+    return dist.group.WORLD if dist.is_available() and dist.is_initialized() else None
+
+
+def score_all_pairs(features: Features) -> tuple[Float[Tensor, "pairs"], Bool[Tensor, "pairs"]]:
+    """Return the cosine of every pair of labeled features, and whether its labels are the same.
+
+    >>> score_all_pairs(Features(torch.eye(2), ["1.png", "2.png"], "3f9c", labels=["ann", "bob"]))
+    (tensor([0.]), tensor([False]))
+    """
+    number = {label: i for i, label in enumerate(dict.fromkeys(features.labels))}
+    who = torch.tensor([number[label] for label in features.labels])
+    pairs = torch.combinations(torch.arange(len(who)))
+    return pair_scores(features.features, pairs), who[pairs[:, 0]] == who[pairs[:, 1]]
+
+
+def _extract(
+    model: Callable[[Tensor], Tensor],
+    read: Callable[[Int[Tensor, "b"]], _Batch],
+    count: int,
+    batch: int,
+    workers: int,
+    group: dist.ProcessGroup | None,
+) -> tuple[Float[Tensor, "n d"], list[int], dict[int, str]]:
+    """Return the features of the samples that could be read, their indices in order, and why others could not."""
+    if batch < 1:
+        raise ValueError(f"batch must be an integer ≥ 1, got {batch!r}")
+    if count < 1:
+        raise ValueError("there must be at least one sample, got none")
+    rank, world = (0, 1) if group is None else (dist.get_rank(group), dist.get_world_size(group))
+    own = [part for part in torch.arange(rank, count, world).split(batch) if len(part)]
+
+    def compute() -> tuple[list[Tensor], list[int], dict[int, str]]:
+        parts, index, failed = [], [], {}
+        for found in ahead(read, own, workers):
+            failed.update(found.failed)
+            if found.samples is not None:
+                parts.append(model(found.samples).float().cpu())
+                index += found.indices
+        return parts, index, failed
+
+    shares = [compute()] if group is None else gather_results(compute, group)
+    parts = [part for found, _, _ in shares for part in found]
+    failed = {i: reason for _, _, found in shares for i, reason in sorted(found.items())}
+    if not parts:
+        raise ValueError(f"none of {count} images could be read; the first: {next(iter(failed.values()))}")
+    features, index = torch.cat(parts), [i for _, found, _ in shares for i in found]
+    if world > 1:
+        order = sorted(range(len(index)), key=index.__getitem__)
+        features, index = features[torch.tensor(order)], [index[i] for i in order]
+    return features, index, dict(sorted(failed.items()))
+
+
+def save_features(features: Features, path: str | os.PathLike[str]) -> None:
+    """Write features ``(n, d)`` with their files, fingerprint and a checksum; the file appears whole or not at all.
+
+    A path that ends in ``.npy`` gets the numbers alone, as NumPy reads them.
+
+    >>> import tempfile
+    >>> made = Features(torch.eye(2), ["a.png", "b.png"], fingerprint="3f9c")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_features(made, f"{folder}/features.npy")
+    ...     np.load(f"{folder}/features.npy").shape
+    (2, 2)
+    """
+    if Path(path).suffix == ".npy":
+        with_suffix = features.features.contiguous().numpy()
+        write_atomically(path, lambda temporary: _save_array(temporary, with_suffix))
+        return
+    tensors = {"features": features.features.contiguous()}
+    content = {"files": features.files, "fingerprint": features.fingerprint}
+    header = json.dumps({"sha256": checksum(content, tensors), "content": content})
+    write_atomically(path, lambda temporary: safetensors.torch.save_file(tensors, temporary, {FORMAT: header}))
+
+
+def load_features(path: str | os.PathLike[str]) -> Features:
+    """Read what :func:`save_features` wrote; a damaged file is a ``ValueError``.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_features(Features(torch.eye(2), ["a.png", "b.png"], "3f9c"), f"{folder}/made.safetensors")
+    ...     load_features(f"{folder}/made.safetensors").files
+    ['a.png', 'b.png']
+    """
+    header, tensors = read_file(path, FORMAT)
+    content = header.get("content")
+    if not isinstance(content, dict) or header.get("sha256") != checksum(content, tensors):
+        raise ValueError(f"{path} is damaged: its checksum does not fit its content")
+    return Features(tensors["features"], list(content["files"]), str(content["fingerprint"]))
+
+
+def _save_array(path: str, array: np.ndarray) -> None:
+    with open(path, "wb") as file:
+        np.save(file, array, allow_pickle=False)

@@ -1,0 +1,210 @@
+"""The gallery of a service: opened when first needed, with every failure turned into an HTTP error."""
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple, TypeVar
+
+from jaxtyping import Float
+from torch import Tensor
+
+from ..calibration import Calibration
+from ..gallery import Gallery, Identification, check_templates
+from ..stores import UncertainCommitError, is_server, normalize_name
+from .errors import RequestError
+
+T = TypeVar("T")
+log = logging.getLogger("hypersphere.service")
+MAX_NAME_CHARACTERS = 200
+REPLACED = "the file of the gallery was moved or replaced while the service runs: start the service again"
+UNCERTAIN = (
+    "it is not known whether the change was made: send the request again, which is safe, because the same picture is enrolled "
+    "once and removing somebody who is gone is a 404"
+)
+State = Literal["ready", "empty", "not_calibrated", "other_model"]
+
+
+class Found(NamedTuple):
+    """Candidates, best first, the calibration that they were judged by, and what should be known about it."""
+
+    answer: Identification
+    calibration: Calibration
+    warning: str | None
+
+
+class GalleryAccess:
+    """Enrols, removes, lists and searches in the gallery at ``location``. The first enrolment makes it if there is none.
+
+    Args:
+        location: A file, or ``postgresql://…``.
+        fingerprint: Of the model whose features are brought. With a gallery of another model every call is a 409.
+
+    >>> import tempfile
+    >>> gallery_access = GalleryAccess(tempfile.mkdtemp() + "/people.db", "model 1")
+    >>> gallery_access.enrol("ada", torch.tensor([[1.0, 0.0]]), ["1.png"]), gallery_access.people(), gallery_access.state()
+    (1, {'ada': 1}, 'not_calibrated')
+    >>> gallery_access.close()
+    """
+
+    def __init__(self, location: str | Path, fingerprint: str):
+        self.location, self.fingerprint = str(location), fingerprint
+        self._gallery: Gallery | None = None
+        self._file: tuple[int, int] | None = None  # which file was opened, whatever its name is now
+        self._lock = threading.RLock()  # the answers of several calls belong together
+
+    def state(self) -> State:
+        """Return whether persons can be searched for, and if not, why."""
+        try:
+            return self._with(_state)
+        except RequestError as error:
+            if error.code == "model_mismatch":
+                return "other_model"
+            if error.code == "gallery_empty":
+                return "empty"
+            raise
+
+    def people(self, after: str = "", limit: int | None = None) -> dict[str, int]:
+        """Return the persons behind ``after`` in alphabetical order, with the number of their templates."""
+        return {} if self._missing() else self._with(lambda gallery: gallery.list(after, limit))
+
+    def verification(self) -> Calibration | None:
+        """Return the calibration for comparing two pictures, by FAR; None if there is none."""
+        return None if self._missing() else self._with(lambda gallery: gallery.calibrations.get("far"))
+
+    def enrol(self, name: str, features: Float[Tensor, "n d"], sources: Sequence[str]) -> int:
+        """Add templates and return how many the person has now. On disk when this returns."""
+        normal = _name(name)
+        try:
+            check_templates(features)  # before a gallery is created for them
+        except ValueError as error:
+            raise RequestError(422, "unusable_features", str(error)) from error
+
+        def work(gallery: Gallery) -> int:
+            gallery.enrol(normal, features, sources)
+            return gallery.count(normal)
+
+        return self._with(work, create=True)
+
+    def remove(self, name: str) -> int:
+        """Forget a person and return how many templates were removed. Unknown ones are a 404."""
+        normal = _name(name)
+        unknown = RequestError(404, "unknown_person", "nobody of this name is enrolled")
+        if self._missing():
+            raise unknown
+
+        def work(gallery: Gallery) -> int:
+            if normal not in gallery:
+                raise unknown
+            return gallery.remove(normal)
+
+        return self._with(work)
+
+    def search(self, features: Float[Tensor, "1 d"], k: int) -> Found:
+        """Return the ``k`` likeliest persons; nobody is accepted below the calibrated threshold."""
+
+        def work(gallery: Gallery) -> Found:
+            if not len(gallery):
+                raise _empty()
+            calibration = _identification(gallery)
+            if calibration is None:
+                raise RequestError(409, "not_calibrated", _how_to_calibrate(self.location))
+            answer = gallery.identify(features, k, calibration.threshold)[0]
+            return Found(answer, calibration, calibration.warning(len(gallery)))
+
+        return self._with(work)
+
+    def close(self) -> None:
+        """Close the gallery."""
+        with self._lock:
+            if self._gallery is not None:
+                self._gallery.close()
+                self._gallery = None
+
+    def _with(self, work: Callable[[Gallery], T], create: bool = False) -> T:
+        with self._lock:
+            try:
+                if self._gallery is None:
+                    self._gallery = self._opened(create)
+                    self._file = self._file_now()
+            except (OSError, ValueError) as error:
+                raise _unavailable(error) from error
+            if self._file != self._file_now():
+                raise RequestError(503, "gallery_replaced", REPLACED)  # what is written now would be lost
+            try:
+                return work(self._gallery)
+            except UncertainCommitError as error:
+                log.error("a commit is uncertain: %s", error)
+                raise RequestError(503, "uncertain", UNCERTAIN, {"Retry-After": "5"}) from error
+            except OSError as error:
+                raise _unavailable(error) from error
+            except ValueError as error:  # a network may give NaN, or nothing but zeros
+                raise RequestError(422, "unusable_features", str(error)) from error
+
+    def _opened(self, create: bool) -> Gallery:
+        if self._missing():
+            if not create:
+                raise _empty()
+        else:
+            with Gallery(self.location, create=False) as found:
+                if found.fingerprint != self.fingerprint:
+                    kept = "no named model" if found.fingerprint is None else f"model {found.fingerprint[:12]}"
+                    message = (
+                        f"the gallery holds features of {kept}, the service runs model {self.fingerprint[:12]}: "
+                        "serve it with its own model, or enrol everyone anew in another gallery"
+                    )
+                    raise RequestError(409, "model_mismatch", message)
+        return Gallery(self.location, self.fingerprint, create=create)
+
+    def _file_now(self) -> tuple[int, int] | None:
+        if is_server(self.location):
+            return None
+        try:
+            found = Path(self.location).stat()
+        except OSError:
+            return (-1, -1)
+        return found.st_dev, found.st_ino
+
+    def _missing(self) -> bool:
+        return self._gallery is None and not is_server(self.location) and not Path(self.location).exists()
+
+
+def _state(gallery: Gallery) -> State:
+    if not len(gallery):
+        return "empty"
+    return "not_calibrated" if _identification(gallery) is None else "ready"
+
+
+def _identification(gallery: Gallery) -> Calibration | None:
+    """Return the calibration for searching: by FPIR, or else by FAR."""
+    stored = gallery.calibrations
+    return stored.get("fpir", stored.get("far"))
+
+
+def _name(name: str) -> str:
+    if len(name) > MAX_NAME_CHARACTERS:
+        raise RequestError(
+            422, "bad_name", f"a name must have at most {MAX_NAME_CHARACTERS} characters, got {len(name)}"
+        )
+    try:
+        return normalize_name(name.strip())
+    except ValueError as error:
+        raise RequestError(422, "bad_name", str(error)) from error
+
+
+def _empty() -> RequestError:
+    return RequestError(409, "gallery_empty", "the gallery is empty: enrol someone first, by POST /v1/persons")
+
+
+def _unavailable(error: Exception) -> RequestError:
+    log.error("the gallery cannot be used: %s", error)  # its place is not for those who ask
+    return RequestError(503, "gallery_unavailable", "the gallery cannot be used at the moment", {"Retry-After": "5"})
+
+
+def _how_to_calibrate(location: str) -> str:
+    name = "GALLERY" if is_server(location) else Path(location).name
+    return (
+        "the gallery has no threshold yet, so a stranger could not be told from a known person: run "
+        f"`hypersphere gallery calibrate {name} EMBEDDER strangers/ --fpir 0.01` with pictures of people who are "
+        "neither enrolled nor were trained on; the service need not be stopped"
+    )

@@ -1,0 +1,128 @@
+"""The work behind the routes: decoding in a few threads, embedding in one, reading and changing the gallery in two."""
+
+import asyncio
+import io
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+from fastapi import UploadFile
+from jaxtyping import Float
+from torch import Tensor
+
+from ..._extras import require
+from ...geometry import cosine
+from ..embedder import Embedder
+from .batching import Batcher
+from .errors import RequestError
+from .gallery_access import UNCERTAIN, GalleryAccess, State
+from .limits import Limits
+from .uploads import Upload, prepare
+
+T = TypeVar("T")
+HEALTH_SECONDS = 1.0
+DECODERS = 2  # large images at a time, each of which takes several times its pixels in memory
+
+
+class Recognizer:
+    """An embedder and a gallery, used by many requests at once.
+
+    Args:
+        embedder: Makes the features.
+        gallery: The file of a gallery, or ``postgresql://…``.
+        limits: What a request may take.
+        window: Seconds that an image waits for others to be embedded with.
+
+    >>> import tempfile
+    >>> network = hs.config.call(hs.models.mlp, num_classes=None, input_size=4, hidden=(16,))
+    >>> embedder = Embedder(network.build(), hs.data.PicturePreprocessing(size=(4, 4), channels=1), network)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     recognizer = Recognizer(embedder, f"{folder}/people.db", Limits(images=4))
+    ...     recognizer.batcher.submit([torch.zeros(1, 4, 4, dtype=torch.uint8)]).result().shape
+    ...     recognizer.close()
+    torch.Size([1, 16])
+    """
+
+    def __init__(self, embedder: Embedder, gallery: str | Path, limits: Limits | None = None, *, window: float = 0.002):
+        self.embedder, self.limits = embedder, limits or Limits()
+        self.gallery = GalleryAccess(gallery, embedder.fingerprint)
+        self.batcher = Batcher(embedder, window)
+        self._decoders = ThreadPoolExecutor(DECODERS, "decoder")
+        # Changes may wait for the lock of another writer. Reading has its own connection and thread, so it never waits.
+        self.writable_gallery = GalleryAccess(gallery, embedder.fingerprint)
+        self._reader, self._writer = ThreadPoolExecutor(1, "gallery-reader"), ThreadPoolExecutor(1, "gallery-writer")
+        self._last_state: State | None = None
+
+    async def features(self, uploads: Sequence[Upload]) -> Float[Tensor, "n d"]:
+        """Return the features of uploaded images, or an error: 503 when they are not there in time."""
+        if not uploads or len(uploads) > self.limits.images:
+            message = f"a request must hold 1 to {self.limits.images} images, got {len(uploads)}"
+            raise RequestError(413 if uploads else 422, "wrong_number_of_images", message)
+        try:
+            return await asyncio.wait_for(self._features(uploads), self.limits.answer_seconds)
+        except asyncio.TimeoutError:
+            message = f"no features within {self.limits.answer_seconds:g} s: the service is busy, come again"
+            raise RequestError(503, "timeout", message, {"Retry-After": "5"}) from None
+
+    def warm_up(self) -> None:
+        """Decode and embed one grey picture, so that what is missing is said at once and the first request is no slower."""
+        file = io.BytesIO()
+        require("PIL.Image").new("L", (256, 256), 128).save(file, "PNG")
+        try:
+            prepared = prepare([Upload("image", file.getvalue())], self.embedder.preprocessing, self.limits)
+        except RequestError:  # one of this size is not for this preprocessing
+            prepared = [torch.zeros(self.embedder.preprocessing.shape).byte()]
+        features = self.batcher.submit(prepared).result()
+        cosine(features, features)
+
+    async def read_gallery(self, work: Callable[[], T]) -> T:
+        """Read from ``gallery``. Never waits for a change."""
+        return await _awaited(self._reader.submit(work))
+
+    async def change_gallery(self, work: Callable[[], T]) -> T:
+        """Change ``writable_gallery``. A change that was begun runs to completion even if the caller is canceled."""
+        try:
+            return await asyncio.wait_for(_awaited(self._writer.submit(work)), self.limits.answer_seconds)
+        except asyncio.TimeoutError:
+            raise RequestError(503, "uncertain", UNCERTAIN, {"Retry-After": "5"}) from None
+
+    async def gallery_state(self) -> State:
+        """Return the state of the gallery, the last known one if reading takes longer than ``HEALTH_SECONDS``.
+
+        Raises:
+            RequestError: The gallery cannot be used, or nothing was known in time.
+        """
+        try:
+            state = await asyncio.wait_for(self.read_gallery(self.gallery.state), HEALTH_SECONDS)
+        except asyncio.TimeoutError:
+            if self._last_state is None:
+                message = "the gallery does not answer at the moment"
+                raise RequestError(503, "gallery_unavailable", message, {"Retry-After": "5"}) from None
+            return self._last_state
+        self._last_state = state
+        return state
+
+    def close(self) -> None:
+        """Finish what was begun, then close the gallery."""
+        self._decoders.shutdown(cancel_futures=True)
+        self.batcher.close()
+        self._writer.shutdown()
+        self._reader.shutdown(cancel_futures=True)
+        self.gallery.close()
+        self.writable_gallery.close()
+
+    async def _features(self, uploads: Sequence[Upload]) -> Tensor:
+        preprocessing, limits = self.embedder.preprocessing, self.limits
+        prepared = await _awaited(self._decoders.submit(lambda: prepare(uploads, preprocessing, limits)))
+        return await asyncio.wrap_future(self.batcher.submit(prepared))
+
+
+async def read(field: str, files: Sequence[UploadFile]) -> list[Upload]:
+    """Return the files of one field of a form; of several the second is called ``field 2``."""
+    return [Upload(f"{field} {i + 1}" if i else field, await file.read()) for i, file in enumerate(files)]
+
+
+async def _awaited(future: "Future[T]") -> T:
+    return await asyncio.wrap_future(future)

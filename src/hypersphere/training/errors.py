@@ -1,0 +1,73 @@
+"""The end of a run whose numbers are no longer finite."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NoReturn
+
+import torch
+import torch.distributed as dist
+
+from ..files import load_tree
+
+if TYPE_CHECKING:
+    from .trainer import Trainer
+
+
+class NonFiniteLossError(ValueError):
+    """The loss or the weights became infinite or NaN; the message names the last good checkpoint.
+
+    >>> import tempfile
+    >>> from hypersphere.training import Classification, Settings, Trainer, call
+    >>> data = hs.data.InMemory(torch.full((4, 3), torch.inf), torch.tensor([0, 1, 0, 1]), ("a", "b"))
+    >>> task = Classification(torch.nn.Linear(3, 2), call(hs.objectives.Softmax), data)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     Trainer(task, folder, Settings(steps=1, threads=1)).run()
+    Traceback (most recent call last):
+    ...
+    hypersphere.training.errors.NonFiniteLossError: the features are not finite at step 0; none was saved. Try ...
+    """
+
+
+def diverged(trainer: "Trainer", reason: str) -> NoReturn:
+    """Note it in the run's events and raise :class:`NonFiniteLossError`."""
+    last = trainer.folder.last
+    if trainer.main and trainer.folder.path.is_dir():
+        trainer.folder.event("not finite", trainer.step)
+    good = (
+        f"the last good checkpoint is {last} (of step {load_tree(last)['step']})" if last.exists() else "none was saved"
+    )
+    raise NonFiniteLossError(f"{reason}; {good}. Try a smaller optimizer.lr, clip=1, or schedule.warmup")
+
+
+MISFITS = (TypeError, AttributeError, LookupError, ArithmeticError, RuntimeError, AssertionError)
+
+
+@contextlib.contextmanager
+def explain_misfits() -> Iterator[None]:
+    """Turn what a network, head, task or optimizer of a config raises on samples that it is not made for into a ``ValueError``.
+
+    Exhausted memory and the loss of another process pass as they are.
+    """
+    try:
+        yield
+    except MISFITS as error:
+        reason = (str(error).strip().splitlines() or [repr(error)])[0]
+        lost = isinstance(error, getattr(dist, "DistError", ())) or "gloo" in reason
+        if lost or is_out_of_memory(error):
+            raise
+        raise ValueError(f"the parts of this run do not fit together: {reason}") from error
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error means that the memory of Python, the CPU or a GPU is exhausted.
+
+    Python and CUDA have exception types for it. The CPU allocator of torch raises a plain ``RuntimeError``, which only its
+    message identifies; this is the one place that reads it.
+
+    >>> is_out_of_memory(MemoryError()), is_out_of_memory(RuntimeError("memory format must be contiguous"))
+    (True, False)
+    """
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    allocator = ("DefaultCPUAllocator", "Storage size calculation overflowed", "not enough memory")
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in allocator)

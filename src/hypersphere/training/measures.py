@@ -1,0 +1,56 @@
+"""What a run watches beside its loss: energy per layer, the angles of its classes, the length of its features, λ."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from ..collectives import gather_weight, gather_weight_rows
+from ..energy import hyperspherical_energy
+from ..evaluation import angular_fisher_score, class_angles
+from ..neurons import neuron_layers, neurons
+from ..objectives import MarginSoftmax
+
+FEW = 8192
+"""Rows of a head whose energy a run watches; all pairs of a million would take hours."""
+
+
+@torch.no_grad()
+def layer_energies(model: nn.Module) -> dict[str, float]:
+    """Mean energy (s = 2) of the neurons of every layer, and of the classes; layers of one neuron or one dimension have none.
+
+    Of a head with more than ``FEW`` rows it is an estimate from so many of them, always the same ones. The classes of a
+    head that is divided among processes are gathered: all processes call this.
+    """
+    rows = {name: neurons(module).detach() for name, module in neuron_layers(model).items()}
+    heads = {name: head for name, head in model.named_modules() if isinstance(head, MarginSoftmax)}
+    rows |= {name: _some_rows(head.weight.detach()) for name, head in heads.items()}
+    return {
+        f"energy/{name}": hyperspherical_energy(weight).item() for name, weight in rows.items() if min(weight.shape) > 1
+    }
+
+
+@torch.no_grad()
+def feature_measures(features: Float[Tensor, "n d"], labels: Int[Tensor, "n"]) -> dict[str, float]:
+    """Angles within and between classes (radians), the angular Fisher score, mean and deviation of the features' length."""
+    norms = features.norm(dim=1)
+    values = {"feature_norm": norms.mean().item(), "feature_norm_std": norms.std().item()}
+    if features.shape[1] > 1 and len(labels.unique()) > 1:
+        angles = class_angles(features, labels, margin=False)
+        values |= {"intra_angle": angles.intra, "inter_angle": angles.inter, "nearest_angle": angles.nearest}
+        values["angular_fisher"] = float(angular_fisher_score(features, labels))
+    return values
+
+
+def annealing_value(model: nn.Module) -> dict[str, float]:
+    """λ of the head now, where it has one."""
+    heads = [module for module in model.modules() if isinstance(module, MarginSoftmax) and module.annealing is not None]
+    return {"lambda": heads[0].annealing.value.item()} if heads else {}  # type: ignore[union-attr]
+
+
+def _some_rows(weight: Tensor) -> Float[Tensor, "rows d"]:
+    """All rows of a few, some of many, from whichever process holds them."""
+    total = weight.numel() // weight.shape[-1]
+    if total <= FEW:
+        return gather_weight(weight)
+    chosen = torch.randperm(total, generator=torch.Generator().manual_seed(0))[:FEW].sort().values
+    return gather_weight_rows(weight, chosen.to(weight.device))

@@ -1,0 +1,121 @@
+"""What is left when a run has ended: weights, embedder, metrics, pictures, model card."""
+
+import copy
+import math
+import pathlib
+from typing import Any
+
+from torch import Tensor
+
+from .. import __version__, plots
+from ..evaluation.evidence import FILE as EVIDENCE
+from ..files import finite, save_tensors, write_json, write_text
+from ..orthogonal import merge
+from ..orthogonal.parametrization import RotatedWeight
+from .errors import NonFiniteLossError
+from .log import read_log
+from .run_folder import RunFolder
+from .settings import Settings
+from .tasks.task import Task, draw
+
+
+def write_results(
+    task: Task, settings: Settings, folder: RunFolder, step: int, metrics: dict[str, float]
+) -> str | None:
+    """Write the files of a finished run, each atomically and recorded as the run's own.
+
+    Returns:
+        Why there is no embedder file, or None if it was written.
+    """
+    tensors = plain_weights(task)
+    if not finite(tensors):
+        raise NonFiniteLossError(
+            f"the weights are not finite after step {step}; the last good checkpoint is {folder.last}"
+        )
+    folder.record("model.safetensors", "embedder.safetensors", "metrics.json", "README.md")
+    save_tensors(tensors, folder.path / "model.safetensors")
+    without = task.keep(folder.path, tensors)
+    write_json(folder.path / "metrics.json", {"steps": step, **metrics})
+    pictures = folder.path / "pictures"
+    if settings.pictures:
+        pictures.mkdir(exist_ok=True)
+        task.pictures(pictures)
+        _dynamics(pictures, settings, folder.path)
+        folder.record(*(f"pictures/{path.name}" for path in pictures.iterdir()))
+        if (evidence := task.evidence()) is not None:
+            folder.record(EVIDENCE)
+            evidence.save(folder.path / EVIDENCE)
+    names = sorted(path.name for path in pictures.glob("*.png"))
+    write_text(folder.path / "README.md", card(task, settings, step, metrics, names, without))
+    return without
+
+
+def plain_weights(task: Task) -> dict[str, Tensor]:
+    """The weights of the plain network: rotations are multiplied in, so keys and shapes are those it would have without."""
+    model = task.model
+    if any(isinstance(module, RotatedWeight) for module in model.modules()):
+        model = merge(copy.deepcopy(model))
+    return {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.state_dict().items()}
+
+
+def card(
+    task: Task, settings: Settings, step: int, metrics: dict[str, float], pictures: list[str], without: str | None
+) -> str:
+    """A model card in Markdown: what was trained on what, how well, and what the files are."""
+    parameters = sum(p.numel() for p in task.model.parameters() if p.requires_grad)
+    facts: dict[str, Any] = {"task": type(task).__name__, "network": type(task.model).__name__, **task.summary()}
+    facts |= {"trained parameters": parameters, "steps": step, "seed": settings.seed}
+    shown = {key: value for key, value in metrics.items() if not key.startswith("energy/")}
+    lines = [f"# {getattr(settings, 'name', type(task).__name__)}", ""]
+    lines += [f"Trained with hypersphere {__version__}; every setting is in `config.json`.", "", "| | |", "|---|---|"]
+    lines += [f"| {key} | {value} |" for key, value in facts.items()]
+    lines += ["", "| measure | value |", "|---|---|"]
+    lines += [f"| {key} | {measured(key, value, 'g')} |" for key, value in shown.items()]
+    lines += ["", *(f"![{name.removesuffix('.png')}](pictures/{name})" for name in pictures), ""]
+    kept = (
+        "`embedder.safetensors` makes features of image files."
+        if without is None
+        else f"There is no embedder: {without}."
+    )
+    lines += [
+        "`model.safetensors` holds the last weights, `last.safetensors` and `best.safetensors` whole checkpoints,",
+        f"`log.jsonl` the measures over time. {kept} A small research run: not made for decisions about people.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def measured(measure: str, value: float, form: str = "g") -> str:
+    """A measure with its unit; one that is not finite has no meaning, such as the energy of neurons that coincide.
+
+    >>> measured("accuracy", 97.25), measured("energy/conv1", float("inf"))
+    ('97.25 %', 'undefined')
+    """
+    return f"{value:.6{form}}{unit(measure)}" if math.isfinite(value) else "undefined"
+
+
+def unit(measure: str) -> str:
+    """The unit of a measure, with a space before it.
+
+    >>> unit("accuracy"), unit("intra_angle"), unit("lambda")
+    (' %', ' rad', '')
+    """
+    percent = ("accuracy", "error", "eer", "auc", "tar", "rank1", "one_shot", "published_runs", "baseline", "interval")
+    if measure.endswith("_angle"):
+        return " rad"
+    return " %" if any(word in measure for word in percent) else ""
+
+
+def _dynamics(pictures: pathlib.Path, settings: Settings, folder: pathlib.Path) -> None:
+    """Energy of every layer, and the monitored measure, over time; two points make no curve."""
+    monitor = settings.monitor.lstrip("-")
+    rows = [row for row in read_log(folder) if monitor in row]
+    if len(rows) < 3:
+        return
+    steps = [row["step"] for row in rows]
+    energies = {k.removeprefix("energy/"): [row[k] for row in rows] for k in rows[-1] if k.startswith("energy/")}
+    if energies:
+        draw(pictures / "energy.png", plots.plot_dynamics, steps, energies, xlabel="step", ylabel="energy")
+    curve = {monitor: [row[monitor] for row in rows]}
+    label = f"{monitor}{unit(monitor)}"
+    draw(pictures / "training.png", plots.plot_dynamics, steps, curve, xlabel="step", ylabel=label)

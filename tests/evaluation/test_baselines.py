@@ -1,0 +1,128 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from hypersphere.evaluation import (
+    Baseline,
+    Measurement,
+    compare_with_baselines,
+    format_baselines,
+    simple_features,
+    summarize_baselines,
+)
+from hypersphere.evaluation.baselines import local_binary_patterns, oriented_gradients, principal_components
+
+LABELS = torch.arange(12).repeat_interleave(5)
+
+
+def pictures(seed=0, noise=20.0, size=(16, 16)):
+    """Twelve patterns, five noisy pictures of each."""
+    generator = torch.Generator().manual_seed(seed)
+    patterns = 255 * torch.rand(12, 1, *size, generator=torch.Generator().manual_seed(7))
+    return (patterns[LABELS] + noise * torch.randn(60, 1, *size, generator=generator)).clamp(0, 255).to(torch.uint8)
+
+
+def test_principal_components_are_those_of_scikit_learn():
+    decomposition = pytest.importorskip("sklearn.decomposition")
+    for shape in ((30, 8), (8, 30)):
+        x = torch.randn(shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+        ours = principal_components(x, 5)
+        theirs = decomposition.PCA(5).fit(x.numpy()).components_
+        np.testing.assert_allclose(np.abs((ours.numpy() * theirs).sum(1)), 1, atol=1e-9)
+
+
+def test_discriminant_directions_are_those_of_scikit_learn():
+    """LDA of two classes has one direction: W⁻¹(m₁ − m₀)."""
+    lda = pytest.importorskip("sklearn.discriminant_analysis").LinearDiscriminantAnalysis(solver="eigen")
+    from hypersphere.evaluation import discriminant
+
+    generator = torch.Generator().manual_seed(2)
+    labels = torch.arange(2).repeat_interleave(200)
+    x = torch.randn(400, 4, generator=generator, dtype=torch.float64) @ torch.randn(4, 4, generator=generator).double()
+    x[labels == 1] += torch.tensor([1.0, 0.5, -1.0, 0.2])
+    weight = discriminant(x, labels, shrink=1e-9).weight
+    direction = weight[weight.norm(dim=1).argmax()].numpy()
+    theirs = lda.fit(x.numpy(), labels.numpy()).scalings_[:, 0]
+    cosine = direction @ theirs / np.linalg.norm(direction) / np.linalg.norm(theirs)
+    assert abs(cosine) == pytest.approx(1, abs=1e-6)
+
+
+def test_local_binary_patterns_by_brute_force():
+    x = torch.rand(2, 1, 18, 10, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    codes = [code for code in range(256) if sum(code >> i & 1 != code >> (i + 1) % 8 & 1 for i in range(8)) <= 2]
+    assert len(codes) == 58
+    around = ((-1, -1), (-1, 0), (-1, 1), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1))
+    wanted = np.zeros((2, 2, 59))
+    for n in range(2):
+        for i in range(1, 17):
+            for j in range(1, 9):
+                bits = [x[n, 0, i + a, j + b] >= x[n, 0, i, j] for a, b in around]
+                code = sum(int(bit) << place for place, bit in enumerate(bits))
+                wanted[n, (i - 1) * 2 // 16, codes.index(code) if code in codes else 58] += 1
+    wanted = np.sqrt(wanted / wanted.sum(2, keepdims=True)).reshape(2, -1)
+    np.testing.assert_allclose(local_binary_patterns(x).numpy(), wanted, atol=1e-12)
+
+
+def test_oriented_gradients_by_brute_force():
+    x = torch.rand(1, 1, 16, 24, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    gray = np.pad(x[0, 0].numpy(), 1, mode="edge")
+    cells = np.zeros((2, 3, 9))
+    for i in range(16):
+        for j in range(24):
+            across, down = gray[i + 1, j + 2] - gray[i + 1, j], gray[i + 2, j + 1] - gray[i, j + 1]
+            place = (math.atan2(down, across) % math.pi) / math.pi * 9
+            low = min(int(place), 8)
+            cells[i // 8, j // 8, low] += math.hypot(across, down) * (1 - (place - low)) / 64
+            cells[i // 8, j // 8, (low + 1) % 9] += math.hypot(across, down) * (place - low) / 64
+    blocks = []
+    for j in range(2):
+        block = cells[:2, j : j + 2].transpose(2, 0, 1).reshape(-1)  # by orientation, then by cell
+        block = np.minimum(block / (np.linalg.norm(block) + 1e-6), 0.2)
+        blocks.append(block / (np.linalg.norm(block) + 1e-6))
+    np.testing.assert_allclose(oriented_gradients(x)[0].numpy(), np.concatenate(blocks), atol=1e-9)
+
+
+def test_every_method_tells_clear_patterns_apart():
+    found = simple_features(pictures(1), pictures(2), LABELS)
+    assert list(found) == ["raw pixels", "LBP", "HOG", "PCA", "PCA + LDA", "HOG, PCA + LDA"]
+    for baseline in compare_with_baselines(torch.randn(60, 4), LABELS, found, resamples=20):
+        assert baseline.eer < 0.1, baseline
+        assert not baseline.is_beaten
+
+
+def test_spectra_have_row_statistics():
+    assert "row statistics, LDA" in simple_features(pictures(1, size=(8, 24)), pictures(2, size=(8, 24)), LABELS)
+
+
+def test_nothing_is_fitted_to_measured_pictures():
+    """A picture's features do not depend on which others are measured."""
+    whole, part = (simple_features(pictures(1)[:n], pictures(2), LABELS) for n in (60, 7))
+    for name, features in part.items():
+        torch.testing.assert_close(features, whole[name][:7], atol=1e-4, rtol=1e-4, msg=name)
+
+
+def test_a_method_that_is_beaten_and_one_that_is_not():
+    clear = torch.eye(12)[LABELS] + 0.05 * torch.randn(60, 12, generator=torch.Generator().manual_seed(5))
+    noise = torch.randn(60, 6, generator=torch.Generator().manual_seed(6))
+    best, worst = compare_with_baselines(clear, LABELS, {"noise": noise, "the same": clear}, resamples=200)
+    assert (best.name, best.is_beaten, float(best.difference)) == ("the same", False, 0.0)
+    assert worst.name == "noise"
+    assert worst.is_beaten
+    assert summarize_baselines([worst]).startswith("the trained network clearly beats all 1 simple methods")
+    assert "does not clearly beat the same (EER" in summarize_baselines([best, worst])
+    assert len(format_baselines([best, worst])) == 3
+    assert [Baseline.from_dict(one.to_dict()).to_dict() for one in (best, worst)] == [best.to_dict(), worst.to_dict()]
+
+
+def test_two_identities_have_no_interval():
+    labels = torch.arange(2).repeat_interleave(4)
+    (found,) = compare_with_baselines(torch.randn(8, 3), labels, {"noise": torch.randn(8, 3)})
+    assert found.difference.interval == (-1.0, 1.0)
+    assert not found.is_beaten
+
+
+def test_a_pretrained_network_is_recommended():
+    close = Baseline("pretrained sface (on 90 pictures)", Measurement(0.01, 0, 0.02), Measurement(0.1, 0.05, 0.15))
+    assert "start from it with --from sface" in summarize_baselines([close])

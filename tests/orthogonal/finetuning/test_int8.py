@@ -1,0 +1,89 @@
+import copy
+import pickle
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+from hypersphere.orthogonal import Int8Linear, TuningMethod, finetune, merge, plan_finetune
+from hypersphere.orthogonal.finetuning.int8 import ADAPTER_CHILD
+from tests.orthogonal.finetuning.contracts import shake
+
+
+def ours():
+    torch.manual_seed(0)
+    return nn.Sequential(Int8Linear.of(nn.Linear(16, 64)), nn.ReLU(), Int8Linear.of(nn.Linear(64, 8, bias=False)))
+
+
+def dynamic():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 8))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch announces the end of this kind of quantization
+        return torch.ao.quantization.quantize_dynamic(model, {nn.Linear}, dtype=torch.qint8)
+
+
+every_base = pytest.mark.parametrize("base", [ours, dynamic])
+quiet = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+
+
+@quiet
+@every_base
+@pytest.mark.parametrize("method", ["oft", "coft", "boft", "hra"])
+def test_a_quantized_base_is_tuned_by_its_inputs(base, method):
+    model, x = base(), torch.randn(5, 16)
+    y = model(x)
+    assert torch.equal(finetune(model, method, block=4, classifier=False)(x), y)
+    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=0.05)
+    target, losses = torch.randn(5, 8), []
+    for _ in range(15):
+        optimizer.zero_grad()
+        loss = (model(x) - target).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0]
+    tuned = model(x)
+    assert torch.equal(copy.deepcopy(model)(x), tuned)
+    assert torch.equal(pickle.loads(pickle.dumps(model))(x), tuned)
+    with pytest.raises(ValueError, match="quantized weight"):
+        merge(model)
+    assert torch.equal(merge(model, undo=True)(x), y)
+
+
+def test_gradients_against_the_dequantized_layer():
+    layer = Int8Linear.of(nn.Linear(16, 64, dtype=torch.float64))
+    plain = nn.Linear(16, 64, dtype=torch.float64)
+    plain.weight.data, plain.bias.data = layer.dequantize().clone(), layer.bias.data.clone()
+    x = torch.randn(5, 16, dtype=torch.float64, requires_grad=True)
+    finetune(layer, block=4)
+    finetune(plain, block=4)
+    plain.parametrizations.weight[0].rotations.load_state_dict(
+        shake(layer).get_submodule(ADAPTER_CHILD).rotations.state_dict()
+    )
+    ours = torch.autograd.grad(layer(x).square().sum(), [x, layer.get_submodule(ADAPTER_CHILD).rotations.inputs.raw])
+    theirs = torch.autograd.grad(plain(x).square().sum(), [x, plain.parametrizations.weight[0].rotations.inputs.raw])
+    for a, b in zip(ours, theirs, strict=True):
+        assert torch.allclose(a, b, atol=1e-10)
+
+
+def test_rounding_is_half_a_step_at_most():
+    layer = nn.Linear(16, 64)
+    layer.weight.data[3] = 0
+    quantized = Int8Linear.of(layer)
+    assert quantized.weight.dtype == torch.int8
+    assert ((quantized.dequantize() - layer.weight).abs() <= quantized.scale * 0.5001).all()
+    assert quantized.bias.requires_grad
+
+
+def test_poet_is_left_out_with_its_reason():
+    plan = plan_finetune(ours(), TuningMethod("poet", 4), classifier=False)
+    assert plan.skipped["0"] == "POET multiplies R into the weight, and this one is quantized"
+
+
+@quiet
+def test_no_quantized_layer_is_tuned_twice():
+    model = finetune(ours(), block=4)
+    with pytest.raises(ValueError, match="has a rotation already"):
+        finetune(model, block=4)

@@ -1,0 +1,20 @@
+import pytest
+import torch
+
+from hypersphere.orthogonal.finetuning.block_rotation import BlockRotation
+from hypersphere.orthogonal.finetuning.rotation import Rotation
+
+
+def test_a_kind_must_say_how_it_turns():
+    with pytest.raises(TypeError, match="abstract"):
+        Rotation(1, 4)
+
+
+def test_error_is_measured_in_float64():
+    turn = BlockRotation(1, 8, 4, None, None, torch.empty(0))
+    assert turn.error() == 0
+    turn.raw.data.normal_()
+    r = turn.matrix()[0].double()
+    assert turn.error() == pytest.approx(float((r.T @ r - torch.eye(8)).abs().max()))
+    turn.terms = 2  # a short series of large matrices is not orthogonal, and says so
+    assert turn.error() > 0.1

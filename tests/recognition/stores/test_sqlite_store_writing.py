@@ -1,0 +1,58 @@
+import pytest
+import torch
+
+from hypersphere.recognition.stores import sqlite_store as writing
+from hypersphere.recognition.stores.sqlite_store import SQLiteStore
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = SQLiteStore(tmp_path / "people.db", None)
+    store.enrol(["ada", "ada", "bob"], torch.eye(3), ["1", "2", "1"])
+    yield store
+    store.close()
+
+
+def plan(store, names, features, sources):
+    with store._writing() as meta:
+        owners, fresh = writing.make_owners(store._db, names)
+        rows = features.numpy()
+        return writing.plan_writes(store._db, meta, store._file(meta), rows, [owners[n] for n in names], fresh, sources)
+
+
+def test_a_plan_writes_what_is_new_and_replaces_what_changed(store):
+    names, sources = ["ada", "ada", "ada", "cem", "cem"], ["1", "2", "", "1", "1"]
+    made = plan(store, names, torch.eye(3)[[0, 0, 1, 1, 2]], sources)
+    assert made.owners == [1, 1, 1, 3, 3]
+    assert made.written == [1, 2, 4]  # "1" of ada is as it was; the first "1" of cem gives way to the second
+    assert made.replaced == [(1, "2", 2)]
+    assert made.numbers == [1, 4, 5, 6, 6]
+
+
+def test_owners_are_made_once(store):
+    with store._writing():
+        owners, fresh = writing.make_owners(store._db, ["dia", "ada", "dia"])
+        assert owners == {"dia": 3, "ada": 1}
+        assert fresh == {3}
+        assert writing.owner_of(store._db, "dia") == 3
+        assert writing.owner_of(store._db, "eve") is None
+
+
+def test_a_compaction_waits_until_it_is_worth_it(store, tmp_path, monkeypatch):
+    def compacted():
+        with store._writing() as meta:
+            return writing.compact(store._db, meta, store._file(meta), store._file(meta, 1))
+
+    store.remove("ada")
+    assert compacted() is None
+    monkeypatch.setattr(writing, "MIN_REMOVED_FOR_COMPACTION", 2)
+    assert compacted() == 1
+    assert (tmp_path / "people.db.features-1").stat().st_size == 32 + 16 + 12
+
+
+def test_only_features_of_other_generations_are_deleted(tmp_path):
+    names = ["a.db", "a.db.features-1", "a.db.features-2", "a.db.features-x", "b.db.features-1", "notes-1"]
+    for name in names:
+        (tmp_path / name).touch()
+    writing.remove_other_generations(tmp_path / "a.db.features-2")
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(set(names) - {"a.db.features-1"})

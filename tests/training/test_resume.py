@@ -1,0 +1,121 @@
+import json
+import warnings
+
+import pytest
+import torch
+
+from hypersphere.files import load_tree
+from hypersphere.training import Callback, Experiment, Settings
+from hypersphere.training.resume import check_bound, comparable, data_digest, differing, restore, state_of
+from tests.training.own import Squares
+from tests.training.runs import own, small
+
+FEW = Settings(steps=3, evaluate_every=3, ema=0.9, threads=1, pictures=False)
+
+
+def test_a_state_is_everything(tmp_path):
+    first = own(FEW, tmp_path / "first")
+    first.run()
+    second = own(FEW.replace(seed=0), tmp_path / "second")
+    state = state_of(first)
+    assert restore(second, state) == state["log"]
+    assert (second.step, second.best, second.measured) == (3, first.best, first.measured)
+    for one, other in zip(first.task.parameters(), second.task.parameters(), strict=True):
+        assert torch.equal(one, other)
+    assert torch.equal(torch.rand(2), (torch.set_rng_state(state["random"][0]["cpu"]), torch.rand(2))[1])
+
+
+def test_another_number_of_callbacks_is_refused(tmp_path):
+    trainer = own(FEW, tmp_path)
+    state = state_of(trainer)
+    trainer.callbacks.append(Callback())
+    with pytest.raises(ValueError, match="callbacks must be those of the stored run, which has 0, got 1"):
+        restore(trainer, state)
+
+
+def test_another_number_of_processes_draws_anew_the_same_way(tmp_path):
+    trainer = own(FEW, tmp_path)
+    state = state_of(trainer)
+    drawn = []
+    for _ in range(2):
+        restore(trainer, state | {"random": state["random"] * 2})
+        drawn.append(torch.rand(2))
+    assert torch.equal(*drawn)
+
+
+def test_the_scale_of_fp16_is_kept(tmp_path):
+    trainer = own(FEW, tmp_path)
+    trainer.accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    state = state_of(trainer)
+    trainer.accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
+    restore(trainer, state)
+    assert trainer.accelerator.scaler.state_dict()["scale"] == 8.0
+
+
+TWO_STEPS = Settings(steps=2, evaluate_every=2, checkpoint_every=1, threads=1, pictures=False)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bound") / "run"
+    Experiment(small(steps=2, evaluate_every=2, checkpoint_every=2, pictures=False, samples__measured=40), folder).run()
+    return folder
+
+
+def test_settings_edited_by_hand_are_named_and_refused(run):
+    text = (run / "config.json").read_text()
+    document = json.loads(text)
+    document["optimizer"]["lr"] = 0.07
+    (run / "config.json").write_text(json.dumps(document))
+    try:
+        with pytest.raises(ValueError, match=r"other settings \(optimizer.lr is 0.05 there, 0.07 here\)"):
+            Experiment.resume(run).run()
+    finally:
+        (run / "config.json").write_text(text)
+    assert Experiment.resume(run).run()["accuracy"] >= 0  # as it was, it goes on
+
+
+def test_a_new_run_starts_from_its_checkpoint_when_asked(run, tmp_path):
+    before = (run / "last.safetensors").read_bytes()
+    forked = Experiment.fork(run, tmp_path / "new", ["optimizer.lr=0.01", "steps=4", "evaluate_every=4"])
+    seen = []
+    forked.run(lambda step, row: seen.append(step))
+    assert min(step for step in seen if step) >= 2
+    assert forked.step == 4
+    assert load_tree(tmp_path / "new" / "last.safetensors")["bound"]["settings"]["optimizer.lr"] == 0.01
+    assert (run / "last.safetensors").read_bytes() == before  # the other run is only read
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "config.json").write_text((run / "config.json").read_text())
+    with pytest.raises(ValueError, match="has no checkpoint to start from"):
+        Experiment.fork(tmp_path / "empty", tmp_path / "other", [])
+
+
+def test_other_data_is_refused(tmp_path):
+    own(TWO_STEPS, tmp_path).run()
+    with pytest.raises(ValueError, match=r"other training data \(digest \w{12} there, \w{12} here\)"):
+        own(TWO_STEPS, tmp_path, train=Squares(seed=5)).run()
+
+
+def test_other_threads_are_said(tmp_path):
+    trainer = own(TWO_STEPS, tmp_path)
+    with pytest.warns(UserWarning, match="made with 7 threads and goes on with 1"):
+        check_bound(trainer, {**trainer.bound, "threads": 7})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_bound(trainer, trainer.bound)
+
+
+def test_what_changes_nothing_may_differ():
+    assert comparable({"steps": 3, "timeout": 5, "head": {"call": "A", "m": 1.0}}) == {
+        "steps": 3,
+        "head": "A",
+        "head.m": 1.0,
+    }
+    assert differing({"a": 1}, {"a": 1}) == ""
+    assert differing({"a": 1}, {"a": True, "b": None}) == "a is 1 there, True here"
+
+
+def test_the_digest_is_of_labels_and_pixels(tmp_path):
+    one, same, other = (own(TWO_STEPS, tmp_path, train=Squares(seed=s)).task for s in (1, 1, 2))
+    assert data_digest(one) == data_digest(same) != data_digest(other)
+    assert data_digest(torch.nn.Linear(1, 1)) is None
