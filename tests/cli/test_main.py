@@ -65,7 +65,7 @@ def test_a_reader_that_has_had_enough_is_no_error():
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (MemoryError(), "the memory is not enough for what was asked: out of memory"),
+        (MemoryError(), "not enough memory: out of memory"),
         (
             RuntimeError("[enforce fail at a.cpp] . DefaultCPUAllocator: can't allocate memory"),
             "DefaultCPUAllocator: can't allocate memory",

@@ -82,7 +82,7 @@ def test_who_is_this_in_a_browser(browser, tmp_path):
         by_id(browser, "file").send_keys(str(tmp_path / "again"))
         until(lambda: by_id(browser, "who").text == "ada")
         assert by_id(browser, "score").text.startswith("Score 0.9")
-        assert "threshold 0.5" in by_id(browser, "score").text
+        assert "threshold 0.9" in by_id(browser, "score").text
         drop(browser, picture(3, size=64))
         until(lambda: by_id(browser, "who").text == "Unknown")
 
