@@ -44,6 +44,38 @@ def test_import_needs_only_the_core_dependencies():
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import hypersphere",
+        "from hypersphere.cli.main import main; main([])",
+        "from hypersphere.cli.main import main; main(['--version'])",
+    ],
+)
+def test_no_torch_before_it_is_used(code):
+    quiet = (
+        "import contextlib, io, sys\nwith contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):\n"
+    )
+    script = f"{quiet}    {code}\nprint([m for m in ('torch', 'numpy') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_type_checkers_see_the_names_that_are_imported_when_used():
+    tree = ast.parse((SOURCE / "__init__.py").read_text())
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    seen = {(node.module, alias.name) for node in block.body for alias in node.names}
+    lazy = {(None, name) for name in hypersphere._PACKAGES}
+    lazy |= {(package, name) for name, package in hypersphere._PACKAGE_OF.items()}
+    assert seen == lazy
+    assert {name for _, name in seen} | {"__version__"} == set(hypersphere.__all__)
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="has no attribute 'ArcFacee'"):
+        _ = hypersphere.ArcFacee
+
+
 def test_everything_exported_is_there():
     for name in hypersphere.__all__:
         assert getattr(hypersphere, name) is not None

@@ -3,66 +3,92 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from . import angular, energy, geometry, neurons, objectives, operators, orthogonal
-from .energy import (
-    MHE,
-    CoMHE,
-    class_energy,
-    hyperspherical_energy,
-    minimize_energy,
-    refine_,
-)
-from .neurons import ChangeReport, get_change_report
-from .objectives import (
-    AdaCos,
-    AdaFace,
-    AMSoftmax,
-    Annealing,
-    ArcFace,
-    ASoftmax,
-    CenterLoss,
-    CosFace,
-    CurricularFace,
-    ElasticFace,
-    GASoftmax,
-    Hinge,
-    LSoftmax,
-    MagFace,
-    MarginSoftmax,
-    MVSoftmax,
-    Softmax,
-    SphereFace,
-    SphereFace2,
-    SphereFaceR,
-    SSoftmax,
-    UniFace,
-    WSoftmax,
-    margins,
-)
-from .operators import SphereNorm, convert, magnitudes, project_weights, restore, weighted_gradients
-from .orthogonal import (
-    OGD,
-    add_task,
-    count_rotation_parameters,
-    finetune,
-    group_parameters,
-    merge,
-    orthogonality_error,
-    overparameterize,
-    unmerge,
-    use_task,
-)
-
-if TYPE_CHECKING:
-    from . import data, evaluation, models, plots, recipes, recognition, report, training
-    from .recognition import load
+if TYPE_CHECKING:  # what type checkers and editors see; at run time __getattr__ imports a name when it is first used
+    from . import (
+        angular,
+        data,
+        energy,
+        evaluation,
+        geometry,
+        models,
+        neurons,
+        objectives,
+        operators,
+        orthogonal,
+        plots,
+        recipes,
+        recognition,
+        report,
+        training,
+    )
+    from .energy import MHE, CoMHE, class_energy, hyperspherical_energy, minimize_energy, refine_
+    from .neurons import ChangeReport, get_change_report
+    from .objectives import (
+        AdaCos,
+        AdaFace,
+        AMSoftmax,
+        Annealing,
+        ArcFace,
+        ASoftmax,
+        CenterLoss,
+        CosFace,
+        CurricularFace,
+        ElasticFace,
+        GASoftmax,
+        Hinge,
+        LSoftmax,
+        MagFace,
+        MarginSoftmax,
+        MVSoftmax,
+        Softmax,
+        SphereFace,
+        SphereFace2,
+        SphereFaceR,
+        SSoftmax,
+        UniFace,
+        WSoftmax,
+        margins,
+    )
+    from .operators import SphereNorm, convert, magnitudes, project_weights, restore, weighted_gradients
+    from .orthogonal import (
+        OGD,
+        add_task,
+        count_rotation_parameters,
+        finetune,
+        group_parameters,
+        merge,
+        orthogonality_error,
+        overparameterize,
+        unmerge,
+        use_task,
+    )
+    from .recognition import Embedder, Gallery, evaluate, load
     from .training import fit
 
 __version__ = "0.1.0"
 
-# Imported when first used, so that `import hypersphere` stays light.
-_LAZY = ("data", "evaluation", "models", "plots", "recipes", "recognition", "report", "training")
-_DOORS = {"fit": "training", "load": "recognition"}  # functions, and the room each is in
+# Nothing is imported before it is used, so that `import hypersphere` and `hypersphere --help` do not import PyTorch.
+_PACKAGES = frozenset(
+    """
+    angular data energy evaluation geometry models neurons objectives operators orthogonal plots recipes recognition
+    report training
+    """.split()  # noqa: SIM905 - one name per line would hide the table below
+)
+_NAMES = {  # package → its classes and functions that are also available here
+    "energy": "MHE CoMHE class_energy hyperspherical_energy minimize_energy refine_",
+    "neurons": "ChangeReport get_change_report",
+    "objectives": """
+        AMSoftmax ASoftmax AdaCos AdaFace Annealing ArcFace CenterLoss CosFace CurricularFace ElasticFace GASoftmax Hinge
+        LSoftmax MVSoftmax MagFace MarginSoftmax SSoftmax Softmax SphereFace SphereFace2 SphereFaceR UniFace WSoftmax
+        margins""",
+    "operators": "SphereNorm convert magnitudes project_weights restore weighted_gradients",
+    "orthogonal": """
+        OGD add_task count_rotation_parameters finetune group_parameters merge orthogonality_error overparameterize
+        unmerge use_task""",
+    "recognition": "Embedder Gallery evaluate load",
+    "training": "fit",
+}
+_PACKAGE_OF = {name: package for package, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
     "MHE",
@@ -79,7 +105,9 @@ __all__ = [
     "CosFace",
     "CurricularFace",
     "ElasticFace",
+    "Embedder",
     "GASoftmax",
+    "Gallery",
     "Hinge",
     "LSoftmax",
     "MVSoftmax",
@@ -101,6 +129,7 @@ __all__ = [
     "count_rotation_parameters",
     "data",
     "energy",
+    "evaluate",
     "evaluation",
     "finetune",
     "fit",
@@ -135,10 +164,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LAZY:
+    """Import a package, or a class or function of one, when it is first used."""
+    if name in _PACKAGES:
         return importlib.import_module(f".{name}", __name__)
-    if name in _DOORS:
-        return getattr(importlib.import_module(f".{_DOORS[name]}", __name__), name)
+    if name in _PACKAGE_OF:
+        value = getattr(importlib.import_module(f".{_PACKAGE_OF[name]}", __name__), name)
+        globals()[name] = value  # found directly from now on
+        return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from .. import __version__
 
-PIPE = 13  # SIGPIPE; 128 + a signal is the status that a shell gives to a process it ended
+PIPE = 13  # SIGPIPE; a shell reports 128 + signal for a process that the signal ended
 
 # name → summary. Each command has a module of the same name in this package with `configure(parser)` and `run(args) -> int`;
 # only the requested one is imported, so that `hypersphere --help` is fast.
@@ -77,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         status = int(modules[args.command].run(args))
         sys.stdout.flush()
         return status
-    except BrokenPipeError:  # the reader of our output, such as `head`, has closed it
+    except BrokenPipeError:  # the reader of the output, such as `head`, has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discard what is still buffered
         return 128 + PIPE
     except (MemoryError, RuntimeError) as error:
@@ -85,26 +85,26 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         if os.environ.get("HYPERSPHERE_DEBUG") or not is_out_of_memory(error):
             raise
-        print(f"hypersphere {args.command}: not enough memory: {_first(error)}", file=sys.stderr)
+        print(f"hypersphere {args.command}: not enough memory: {_first_line(error)}", file=sys.stderr)
         return 1
     except (ValueError, OSError, ImportError) as error:
         if os.environ.get("HYPERSPHERE_DEBUG"):
             raise
-        lost = isinstance(error, ConnectionError)  # perhaps the first process, which then says nothing
-        if lost or os.environ.get("RANK", "0") == "0":  # of many processes that fail alike, one says why
-            print(f"hypersphere {args.command}: {_said(error)}", file=sys.stderr)
+        lost = isinstance(error, ConnectionError)  # perhaps the lost process is the first, which then prints nothing
+        if lost or os.environ.get("RANK", "0") == "0":  # many processes fail for one reason: print it once
+            print(f"hypersphere {args.command}: {_describe(error)}", file=sys.stderr)
         return 1
 
 
-def _said(error: BaseException) -> str:
-    """An error as a sentence: of the system's own its file and its words, without their number."""
+def _describe(error: BaseException) -> str:
+    """Return the message of an error; for an error of the system, the file and the reason without its number."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
     return str(error)
 
 
-def _first(error: BaseException) -> str:
-    """The first line of a message, without the place in torch's source."""
+def _first_line(error: BaseException) -> str:
+    """Return the first line of a message, without the location in the source of PyTorch."""
     return (str(error).splitlines() or ["out of memory"])[0].rpartition("] . ")[2] or "out of memory"
 
 
