@@ -1,6 +1,6 @@
 """Margin heads, forward and backward: time against dense F.cross_entropy(s·cos), memory in a fresh process.
 
-Batch 128, d = 512, float32, C = 10 to 1M, for the presets, the heads published since, sub-centres, and
+Batch 128, d = 512, float32, C = 10 to 1M, for the presets, the heads published since, sub-centers, and
 pytorch-metric-learning. Each row names its aim, where it has one.
 """
 

@@ -199,7 +199,7 @@ def output_layer(model: nn.Module) -> str | None:
 
 
 def has_transposed_weight(module: nn.Module) -> bool:
-    """Whether a layer's weight is (inputs, neurons), as that of Conv1D in transformers, which is recognised by its name.
+    """Whether a layer's weight is (inputs, neurons), as that of Conv1D in transformers, which is recognized by its name.
 
     >>> class Conv1D(torch.nn.Module):  # that of transformers: ``nf`` outputs
     ...     nf = 6

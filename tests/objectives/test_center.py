@@ -15,7 +15,7 @@ def test_the_formula():
     assert torch.allclose(mean(x, y), expected / 6)
 
 
-def test_descent_moves_the_centres_to_the_class_means():
+def test_descent_moves_the_centers_to_the_class_means():
     loss = CenterLoss(2, 2)
     x, y = torch.tensor([[1.0, 0.0], [3.0, 0.0], [0.0, 5.0]]), torch.tensor([0, 0, 1])
     optimizer = torch.optim.SGD(loss.parameters(), lr=0.5)

@@ -35,7 +35,7 @@ def test_the_weights_start_near_the_sphere():
     assert not torch.equal(before, head.weight)
 
 
-def test_sub_centres_are_rows_of_one_weight():
+def test_sub_centers_are_rows_of_one_weight():
     head = ArcFace(4, 3, sub_centers=2)
     assert head.weight.shape == (6, 4)
     x = head.weight.detach()[3:4] * 5

@@ -87,7 +87,7 @@ def test_normalized_softmax(chunk):
 
 
 @pytest.mark.parametrize("chunk", [None, 4])
-def test_sub_centre_arcface(chunk):
+def test_sub_center_arcface(chunk):
     x, y = batch()
     head = ArcFace(DIM, CLASSES, m=0.1, scale=30.0, sub_centers=3, dtype=torch.float64, chunk=chunk)
     peer = pml.SubCenterArcFaceLoss(

@@ -31,7 +31,7 @@ def test_counts_dominant_and_angles(head):
     assert found.outlying(math.radians(15)) == [(0, 0), (0, 2), (1, 2)]
 
 
-def test_samples_far_from_the_dominant_centre(head):
+def test_samples_far_from_the_dominant_center(head):
     dominant = sub_centers_of(head, FEATURES, LABELS).dominant
     assert outlying_samples(head, FEATURES, LABELS, dominant).tolist() == [
         False,
@@ -46,7 +46,7 @@ def test_samples_far_from_the_dominant_centre(head):
     assert near.tolist() == [True, False, False, True, False, False, True]
 
 
-def test_only_the_dominant_centre_is_kept(head):
+def test_only_the_dominant_center_is_kept(head):
     logits = head.logits(FEATURES)
     keep_dominant(head, torch.tensor([1, 0]))
     assert head.weight.shape == (2, 2)
@@ -58,7 +58,7 @@ def test_only_the_dominant_centre_is_kept(head):
 
 
 @pytest.mark.parametrize("dominant", [torch.tensor([0]), torch.tensor([0, 3]), torch.tensor([-1, 0])])
-def test_refuses_centres_that_are_not_there(head, dominant):
+def test_refuses_centers_that_are_not_there(head, dominant):
     with pytest.raises(ValueError, match="dominant must hold 2 numbers below sub_centers=3"):
         keep_dominant(head, dominant)
 

@@ -32,7 +32,7 @@ def normalize_rows(
 
 
 def bounded_inverse(norm: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    r"""1/‖x‖, falling to 0 below ``MIN_NORM``: a zero vector has no direction, and its neighbours no steep one.
+    r"""1/‖x‖, falling to 0 below ``MIN_NORM``: a zero vector has no direction, and its neighbors no steep one.
 
     >>> bounded_inverse(torch.tensor([2.0, 1e-6, 0.0]))
     tensor([5.0000e-01, 1.0000e+06, 0.0000e+00])

@@ -10,10 +10,10 @@ from .engine.problem import clean_labels
 
 
 class CenterLoss(nn.Module):
-    r"""½ ‖x − c_y‖², mean or sum over the samples, with learned class centres c (2.1; tables 2.9, 5.10).
+    r"""½ ‖x − c_y‖², mean or sum over the samples, with learned class centers c (2.1; tables 2.9, 5.10).
 
-    It is added to a softmax loss with a small weight. The centres are parameters and follow the features by gradient descent;
-    with ``reduction="sum"`` and a step size α on them, one step moves a centre by α·Σ(x − c), as in the original rule without its
+    It is added to a softmax loss with a small weight. The centers are parameters and follow the features by gradient descent;
+    with ``reduction="sum"`` and a step size α on them, one step moves a center by α·Σ(x − c), as in the original rule without its
     1 + n denominator. They start at 0.
 
     >>> loss = CenterLoss(2, num_classes=3)

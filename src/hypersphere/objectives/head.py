@@ -1,7 +1,8 @@
-"""The head of a network: class weights, and a loss over the angles to them."""
+"""Head of a network: class weights, and a loss over the angles between features and class weights."""
 
 import warnings
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -13,60 +14,76 @@ from .comparisons import Comparison
 from .engine import Chunk, ClassSubset, GatheredBatch, Scale, Targets, compute_loss
 from .engine.problem import check_arguments, choose_chunk
 from .functional import choose_comparison, class_logits
-from .head_options import check_keywords
+from .head_options import check_keywords, write_out_options
 from .margins import Margin, NoMargin, Strength
 from .parallel import Best, Over
 from .sampling import Sample, as_sample
 from .sharded_classifier import ShardedClassifier
 
 MAX_UNADVANCED_PASSES = 1000
-"""Training passes without a call of ``step()`` after which a head with a schedule warns; more than any run accumulates
-gradients over."""
+"""Training passes without a call of ``step()`` after which a head with a schedule warns. Gradient accumulation uses fewer."""
 
 
+@write_out_options
 class MarginSoftmax(ShardedClassifier):
-    r"""−log e^{t} / (e^{t} + Σ_{j≠y} e^{z_j}), t = scale·ψ(θ_y), z_j = scale·g(θ_j): every objective of part I.
+    r"""Softmax loss over angles with a margin: the general form of every objective of part I.
 
-    Called as ``head(features, labels)`` for the loss; :meth:`logits` and :meth:`predict` have no margin.
+    .. math:: L = −\log \frac{e^{t}}{e^{t} + Σ_{j≠y} e^{z_j}},\quad t = \text{scale}·ψ(θ_y),\quad z_j = \text{scale}·φ(θ_j)
+
+    Call ``head(features, labels)`` for the loss. :meth:`logits` and :meth:`predict` have no margin. ``weight`` is drawn from
+    a normal distribution with standard deviation d^{−1/2}, so the length of its rows is near 1 for any number of classes.
 
     Args:
-        in_features: d.
-        num_classes: C, at least 2.
-        margin: ψ on the target and φ on the others, an object of :mod:`hypersphere.objectives.margins`.
-        angular: g, an object of :mod:`hypersphere.angular`; the cosine by default.
+        in_features: Dimension d of the features.
+        num_classes: Number of classes C, at least 2.
+        margin: ψ on the target and φ on the other classes, an object of :mod:`hypersphere.objectives.margins`. The
+            default is no margin.
+        angular: The angular function g, an object of :mod:`hypersphere.angular`; the cosine by default.
         scale: A positive number, ``"feature_norm"``, ``"norms"``, or an ``nn.Parameter`` with one entry, which is
-            learned with the head. 30 is in the range of 10 to 70 that B.3 recommends.
-        bias: One number per class, starting at 0; the normalized forms have none unless the data is imbalanced (3.3).
-            ``"shared"`` is one number for all classes, as binary comparisons use it.
-        comparison: How the target's logit is set against the others, an object of
+            learned with the head. B.3 recommends 10 to 70.
+        bias: Whether to learn one bias per class, starting at 0. Normalized heads need one only for imbalanced data
+            (3.3). ``"shared"`` is one number for all classes, for binary comparisons.
+        comparison: How the target's logit is compared with the others, an object of
             :mod:`hypersphere.objectives.comparisons`; the cross-entropy by default.
         annealing: An :class:`Annealing`, advanced by :meth:`step` and saved in the state_dict.
         sample: Train on a part of the classes in each step: a rate, a schedule of rates such as
-            ``Stages([0.1, 1.0], at=[9000])``, or a :class:`~hypersphere.objectives.Sample`; all classes by default. The
-            gradient of ``weight`` is then sparse, for :class:`~hypersphere.objectives.RowSGD` or
-            :class:`~hypersphere.objectives.RowAdam`.
+            ``Stages([0.1, 1.0], at=[9000])``, or a :class:`~hypersphere.objectives.Sample`. The gradient of ``weight``
+            is then sparse, for :class:`~hypersphere.objectives.RowSGD` or :class:`~hypersphere.objectives.RowAdam`.
+            The default is all classes.
         parallel: Whether a training run on several processes divides the classes among them; see :meth:`shard`.
-        sub_centers: K centres per class, the nearest of which counts. ``weight`` is (C·K, d), row c·K + k for centre k
-            of class c.
-        gradient: ``"exact"``, or ``"detached"``, which holds the margin's effect constant in the backward pass.
+        sub_centers: Number of centers K per class, of which the nearest counts. ``weight`` is (C·K, d), and row
+            c·K + k is center k of class c.
+        gradient: ``"exact"``, or ``"detached"`` to treat the effect of the margin as a constant in the backward pass.
         reduction: ``"mean"``, ``"sum"`` or ``"none"`` over the samples that are not ignored.
-        ignore_index: The label of samples that do not count.
+        ignore_index: Label of samples that do not count.
         label_smoothing: As in ``torch.nn.functional.cross_entropy``.
-        chunk: How many classes at a time, ``"auto"``, or None for all at once.
+        chunk: Number of classes to compute at a time, ``"auto"``, or None for all at once.
         matmul_dtype: The dtype of the large matrix products; full precision by default.
-        device, dtype: Of the parameters, as for every torch module.
+        device: Device of the parameters.
+        dtype: The dtype of the parameters.
 
-    :func:`~hypersphere.objectives.functional.margin_softmax` says more about each. ``weight`` starts Gaussian with
-    standard deviation d^{−1/2}, so its rows have a length near 1 whatever C is. A number that is far from usual, such as
-    a scale below 1, gives a UserWarning.
+    Raises:
+        ValueError: If a number is out of its range, or options contradict each other.
+        TypeError: For an unknown argument. The message lists the known ones.
+
+    Warns:
+        UserWarning: If a number is unusual, such as a scale below 1, or if a schedule is never advanced by :meth:`step`.
 
     >>> head = MarginSoftmax(8, 10, margin=hs.objectives.margins.AdditiveAngle(0.3), scale=20.0)
     >>> head(torch.randn(4, 8), torch.tensor([1, 0, 9, 9])).shape, head.logits(torch.randn(4, 8)).shape
     (torch.Size([]), torch.Size([4, 10]))
     """
 
+    option_defaults: ClassVar[Mapping[str, Any]] = {}
+    """Options of :class:`HeadOptions` whose default differs in a derived class."""
+
+    def __init_subclass__(cls, **keywords: Any):
+        """Show the shared options in the signature and the docstring of every head."""
+        super().__init_subclass__(**keywords)
+        write_out_options(cls)
+
     def __new__(cls, *args: Any, **options: Any) -> "MarginSoftmax":
-        """Name the arguments that are taken when another one is given."""
+        """Refuse unknown keywords with the list of the known ones."""
         check_keywords(cls, options)
         return super().__new__(cls)
 
@@ -135,7 +152,7 @@ class MarginSoftmax(ShardedClassifier):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew; the biases become 0."""
+        """Draw the weights again and set the biases to 0."""
         self.draw_weight(self.in_features**-0.5)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
@@ -156,7 +173,7 @@ class MarginSoftmax(ShardedClassifier):
         return self.compute_loss(features, labels)
 
     def _count_pass(self) -> None:
-        """Warn once if the schedules were not advanced in many training passes: somebody forgot ``head.step()``."""
+        """Warn once if ``head.step()`` was not called during many training passes."""
         assert self._unadvanced_passes is not None
         self._unadvanced_passes += 1
         if self._unadvanced_passes >= MAX_UNADVANCED_PASSES:
@@ -171,7 +188,17 @@ class MarginSoftmax(ShardedClassifier):
     def compute_loss(
         self, features: Float[Tensor, "n d"], labels: Int[Tensor, "n"] | Targets, **changed: Any
     ) -> Float[Tensor, "..."]:
-        """Compute the loss of a batch, with these options of ``margin_softmax`` in place of the head's own."""
+        """Compute the loss of a batch.
+
+        Args:
+            features: The features.
+            labels: The class of each sample, or :class:`~hypersphere.objectives.Targets`.
+            **changed: Options of :func:`~hypersphere.objectives.functional.margin_softmax` that replace those of the
+                head.
+
+        Returns:
+            A scalar, or one number per sample with ``reduction="none"``.
+        """
         options = {
             "margin": self.margin,
             "angular": self.angular,
@@ -198,7 +225,7 @@ class MarginSoftmax(ShardedClassifier):
         return compute_loss(batch, self.weight, ClassSubset(self.num_classes, self.num_classes), **options)
 
     def logits(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n c"]:
-        """Compute scale·g(θ_j) + b_j of all classes, without a margin."""
+        """Compute the logits scale·g(θ_j) + b_j of all classes, without a margin."""
         return self.local_logits(features) if self.shards is None else self.gather_logits(features)
 
     def predict(self, features: Float[Tensor, "n d"]) -> Int[Tensor, "n"]:
@@ -207,6 +234,16 @@ class MarginSoftmax(ShardedClassifier):
 
     def topk(self, features: Float[Tensor, "n d"], k: int) -> Best:
         """Return the ``k`` classes with the largest logits, the largest first.
+
+        Args:
+            features: The features.
+            k: Number of classes per sample.
+
+        Returns:
+            Their logits and their classes, each (n, k).
+
+        Raises:
+            ValueError: If ``k`` is not in [1, C].
 
         >>> hs.ArcFace(8, 10).topk(torch.randn(4, 8), 3).classes.shape
         torch.Size([4, 3])
@@ -228,22 +265,26 @@ class MarginSoftmax(ShardedClassifier):
         )
 
     def shard(self, over: Over = None, *, average: bool = True) -> "MarginSoftmax":
-        """Divide the classes among processes, in place; the head is then called as before. Returns the head.
+        """Divide the classes among processes, in place. The head is then called as before.
 
-        Every process must hold the same head when it calls this, and from then on all of them call the head together,
-        each with its own samples. The loss is that of one whole head on the samples of all processes: the mean is over
-        all that are not ignored, whichever process has them. ``weight``, and ``bias`` where there is one per class, are
-        DTensors: ``torch.distributed.checkpoint`` saves each as one tensor that any number of processes reads. With
-        ``sub_centers=K`` the weight is (C, K, d), so that no class is torn apart. Make the optimizer after this call.
+        All processes must hold the same head when they call this. From then on they call the head together, each with
+        its own samples. The loss is that of one head on the samples of all processes; its mean is over all samples that
+        are not ignored. ``weight``, and ``bias`` if there is one per class, become DTensors:
+        ``torch.distributed.checkpoint`` saves each as one tensor that any number of processes can read. With
+        ``sub_centers=K`` the weight becomes (C, K, d), so that all centers of a class stay on one process. Create the
+        optimizer after this call.
 
-        A head made with ``device="meta"`` gets its weight here, only that of its own classes.
+        A head that was created with ``device="meta"`` gets its weight here, for its own classes only.
 
         Args:
             over: A :class:`torch.distributed.device_mesh.DeviceMesh` of one dimension, a process group, or None for all
                 processes.
             average: Whether the gradients of the backbone are averaged over the processes, as
-                ``DistributedDataParallel`` and FSDP2 do. The features' gradients are then multiplied by the number of
-                processes, so that the average is what one process with all samples has. False leaves them as they are.
+                ``DistributedDataParallel`` and FSDP2 do. The gradients of the features are then multiplied by the
+                number of processes, so that the average equals the gradient of one process with all samples.
+
+        Returns:
+            The head itself.
 
         Raises:
             ValueError: If torch.distributed does not run, or the head is already divided.
@@ -259,7 +300,7 @@ class MarginSoftmax(ShardedClassifier):
                 moves.step()
 
     def extra_repr(self) -> str:
-        """Sizes, scale, and the options that are not the default."""
+        """Return sizes, scale, and the options that differ from their defaults."""
         scale = "learned" if isinstance(self.scale, nn.Parameter) else repr(self.scale)
         options = {
             "bias": (None if self.bias is None else "shared" if self.bias.ndim == 0 else True, None),
@@ -272,7 +313,7 @@ class MarginSoftmax(ShardedClassifier):
 
 
 def describe_unusual_scale(scale: Scale) -> str | None:
-    """Return what is unusual about a constant scale, in words, or None."""
+    """Return a warning about an unusual constant scale, or None."""
     if isinstance(scale, (str, Tensor)) or 1 <= scale <= 1000:
         return None
-    return f"scale={scale!r} is unusual; Liu (2020) recommends 10 to 70 (B.3). Are m and scale in each other's place?"
+    return f"scale={scale!r} is unusual; Liu (2020) recommends 10 to 70 (B.3). Are m and scale swapped?"

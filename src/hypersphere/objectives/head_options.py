@@ -1,7 +1,8 @@
-"""The options that every head takes, written once."""
+"""The options that all heads share, and their place in signatures and docstrings."""
 
 import inspect
-from typing import Any, Literal, TypedDict, get_args, get_origin
+import re
+from typing import Any, Literal, TypedDict, TypeVar, get_args, get_origin
 
 import torch
 from typing_extensions import Unpack
@@ -11,9 +12,11 @@ from .engine import Chunk
 from .margins.margin import Strength
 from .sampling.sample import Sample
 
+Head = TypeVar("Head", bound=type)
+
 
 class HeadOptions(TypedDict, total=False):
-    """What any head takes besides its own arguments; :class:`~hypersphere.objectives.MarginSoftmax` explains each."""
+    """Keyword arguments that every head passes on; :class:`~hypersphere.objectives.MarginSoftmax` explains each."""
 
     annealing: Annealing | None
     sample: float | Strength | Sample | None
@@ -29,32 +32,92 @@ class HeadOptions(TypedDict, total=False):
     dtype: torch.dtype | None
 
 
+# Names that other libraries use → the name here.
 SPELLINGS = {"s": "scale", "margin": "m", "r": "scale", "k": "sub_centers", "out_features": "num_classes"}
 
 
-def accepted_arguments(cls: type) -> list[str] | None:
-    """The keyword arguments of a head's constructor; None where it takes any, as a class of one's own may.
+def write_out_options(cls: Head) -> Head:
+    """Replace ``**options`` in the signature of a head by the options themselves, and document every argument.
 
-    >>> accepted_arguments(hs.CosFace)[:4]
+    A head declares ``**options: Unpack[HeadOptions]`` and documents its own arguments. This fills the rest in from the
+    class it derives from, so that ``help(hs.ArcFace)`` and editors show a complete list. A default that differs from
+    the parent's is taken from the class attribute ``option_defaults``.
+
+    Args:
+        cls: The class of the head; its ``__signature__`` and ``__doc__`` are set.
+
+    Returns:
+        The class itself.
+
+    >>> list(inspect.signature(hs.CosFace).parameters)[-3:]
+    ['matmul_dtype', 'device', 'dtype']
+    """
+    parent = cls.__mro__[1]
+    inherited = inspect.signature(parent).parameters
+    found: list[inspect.Parameter] = []
+    for parameter in list(inspect.signature(cls.__init__).parameters.values())[1:]:  # type: ignore[misc]
+        if get_origin(parameter.annotation) is not Unpack:
+            found.append(parameter)
+            continue
+        defaults = getattr(cls, "option_defaults", {})
+        for name, kind in get_args(parameter.annotation)[0].__annotations__.items():
+            default = defaults.get(name, inherited[name].default)
+            found.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind))
+    cls.__signature__ = inspect.Signature(found)  # type: ignore[attr-defined]
+    if cls.__doc__ is not None:  # None under python -OO
+        cls.__doc__ = _complete_arguments(cls.__doc__, parent.__doc__ or "", [parameter.name for parameter in found])
+    return cls
+
+
+def list_arguments(cls: type) -> list[str] | None:
+    """Return the arguments of a head's constructor.
+
+    Args:
+        cls: The class of the head.
+
+    Returns:
+        Their names, or None if the constructor takes any keyword.
+
+    >>> list_arguments(hs.CosFace)[:4]
     ['in_features', 'num_classes', 'm', 'scale']
     """
-    names = []
-    constructor = cls.__init__  # type: ignore[misc]
-    for name, parameter in list(inspect.signature(constructor).parameters.items())[1:]:
-        if parameter.kind is not inspect.Parameter.VAR_KEYWORD:
-            names.append(name)
-        elif get_origin(parameter.annotation) is Unpack:
-            names += get_args(parameter.annotation)[0].__annotations__
-        else:
-            return None
-    return names
+    parameters = inspect.signature(cls).parameters.values()
+    anything = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters)
+    return None if anything else [parameter.name for parameter in parameters]
 
 
 def check_keywords(cls: type, given: dict[str, Any]) -> None:
-    """Refuse, with a TypeError, a keyword that the constructor does not take, and say which ones it does."""
-    accepted = accepted_arguments(cls)
+    """Check that the constructor of a head takes these keywords.
+
+    Args:
+        cls: The class of the head.
+        given: The keyword arguments of a call.
+
+    Raises:
+        TypeError: If one is unknown. The message lists the arguments and names the one that may be meant.
+    """
+    accepted = list_arguments(cls)
     for name in given:
         if accepted is not None and name not in accepted:
             other = SPELLINGS.get(name)
             hint = f" (it is called {other} here)" if other in accepted else ""
             raise TypeError(f"{cls.__name__} takes no argument {name!r}{hint}; it takes {', '.join(accepted)}")
+
+
+def _complete_arguments(text: str, parent: str, names: list[str]) -> str:
+    """Return a docstring whose ``Args`` section has an entry for each of ``names``, the missing ones from ``parent``."""
+    text = inspect.cleandoc(text)
+    entries = _read_entries(inspect.cleandoc(parent)) | _read_entries(text)
+    section = "Args:\n" + "".join(f"    {name}: {entries[name]}\n" for name in names if name in entries)
+    if "\nArgs:\n" in text:
+        before, _, after = text.partition("\nArgs:\n")
+        return f"{before}\n{section}\n{after.partition(chr(10) * 2)[2]}"
+    before, mark, after = text.partition("\n>>> ")
+    return f"{before}\n{section}{mark}{after}" if mark else f"{before}\n\n{section}"
+
+
+def _read_entries(text: str) -> dict[str, str]:
+    """Return the entries of the ``Args`` section of a docstring by the name of the argument."""
+    section = text.partition("\nArgs:\n")[2].partition("\n\n")[0]
+    found = re.findall(r"^ {4}([\w, ]+): ((?:.*)(?:\n {8,}.*)*)", section, re.MULTILINE)
+    return {name.strip(): entry for names, entry in found for name in names.split(",")}

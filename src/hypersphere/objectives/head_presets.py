@@ -12,7 +12,10 @@ from .margins.margin import Strength
 
 
 class Softmax(MarginSoftmax):
-    r"""The plain softmax loss, logits ‖w‖‖x‖cos θ + b = w·x + b (eq. 2.1, 2.2): the baseline, with a bias by default.
+    r"""Plain softmax loss, logits ‖w‖‖x‖cos θ + b = w·x + b (eq. 2.1, 2.2): the baseline.
+
+    Args:
+        bias: Whether to learn one bias per class, starting at 0.
 
     >>> Softmax(4, 3)
     Softmax(
@@ -28,7 +31,13 @@ class Softmax(MarginSoftmax):
 
 
 class Hinge(MarginSoftmax):
-    r"""max(0, gap + max_{j≠y} z_j − z_y), z = w·x + b: the linear multi-class SVM, a baseline of tables 2.2–2.4.
+    r"""Hinge loss of the linear multi-class SVM, max(0, gap + max_{j≠y} z_j − z_y) with z = w·x + b.
+
+    It is a baseline of tables 2.2–2.4.
+
+    Args:
+        gap: Lead that the target's logit must have over all others; 1 as in the SVM.
+        bias: Whether to learn one bias per class, starting at 0.
 
     >>> Hinge(4, 3)(torch.zeros(2, 4), torch.tensor([0, 1])).item()
     1.0
@@ -50,6 +59,11 @@ class Hinge(MarginSoftmax):
 class LSoftmax(MarginSoftmax):
     r"""Large-margin softmax: scale ‖w‖‖x‖, ψ(θ) = (−1)^k cos(mθ) − 2k (eq. 2.4–2.8).
 
+    Large margins are hard to train from the start; pass ``annealing=hs.Annealing(…)``.
+
+    Args:
+        m: Factor that multiplies the target's angle, at least 1.
+
     >>> head = LSoftmax(8, 3, m=2)
     >>> head(torch.randn(4, 8), torch.tensor([0, 1, 2, 0])).shape
     torch.Size([])
@@ -70,7 +84,7 @@ class LSoftmax(MarginSoftmax):
 
 
 class WSoftmax(MarginSoftmax):
-    r"""Weight-normalized softmax, ‖x‖·g(θ), without a margin (eq. 2.18 with the cosine, 3.10 with any g).
+    r"""Softmax with normalized class weights, ‖x‖·g(θ), without a margin (eq. 2.18 with the cosine, 3.10 with any g).
 
     >>> head = WSoftmax(8, 3, angular=hs.angular.Linear())
     >>> head.logits(torch.randn(4, 8)).shape
@@ -90,7 +104,7 @@ class WSoftmax(MarginSoftmax):
 
 
 class SSoftmax(MarginSoftmax):
-    r"""Sphere-normalized softmax, s·cos θ (L_s, B.3: s from 10 to 70).
+    r"""Softmax with normalized features and class weights, s·cos θ, without a margin (L_s, B.3).
 
     >>> head = SSoftmax(8, 3, scale=20.0)
     >>> bool(head.logits(100 * torch.randn(4, 8)).abs().max() <= 20)
@@ -111,7 +125,13 @@ class SSoftmax(MarginSoftmax):
 
 
 class SphereFace(MarginSoftmax):
-    r"""SphereFace, the angular softmax (A-Softmax): ψ(θ) = (−1)^k cos(mθ) − 2k, scale ‖x‖ (eq. 2.20); a constant ``scale`` gives L_m.
+    r"""SphereFace, the angular softmax (A-Softmax): ψ(θ) = (−1)^k cos(mθ) − 2k, scale ‖x‖ (eq. 2.20).
+
+    Large margins are hard to train from the start; pass ``annealing=hs.Annealing(…)``.
+
+    Args:
+        m: Factor that multiplies the target's angle, at least 1; 4 as in the experiments of Liu (2020).
+        scale: ``"feature_norm"`` for ‖x‖, or a number, which gives L_m.
 
     >>> head = SphereFace(8, 3, m=4, annealing=hs.Annealing(start=100, floor=5))
     >>> head(torch.randn(4, 8), torch.tensor([0, 1, 2, 0])).requires_grad
@@ -134,9 +154,13 @@ class SphereFace(MarginSoftmax):
 
 
 class GASoftmax(MarginSoftmax):
-    r"""Generalized angular softmax: ψ(θ) = g(mθ) continued decreasingly, others g(θ), scale ‖x‖ (eq. 3.11).
+    r"""Generalized angular softmax: ψ(θ) = g(mθ), continued decreasingly past π, scale ‖x‖ (eq. 3.11).
 
-    The linear g, the default, has no flat places (3.3); ``m = 4`` as in table 3.1.
+    Args:
+        m: Factor that multiplies the target's angle, at least 1; 4 as in table 3.1.
+        angular: g, an object of :mod:`hypersphere.angular`. The default is the linear function, whose slope is nowhere
+            0 (3.3).
+        scale: ``"feature_norm"`` for ‖x‖, or a positive number.
 
     >>> head = GASoftmax(8, 3, m=2, angular=hs.angular.Linear())
     >>> head(torch.randn(4, 8), torch.tensor([0, 1, 2, 0])).requires_grad
@@ -159,7 +183,11 @@ class GASoftmax(MarginSoftmax):
 
 
 class CosFace(MarginSoftmax):
-    r"""CosFace, the additive margin softmax (AM-Softmax): s·(cos θ − m) (L_a1, D.11); s = 30, m = 0.35 are the setting D.6 follows.
+    r"""CosFace, the additive margin softmax (AM-Softmax): s·(cos θ − m) (L_a1, D.11).
+
+    Args:
+        m: Margin subtracted from the target's cosine; 0.35 as in D.6.
+        scale: s; 30 as in D.6.
 
     >>> head = CosFace(8, 3)
     >>> head.scale, head.margin
@@ -182,7 +210,13 @@ class CosFace(MarginSoftmax):
 
 
 class ArcFace(MarginSoftmax):
-    r"""Additive angular margin: s·cos(θ + m) (L_a2), continued past π; s = 64, m = 0.5 rad as its authors chose.
+    r"""ArcFace, the softmax with an additive angular margin: s·cos(θ + m) (L_a2).
+
+    Where θ + m exceeds π, the cosine is continued so that the logit keeps decreasing.
+
+    Args:
+        m: Margin in radians, added to the target's angle; 0.5 is the authors' value.
+        scale: s; 64 is the authors' value.
 
     >>> head = ArcFace(8, 3, m=0.3, scale=32.0)
     >>> head.predict(torch.randn(4, 8)).shape
@@ -204,6 +238,6 @@ class ArcFace(MarginSoftmax):
         super().__init__(in_features, num_classes, margin=margin, angular=angular, scale=scale, bias=bias, **options)
 
 
-# The names of Liu (2020) for the same two classes; errors, configs and files say SphereFace and CosFace.
+# The names of Liu (2020) for the same two classes. Messages, settings and files say SphereFace and CosFace.
 ASoftmax = SphereFace
 AMSoftmax = CosFace

@@ -1,4 +1,4 @@
-"""Looking at the sub-centres of a trained head: which one carries a class, which samples and centres lie far from it."""
+"""Looking at the sub-centers of a trained head: which one carries a class, which samples and centers lie far from it."""
 
 import math
 from typing import NamedTuple
@@ -11,16 +11,16 @@ from ..geometry import angle
 from .head import MarginSoftmax
 
 APART = math.radians(75)
-"""How far from the dominant centre counts as outlying: the 75° of sub-centre ArcFace (Deng et al., 2020)."""
+"""How far from the dominant center counts as outlying: the 75° of sub-center ArcFace (Deng et al., 2020)."""
 
 
 class SubCenters(NamedTuple):
-    """The sub-centres of every class.
+    """The sub-centers of every class.
 
     Attributes:
-        counts: How many samples of the class are nearest to each of its centres.
-        dominant: The centre with the most samples.
-        angles: The angle of each centre to the dominant one, in radians.
+        counts: How many samples of the class are nearest to each of its centers.
+        dominant: The center with the most samples.
+        angles: The angle of each center to the dominant one, in radians.
 
     >>> head = hs.ArcFace(2, 2, sub_centers=2)
     >>> head.weight.data = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]])
@@ -34,13 +34,13 @@ class SubCenters(NamedTuple):
     angles: Float[Tensor, "c k"]
 
     def outlying(self, apart: float = APART) -> list[tuple[int, int]]:
-        """Returns the centres, as (class, centre), that are more than ``apart`` radians from their dominant one."""
+        """Returns the centers, as (class, center), that are more than ``apart`` radians from their dominant one."""
         return [(int(c), int(k)) for c, k in (self.angles > apart).nonzero()]
 
 
 @torch.no_grad()
 def sub_centers_of(head: MarginSoftmax, features: Float[Tensor, "n d"], labels: Int[Tensor, "n"]) -> SubCenters:
-    """Count the samples at each centre of their own class, and measure the centres against the dominant one.
+    """Count the samples at each center of their own class, and measure the centers against the dominant one.
 
     >>> head = hs.ArcFace(2, 2, sub_centers=2)
     >>> head.weight.data = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [-1.0, 0.1]])
@@ -52,7 +52,7 @@ def sub_centers_of(head: MarginSoftmax, features: Float[Tensor, "n d"], labels: 
     counts = torch.zeros(head.num_classes * head.sub_centers, dtype=torch.int64, device=labels.device)
     counts = counts.scatter_add(0, labels.long() * head.sub_centers + nearest, torch.ones_like(nearest))
     counts = counts.view(head.num_classes, head.sub_centers)
-    rows, dominant = _centres(head), counts.argmax(-1)
+    rows, dominant = _centers(head), counts.argmax(-1)
     leaders = rows[torch.arange(head.num_classes, device=rows.device), dominant]
     return SubCenters(counts, dominant, angle(leaders.unsqueeze(1), rows))
 
@@ -65,7 +65,7 @@ def outlying_samples(
     dominant: Int[Tensor, "c"],
     apart: float = APART,
 ) -> Bool[Tensor, "n"]:
-    """Which samples are more than ``apart`` radians from the dominant centre of their class: likely wrong labels.
+    """Which samples are more than ``apart`` radians from the dominant center of their class: likely wrong labels.
 
     ``dominant`` is that of :func:`sub_centers_of`, counted over the whole training set.
 
@@ -80,7 +80,7 @@ def outlying_samples(
 
 @torch.no_grad()
 def keep_dominant(head: MarginSoftmax, dominant: Int[Tensor, "c"]) -> MarginSoftmax:
-    """Leave each class its dominant centre only, in place; the head then has ``sub_centers = 1``. Returns the head.
+    """Leave each class its dominant center only, in place; the head then has ``sub_centers = 1``. Returns the head.
 
     The weight is a new parameter: make the optimizer after this call.
 
@@ -91,17 +91,17 @@ def keep_dominant(head: MarginSoftmax, dominant: Int[Tensor, "c"]) -> MarginSoft
         raise ValueError(
             f"dominant must hold {head.num_classes} numbers below sub_centers={head.sub_centers}, got {dominant!r}"
         )
-    rows = _centres(head)[torch.arange(head.num_classes, device=head.weight.device), dominant]
+    rows = _centers(head)[torch.arange(head.num_classes, device=head.weight.device), dominant]
     head.weight = nn.Parameter(rows.clone(), requires_grad=head.weight.requires_grad)
     head.sub_centers = 1
     return head
 
 
-def _centres(head: MarginSoftmax) -> Tensor:
+def _centers(head: MarginSoftmax) -> Tensor:
     return head.weight.detach().unflatten(0, (-1, head.sub_centers))
 
 
 def _angles(head: MarginSoftmax, features: Tensor, labels: Tensor) -> Tensor:
     if len(features) != len(labels) or (len(labels) and not 0 <= labels.min() <= labels.max() < head.num_classes):
         raise ValueError(f"labels must be in [0, {head.num_classes - 1}], one per feature, got {labels!r}")
-    return angle(features.unsqueeze(1), _centres(head)[labels])
+    return angle(features.unsqueeze(1), _centers(head)[labels])

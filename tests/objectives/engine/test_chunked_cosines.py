@@ -7,14 +7,14 @@ from hypersphere.objectives.engine.scores import MIN_NORM, find_nearest_centers,
 
 
 @pytest.mark.parametrize("k", [2, 3, 5])
-def test_the_nearest_centre_is_the_first_of_equals(k):
+def test_the_nearest_center_is_the_first_of_equals(k):
     each = torch.randint(0, 4, (6, 7 * k)).double()
     best, nearest = find_nearest_centers(each, k)
-    centres = each.unflatten(1, (-1, k))
-    assert torch.equal(best, centres.amax(-1))
-    assert torch.equal(nearest.long(), (centres == centres.amax(-1, keepdim=True)).int().argmax(-1))
+    centers = each.unflatten(1, (-1, k))
+    assert torch.equal(best, centers.amax(-1))
+    assert torch.equal(nearest.long(), (centers == centers.amax(-1, keepdim=True)).int().argmax(-1))
     d = torch.randn(6, 7, dtype=torch.float64)
-    expected = torch.zeros_like(centres).scatter(2, nearest.long().unsqueeze(-1), d.unsqueeze(-1))
+    expected = torch.zeros_like(centers).scatter(2, nearest.long().unsqueeze(-1), d.unsqueeze(-1))
     for dtype in (torch.float64, torch.int8):
         assert torch.equal(scatter_to_centers(d, nearest.to(dtype), k), expected.flatten(1))
     assert torch.allclose(sum_by_center(expected.flatten(1), best, k), (expected * best.unsqueeze(-1)).sum(0).flatten())

@@ -43,7 +43,7 @@ def test_the_norm_has_the_right_gradient():
     assert torch.autograd.gradcheck(lambda x: prepare_features(x, 1.0).norms, x)
 
 
-def test_sub_centres_take_the_nearest():
+def test_sub_centers_take_the_nearest():
     torch.manual_seed(0)
     weight, x = torch.randn(12, 3), prepare_features(torch.randn(5, 3), 1.0)
     z = compute_scores(ScoreFunction(NoMargin(), angular.Cosine(), 4, 3), weight, None, x, None)

@@ -44,7 +44,7 @@ def test_refuses(prototypes):
         PrototypeSoftmax(8, 5, prototypes=prototypes)
     with pytest.raises(ValueError, match="dim ≥ num_classes"):
         simplex_prototypes(9, 7)
-    with pytest.raises(ValueError, match="one centre per class"):
+    with pytest.raises(ValueError, match="one center per class"):
         PrototypeSoftmax(8, 5, sub_centers=2)
 
 

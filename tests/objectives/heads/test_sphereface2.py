@@ -6,7 +6,7 @@ import torch
 from scipy.optimize import minimize_scalar
 
 from hypersphere.objectives import SphereFace2
-from hypersphere.objectives.heads.sphereface2 import start_of_bias
+from hypersphere.objectives.heads.sphereface2 import compute_initial_bias
 from tests.objectives.contracts import HeadContract
 
 
@@ -44,7 +44,7 @@ def test_the_bias_starts_at_the_minimum(classes, balance, scale, m):
         own = balance * np.logaddexp(0, -scale * (g - m) - b)
         return own + (1 - balance) * (classes - 1) * np.logaddexp(0, scale * (g + m) + b)
 
-    found = start_of_bias(classes, balance, scale, m, 3.0)
+    found = compute_initial_bias(classes, balance, scale, m, 3.0)
     best = minimize_scalar(loss, bounds=(-100, 200), method="bounded", options={"xatol": 1e-10})
     assert loss(found) <= best.fun * (1 + 1e-12)
     slope = (loss(found + 1e-4) - loss(found - 1e-4)) / 2e-4
@@ -53,7 +53,7 @@ def test_the_bias_starts_at_the_minimum(classes, balance, scale, m):
 
 def test_the_head_starts_there():
     head = SphereFace2(5, 11)
-    assert head.bias.item() == pytest.approx(start_of_bias(11, 0.7, 40.0, 0.4, 3.0), rel=1e-6)
+    assert head.bias.item() == pytest.approx(compute_initial_bias(11, 0.7, 40.0, 0.4, 3.0), rel=1e-6)
     head.bias.data.zero_()
     head.reset_parameters()
     assert head.bias.item() != 0

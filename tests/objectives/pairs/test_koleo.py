@@ -32,7 +32,7 @@ class TestKoLeo(PairContract):
         self.refuses(eps=math.nan)
 
 
-def test_close_neighbours_are_right_in_float32():
+def test_close_neighbors_are_right_in_float32():
     """At a distance of 1e-4 the cosine is 1 to rounding; the difference still has the digits."""
     x = torch.nn.functional.normalize(torch.randn(6, 5, dtype=torch.float64))
     x = torch.cat([x, x + 1e-4 * torch.randn(6, 5, dtype=torch.float64)]).float()

@@ -40,7 +40,7 @@ class TestSoftTriple(ProxyContract):
         self.refuses(scale=0.0, gamma=0.0, margin=-1.0, tau=math.nan, sub_centers=0)
 
 
-class TestOneCentre(TestSoftTriple):
+class TestOneCenter(TestSoftTriple):
     def make(self, **options):
         return SoftTriple(DIM, CLASSES, **{"sub_centers": 1, **options})
 

@@ -1,4 +1,4 @@
-"""A head that sees a tenth of the characters at first and all at the end recognises unseen ones nearly as the full head does."""
+"""A head that sees a tenth of the characters at first and all at the end recognizes unseen ones nearly as the full head does."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Heads of the field since Liu (2020), each a margin, a comparison and a scale."""
+"""Heads published since Liu (2020): a margin, a comparison and a scale each."""
 
 from .adacos import AdaCos
 from .adaface import AdaFace

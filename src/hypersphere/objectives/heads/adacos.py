@@ -1,4 +1,4 @@
-"""AdaCos: a softmax on the sphere whose scale follows the training."""
+"""AdaCos: a softmax whose scale adapts to the training."""
 
 import math
 
@@ -18,11 +18,15 @@ from ..margins.margin import ALONE, Context
 
 
 class AdaCos(MarginSoftmax):
-    r"""s·cos θ with s ← ln B_avg / cos(min(π/4, θ_med)) before each training step (Zhang et al., 2019).
+    r"""Softmax s·cos θ whose scale adapts to the training (Zhang et al., 2019).
 
-    B_avg is the batch's mean of Σ_{j≠y} exp(s·cos θ_j) at the scale so far, θ_med the median angle of the samples to
-    their own classes. It starts at √2·ln(C − 1), and stays there with ``dynamic=False``. The scale is a buffer, saved in
-    the state_dict, moves in training only and is never below 1. At least three classes are needed.
+    Before each training step s ← ln B_avg / cos(min(π/4, θ_med)), where B_avg is the mean over the batch of
+    Σ_{j≠y} exp(s·cos θ_j) at the current scale, and θ_med is the median angle between samples and their own classes.
+    The scale starts at √2·ln(C − 1) and is never below 1. It is a buffer and is saved in the state_dict.
+
+    Args:
+        num_classes: Number of classes C, at least 3.
+        dynamic: Whether to adapt the scale. With False it stays at its first value.
 
     >>> round(AdaCos(8, 100).scale.item(), 3)
     6.498
@@ -47,30 +51,38 @@ class AdaCos(MarginSoftmax):
         self.dynamic = dynamic
 
     def forward(self, features: Float[Tensor, "n d"], labels: Int[Tensor, "n"] | Targets) -> Float[Tensor, "..."]:
-        """Compute the loss of a batch; in training the scale is set first."""
+        """Compute the loss of a batch. In training mode, adapt the scale first."""
         if self.training and self.dynamic:
             self.adapt(features, labels)
         return super().forward(features, labels)
 
     @torch.no_grad()
     def adapt(self, features: Float[Tensor, "n d"], labels: Int[Tensor, "n"] | Targets) -> None:
-        """Set the scale from this batch; a batch in which every sample is ignored leaves it as it is."""
+        """Set the scale from this batch. A batch in which every sample is ignored does not change it.
+
+        Args:
+            features: The features.
+            labels: The class of each sample.
+
+        Raises:
+            ValueError: If ``labels`` has soft targets.
+        """
         if isinstance(labels, Targets) and labels.soft is not None:
             raise ValueError("AdaCos sets its scale from labels and takes no soft targets; use dynamic=False or labels")
-        seen, others = _Seen(), _Others()
-        options = {"margin": seen, "comparison": others, "bias": None, "annealing": 0.0, "reduction": "none"}
+        targets, sums = _TargetRecorder(), _SumRecorder()
+        options = {"margin": targets, "comparison": sums, "bias": None, "annealing": 0.0, "reduction": "none"}
         self.compute_loss(features, labels, **options)
-        counts = ~seen.ignored
+        counts = ~targets.ignored
         count = counts.sum()
-        log_b = others.seen.masked_fill(~counts, -torch.inf).logsumexp(0) - count.clamp_min(1).log()
+        log_b = sums.values.masked_fill(~counts, -torch.inf).logsumexp(0) - count.clamp_min(1).log()
         # cos(min(π/4, θ)) is max(cos π/4, cos θ); the median of angles is the lower of two, that of cosines the upper.
-        median = -(-seen.cos).masked_fill(~counts, torch.nan).nanmedian()
+        median = -(-targets.cos).masked_fill(~counts, torch.nan).nanmedian()
         new = (log_b / median.clamp_min(math.cos(math.pi / 4))).clamp_min(1)
         self.scale.copy_(torch.where(count > 0, new.to(self.scale.dtype), self.scale))
 
 
-class _Seen(NoMargin):
-    """No margin, and a look at the cosines of all samples to their own classes."""
+class _TargetRecorder(NoMargin):
+    """No margin; stores the cosines of all samples with their own classes."""
 
     cos: Tensor
     ignored: Tensor
@@ -81,13 +93,13 @@ class _Seen(NoMargin):
         return super().target(cos, context)
 
 
-class _Others(CrossEntropy):
-    """A look at log Σ_{j≠y} exp z_j of all samples, in place of a loss."""
+class _SumRecorder(CrossEntropy):
+    """Stores log Σ_{j≠y} exp z_j of all samples and returns it instead of a loss."""
 
-    seen: Tensor
+    values: Tensor
 
     def loss(
         self, target: Float[Tensor, "n"], summary: Summary, num_classes: int | Float[Tensor, ""]
     ) -> Float[Tensor, "n"]:
-        self.seen = summary[0]
-        return self.seen
+        self.values = summary[0]
+        return self.values

@@ -1,4 +1,4 @@
-"""AdaFace: a margin by the quality of the image."""
+"""AdaFace: a margin that adapts to the quality of the image."""
 
 from jaxtyping import Float
 from torch import Tensor
@@ -13,10 +13,16 @@ from ..margins import QualityAdaptive
 
 
 class AdaFace(MarginSoftmax):
-    r"""s·(cos(θ − m·z) − (m + m·z)), z = clip(h(‖x‖ − μ)/σ, ±1), μ and σ running (Kim et al., 2022).
+    r"""Softmax with a margin that adapts to the quality of each image (Kim et al., 2022).
 
-    s = 64, m = 0.4, h = 0.333 and a momentum of 0.01 are the authors'. The statistics move in training only and are
-    saved in the state_dict. :meth:`quality` is ‖x‖.
+    The target's logit is s·(cos(θ − m·z) − (m + m·z)) with z = clip(h·(‖x‖ − μ)/σ, −1, 1). μ and σ are running
+    statistics of ‖x‖; they are updated in training mode only and saved in the state_dict.
+
+    Args:
+        m: Margin; 0.4 is the authors' value.
+        h: Concentration of z; 0.333 is the authors' value.
+        momentum: Share of the batch in the update of the running statistics.
+        scale: s; 64 is the authors' value.
 
     >>> AdaFace(8, 10).quality(torch.tensor([[3.0, 4.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]]))
     tensor([5.])
@@ -39,5 +45,5 @@ class AdaFace(MarginSoftmax):
         super().__init__(in_features, num_classes, margin=margin, angular=angular, scale=scale, bias=bias, **options)
 
     def quality(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n"]:
-        """‖x‖ of each feature: the larger, the clearer the sample."""
+        """Return the norm ‖x‖ of each feature: larger means better quality."""
         return norm(features)

@@ -1,4 +1,4 @@
-"""CurricularFace: hard classes weigh more as training goes on."""
+"""CurricularFace: hard classes get more weight as training proceeds."""
 
 from typing_extensions import Unpack
 
@@ -10,10 +10,15 @@ from ..margins import AdditiveAngle, Curricular, Strength
 
 
 class CurricularFace(MarginSoftmax):
-    r"""s·cos(θ_y + m) against s·cos θ_j·(t + cos θ_j) for classes with cos θ_j > cos(θ_y + m) (Huang et al., 2020).
+    r"""Softmax that gives hard classes more weight as training proceeds (Huang et al., 2020).
 
-    t is a running mean of cos θ_y and is saved in the state_dict. m = 0.5 rad, s = 64 and a momentum of 0.01 are the
-    authors'.
+    The target's logit is s·cos(θ_y + m). A class with cos θ_j > cos(θ_y + m) has the logit s·cos θ_j·(t + cos θ_j), where t
+    is a running mean of cos θ_y that is saved in the state_dict.
+
+    Args:
+        m: Margin in radians; 0.5 is the authors' value.
+        momentum: Share of the batch in the update of t; 0.01 is the authors' value.
+        scale: s; 64 is the authors' value.
 
     >>> CurricularFace(8, 10).margin.t
     tensor(0.)

@@ -1,4 +1,4 @@
-"""ElasticFace: a margin drawn for every sample."""
+"""ElasticFace: a random margin for every sample."""
 
 from typing import Literal
 
@@ -13,10 +13,16 @@ from ..strengths import Drawn
 
 
 class ElasticFace(MarginSoftmax):
-    r"""s·cos(θ + m) or s·(cos θ − m) with m ~ N(mean, std²) drawn anew for each sample (Boutros et al., 2022).
+    r"""Softmax with a margin m ~ N(mean, std²) that is drawn for every sample (Boutros et al., 2022).
 
-    ``kind="angle"`` is ElasticFace-Arc with mean 0.5, ``kind="cosine"`` ElasticFace-Cos with mean 0.35, the defaults of
-    ``m``; std = 0.05 and s = 64. In evaluation the mean is used.
+    In evaluation mode the mean is used.
+
+    Args:
+        kind: ``"angle"`` for s·cos(θ + m), which is ElasticFace-Arc, or ``"cosine"`` for s·(cos θ − m), which is
+            ElasticFace-Cos.
+        m: Mean of the margin. The default is 0.5 for ``"angle"`` and 0.35 for ``"cosine"``.
+        std: Standard deviation of the margin; 0.05 is the authors' value.
+        scale: s; 64 is the authors' value.
 
     >>> ElasticFace(8, 10, kind="cosine").margin.m
     Drawn(mean=0.35, std=0.05)

@@ -1,4 +1,4 @@
-"""MagFace: the length of a feature becomes its quality."""
+"""MagFace: the norm of a feature measures its quality."""
 
 from jaxtyping import Float
 from torch import Tensor
@@ -13,10 +13,18 @@ from ..margins import MagnitudeAware
 
 
 class MagFace(MarginSoftmax):
-    r"""s·cos(θ + m(‖x‖)) and λ_g·(‖x‖/u_a² + 1/‖x‖), m linear from 0.45 to 0.8 for ‖x‖ from 10 to 110 (Meng et al., 2021).
+    r"""Softmax that trains the norm of a feature to measure its quality (Meng et al., 2021).
 
-    s = 64 and λ_g = 35 are the authors' (20 in some runs). :meth:`quality` is ‖x‖, which a trained network makes large
-    for clear samples.
+    The target's logit is s·cos(θ + m(a)) with a = ‖x‖ limited to [l_a, u_a] and m linear in a. Each sample's loss
+    includes λ_g·(a/u_a² + 1/a), which rewards long features.
+
+    Args:
+        lower_margin: m(l_a) in radians.
+        upper_margin: m(u_a) in radians.
+        lower_norm: l_a.
+        upper_norm: u_a.
+        penalty_weight: λ_g; the authors use 35, and 20 in some experiments.
+        scale: s; 64 is the authors' value.
 
     >>> MagFace(8, 10).quality(torch.tensor([[3.0, 4.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]]))
     tensor([5.])
@@ -41,5 +49,5 @@ class MagFace(MarginSoftmax):
         super().__init__(in_features, num_classes, margin=margin, angular=angular, scale=scale, bias=bias, **options)
 
     def quality(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n"]:
-        """‖x‖ of each feature: the larger, the clearer the sample."""
+        """Return the norm ‖x‖ of each feature: larger means better quality."""
         return norm(features)

@@ -1,4 +1,4 @@
-"""MV-Softmax: more weight on the classes that a sample is mistaken for."""
+"""MV-Softmax: more weight on classes that score higher than the target."""
 
 from typing import Literal
 
@@ -12,10 +12,15 @@ from ..margins import AdditiveAngle, AdditiveCosine, Margin, Misclassified, Stre
 
 
 class MVSoftmax(MarginSoftmax):
-    r"""s·ψ(θ_y) against s·(t·cos θ_j + t − 1) for classes with cos θ_j > ψ(θ_y) (Wang et al., 2020).
+    r"""Softmax with more weight on classes that score higher than the target (Wang et al., 2020).
 
-    ψ = cos θ − m for ``kind="cosine"`` (m = 0.35 is usual) and cos(θ + m) for ``kind="angle"`` (m = 0.5). t = 1.12 and
-    s = 32 are the authors'.
+    A class with cos θ_j > ψ(θ_y) has the logit s·(t·cos θ_j + t − 1).
+
+    Args:
+        kind: ``"cosine"`` for ψ = cos θ − m, or ``"angle"`` for ψ = cos(θ + m).
+        m: Margin; 0.35 is usual for ``"cosine"`` and 0.5 for ``"angle"``.
+        t: Weight of the hard classes, at least 1; 1.12 is the authors' value.
+        scale: s; 32 is the authors' value.
 
     >>> MVSoftmax(8, 10).margin.t
     1.12

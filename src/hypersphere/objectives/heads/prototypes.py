@@ -1,4 +1,4 @@
-"""Class weights that are not learned: a simplex, or any other set of points on the sphere."""
+"""Heads with fixed class weights: a simplex, or other points on the sphere."""
 
 import math
 
@@ -15,9 +15,20 @@ from ..margins import Margin
 
 
 def simplex_prototypes(num_classes: int, dim: int, *, generator: torch.Generator | None = None) -> Float[Tensor, "c d"]:
-    r"""The simplex equiangular tight frame √(C/(C−1))·(I − 11ᵀ/C)·Pᵀ: C unit rows at cosine −1/(C − 1) to each other.
+    r"""Return a simplex equiangular tight frame: C unit rows with the cosine −1/(C − 1) between any two.
 
-    No C directions are farther apart. P is a random rotation into ``dim`` ≥ C − 1 dimensions.
+    No C directions are farther apart. The rows are √(C/(C−1))·(I − 11ᵀ/C)·Pᵀ with a random rotation P.
+
+    Args:
+        num_classes: Number of rows C, at least 2.
+        dim: Dimension, at least C − 1.
+        generator: Source of the random rotation.
+
+    Returns:
+        The rows, (C, dim).
+
+    Raises:
+        ValueError: If the simplex does not fit into ``dim`` dimensions.
 
     >>> w = simplex_prototypes(4, 3)
     >>> (w @ w.T)[0, 1:]
@@ -27,19 +38,23 @@ def simplex_prototypes(num_classes: int, dim: int, *, generator: torch.Generator
         raise ValueError(
             f"a simplex of num_classes ≥ 2 points needs dim ≥ num_classes − 1, got {num_classes} points in {dim}"
         )
-    centred = torch.eye(num_classes, dtype=torch.float64) - 1 / num_classes
-    # The first C − 1 columns of an orthonormal basis of what is orthogonal to 1 hold the same points without a waste.
-    basis = torch.linalg.qr(centred[:, :-1]).Q
+    centered = torch.eye(num_classes, dtype=torch.float64) - 1 / num_classes
+    # The points span C − 1 dimensions, all orthogonal to (1, …, 1); a basis of these needs no further column.
+    basis = torch.linalg.qr(centered[:, :-1]).Q
     rotation = torch.linalg.qr(torch.randn(dim, num_classes - 1, dtype=torch.float64, generator=generator)).Q
     points = math.sqrt(num_classes / (num_classes - 1)) * basis @ rotation.T
     return points.to(torch.get_default_dtype())
 
 
 class PrototypeSoftmax(MarginSoftmax):
-    r"""s·cos θ to fixed class weights: only the features learn. ``prototypes`` (C, d) defaults to a simplex.
+    r"""Softmax s·cos θ with fixed class weights: only the features are trained.
 
-    Any rows will do, such as ``hypersphere.energy.minimize_energy(C, d)[0]`` where C exceeds d + 1. ``weight`` stays a
-    parameter that asks for no gradient, so it is saved with the head and found by whatever looks for a classifier.
+    ``weight`` is a parameter without a gradient, so it is saved with the head and found by functions that look for a
+    classifier.
+
+    Args:
+        prototypes: The class weights (C, d), such as ``hypersphere.energy.minimize_energy(C, d)[0]``. The default is
+            :func:`simplex_prototypes`, which needs C ≤ d + 1.
 
     >>> head = PrototypeSoftmax(8, 5)
     >>> head.weight.requires_grad, head(torch.randn(2, 8), torch.tensor([0, 4])).ndim
@@ -60,7 +75,7 @@ class PrototypeSoftmax(MarginSoftmax):
         super().__init__(in_features, num_classes, margin=margin, angular=angular, scale=scale, **options)
         if prototypes is None:
             if self.sub_centers > 1:
-                raise ValueError(f"a simplex has one centre per class, got sub_centers={self.sub_centers}")
+                raise ValueError(f"a simplex has one center per class, got sub_centers={self.sub_centers}")
             prototypes = simplex_prototypes(num_classes, in_features)
         if prototypes.shape != self.weight.shape or not torch.isfinite(prototypes).all():
             raise ValueError(

@@ -1,4 +1,4 @@
-"""SphereFace2: one binary problem per class instead of one softmax over all."""
+"""SphereFace2: one binary classification per class instead of one softmax over all classes."""
 
 import math
 
@@ -13,11 +13,18 @@ from ..margins import Strength, TwoSided
 
 
 class SphereFace2(MarginSoftmax):
-    r"""(λ/r)·softplus(−r(g(θ_y) − m) − b) + ((1−λ)/r)·Σ_j softplus(r(g(θ_j) + m) + b)  (Wen et al., 2022).
+    r"""One binary classification per class instead of a softmax over all classes (Wen et al., 2022).
 
-    g(θ) = 2((cos θ + 1)/2)^t − 1. b is one learned number; it starts where the loss of features at right angles to
-    every class is smallest. λ = ``balance`` = 0.7, r = ``scale`` = 40, m = 0.4 and t = 3 are the paper's for faces;
-    speakers use r = 32 and m = 0.2.
+    .. math:: \frac{λ}{r}·\operatorname{softplus}(−r(g(θ_y) − m) − b)
+        + \frac{1−λ}{r}·Σ_{j≠y} \operatorname{softplus}(r(g(θ_j) + m) + b),\quad g(θ) = 2((\cos θ + 1)/2)^t − 1
+
+    b is one learned number. It starts where the loss of features at right angles to every class is smallest.
+
+    Args:
+        m: Margin; 0.4 is the paper's value for faces, 0.2 for speakers.
+        scale: r; 40 is the paper's value for faces, 32 for speakers.
+        t: Exponent of g.
+        balance: Weight λ of the positive class, in (0, 1).
 
     >>> head = SphereFace2(8, 10)
     >>> head.bias.shape, head.logits(torch.randn(2, 8)).shape
@@ -52,28 +59,40 @@ class SphereFace2(MarginSoftmax):
         )
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew; b becomes the minimum of the loss at θ = π/2."""
+        """Draw the weights again and set b to the minimum of the loss at θ = π/2."""
         super().reset_parameters()
         assert self.bias is not None
         assert isinstance(self.margin, TwoSided)
         assert isinstance(self.angular, Power)
         assert isinstance(self.scale, (int, float))
         m = self.margin.m.most if isinstance(self.margin.m, Strength) else self.margin.m
-        nn.init.constant_(self.bias, start_of_bias(self.num_classes, self.balance, self.scale, m, self.angular.t))
+        nn.init.constant_(
+            self.bias, compute_initial_bias(self.num_classes, self.balance, self.scale, m, self.angular.t)
+        )
 
 
-def start_of_bias(num_classes: int, balance: float, scale: float, m: float, t: float) -> float:
-    r"""b with λ·σ(−r(g − m) − b) = (1−λ)(C−1)·σ(r(g + m) + b) at g = g(π/2): the derivative of the loss by b is 0.
+def compute_initial_bias(num_classes: int, balance: float, scale: float, m: float, t: float) -> float:
+    r"""Return the b at which the derivative of the loss by b is 0 for features at right angles to every class.
 
-    With z = λ/((1−λ)(C−1)) and u = e^b it is a quadratic in u, whose positive root is
-    2z·e^{−r(g+m)}/(1 − z + √((1 − z)² + 4z·e^{−2rm})).
+    The condition is λ·σ(−r(g − m) − b) = (1−λ)(C−1)·σ(r(g + m) + b) with g = g(π/2). With z = λ/((1−λ)(C−1)) and
+    u = e^b it is a quadratic equation in u, whose positive root is 2z·e^{−r(g+m)}/(1 − z + √((1 − z)² + 4z·e^{−2rm})).
 
-    >>> round(start_of_bias(10, 0.7, 40.0, 0.4, 3.0), 4)
+    Args:
+        num_classes: Number of classes C.
+        balance: λ.
+        scale: r.
+        m: Margin.
+        t: Exponent of g.
+
+    Returns:
+        The initial bias.
+
+    >>> round(compute_initial_bias(10, 0.7, 40.0, 0.4, 3.0), 4)
     12.9502
     """
     z = balance / ((1 - balance) * (num_classes - 1))
     other = scale * (2 * 0.5**t - 1 + m)
     root = math.hypot(1 - z, 2 * math.sqrt(z) * math.exp(-scale * m))
-    # 1 − z + root cancels where z > 1; its conjugate does not.
+    # For z > 1 the sum 1 − z + root loses digits by cancellation; multiplying by its conjugate avoids that.
     below = 1 - z + root if z <= 1 else 4 * z * math.exp(-2 * scale * m) / (root - (1 - z))
     return math.log(2 * z) - other - math.log(below)

@@ -1,6 +1,6 @@
-"""SphereFace-R: the multiplicative margin in three versions, with a gradient that ignores its slope."""
+"""SphereFace-R: the multiplicative margin in three versions, with a gradient that ignores the slope of the margin."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from typing_extensions import Unpack
 
@@ -18,15 +18,21 @@ VERSIONS: dict[str, type[Multiplicative] | type[Clipped] | type[Shrunk]] = {
 
 
 class SphereFaceR(MarginSoftmax):
-    r"""SphereFace revived (Liu et al., 2022): s·ψ(θ_y) against s·φ(θ_j), with the margin's effect held constant.
+    r"""SphereFace revived: the multiplicative margin in three versions (Liu et al., 2022).
 
-    ``version`` "v0" is ψ of eq. 2.6, "v1" is ψ = cos(min(mθ, π)), "v2" leaves the target and gives the others
-    φ = cos(θ/m). s = 30 and m = 1.5 are the paper's (its code uses 1.7). ``gradient`` is ``"detached"`` unless given:
-    the logits are s·(cos θ + stop(ψ − cos θ)).
+    By default the gradient treats the effect of the margin as a constant: the logit is s·(cos θ + stop(ψ − cos θ)).
+
+    Args:
+        version: ``"v0"`` for ψ of eq. 2.6, ``"v1"`` for ψ = cos(min(mθ, π)), or ``"v2"``, which leaves the target alone
+            and uses φ = cos(θ/m) for the other classes.
+        m: Factor of the angle, at least 1; 1.5 is the paper's value, its code uses 1.7.
+        scale: s; 30 is the paper's value.
 
     >>> SphereFaceR(8, 10, version="v1").margin
     Clipped(m=1.5)
     """
+
+    option_defaults: ClassVar = {"gradient": "detached"}
 
     def __init__(
         self,

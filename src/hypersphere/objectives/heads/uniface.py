@@ -14,10 +14,16 @@ from ..margins import AdditiveCosine, Strength
 
 
 class UniFace(MarginSoftmax):
-    r"""softplus(b − s(cos θ_y − m)) + Σ_j softplus(s·cos θ_j − b): unified cross-entropy (Zhou et al., 2023).
+    r"""Unified cross-entropy: one threshold for all positive and negative pairs (Zhou et al., 2023).
 
-    The learned b is one threshold for all classes; here it is minus the head's ``bias``, and starts at ln(10·C·r),
-    where r = ``rate`` is the part of the negative classes that is looked at. m = 0.4 and s = 64 are the paper's.
+    .. math:: \operatorname{softplus}(b − s(\cos θ_y − m)) + Σ_{j≠y} \operatorname{softplus}(s·\cos θ_j − b)
+
+    The learned threshold b is the negative of the head's ``bias``. It starts at ln(10·C·rate).
+
+    Args:
+        m: Margin; 0.4 is the paper's value.
+        scale: s; 64 is the paper's value.
+        rate: Share of the negative classes in each step; it only sets the initial threshold.
 
     >>> round(-UniFace(8, 10).bias.item(), 4)
     4.6052
@@ -49,7 +55,7 @@ class UniFace(MarginSoftmax):
         )
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew; the threshold becomes ln(10·C·r)."""
+        """Draw the weights again and set the threshold to ln(10·C·rate)."""
         super().reset_parameters()
         assert self.bias is not None
         nn.init.constant_(self.bias, -math.log(10 * self.num_classes * self.rate))

@@ -1,4 +1,4 @@
-"""The Kozachenko–Leonenko regulariser: nobody has a near neighbour."""
+"""The Kozachenko–Leonenko regulariser: nobody has a near neighbor."""
 
 import torch
 from jaxtyping import Float, Int
@@ -14,8 +14,8 @@ from .pair_loss import PairLoss, PairOptions, check_number
 class KoLeo(PairLoss):
     r"""−mean_i log(min_{j≠i} ‖x̂_i − x̂_j‖ + ε).
 
-    Each feature is pushed away from its nearest neighbour, whatever the labels: Sablayrolles et al. (2019), Oquab et
-    al. (2023). The neighbour is found by the cosine, and the distance to it is taken from the difference of the two,
+    Each feature is pushed away from its nearest neighbor, whatever the labels: Sablayrolles et al. (2019), Oquab et
+    al. (2023). The neighbor is found by the cosine, and the distance to it is taken from the difference of the two,
     so that it is right also where the cosine is 1 to rounding. The gradient reaches both.
 
     Args:
@@ -53,7 +53,7 @@ class KoLeo(PairLoss):
 
     @torch.no_grad()
     def _nearest(self, rows: Tensor, others: Tensor, own: Tensor | None) -> Int[Tensor, "n"]:
-        """The index of each row's nearest neighbour, the first of equals."""
+        """The index of each row's nearest neighbor, the first of equals."""
         size = rows_at_a_time(self.chunk, len(rows), len(others), rows.device)
         found = []
         for start in range(0, max(len(rows), 1), size):

@@ -15,9 +15,9 @@ from .proxy import ProxyLoss, ProxyOptions
 class SoftTriple(ProxyLoss):
     r"""mean_i −log( e^{λ(S_iy − δ)} / (e^{λ(S_iy − δ)} + Σ_{j≠y} e^{λ·S_ij}) ) + τ·R.
 
-    Qian et al. (2019): each class has K centres, and a sample's similarity to the class is a soft maximum over them,
+    Qian et al. (2019): each class has K centers, and a sample's similarity to the class is a soft maximum over them,
     S_ic = Σ_k softmax_k(cos θ_ick/γ)·cos θ_ick.
-    R = mean_c mean_{k≠l} ‖ŵ_ck − ŵ_cl‖ lets centres that a class does not need merge.
+    R = mean_c mean_{k≠l} ‖ŵ_ck − ŵ_cl‖ lets centers that a class does not need merge.
 
     Args:
         in_features: d.
@@ -54,7 +54,7 @@ class SoftTriple(ProxyLoss):
     def loss_of(
         self, x: Float[Tensor, "n d"], labels: Int[Tensor, "n"], weight: Float[Tensor, "ck d"]
     ) -> Float[Tensor, ""]:
-        """The cross-entropy over the samples of all processes, and the spread of the centres."""
+        """The cross-entropy over the samples of all processes, and the spread of the centers."""
         owner = torch.arange(self.num_classes, device=x.device).repeat_interleave(self.sub_centers)
         totals = pair_sums(self.terms, x, labels, weight, owner, None, self.chunk)
         total, count = sum_over_processes(totals) if self.gather and is_distributed() else totals
@@ -72,11 +72,11 @@ class SoftTriple(ProxyLoss):
         return torch.stack([loss.sum(), cos.new_tensor(len(cos))])
 
     def of_classes(self, cos: Float[Tensor, "n c k"]) -> Float[Tensor, "n c"]:
-        """The soft maximum S over a class's centres."""
+        """The soft maximum S over a class's centers."""
         return ((cos / self.gamma).softmax(2) * cos).sum(2)
 
     def _spread(self, weight: Tensor) -> Tensor:
-        """R, by the distances between the centres of each class."""
+        """R, by the distances between the centers of each class."""
         k = self.sub_centers
         centers = normalize(weight, min_norm=MIN_NORM).unflatten(0, (self.num_classes, k))
         return distance(centers @ centers.mT).triu(1).sum() * 2 / (self.num_classes * k * (k - 1))

@@ -70,8 +70,8 @@ def home_of(group: DeviceMesh | dist.ProcessGroup) -> str:
 def divided(whole: Float[Tensor, "rows ..."], shards: Shards) -> "DTensor":
     """A tensor with an equal number of rows per class, which all processes hold alike, as (classes, …) in shards.
 
-    Row c·K + k of a weight with K sub-centres becomes entry (c, k) of a tensor of three dimensions: a class is never
-    torn apart. Nothing travels. On two processes, for five classes with two sub-centres each:
+    Row c·K + k of a weight with K sub-centers becomes entry (c, k) of a tensor of three dimensions: a class is never
+    torn apart. Nothing travels. On two processes, for five classes with two sub-centers each:
 
     >>> shards = shards_of(None, 5, torch.device("cpu"), average=True)  # doctest: +SKIP
     >>> weight = divided(torch.ones(10, 3), shards)  # doctest: +SKIP
@@ -105,7 +105,7 @@ def in_shards(local: Tensor, shape: torch.Size, mesh: DeviceMesh) -> "DTensor":
 def fitted(given: Tensor, own: Tensor) -> Tensor:
     """A stored tensor in the form of ``own``, whatever number of processes stored it: whole or in shards.
 
-    In shards, three classes with two sub-centres each are (3, 2, d); on one process they are six rows:
+    In shards, three classes with two sub-centers each are (3, 2, d); on one process they are six rows:
 
     >>> fitted(torch.ones(3, 2, 4), torch.zeros(6, 4)).shape
     torch.Size([6, 4])
@@ -132,7 +132,7 @@ def fit_state(optimizer: Optimizer) -> None:
 
     >>> w = torch.nn.Parameter(torch.zeros(6, 4))
     >>> optimizer = torch.optim.SGD([w], lr=0.1, momentum=0.9)
-    >>> optimizer.state[w]["momentum_buffer"] = torch.ones(3, 2, 4)  # as it was in shards: classes, sub-centres, d
+    >>> optimizer.state[w]["momentum_buffer"] = torch.ones(3, 2, 4)  # as it was in shards: classes, sub-centers, d
     >>> fit_state(optimizer)
     >>> optimizer.state[w]["momentum_buffer"].shape
     torch.Size([6, 4])
