@@ -14,7 +14,7 @@ PIPE = 13  # SIGPIPE; a shell reports 128 + signal for a process that the signal
 # only the requested one is imported, so that `hypersphere --help` is fast.
 COMMANDS = {
     "fit": "train an embedder on pictures sorted by identity and measure it on other identities",
-    "demo": "train a digit recognizer that rejects unknown digits, in one minute",
+    "demo": "recognize letters of alphabets that were not in the training set, in one minute",
     "train": "train a recipe of Liu (2020), with settings changed by key.path=value; resume a run",
     "models": "list pretrained models with their license and source",
     "import": "convert an ONNX network of another framework to an embedder",

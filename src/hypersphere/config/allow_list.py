@@ -53,7 +53,7 @@ sphereface4 sphereface64 timm_network
 """
 DATA = """
 Affine CIFAR10 CIFAR100 ClassBalancedSampler ColorJitter Compose CropFlip Digits Elastic FacePreprocessing FashionMNIST Flip
-ImbalancedMultiple ImbalancedSingle LFW MNIST ModelNet10Clouds ModelNet10Voxels ModelNet40 OfClasses Omniglot Planetoid
+ImbalancedMultiple ImbalancedSingle LFW Letters MNIST ModelNet10Clouds ModelNet10Voxels ModelNet40 OfClasses Omniglot Planetoid
 PicturePreprocessing PlantedGraph RandomErasing ResizedCrop RotateJitter Rotations Shapes TinyImageNet
 """
 TRAINING = """

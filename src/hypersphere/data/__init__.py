@@ -15,6 +15,7 @@ from .fetch import get
 from .flips import Flip
 from .graphs import Planetoid
 from .in_memory import InMemory
+from .letters import Letters
 from .lfw import LFW
 from .loader import Loader
 from .mnist import MNIST, FashionMNIST
@@ -84,6 +85,7 @@ __all__ = [
     "ImbalancedMultiple",
     "ImbalancedSingle",
     "InMemory",
+    "Letters",
     "Loader",
     "MissingDataError",
     "ModelNet10Clouds",

@@ -1,4 +1,4 @@
-"""``hypersphere demo``: the main road on the embedded digits, four heads side by side, and a report page."""
+"""``hypersphere demo``: recognize letters of unseen alphabets, compare four heads, write a report page."""
 
 import argparse
 from typing import Any
@@ -7,56 +7,52 @@ from ..._extras import require
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Where to write, and for how long to train."""
-    parser.add_argument("-o", "--output", default="runs/demo", help="folder for everything it makes (%(default)s)")
-    parser.add_argument("--epochs", type=int, default=20, help="passes over the training digits per head (%(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="of everything that is drawn (%(default)s)")
+    """Add the output folder, the training time and the seed."""
+    parser.add_argument("-o", "--output", default="runs/demo", help="folder for all files (%(default)s)")
+    parser.add_argument("--epochs", type=int, default=8, help="passes over the digits for each head (%(default)s)")
+    parser.add_argument("--steps", type=int, help="training steps of the fit (the demo's own number)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of everything (%(default)s)")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Say at each part what is done and by which command, then what came out; the last line is the report page."""
-    from . import demo_page, digit_gallery, four_heads
+    """Print what is done, the command that does it, and the result. The last line names the report page."""
+    from . import demo_page, four_heads
     from .demonstration import demonstrate
 
     console = require("rich.console").Console(highlight=False, markup=False, soft_wrap=True)
     say = console.print
 
-    def table(columns: Any, rows: Any) -> None:
-        made = require("rich.table").Table(box=require("rich.box").SIMPLE)
+    def print_table(columns: Any, rows: Any) -> None:
+        table = require("rich.table").Table(box=require("rich.box").SIMPLE)
         for place, column in enumerate(columns):
-            made.add_column(column, justify="left" if place == 0 else "right")
+            table.add_column(column, justify="left" if place == 0 else "right")
         for row in rows:
-            made.add_row(*row)
-        console.print(made, soft_wrap=False)
+            table.add_row(*row)
+        console.print(table, soft_wrap=False)
 
-    def fitted(done: Any) -> None:
+    def report_fit(done: Any) -> None:
         report = done.report
-        say(
-            f"   Strangers, {report.labels.unique().numel()} digits and {len(report.labels)} pictures that it never saw:"
-        )
-        say(f"   rank-1 {_percent(report.rank(1))}: the most similar other picture shows the same digit")
-        say(
-            f"   EER {_percent(report.eer)}: pairs judged wrongly where both errors are equal; seven digits teach little of others"
-        )
+        letters, pictures = report.labels.unique().numel(), len(report.labels)
+        say(f"   {pictures} pictures of {letters} Georgian and Armenian letters, none of them seen in training:")
+        say(f"   rank-1 {_percent(report.rank(1))}: the most similar other picture shows the same letter")
+        say(f"   EER {_percent(report.eer)}: error rate of pairs at the threshold where both kinds of error are equal")
+        for baseline in done.baselines[:3]:
+            say(f"   EER {100 * baseline.eer:.1f} % with {baseline.name}, for comparison")
 
-    def asked(answers: Any, threshold: float) -> None:
-        say("\n3. A gallery: enrol the seven digits, set a threshold with strangers, ask about new pictures")
-        for line in demo_page.commands(args.output, threshold):
+    def report_gallery(answers: Any, calibration: Any) -> None:
+        say("\n3. Enroll the Georgian letters, choose a threshold with some Armenian letters, identify new pictures")
+        for line in demo_page.list_commands(args.output)[1:]:
             say(f"   {line}")
-        table(demo_page.ANSWER_COLUMNS, [demo_page.answer_row(digit) for digit in answers])
-        shown = " and ".join(digit_gallery.SHOWN_BEFORE)
+        print_table(demo_page.ANSWER_COLUMNS, [demo_page.format_answers(group) for group in answers])
         say(
-            f"   Below a cosine of {threshold:.3f} nobody is named: so few of {shown} were let in when the threshold was set"
+            f"   The threshold, a cosine of {calibration.threshold:.3f}, was chosen with {calibration.people} other letters."
         )
-        say(
-            f"   ({digit_gallery.FPIR:.0%} of other pictures of them). {digit_gallery.STRANGERS[-1]} took part in nothing before."
-        )
-        say("\n4. Four heads on all ten digits, features in three dimensions")
+        say("\n4. Compare four heads on handwritten digits, features in three dimensions")
 
-    known, strangers = ", ".join(digit_gallery.KNOWN), ", ".join(digit_gallery.STRANGERS)
-    say(f"1. A folder of pictures: {args.output}/pictures, with train/ ({known}) and test/ (the strangers {strangers})")
-    say("\n2. A recogniser, measured on the strangers")
-    say(f"   hypersphere fit {args.output}/pictures -o {args.output}/fit {' '.join(digit_gallery.FIT)}")
+    say(f"1. Render letters from the fonts of matplotlib: {args.output}/letters.npz")
+    say("   Latin, Greek and Cyrillic to train on, Georgian and Armenian to recognize")
+    say("\n2. Train an embedder and measure it on letters that it has never seen")
+    say(f"   {demo_page.list_commands(args.output)[0]}")
     with require("rich.progress").Progress(console=console, transient=True) as bars:
         tasks: dict[str, Any] = {}
 
@@ -66,9 +62,15 @@ def run(args: argparse.Namespace) -> int:
             bars.update(tasks[name], completed=epoch)
 
         done = demonstrate(
-            args.output, epochs=args.epochs, seed=args.seed, progress=progress, fitted=fitted, asked=asked
+            args.output,
+            epochs=args.epochs,
+            steps=args.steps,
+            seed=args.seed,
+            progress=progress,
+            report_fit=report_fit,
+            report_gallery=report_gallery,
         )
-    table(["head", *four_heads.COLUMNS.values()], [demo_page.head_row(head) for head in done.heads])
+    print_table(["head", *four_heads.COLUMNS.values()], [demo_page.format_head(head) for head in done.heads])
     say(f"   Pictures: {done.folder / 'heads' / 'features.png'}; page: {done.heads_page}")
     say(f"\nReport page, to open in a browser: {done.page}")
     return 0

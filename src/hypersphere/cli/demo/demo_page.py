@@ -1,111 +1,130 @@
-"""The demonstration's report page: that of the fit, with the gallery's answers and the table of heads in it."""
+"""The report page of the demo: that of the fit, with the gallery's answers and the comparison of four heads."""
 
 import os
 import pathlib
 import shlex
 from collections.abc import Sequence
 
-from ...data import Digits
-from ...evaluation import thumbnails
+import numpy as np
+import torch
+
+from ..._extras import require
+from ...recognition import Calibration
 from ...report import Commands, Grid, Note, Page, Pictures, Section, Sheet, Tile, read_runs, save
 from ...report.pages import PICTURES, run_page
 from ...report.pictures_sheet import sheet_of
 from ...training import Run
-from .digit_gallery import FPIR, KNOWN, SHOWN_BEFORE, STRANGERS, DigitAnswers, Probe
 from .four_heads import COLUMNS, HeadResult
+from .letter_gallery import ENROLLED, FIT, FPIR, STRANGERS, Answers, Probe
 
 SHEET = "new"
-SHOWN = 2  # pictures of a digit
+SHOWN_PER_GROUP = 12
+ANSWER_COLUMNS = ("letters", "different letters", "pictures", "named correctly", "named wrongly", "unknown")
 
 
 def write_demo_page(
     path: pathlib.Path,
     run: Run,
-    answers: Sequence[DigitAnswers],
+    answers: Sequence[Answers],
     probes: Sequence[Probe],
-    threshold: float,
+    calibration: Calibration,
     heads: Sequence[HeadResult],
 ) -> pathlib.Path:
-    """Write the page and return its path: the fit's sections, and after the first the gallery's and the heads'."""
-    made = run_page(read_runs([run.folder]), [os.fspath(run.folder)])
-    pictures = thumbnails(Digits(train=False).data)
-    sheet = None if pictures is None else sheet_of(pictures, PICTURES // 4)
-    sheets: dict[str, Sheet] = {**made.sheets, **({SHEET: sheet} if sheet is not None else {})}
-    first, *rest = made.sections
-    sections = [first, _gallery(path.parent, answers, probes, threshold, sheet is not None), _heads(heads), *rest]
-    about = (
-        f"Digits: {', '.join(KNOWN)} are learned and enrolled; {', '.join(STRANGERS)} are strangers, and every figure of the fit "
-        "is about these."
-    )
-    return save(Page("The main road on the digits", about, sections, sheets), path)
+    """Write the page and return its path.
 
-
-def answer_row(answers: DigitAnswers) -> list[str]:
-    """Return a digit's row of the table of answers.
-
-    >>> answer_row(DigitAnswers("8", "new stranger", 34, 0, 4, 30))
-    ['8', 'new stranger', '34', '–', '4', '30']
+    Args:
+        path: The file to write.
+        run: The fit of the letters.
+        answers: The answers of the gallery by group of letters.
+        probes: The pictures that the gallery was asked about.
+        calibration: The gallery's threshold and how it was chosen.
+        heads: The comparison of four heads.
     """
-    right = str(answers.right) if answers.digit in KNOWN else "–"
-    return [answers.digit, answers.role, str(answers.pictures), right, str(answers.wrong), str(answers.unknown)]
+    page = run_page(read_runs([run.folder]), [os.fspath(run.folder)])
+    shown = [probe for script in (ENROLLED, STRANGERS) for probe in _choose_examples(script, probes)]
+    image = require("PIL.Image")
+    pictures = torch.from_numpy(np.stack([np.array(image.open(probe.file)) for probe in shown]))[..., None]
+    sheet = sheet_of(pictures, PICTURES // 4)
+    sheets: dict[str, Sheet] = {**page.sheets, **({SHEET: sheet} if sheet is not None else {})}
+    first, *rest = page.sections
+    gallery = _describe_gallery(path.parent, answers, shown if sheet is not None else [], calibration)
+    about = (
+        "The network was trained on Latin, Greek and Cyrillic letters. All figures are about Georgian and Armenian "
+        "letters, which it has never seen."
+    )
+    return save(
+        Page("Letters of unseen alphabets", about, [first, gallery, _describe_heads(heads), *rest], sheets), path
+    )
 
 
-ANSWER_COLUMNS = ("digit", "is", "new pictures", "named rightly", "taken for another", "unknown")
+def format_answers(answers: Answers) -> list[str]:
+    """Return the row of one group of letters in the table of answers.
+
+    >>> format_answers(Answers("Armenian, new strangers", 35, 420, 0, 21, 399))
+    ['Armenian, new strangers', '35', '420', '–', '21', '399']
+    """
+    right = "–" if answers.group.lower().startswith(STRANGERS) else str(answers.right)
+    return [answers.group, str(answers.letters), str(answers.pictures), right, str(answers.wrong), str(answers.unknown)]
 
 
-def head_row(result: HeadResult) -> list[str]:
-    """Return a head's row of the table of heads: its name and the columns of ``COLUMNS``."""
+def format_head(result: HeadResult) -> list[str]:
+    """Return the row of one head in the table of heads: its name and the columns of ``COLUMNS``."""
     return [result.name, *(f"{result.row[key]:.{4 if key == 'fisher' else 1}f}" for key in COLUMNS)]
 
 
-def commands(folder: str | os.PathLike[str], threshold: float) -> list[str]:
-    """Return the command lines that do by hand what the demonstration does with its gallery.
+def list_commands(folder: str | os.PathLike[str]) -> list[str]:
+    """Return the command lines that do what the demo does.
 
-    >>> commands("runs/demo", 0.5)[0]
-    'hypersphere gallery enrol runs/demo/mine.db runs/demo/fit/embedder.safetensors runs/demo/pictures/train'
+    >>> list_commands("runs/demo")[1]
+    'hypersphere gallery enrol runs/demo/mine.db runs/demo/fit/embedder.safetensors runs/demo/known'
     """
     top = pathlib.Path(folder)
-    common = [str(top / "mine.db"), str(top / "fit" / "embedder.safetensors")]
-    lines = [
-        ["enrol", *common, str(top / "pictures" / "train")],
-        [
-            "identify",
-            *common,
-            *(str(top / "new" / digit / "001.png") for digit in "39"),
-            f"--threshold={threshold:.4f}",
-        ],
+    gallery = [str(top / "mine.db"), str(top / "fit" / "embedder.safetensors")]
+    new = [str(file) for file in sorted((top / "new").glob("*/11.png"))]
+    some = [
+        next((file for file in new if f"/{script}" in file), f"{top}/new/PICTURE") for script in (ENROLLED, STRANGERS)
     ]
-    return [shlex.join(["hypersphere", "gallery", *line]) for line in lines]
+    lines = [
+        ["fit", str(top / "letters.npz"), "-o", str(top / "fit"), *FIT],
+        ["gallery", "enrol", *gallery, str(top / "known")],
+        ["gallery", "calibrate", *gallery, str(top / "strangers"), f"--fpir={FPIR:g}"],
+        ["gallery", "identify", *gallery, *some],
+    ]
+    return [shlex.join(["hypersphere", *line]) for line in lines]
 
 
-def _gallery(
-    folder: pathlib.Path, answers: Sequence[DigitAnswers], probes: Sequence[Probe], threshold: float, drawn: bool
+def _choose_examples(script: str, probes: Sequence[Probe]) -> list[Probe]:
+    """Return some probes of one script, spread over its letters."""
+    mine = [probe for probe in probes if probe.letter.startswith(script)]
+    return mine[:: max(1, len(mine) // SHOWN_PER_GROUP)][:SHOWN_PER_GROUP]
+
+
+def _describe_gallery(
+    folder: pathlib.Path, answers: Sequence[Answers], shown: Sequence[Probe], calibration: Calibration
 ) -> Section:
     note = Note(
-        f"The threshold, a cosine of {threshold:.3f}, lets in at most {FPIR:.0%} of new pictures of {' and '.join(SHOWN_BEFORE)} that it "
-        f"was set with. {STRANGERS[-1]} took part in nothing before, so its row shows what such a threshold is worth for others."
+        f"The threshold, a cosine of {calibration.threshold:.3f}, was chosen with {calibration.people} Armenian letters: "
+        f"at most {FPIR:.0%} of new strangers are accepted, with a confidence of 95 %. The strangers in the table are "
+        "other Armenian letters."
     )
-    rows = [answer_row(digit) for digit in answers]
-    grid = Grid("What the gallery said to pictures that it had not seen", ANSWER_COLUMNS, rows, numeric=True)
-    groups = [_group(digit.digit, probes) for digit in answers]
-    pictures = [Pictures("Some of them, with the nearest identity and its cosine", groups)] if drawn else []
-    return Section("gallery", "Who is this?", [grid, note, *pictures, Commands("By hand", commands(folder, threshold))])
-
-
-def _group(digit: str, probes: Sequence[Probe]) -> tuple[list[Tile], str]:
-    mine = [probe for probe in probes if probe.digit == digit][:SHOWN]
-    said = [f"{p.match.identity if p.match.accepted else 'unknown'} ({p.match.score:.2f})" for p in mine]
-    return [Tile(SHEET, probe.place, f"a {digit}") for probe in mine], f"{digit}: {', '.join(said)}"
-
-
-def _heads(heads: Sequence[HeadResult]) -> Section:
-    grid = Grid(
-        "All ten digits with features in three dimensions",
-        ["head", *COLUMNS.values()],
-        [head_row(head) for head in heads],
-        numeric=True,
+    grid = Grid("Answers of the gallery", ANSWER_COLUMNS, [format_answers(group) for group in answers], numeric=True)
+    tiles = [([Tile(SHEET, place, probe.letter)], _describe_probe(probe)) for place, probe in enumerate(shown)]
+    pictures = [Pictures("Some of the pictures, with the answer and the cosine", tiles)] if tiles else []
+    return Section(
+        "gallery", "Known and unknown letters", [grid, note, *pictures, Commands("Try it", list_commands(folder))]
     )
+
+
+def _describe_probe(probe: Probe) -> str:
+    name = probe.match.identity if probe.match.accepted else "unknown"
+    return f"{probe.letter}: {name} ({probe.match.score:.2f})"
+
+
+def _describe_heads(heads: Sequence[HeadResult]) -> Section:
+    rows = [format_head(head) for head in heads]
+    grid = Grid("Ten handwritten digits, features in three dimensions", ["head", *COLUMNS.values()], rows, numeric=True)
     note = Note(
-        "Margins draw a class together and classes apart. heads.html beside this page has their spheres and curves."
+        "An angular margin makes each class compact and moves classes apart. heads.html beside this page shows the features "
+        "on the sphere and the training curves."
     )
-    return Section("heads", "Four heads side by side", [grid, note])
+    return Section("heads", "Four heads compared", [grid, note])

@@ -1,4 +1,4 @@
-"""The demonstration from start to end: what it trains, asks and measures, and the pages that it leaves."""
+"""The demo from start to end: letters, gallery, four heads and two report pages."""
 
 import os
 import pathlib
@@ -7,37 +7,38 @@ from dataclasses import dataclass
 
 import torch
 
+from ...recognition import Calibration
 from ...report import write_page
 from ...training import Run
 from .demo_page import write_demo_page
-from .digit_gallery import DigitAnswers, ask_gallery, fit_digits, write_folder
 from .four_heads import HeadResult, train_heads
+from .letter_gallery import Answers, ask_gallery, fit_letters, write_letters
 
 PAGE, HEADS_PAGE = "report.html", "heads.html"
 
 
 @dataclass(frozen=True)
 class Demonstration:
-    """What a demonstration leaves.
+    """The results of a demo.
 
     Attributes:
-        folder: Where everything lies.
-        run: The fit of the digits 0 to 6; its report is about 7, 8 and 9.
-        answers: What the gallery said to new pictures, a row a digit.
-        threshold: The least cosine that the gallery accepts.
-        heads: Four heads on all ten digits.
+        folder: The folder that holds all files.
+        run: The fit of Latin, Greek and Cyrillic letters, measured on Georgian and Armenian ones.
+        answers: The gallery's answers about new pictures, by group of letters.
+        calibration: The gallery's threshold and how it was chosen.
+        heads: Four heads trained on handwritten digits.
         page: The report page.
-        heads_page: The page of the four heads side by side.
+        heads_page: The page that compares the four heads.
 
-    >>> shown = demonstrate("runs/demo")  # half a minute  # doctest: +SKIP
-    >>> shown.page.name  # doctest: +SKIP
+    >>> done = demonstrate("runs/demo")  # a minute  # doctest: +SKIP
+    >>> done.page.name  # doctest: +SKIP
     'report.html'
     """
 
     folder: pathlib.Path
     run: Run
-    answers: list[DigitAnswers]
-    threshold: float
+    answers: list[Answers]
+    calibration: Calibration
     heads: list[HeadResult]
     page: pathlib.Path
     heads_page: pathlib.Path
@@ -46,31 +47,34 @@ class Demonstration:
 def demonstrate(
     output: str | os.PathLike[str] = "runs/demo",
     *,
-    epochs: int = 20,
+    epochs: int = 8,
     steps: int | None = None,
     seed: int = 0,
     say: Callable[[str], None] | None = None,
     progress: Callable[[str, int], None] | None = None,
-    fitted: Callable[[Run], None] | None = None,
-    asked: Callable[[list[DigitAnswers], float], None] | None = None,
+    report_fit: Callable[[Run], None] | None = None,
+    report_gallery: Callable[[list[Answers], Calibration], None] | None = None,
 ) -> Demonstration:
-    """Show the main road on the digits that come with scikit-learn, and write it to a folder.
+    """Train on letters of three scripts, recognize letters of two unseen scripts, and compare four heads.
 
-    Seven digits are learned and three held out as strangers; a gallery of the seven is asked about new pictures of all ten;
-    four heads are trained side by side; two pages show all of it. It takes half a minute on one core.
+    It needs no network and no data: the letters are rendered from the fonts of matplotlib, and the digits come with
+    scikit-learn.
 
     Args:
-        output: The folder, made if there is none; what an earlier demonstration left in it is written over.
-        epochs: Passes over the training digits for each of the four heads.
-        steps: Steps of the fit; None is the demonstration's own choice.
-        seed: Of everything that is drawn.
-        say: Called with each line that the fit says.
-        progress: Called with a head's name and how many epochs it has trained.
-        fitted: Called with the run as soon as it is there.
-        asked: Called with the gallery's answers and its threshold as soon as they are there.
+        output: The folder, created if missing. An earlier demo in it is replaced.
+        epochs: Passes over the digits for each of the four heads.
+        steps: Training steps of the fit; None for the demo's own number.
+        seed: The seed of everything.
+        say: Called with each line that the fit reports.
+        progress: Called with the name of a head and the number of epochs it has been trained for.
+        report_fit: Called with the run when the fit is complete.
+        report_gallery: Called with the gallery's answers and its calibration.
+
+    Returns:
+        The results.
 
     Raises:
-        ValueError: if ``epochs`` is less than 1.
+        ValueError: If ``epochs`` is less than 1.
 
     >>> from hypersphere.cli.demo.demonstration import demonstrate
     >>> demonstrate("runs/demo", epochs=0)
@@ -80,17 +84,17 @@ def demonstrate(
     """
     if epochs < 1:
         raise ValueError(f"epochs must be an integer ≥ 1, got {epochs}")
-    torch.set_num_threads(1)  # on small tensors two threads spin, and are several times slower where cores are busy
+    torch.set_num_threads(1)  # two threads on small tensors are slower, and much slower if the cores are busy
     folder = pathlib.Path(output)
     folder.mkdir(parents=True, exist_ok=True)
-    write_folder(folder)
-    run = fit_digits(folder, seed, steps, say)
-    if fitted is not None:
-        fitted(run)
-    answers, probes, threshold = ask_gallery(folder, run.embedder)
-    if asked is not None:
-        asked(answers, threshold)
+    write_letters(folder)
+    run = fit_letters(folder, seed, steps, say)
+    if report_fit is not None:
+        report_fit(run)
+    answers, probes, calibration = ask_gallery(folder, run.embedder)
+    if report_gallery is not None:
+        report_gallery(answers, calibration)
     heads = train_heads(folder / "heads", epochs=epochs, seed=seed, progress=progress)
     heads_page = write_page([head.folder for head in heads], folder / HEADS_PAGE)
-    page = write_demo_page(folder / PAGE, run, answers, probes, threshold, heads)
-    return Demonstration(folder, run, answers, threshold, heads, page, heads_page)
+    page = write_demo_page(folder / PAGE, run, answers, probes, calibration, heads)
+    return Demonstration(folder, run, answers, calibration, heads, page, heads_page)
