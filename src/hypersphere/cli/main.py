@@ -4,49 +4,132 @@ import argparse
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
 
 from .. import __version__
 
 PIPE = 13  # SIGPIPE; a shell reports 128 + signal for a process that the signal ended
 
-# name → summary. Each command has a module of the same name in this package with `configure(parser)` and `run(args) -> int`;
-# only the requested one is imported, so that `hypersphere --help` is fast.
+
+class Command(NamedTuple):
+    """A subcommand: the group it is listed in, one line about it, an example, and its module if the name differs.
+
+    The module has ``configure(parser)`` and ``run(args) -> int``. Only the module of the requested command is imported,
+    so that ``hypersphere --help`` is fast.
+    """
+
+    group: str
+    summary: str
+    example: str
+    module: str | None = None
+
+
+RECOGNIZE, TRAIN, RESEARCH, HELP = "Recognize", "Train on your own data", "Research", "First steps"
 COMMANDS = {
-    "fit": "train an embedder on pictures sorted by identity and measure it on other identities",
-    "demo": "recognize letters of alphabets that were not in the training set, in one minute",
-    "train": "train a recipe of Liu (2020), with settings changed by key.path=value; resume a run",
-    "models": "list pretrained models with their license and source",
-    "import": "convert an ONNX network of another framework to an embedder",
-    "report": "write an HTML page about one run, or several side by side",
-    "recipes": "list the recipes: experiments of Liu (2020) to train",
-    "data": "check your pictures; list and fetch public datasets",
-    "energy": "measure the hyperspherical energy of every layer of a checkpoint",
-    "evaluate": "measure an embedder on your pictures or on a list of pairs",
-    "export": "write an embedder as an ONNX graph or as a folder for the Hugging Face hub",
-    "embed": "write the features of pictures to a file",
-    "gallery": "enroll, identify and verify people, in a file or on a PostgreSQL server",
-    "serve": "recognize people over HTTP, with a web page",
+    "demo": Command(
+        HELP,
+        "recognize letters of alphabets that were not in the training set, in one minute",
+        "hypersphere demo -o runs/demo",
+    ),
+    "models": Command(HELP, "list pretrained models with their license and source", "hypersphere models sface"),
+    "completion": Command(
+        HELP,
+        "print a script that completes commands and options in your shell",
+        'eval "$(hypersphere completion bash)"',
+    ),
+    "gallery": Command(
+        RECOGNIZE,
+        "enroll, identify and verify people, in a file or on a PostgreSQL server",
+        "hypersphere gallery identify known.db sface party.jpg",
+    ),
+    "serve": Command(RECOGNIZE, "recognize people over HTTP, with a web page", "hypersphere serve sface known.db"),
+    "embed": Command(
+        RECOGNIZE, "write the features of pictures to a file", "hypersphere embed sface photos/ -o features.safetensors"
+    ),
+    "evaluate": Command(
+        RECOGNIZE,
+        "measure an embedder on your pictures or on a list of pairs",
+        "hypersphere evaluate run/embedder.safetensors people/ -o report/",
+    ),
+    "data": Command(TRAIN, "check your pictures; list and fetch public datasets", "hypersphere data check people/"),
+    "fit": Command(
+        TRAIN,
+        "train an embedder on pictures sorted by identity and measure it on other identities",
+        "hypersphere fit people/ -o run head=ArcFace head.m=0.3",
+    ),
+    "report": Command(
+        TRAIN,
+        "write an HTML page about one run, or several side by side",
+        "hypersphere report runs/a runs/b -o both.html",
+    ),
+    "export": Command(
+        TRAIN,
+        "write an embedder as an ONNX graph or as a folder for the Hugging Face hub",
+        "hypersphere export run/embedder.safetensors --onnx embedder.onnx",
+    ),
+    "import": Command(
+        TRAIN,
+        "convert an ONNX network of another framework to an embedder",
+        "hypersphere import network.onnx -o embedder.safetensors --faces --normalize faces",
+        "import_model",
+    ),
+    "recipes": Command(RESEARCH, "list the experiments of Liu (2020) to train", "hypersphere recipes mhe-cifar10"),
+    "train": Command(
+        RESEARCH,
+        "train a recipe of Liu (2020), with settings changed by key.path=value; resume a run",
+        "hypersphere train mhe-cifar10 --size smoke energy.s=1",
+    ),
+    "energy": Command(
+        RESEARCH,
+        "measure the hyperspherical energy of every layer of a checkpoint",
+        "hypersphere energy model.safetensors --against earlier.safetensors",
+    ),
 }
 
-EXAMPLES = {
-    "fit": "hypersphere fit people/ -o run head=ArcFace head.m=0.3",
-    "demo": "hypersphere demo -o runs/demo",
-    "train": "hypersphere train mhe-cifar10 --size smoke energy.s=1",
-    "models": "hypersphere models sface",
-    "import": "hypersphere import network.onnx -o embedder.safetensors --faces --normalize faces",
-    "report": "hypersphere report runs/a runs/b -o both.html",
-    "recipes": "hypersphere recipes mhe-cifar10",
-    "data": "hypersphere data check people/",
-    "energy": "hypersphere energy model.safetensors --against earlier.safetensors",
-    "evaluate": "hypersphere evaluate run/embedder.safetensors people/ -o report/",
-    "export": "hypersphere export run/embedder.safetensors --onnx embedder.onnx",
-    "embed": "hypersphere embed sface photos/ -o features.safetensors",
-    "gallery": "hypersphere gallery identify known.db sface party.jpg",
-    "serve": "hypersphere serve sface known.db",
-}
 
-MODULES = {"import": "import_model"}  # commands whose name is a Python keyword
+class GroupedParser(argparse.ArgumentParser):
+    """A parser whose help lists the commands by group."""
+
+    def format_help(self) -> str:
+        """Return the usage, the commands by group, and the options."""
+        width = max(map(len, COMMANDS)) + 2
+        lines = [f"usage: {self.prog} COMMAND …", "", str(self.description), ""]
+        for group in (HELP, RECOGNIZE, TRAIN, RESEARCH):
+            listed = [(name, command) for name, command in COMMANDS.items() if command.group == group]
+            lines += [f"{group}:", *(f"  {name:<{width}}{command.summary}" for name, command in listed), ""]
+        lines.append(f"`{self.prog} COMMAND --help` explains one command, `{self.prog} --version` prints the version.")
+        return "\n".join(lines) + "\n"
+
+
+def build_parser(names: Collection[str]) -> tuple[argparse.ArgumentParser, dict[str, Any]]:
+    """Return the parser of the whole command line.
+
+    Args:
+        names: The commands whose modules are imported and whose options are added; the others have a summary only.
+
+    Returns:
+        The parser, and the modules of these commands by name.
+
+    >>> parser, modules = build_parser(["models"])
+    >>> sorted(modules), parser.parse_args(["models"]).command
+    (['models'], 'models')
+    """
+    parser = GroupedParser(
+        prog="hypersphere", description="Recognition by angles: train, measure and serve embedders on the hypersphere."
+    )
+    parser.add_argument("--version", action="version", version=f"hypersphere {__version__}")
+    subparsers = parser.add_subparsers(
+        dest="command", required=True, metavar="COMMAND", parser_class=argparse.ArgumentParser
+    )
+    modules = {}
+    for name, command in COMMANDS.items():
+        text = command.summary
+        subparser = subparsers.add_parser(name, help=text, description=text, epilog=f"example: {command.example}")
+        if name in names:
+            modules[name] = importlib.import_module(f".{command.module or name}", __package__)
+            modules[name].configure(subparser)
+    return parser, modules
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -55,19 +138,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     With ``HYPERSPHERE_DEBUG=1`` a failure prints its traceback.
     """
     arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
-    parser = argparse.ArgumentParser(
-        prog="hypersphere", description="Recognition by angles: train, measure and serve embedders on the hypersphere."
-    )
-    parser.add_argument("--version", action="version", version=f"hypersphere {__version__}")
-    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    chosen = next((a for a in arguments if not a.startswith("-")), None)
-    modules = {}
-    for name, summary in COMMANDS.items():
-        subparser = subparsers.add_parser(name, help=summary, description=summary, epilog=f"example: {EXAMPLES[name]}")
-        if name == chosen:
-            module = MODULES.get(name, name)
-            modules[name] = importlib.import_module(f".{module}", __package__)
-            modules[name].configure(subparser)
+    parser, modules = build_parser({next((a for a in arguments if not a.startswith("-")), "")})
     args, extra = parser.parse_known_args(arguments)
     if extra and (not hasattr(args, "overrides") or any(word.startswith("-") for word in extra)):
         parser.error(f"unrecognized arguments: {' '.join(extra)}")
