@@ -5,7 +5,7 @@ from types import ModuleType
 
 
 def require(module: str, extra: str = "train") -> ModuleType:
-    """The module, or an ``ImportError`` that says which extra installs it.
+    """Import an optional dependency.
 
     The install line also serves a clone installed with ``pip install -c constraints.txt -e .``: pip takes the extra from the
     installed distribution.

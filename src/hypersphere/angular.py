@@ -37,7 +37,7 @@ class Angular(nn.Module, ABC):
     """g(π − θ) = −g(θ), so that g is 0 at a right angle: an operator gives 0 by itself where there is no direction."""
 
     def __init_subclass__(cls, **options: Any):
-        """A slope belongs to the form that it was written for, as being odd does: another g does not inherit them."""
+        """Drop the inherited slope and symmetry if this class replaces ``forward``, for which they were written."""
         super().__init_subclass__(**options)
         own = cls.__dict__
         if "forward" in own:
@@ -48,19 +48,19 @@ class Angular(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, cos: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
-        """g(θ) for every cosine, in the cosines' dtype."""
+        """Return g(θ) for every cosine, in the cosines' dtype."""
 
     def at(self, theta: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """g(θ) for every angle in [0, π]."""
+        """Return g(θ) for every angle in [0, π]."""
         return self(torch.cos(theta))
 
     def span(self, like: Float[Tensor, "..."]) -> float | Float[Tensor, "..."]:
-        """g(0) − g(π): by how much g falls from one pole to the other, in the dtype and on the device of ``like``."""
+        """Return g(0) − g(π), the decrease of g from one pole to the other, in the dtype and on the device of ``like``."""
         ends = torch.ones_like(like)
         return self(ends) - self(-ends)
 
     def with_slope(self, cos: Float[Tensor, "..."]) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."]] | None:
-        """g(θ) and ∂g/∂cos θ, two new tensors without a graph; None where the slope is left to autograd.
+        """Return g(θ) and ∂g/∂cos θ as new tensors without a graph, or None to leave the slope to autograd.
 
         With it an operator goes over its outputs once forward and once backward. They must be :meth:`forward` and its
         derivative, with the same bounds at ±1; a form that learns something has none.
@@ -68,13 +68,13 @@ class Angular(nn.Module, ABC):
         return None
 
     def slope(self, cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """∂g/∂cos θ alone, where :meth:`with_slope` knows it: a compiled operator finds it anew when it goes backward."""
+        """Return ∂g/∂cos θ alone if :meth:`with_slope` has it; the backward pass of a compiled operator recomputes it."""
         pair = self.with_slope(cos)
         assert pair is not None
         return pair[1]
 
     def for_neurons(self, neurons: int) -> "Angular":
-        """Returns a copy for a layer of this many neurons if it has learnable parameters of its own, otherwise self."""
+        """Return a copy for a layer of this many neurons if each layer learns its own parameters, otherwise self."""
         return self
 
 
@@ -88,11 +88,11 @@ class Cosine(Angular):
     odd = True
 
     def forward(self, cos: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
-        """The cosines as they are."""
+        """Return the cosines unchanged."""
         return cos
 
     def span(self, like: Float[Tensor, "..."]) -> float:
-        """Returns 2."""
+        """Return 2."""
         return 2.0
 
 
@@ -106,16 +106,16 @@ class Linear(Angular):
     odd = True
 
     def forward(self, cos: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
-        """(2/π)·arcsin(cos θ)."""
+        """Return (2/π)·arcsin(cos θ)."""
         return arcsin(cos) * (2 / math.pi)
 
     def with_slope(self, cos: Float[Tensor, "..."]) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."]]:
-        """(2/π)·(π/2 − θ) and (2/π)/sin θ."""
+        """Return (2/π)·(π/2 − θ) and (2/π)/sin θ."""
         value, over = latitude(cos)
         return value.mul_(2 / math.pi), over.mul_(2 / math.pi)
 
     def slope(self, cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """(2/π)/sin θ."""
+        """Return (2/π)/sin θ."""
         return (
             evaluate_slope_polynomial(cos, (math.sqrt(2 / math.pi),))
             if cos.dtype == torch.float32
@@ -123,11 +123,11 @@ class Linear(Angular):
         )
 
     def at(self, theta: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """1 − 2θ/π, with the same slope everywhere."""
+        """Return 1 − 2θ/π, with the same slope everywhere."""
         return 1 - theta * (2 / math.pi)
 
     def span(self, like: Float[Tensor, "..."]) -> float:
-        """Returns 2."""
+        """Return 2."""
         return 2.0
 
 
@@ -141,16 +141,16 @@ class SquareCosine(Angular):
     odd = True
 
     def forward(self, cos: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
-        """cos θ·|cos θ|."""
+        """Return cos θ·|cos θ|."""
         return cos * cos.abs()
 
     def with_slope(self, cos: Float[Tensor, "..."]) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."]]:
-        """cos θ·|cos θ| and 2·|cos θ|."""
+        """Return cos θ·|cos θ| and 2·|cos θ|."""
         size = cos.abs()
         return cos * size, size.mul_(2)
 
     def span(self, like: Float[Tensor, "..."]) -> float:
-        """Returns 2."""
+        """Return 2."""
         return 2.0
 
 
@@ -170,20 +170,20 @@ class Power(Angular):
         self.t = float(t)
 
     def forward(self, cos: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
-        """2·((cos θ + 1)/2)^t − 1; rounding below −1 is cut off, as a negative number has no real power."""
+        """Return 2·((cos θ + 1)/2)^t − 1. Cosines below −1 are clamped, because a negative number has no real power."""
         return 2 * ((cos + 1) / 2).clamp_min(0) ** self.t - 1
 
     def with_slope(self, cos: Float[Tensor, "..."]) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."]]:
-        """2·((cos θ + 1)/2)^t − 1 and t·((cos θ + 1)/2)^{t−1}, 0 below −1."""
+        """Return 2·((cos θ + 1)/2)^t − 1 and t·((cos θ + 1)/2)^{t−1}, 0 below −1."""
         slope = (cos + 1).mul_(0.5).clamp_min_(0).pow_(self.t - 1).mul_(self.t).masked_fill_(cos < -1, 0)
         return self(cos), slope
 
     def span(self, like: Float[Tensor, "..."]) -> float:
-        """Returns 2."""
+        """Return 2."""
         return 2.0
 
     def extra_repr(self) -> str:
-        """The exponent."""
+        """Return the exponent."""
         return f"t={self.t:g}"
 
 
@@ -218,7 +218,7 @@ class Sigmoid(Angular):
         return torch.tensor(self.start) if self.log_k is None else self.log_k.clamp(math.log(1e-3), math.log(1e3)).exp()
 
     def for_neurons(self, neurons: int) -> "Sigmoid":
-        """Returns a copy with its own ``k`` for ``"filter"`` and ``"layer"``, otherwise self."""
+        """Return a copy with its own ``k`` for ``"filter"`` and ``"layer"``, otherwise self."""
         if self.learnable in (False, "shared"):
             return self
         own = copy.deepcopy(self)
@@ -227,11 +227,11 @@ class Sigmoid(Angular):
         return own
 
     def forward(self, cos: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
-        """g of each cosine, with the neuron's own ``k`` along ``dim`` when there is one each."""
+        """Return g of each cosine, with one ``k`` per neuron along ``dim`` if there is one each."""
         return self._of_latitude(arcsin(upcast(cos)), dim).to(cos.dtype)
 
     def with_slope(self, cos: Float[Tensor, "..."]) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."]] | None:
-        """With a fixed ``k``: g and T·(1 − (g/T)²)/(2k·sin θ), T = 1/tanh(π/4k)."""
+        """Return, for a fixed ``k``, g and T·(1 − (g/T)²)/(2k·sin θ) with T = 1/tanh(π/4k)."""
         if self.learnable:
             return None
         if self.value_polynomial is not None and cos.dtype == torch.float32:
@@ -244,17 +244,17 @@ class Sigmoid(Angular):
         return value, torch.addcmul(steep, value, value, value=-1 / (2 * self.start * top)).mul_(over)
 
     def slope(self, cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """T·(1 − (g/T)²)/(2k·sin θ), without g where its root is a polynomial in sin θ."""
+        """Return T·(1 − (g/T)²)/(2k·sin θ), without g where its root is a polynomial in sin θ."""
         if self.slope_polynomial is None or cos.dtype != torch.float32:
             return super().slope(cos)
         return evaluate_slope_polynomial(cos, self.slope_polynomial)
 
     def at(self, theta: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """g of each angle, without the cosine in between; a ``k`` per neuron is along the last axis."""
+        """Return g of each angle, without the cosine in between; a ``k`` per neuron is along the last axis."""
         return self._of_latitude(math.pi / 2 - upcast(theta), -1).to(theta.dtype)
 
     def span(self, like: Float[Tensor, "..."]) -> float:
-        """Returns 2."""
+        """Return 2."""
         return 2.0
 
     def _of_latitude(self, latitude: Tensor, dim: int) -> Tensor:
@@ -270,7 +270,7 @@ class Sigmoid(Angular):
         return torch.tanh(latitude / (2 * k)) / torch.tanh(math.pi / (4 * k))
 
     def extra_repr(self) -> str:
-        """The starting ``k`` and how it is learned."""
+        """Return the initial ``k`` and how it is learned."""
         return f"k={self.start:g}, learnable={self.learnable!r}"
 
 
@@ -287,12 +287,12 @@ class CustomAngular(Angular):
         self.function = function
 
     def forward(self, cos: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
-        """The callable on the cosines."""
+        """Return the callable on the cosines."""
         return self.function(cos.clamp(-1, 1))
 
 
 def as_angular(angular: AngularLike) -> Angular:
-    """An :class:`Angular` from one of the objects here or from any callable on cosines.
+    """Return an :class:`Angular` for an object of this module or any callable on cosines.
 
     >>> as_angular(torch.sin)(torch.zeros(1))
     tensor([0.])

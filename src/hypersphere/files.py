@@ -19,7 +19,7 @@ SUMS = "hypersphere-tensors/1"
 
 
 def write_atomically(path: str | os.PathLike[str], write: Callable[[str], object], *, private: bool = False) -> None:
-    """``write(temporary path)`` on the same disk, then take the place of ``path``: a reader sees the old file or the new one.
+    """Write a file atomically: a reader sees the old content or the new, never a part.
 
     Both the content and the renaming have reached the disk when this returns. A ``private`` file is its owner's alone. What
     cannot be written, as on a full disk, is an ``OSError`` that names ``path``, and nothing is left of it.
@@ -56,7 +56,7 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[str], object
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Text, atomically.
+    """Write text atomically.
 
     >>> import pathlib, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -68,7 +68,7 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
 
 def write_json(path: str | os.PathLike[str], value: Any) -> None:
-    """JSON, atomically; a number that is not finite is null, since JSON has no word for it.
+    """Write JSON atomically. Numbers that are not finite become null, because JSON has no such numbers.
 
     >>> import pathlib, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -80,7 +80,7 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
 
 
 def replace_nonfinite(value: Any) -> Any:
-    """Plain values with None in place of NaN and infinity, as they can be written to JSON.
+    """Replace NaN and infinity by None in nested values, for JSON.
 
     >>> replace_nonfinite({"energy": float("inf"), "angles": (1.5, float("nan"))})
     {'energy': None, 'angles': [1.5, None]}
@@ -93,7 +93,7 @@ def replace_nonfinite(value: Any) -> Any:
 
 
 def save_tree(tree: Any, path: str | os.PathLike[str]) -> None:
-    """Nested dicts, lists and tuples of tensors, numbers, strings and None, atomically.
+    """Write nested dicts, lists and tuples of tensors, numbers, strings and None atomically.
 
     Tensors are stored as they are, bit for bit; the rest is JSON in the file's header.
 
@@ -111,7 +111,7 @@ def save_tree(tree: Any, path: str | os.PathLike[str]) -> None:
 
 
 def load_tree(path: str | os.PathLike[str]) -> Any:
-    """What :func:`save_tree` stored, on the CPU; a damaged file or one of another kind is a ``ValueError``.
+    """Load a file of :func:`save_tree` to the CPU.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -136,7 +136,7 @@ def load_tree(path: str | os.PathLike[str]) -> Any:
 
 
 def save_tensors(tensors: Mapping[str, Tensor], path: str | os.PathLike[str]) -> None:
-    """Tensors by name as a plain safetensors file, atomically; its header has a checksum of each, for :func:`read_tensor`.
+    """Write tensors by name to a safetensors file, atomically, with a checksum of each in the header.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -150,7 +150,7 @@ def save_tensors(tensors: Mapping[str, Tensor], path: str | os.PathLike[str]) ->
 
 
 def read_tensor(file: Any, name: str) -> Tensor:
-    """One tensor of an opened safetensors file; in one by :func:`save_tensors` it is compared with its checksum.
+    """Read one tensor of an open safetensors file and compare it with its checksum if the header has one.
 
     Raises:
         ValueError: if the tensor is not what was written. Files of others have no checksums and are read as they are.
@@ -175,7 +175,7 @@ def read_tensor(file: Any, name: str) -> Tensor:
 
 
 def load_tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
-    """All tensors of a safetensors file, each by :func:`read_tensor`; a damaged file is a ``ValueError``.
+    """Load all tensors of a safetensors file, each by :func:`read_tensor`.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -196,7 +196,7 @@ def load_tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
 
 
 def checksum(content: Any, tensors: Mapping[str, Tensor]) -> str:
-    """SHA-256 of JSON content and of tensors with their names, dtypes and shapes, in the order of the names.
+    """Return SHA-256 of JSON content and of tensors with their names, dtypes and shapes, in the order of the names.
 
     >>> checksum({}, {"a": torch.zeros(2)}) == checksum({}, {"a": torch.zeros(2)})
     True
@@ -210,7 +210,7 @@ def checksum(content: Any, tensors: Mapping[str, Tensor]) -> str:
 
 
 def finite(tree: Any) -> bool:
-    """Whether every floating-point tensor and number of a tree is finite.
+    """Return whether every floating-point tensor and number of a tree is finite.
 
     >>> finite({"a": [torch.ones(2)]}), finite({"a": torch.tensor(float("nan"))})
     (True, False)
@@ -287,7 +287,7 @@ def _sync_folder(folder: pathlib.Path) -> None:
 
 
 def _runs(process: int) -> bool:
-    """Whether another process of this number runs on this machine."""
+    """Return whether a process with this id runs on this machine."""
     try:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):

@@ -57,15 +57,15 @@ class NeuronWeight:
     transposed: bool = False
 
     def stored(self) -> nn.Parameter | None:
-        """The parameter itself, by which tied layers know each other; None where the weight is computed."""
+        """Return the parameter itself, which identifies tied layers; None if the weight is computed."""
         return self.module._parameters.get(self.parameter)
 
     def is_sharded(self) -> bool:
-        """Whether every process holds some of the neurons only, as those of a head that is divided."""
+        """Return whether each process holds only some of the neurons, as in a sharded head."""
         return is_sharded(getattr(self.module, self.parameter))
 
     def rows(self) -> Float[Tensor, "groups neurons dim"]:
-        """The neurons as they are now; those of all processes, who must all call this, where each holds some."""
+        """Return the current neurons. If each process holds some, all processes must call this and get all of them."""
         weight: Tensor = getattr(self.module, self.parameter)
         weight = gather_weight(weight) if is_sharded(weight) else weight
         rows = weight.mT if self.transposed else weight
@@ -73,7 +73,7 @@ class NeuronWeight:
 
 
 def neurons(module: nn.Module) -> Float[Tensor, "neurons dim"]:
-    """The rows of a layer's weight as it acts in the forward pass, whatever parametrizes it.
+    """Return the rows of a layer's weight as used in the forward pass, after any parametrization.
 
     >>> neurons(torch.nn.Conv2d(3, 8, 5)).shape
     torch.Size([8, 75])
@@ -91,7 +91,7 @@ def neuron_layers(
     only: Selectors | None = None,
     skip: Selectors = (),
 ) -> dict[str, nn.Module]:
-    """The Linear and Conv layers of a model by name, in the order of registration, each module once.
+    """Return the Linear and Conv layers of a model by name, in the order of registration, each module once.
 
     ``only`` and ``skip`` take names (``"layer1.*"`` patterns as well), types, module objects or predicates
     ``(name, module) → bool``. A name or pattern that matches nothing is an error, not a silent no-op.
@@ -112,7 +112,7 @@ def neuron_layers(
 
 
 def neuron_weights(model: nn.Module) -> tuple[dict[str, NeuronWeight], dict[str, str]]:
-    """Every weight of a model that holds neurons, by name, and every other matrix with the reason why it does not.
+    """Return every weight of a model that holds neurons, by name, and the reason for every other matrix.
 
     Layers go by their module's name, the query, key and value projections of ``nn.MultiheadAttention`` by their
     parameter's, as three groups of neurons; so are the fused projections called ``c_attn`` in GPT-2 and ``qkv``. Heads
@@ -146,7 +146,7 @@ def neuron_weights(model: nn.Module) -> tuple[dict[str, NeuronWeight], dict[str,
 
 
 def _fuses(name: str, module: nn.Module) -> bool:
-    """Whether a layer computes queries, keys and values in three equal parts: by its name and its shape."""
+    """Return whether a layer computes queries, keys and values in three equal parts: by its name and its shape."""
     weight = module.weight
     assert isinstance(weight, Tensor)
     if nn.parameter.is_lazy(weight):
@@ -158,7 +158,7 @@ def _fuses(name: str, module: nn.Module) -> bool:
 def _each_once(
     model: nn.Module, found: dict[str, NeuronWeight], others: dict[str, str]
 ) -> tuple[dict[str, NeuronWeight], dict[str, str]]:
-    """What was found with every tied weight under one name, and the other names with that one."""
+    """Return the weights with every tied weight under one name, and the other names of each."""
     first: dict[int, str] = {}
     for name, layer in list(found.items()):
         parameter = layer.stored()
@@ -173,7 +173,7 @@ def _each_once(
 
 
 def output_layer(model: nn.Module) -> str | None:
-    """The name of what classifies, or None for a network that ends in features.
+    """Return the name of the classification layer, or None for a network that ends in features.
 
     It is the last :class:`Classifier`; else the model's own attribute ``classifier``, if that has a matrix of weights;
     else the last layer in order of registration, if it is Linear. A network whose ``classifier`` is None, as those of
@@ -199,7 +199,7 @@ def output_layer(model: nn.Module) -> str | None:
 
 
 def has_transposed_weight(module: nn.Module) -> bool:
-    """Whether a layer's weight is (inputs, neurons), as that of Conv1D in transformers, which is recognized by its name.
+    """Return whether a layer's weight is (inputs, neurons), as in Conv1D of transformers, which is recognized by its name.
 
     >>> class Conv1D(torch.nn.Module):  # that of transformers: ``nf`` outputs
     ...     nf = 6
@@ -210,7 +210,7 @@ def has_transposed_weight(module: nn.Module) -> bool:
 
 
 def matches(name: str, module: nn.Module, selector: Selector) -> bool:
-    """Whether one selector means this module.
+    """Return whether a selector matches this module.
 
     >>> layer = torch.nn.Linear(4, 3)
     >>> matches("layer1.0", layer, "layer1.*"), matches("layer1.0", layer, torch.nn.Conv2d), matches("fc", layer, layer)

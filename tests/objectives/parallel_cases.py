@@ -6,7 +6,7 @@ import warnings
 import torch
 from torch.distributed.tensor import DTensor
 
-from hypersphere.objectives.parallel import whole_state_dict
+from hypersphere.objectives.parallel import gather_state_dict
 
 
 def divided_batch(x, y, size):
@@ -37,7 +37,7 @@ def results(head, x, y):
         if p.grad is not None:
             gradient = p.grad.to_dense() if p.grad.layout == torch.sparse_coo else p.grad
             found[f"gradient of {name}"] = gathered(gradient, p)
-    found |= whole_state_dict(head)
+    found |= gather_state_dict(head)
     found["logits"] = head.logits(x.detach()).detach()
     found["predicted"] = head.predict(x.detach())
     found["best"] = head.topk(x.detach(), min(3, head.num_classes)).classes

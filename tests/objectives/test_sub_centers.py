@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from hypersphere.objectives import ArcFace, keep_dominant, outlying_samples, sub_centers_of
+from hypersphere.objectives import ArcFace, find_outlying_samples, keep_dominant, measure_sub_centers
 
 
 def circle(*degrees):
@@ -22,7 +22,7 @@ FEATURES, LABELS = circle(1, 22, 24, 90, 178, 181, 262) * 7, torch.tensor([0, 0,
 
 
 def test_counts_dominant_and_angles(head):
-    found = sub_centers_of(head, FEATURES, LABELS)
+    found = measure_sub_centers(head, FEATURES, LABELS)
     assert found.counts.tolist() == [[1, 2, 1], [2, 0, 1]]
     assert found.dominant.tolist() == [1, 0]
     assert found.angles.rad2deg().flatten().tolist() == pytest.approx([20, 0, 80, 0, 10, 80], abs=1e-3)
@@ -32,8 +32,8 @@ def test_counts_dominant_and_angles(head):
 
 
 def test_samples_far_from_the_dominant_center(head):
-    dominant = sub_centers_of(head, FEATURES, LABELS).dominant
-    assert outlying_samples(head, FEATURES, LABELS, dominant).tolist() == [
+    dominant = measure_sub_centers(head, FEATURES, LABELS).dominant
+    assert find_outlying_samples(head, FEATURES, LABELS, dominant).tolist() == [
         False,
         False,
         False,
@@ -42,7 +42,7 @@ def test_samples_far_from_the_dominant_center(head):
         False,
         True,
     ]
-    near = outlying_samples(head, FEATURES, LABELS, dominant, math.radians(10))
+    near = find_outlying_samples(head, FEATURES, LABELS, dominant, math.radians(10))
     assert near.tolist() == [True, False, False, True, False, False, True]
 
 
@@ -65,4 +65,4 @@ def test_refuses_centers_that_are_not_there(head, dominant):
 
 def test_refuses_labels_out_of_range(head):
     with pytest.raises(ValueError, match=r"labels must be in \[0, 1\]"):
-        sub_centers_of(head, FEATURES, LABELS + 1)
+        measure_sub_centers(head, FEATURES, LABELS + 1)

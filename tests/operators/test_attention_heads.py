@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from hypersphere.operators.attention_heads import additive_mask, batched, join_heads, split_heads
+from hypersphere.operators.attention_heads import additive_mask, join_heads, put_batch_first, split_heads
 
 
 def test_joining_undoes_splitting():
@@ -12,10 +12,10 @@ def test_joining_undoes_splitting():
 
 def test_the_batch_comes_first():
     x = torch.randn(5, 3, 8)
-    assert torch.equal(batched(x, batch_first=False)[1], x[:, 1])
-    assert batched(x, batch_first=True) is x
+    assert torch.equal(put_batch_first(x, batch_first=False)[1], x[:, 1])
+    assert put_batch_first(x, batch_first=True) is x
     with pytest.raises(ValueError, match=r"got the shape \(5,\)"):
-        batched(torch.zeros(5), batch_first=True)
+        put_batch_first(torch.zeros(5), batch_first=True)
 
 
 def test_masks_add_up():

@@ -12,7 +12,7 @@ from .precision import accumulation_dtype, upcast
 
 
 def angle(x: Float[Tensor, "*x d"], w: Float[Tensor, "*w d"], *, pairwise: bool = False) -> Float[Tensor, "..."]:
-    r"""θ ∈ [0, π] between vectors, in radians, by the half-angle form θ = 2·atan2(‖αx − w‖, ‖αx + w‖), α = ‖w‖/‖x‖.
+    r"""Compute the angle θ ∈ [0, π] between vectors, in radians.
 
     Accurate near 0 and π, where the arccos of a float32 cosine has lost half its digits. π/2 where a vector is 0.
     The gradient is finite everywhere: 0 where the vectors are parallel, antiparallel or 0, and no direction is better.
@@ -32,7 +32,7 @@ def angle(x: Float[Tensor, "*x d"], w: Float[Tensor, "*w d"], *, pairwise: bool 
 def geodesic_distance(
     x: Float[Tensor, "*x d"], y: Float[Tensor, "*y d"], *, pairwise: bool = False
 ) -> Float[Tensor, "..."]:
-    r"""Length of the shortest arc between two points of the unit sphere, which is their :func:`angle`.
+    r"""Compute the length of the shortest arc between two points of the unit sphere, which is their :func:`angle`.
 
     >>> geodesic_distance(torch.tensor([0.0, 1.0]), torch.tensor([1.0, 0.0]))
     tensor(1.5708)
@@ -41,7 +41,7 @@ def geodesic_distance(
 
 
 def arccos(cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    r"""θ from cos θ, where only the cosine is known. The slope −1/sin θ is bounded by 1/√ε at ±1 (ε of the dtype).
+    r"""Compute θ from cos θ. The slope −1/sin θ is bounded by 1/√ε at ±1 (ε of the dtype).
 
     >>> arccos(torch.tensor([1.0, 0.0, -1.0]))
     tensor([0.0000, 1.5708, 3.1416])
@@ -50,7 +50,7 @@ def arccos(cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
 
 
 def arcsin(cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    r"""π/2 − θ from cos θ: the signed angle to the equator, exact near 0. The slope is bounded as in :func:`arccos`.
+    r"""Compute π/2 − θ from cos θ, accurate near 0. The slope is bounded as in :func:`arccos`.
 
     >>> arcsin(torch.tensor([1.0, 0.0, -1.0]))
     tensor([ 1.5708,  0.0000, -1.5708])
@@ -59,7 +59,7 @@ def arcsin(cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
 
 
 def sine(cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    r"""sin θ = √((1 − cos θ)(1 + cos θ)) ≥ 0 for θ ∈ [0, π]. The slope −cot θ is bounded as in :func:`arccos`.
+    r"""Compute sin θ = √((1 − cos θ)(1 + cos θ)) for θ ∈ [0, π]. The slope −cot θ is bounded as in :func:`arccos`.
 
     >>> sine(torch.tensor([1.0, 0.6, 0.0, -1.0]))
     tensor([0.0000, 0.8000, 1.0000, 0.0000])
@@ -68,7 +68,7 @@ def sine(cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
 
 
 def inverse_sine(cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    r"""1/sin θ from cos θ, at most 1/√ε, without a graph: the slope of an angle in its cosine, for code that differentiates by hand.
+    r"""Compute 1/sin θ from cos θ, at most 1/√ε, without a graph, for hand-written derivatives of angles.
 
     >>> inverse_sine(torch.tensor([0.0, 0.6]))
     tensor([1.0000, 1.2500])
@@ -95,7 +95,7 @@ def _pairwise(x: Tensor, w: Tensor) -> Tensor:
 
 
 def _power_of_two(x: Tensor) -> Tensor:
-    """The power of two at the largest entry: dividing by it is exact. A constant to autograd (angles ignore length)."""
+    """Return the power of two at the largest entry. Division by it is exact; autograd treats it as a constant."""
     _, exponent = torch.frexp(x.detach().abs().amax(-1, keepdim=True))
     smallest = round(math.log2(torch.finfo(x.dtype).tiny))
     exponent = (exponent - 1).clamp_min(smallest)

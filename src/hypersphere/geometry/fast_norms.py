@@ -13,7 +13,7 @@ MIN_NORM = 1e-6
 def normalize_rows(
     weight: Float[Tensor, "neurons *rest"],
 ) -> tuple[Float[Tensor, "neurons *rest"], Float[Tensor, "neurons"]]:
-    r"""ŵ in the weight's dtype and ‖w‖ in float32 or better, for each neuron; a zero neuron has ŵ = 0.
+    r"""Return ŵ in the weight's dtype and ‖w‖ in float32 or better for each neuron; a zero neuron has ŵ = 0.
 
     :func:`hypersphere.geometry.normalize` is right for lengths this one is not (beyond 10^±18 in float32), and makes
     five times as many passes over the weight, which shows in a convolution of many channels on a small map.
@@ -32,7 +32,7 @@ def normalize_rows(
 
 
 def bounded_inverse(norm: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    r"""1/‖x‖, falling to 0 below ``MIN_NORM``: a zero vector has no direction, and its neighbors no steep one.
+    r"""Return 1/‖x‖, decreasing to 0 below ``MIN_NORM``, so that the direction of a short vector has no steep slope.
 
     >>> bounded_inverse(torch.tensor([2.0, 1e-6, 0.0]))
     tensor([5.0000e-01, 1.0000e+06, 0.0000e+00])
@@ -41,7 +41,7 @@ def bounded_inverse(norm: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 
 
 def per_neuron(values: Float[Tensor, "*neurons"], ndim: int) -> Float[Tensor, "..."]:
-    """One value per neuron, shaped to broadcast with the neurons ``ndim`` axes from the end.
+    """Reshape one value per neuron to broadcast with neurons ``ndim`` axes from the end.
 
     >>> per_neuron(torch.ones(5), 3).shape
     torch.Size([5, 1, 1])
@@ -50,7 +50,7 @@ def per_neuron(values: Float[Tensor, "*neurons"], ndim: int) -> Float[Tensor, ".
 
 
 def directions(x: Float[Tensor, "*batch n d"]) -> tuple[Float[Tensor, "*batch n d"], Float[Tensor, "*batch n 1"]]:
-    """x̂, which is 0 for a zero row, and ‖x‖, without a graph, in float32 or better.
+    """Return x̂, 0 for a zero row, and ‖x‖, without a graph, in float32 or better.
 
     Where a square may overflow or vanish, entries are scaled by the largest first.
 
@@ -72,7 +72,7 @@ def directions(x: Float[Tensor, "*batch n d"]) -> tuple[Float[Tensor, "*batch n 
 def directions_backward(
     grad: Float[Tensor, "*batch n d"], x: Float[Tensor, "*batch n d"], length: Float[Tensor, "*batch n 1"]
 ) -> Float[Tensor, "*batch n d"]:
-    """(I − x̂x̂ᵀ)g/‖x‖ from the gradient g by the directions x̂, in the memory of ``grad``; 0 for a zero row.
+    """Return (I − x̂x̂ᵀ)g/‖x‖ from the gradient g by the directions x̂, in the memory of ``grad``; 0 for a zero row.
 
     The division is by no less than 10⁻²⁰, where float32 would overflow.
 
@@ -84,7 +84,7 @@ def directions_backward(
 
 
 def gram_cosines(x: Float[Tensor, "batch n d"]) -> tuple[Float[Tensor, "batch n n"], Float[Tensor, "batch n"]]:
-    """The cosines of all pairs of rows and 1/‖x‖ by one product; not to be trusted where 1/‖x‖ is not in 10^{±8}.
+    """Return the cosines of all pairs of rows and 1/‖x‖, by one product. They are inaccurate if 1/‖x‖ is outside 10^{±8}.
 
     >>> gram_cosines(torch.tensor([[[3.0, 4.0], [4.0, -3.0]]]))[1]
     tensor([[0.2000, 0.2000]])

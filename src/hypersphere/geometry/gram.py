@@ -8,7 +8,7 @@ from .precision import upcast
 
 
 def orthonormality(weight: Float[Tensor, "*batch neurons dim"]) -> Float[Tensor, ""]:
-    r"""‖WWᵀ − I‖²_F over the rows of W, summed over a batch: 0 for orthonormal neurons (5.5.1, C.2).
+    r"""Compute ‖WWᵀ − I‖²_F of the rows of W, summed over a batch: 0 for orthonormal neurons (5.5.1, C.2).
 
     >>> orthonormality(2 * torch.eye(3))
     tensor(27.)
@@ -18,7 +18,7 @@ def orthonormality(weight: Float[Tensor, "*batch neurons dim"]) -> Float[Tensor,
 
 
 def orthogonality(weight: Float[Tensor, "*batch neurons dim"]) -> Float[Tensor, ""]:
-    r"""‖WWᵀ − diag(WWᵀ)‖²_F over the rows of W: 0 for orthogonal neurons of any length.
+    r"""Compute ‖WWᵀ − diag(WWᵀ)‖²_F of the rows of W: 0 for orthogonal neurons of any length.
 
     >>> orthogonality(2 * torch.eye(3))
     tensor(0.)

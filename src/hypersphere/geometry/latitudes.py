@@ -35,7 +35,7 @@ _LATITUDE = (
 
 
 def latitude(cos: Float[Tensor, "..."]) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."]]:
-    r"""π/2 − θ, and 1/sin θ as :func:`~hypersphere.geometry.angles.inverse_sine` has it, new tensors without a graph.
+    r"""Return π/2 − θ and 1/sin θ, as by :func:`~hypersphere.geometry.angles.inverse_sine`, as new tensors without a graph.
 
     float32 goes by :func:`evaluate_sine_polynomial` and is within 2 units in the last place; other dtypes take arcsin.
 
@@ -50,7 +50,7 @@ def latitude(cos: Float[Tensor, "..."]) -> tuple[Float[Tensor, "..."], Float[Ten
 def evaluate_sine_polynomial(
     cos: Float[Tensor, "..."], coefficients: tuple[float, ...]
 ) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."]]:
-    r"""cos θ·A(sin θ − ½) and 1/sin θ, at most 1/√ε, two new tensors without a graph.
+    r"""Return cos θ·A(sin θ − ½) and 1/sin θ, at most 1/√ε, two new tensors without a graph.
 
     A has the coefficients that :func:`fit_sine_polynomial` finds. The digits near 0 are those of cos θ. Traced, it is a chain
     of plain operations, of which a compiler makes one loop.
@@ -76,7 +76,7 @@ def evaluate_sine_polynomial(
 
 
 def evaluate_slope_polynomial(cos: Float[Tensor, "..."], coefficients: tuple[float, ...]) -> Float[Tensor, "..."]:
-    r"""A(sin θ)²/sin θ, the sine at least √ε: the slope in cos θ of a function of the latitude, in plain operations.
+    r"""Return A(sin θ)²/sin θ, the sine at least √ε: the slope in cos θ of a function of the latitude, in plain operations.
 
     They are for a compiler: ``cos`` is read once for each coefficient, as inductor pays for each reading of a map that
     it transposes. Hence the sine is √(1 − cos²θ), which has the digits that a rounded cosine leaves to it, and hence the square.
@@ -91,7 +91,7 @@ def evaluate_slope_polynomial(cos: Float[Tensor, "..."], coefficients: tuple[flo
 def fit_sine_polynomial(
     function: Callable[[Tensor], Tensor], *, odd: bool = True, accurate: float = _ACCURATE
 ) -> tuple[float, ...] | None:
-    r"""The shortest A with function(π/2 − θ) = cos θ·A(sin θ − ½), A(sin θ) for an even function; None if it is long.
+    r"""Fit the shortest A with function(π/2 − θ) = cos θ·A(sin θ − ½), or A(sin θ) for an even function; None if it is long.
 
     ``function`` must be smooth on [−π/2, π/2]. A agrees with it in Chebyshev's points. Elsewhere an odd function is off
     by at most ``accurate`` of its value, an even one by ``accurate`` of its greatest value. In powers of sin θ − ½ the
@@ -120,7 +120,7 @@ def fit_sine_polynomial(
 
 @functools.lru_cache(maxsize=64)
 def tanh_polynomials(k: float) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:
-    r"""For g = T·tanh((π/2 − θ)/2k), 1 at θ = 0: coefficients for g and for its slope.
+    r"""Return polynomial coefficients for g = T·tanh((π/2 − θ)/2k), which is 1 at θ = 0, and for its slope.
 
     They are None where k is below about 0.25 and 0.35: tanh is too steep there.
 
@@ -148,5 +148,5 @@ def _polynomial(coefficients: tuple[float, ...], x: Tensor) -> Tensor:
 
 @functools.lru_cache(maxsize=64)
 def _numbers(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> tuple[Tensor, ...]:
-    """Tensors without axes, which a pass over a tile adds in half of the time that it takes to add a number."""
+    """Return the numbers as 0-d tensors, which are added to a tile in half the time of Python numbers."""
     return torch.tensor(values, dtype=dtype, device=device).unbind()

@@ -11,7 +11,7 @@ from .norms import _length, norm, normalize
 
 
 def tangent(x: Float[Tensor, "*x d"], v: Float[Tensor, "*v d"]) -> Float[Tensor, "*out d"]:
-    r"""The part of ``v`` tangent to the sphere at x̂: v − (v·x̂)x̂.
+    r"""Return the part of ``v`` tangent to the sphere at x̂: v − (v·x̂)x̂.
 
     >>> tangent(torch.tensor([2.0, 0.0]), torch.tensor([3.0, 4.0]))
     tensor([0., 4.])
@@ -21,7 +21,7 @@ def tangent(x: Float[Tensor, "*x d"], v: Float[Tensor, "*v d"]) -> Float[Tensor,
 
 
 def exp_map(x: Float[Tensor, "*x d"], v: Float[Tensor, "*v d"]) -> Float[Tensor, "*out d"]:
-    r"""Walk from x̂ along the tangent ``v`` for its length: cos‖v‖·x̂ + sin‖v‖·v̂. Only the tangent part of ``v`` counts.
+    r"""Move from x̂ along the tangent ``v`` by its length: cos‖v‖·x̂ + sin‖v‖·v̂. Only the tangent part of ``v`` counts.
 
     >>> exp_map(torch.tensor([1.0, 0.0]), torch.tensor([0.0, torch.pi / 2])).abs().round(decimals=4)
     tensor([0., 1.])
@@ -33,7 +33,7 @@ def exp_map(x: Float[Tensor, "*x d"], v: Float[Tensor, "*v d"]) -> Float[Tensor,
 
 
 def log_map(x: Float[Tensor, "*x d"], y: Float[Tensor, "*y d"]) -> Float[Tensor, "*out d"]:
-    r"""The tangent at x̂ that :func:`exp_map` turns into ŷ: direction of the arc, length θ(x, y).
+    r"""Return the tangent at x̂ that :func:`exp_map` maps to ŷ: the direction of the arc with the length θ(x, y).
 
     Antipodal points are joined by every great circle; the one through the coordinate axis farthest from x̂ is taken.
 
@@ -57,7 +57,7 @@ def log_map(x: Float[Tensor, "*x d"], y: Float[Tensor, "*y d"]) -> Float[Tensor,
 def slerp(
     x: Float[Tensor, "*x d"], y: Float[Tensor, "*y d"], t: float | Float[Tensor, "..."]
 ) -> Float[Tensor, "*out d"]:
-    r"""The point at fraction ``t`` of the arc from x̂ to ŷ, at constant speed; ``t`` outside [0, 1] goes on along the circle.
+    r"""Interpolate on the arc from x̂ to ŷ at constant speed. ``t`` outside [0, 1] continues along the circle.
 
     A tensor ``t`` broadcasts against the leading axes of ``x`` and ``y``. Antipodal ends as in :func:`log_map`.
 

@@ -8,7 +8,7 @@ from .precision import accumulation_dtype, upcast
 
 
 def norm(x: Float[Tensor, "..."], dim: int = -1, keepdim: bool = False) -> Float[Tensor, "..."]:
-    r"""Euclidean length ‖x‖ along ``dim``, without overflow or underflow, with a zero gradient at 0.
+    r"""Compute the norm ‖x‖ along ``dim``, without overflow or underflow, with a zero gradient at 0.
 
     Half precision is accumulated in float32 and returned in the input's dtype.
 
@@ -22,7 +22,7 @@ def norm(x: Float[Tensor, "..."], dim: int = -1, keepdim: bool = False) -> Float
 
 
 def normalize(x: Float[Tensor, "..."], dim: int = -1, *, min_norm: float = 0.0) -> Float[Tensor, "..."]:
-    r"""The direction x̂ = x/‖x‖ along ``dim``, right for every representable length.
+    r"""Compute the direction x̂ = x/‖x‖ along ``dim``, accurate for every representable length.
 
     At x = 0 there is no direction: the result is 0 and its gradient 0. The exact gradient grows as 1/‖x‖;
     ``min_norm`` bounds it to what a vector of that length would have, and leaves the value alone.
@@ -39,7 +39,7 @@ def normalize(x: Float[Tensor, "..."], dim: int = -1, *, min_norm: float = 0.0) 
 
 @torch.no_grad()
 def inverse_norm(x: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows"]:
-    r"""1/‖x‖ of vectors along the last axis, 0 where x = 0; a constant to autograd.
+    r"""Return 1/‖x‖ of vectors along the last axis, 0 where x = 0; a constant to autograd.
 
     One fused pass where every square stays within the range of the dtype, and the rescaling of :func:`norm` where one
     does not. It serves hand-written backward passes, which know the derivative themselves.
@@ -58,7 +58,7 @@ def inverse_norm(x: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows"]:
 
 
 def cosine(x: Float[Tensor, "*x d"], w: Float[Tensor, "*w d"], *, pairwise: bool = False) -> Float[Tensor, "..."]:
-    r"""cos θ between vectors, in [−1, 1]; 0 where one of them is 0.
+    r"""Compute cos θ between vectors, in [−1, 1]; 0 if one of them is 0.
 
     Aligned by default: leading axes broadcast, ``(…, d), (…, d) → (…)``. With ``pairwise`` every row of ``x`` meets
     every row of ``w``: ``(…, n, d), (…, c, d) → (…, n, c)``. Computed in float32 or better, also under autocast.
@@ -78,7 +78,7 @@ def cosine(x: Float[Tensor, "*x d"], w: Float[Tensor, "*w d"], *, pairwise: bool
 
 
 def _rescaled(x: Tensor, dim: int, min_norm: float = 0.0) -> tuple[Tensor, Tensor]:
-    """``x`` over its largest entry, and that entry, so that squares neither overflow nor vanish.
+    """Divide ``x`` by its largest entry, so that squares neither overflow nor underflow; return both.
 
     The scale is a constant to autograd: both ‖x‖ = scale·‖x/scale‖ and x̂ hold for any constant.
     """
@@ -93,7 +93,7 @@ def _rescaled(x: Tensor, dim: int, min_norm: float = 0.0) -> tuple[Tensor, Tenso
 
 
 def _length(y: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """‖y‖ of rescaled vectors and where it is not 0; the root's infinite slope at 0 is never touched."""
+    """Return ‖y‖ of rescaled vectors and a mask of those that are not 0, avoiding the infinite slope of the root at 0."""
     square = (y * y).sum(dim, keepdim=True)
     nonzero = square != 0  # NaN stays NaN
     return torch.where(nonzero, torch.where(nonzero, square, 1).sqrt(), 0), nonzero

@@ -12,7 +12,7 @@ from .precision import upcast
 
 
 def chebyshev(cos: Float[Tensor, "..."], m: float) -> Float[Tensor, "..."]:
-    r"""cos(mθ) from cos θ ∈ [−1, 1]: the Chebyshev polynomial T_m for integer ``m``, cos(m·arccos) for real m ≥ 0.
+    r"""Compute cos(mθ) from cos θ ∈ [−1, 1]: the Chebyshev polynomial T_m for integer ``m``, cos(m·arccos) for real m ≥ 0.
 
     The integer form is exact and smooth, with slope ±m² at ±1. It runs on 1 − |cos θ| (Reinsch's form of the
     three-term recurrence), which keeps the digits near the poles that 2cT_k − T_{k−1} loses. For a real ``m`` the

@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def accumulation_dtype(*tensors: Tensor | None) -> torch.dtype:
-    """The dtype in which these tensors are worked on together: the widest of theirs, and at least float32.
+    """Return the dtype for computing with these tensors: the widest of theirs, and at least float32.
 
     ``None`` stands for a tensor that is not there. Tensors that are not floating-point are refused with a ValueError.
 
@@ -25,7 +25,7 @@ def accumulation_dtype(*tensors: Tensor | None) -> torch.dtype:
 
 
 def upcast(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """Returns ``x`` in the dtype of :func:`accumulation_dtype`: half precision as float32, anything wider as it is.
+    """Return ``x`` in the dtype of :func:`accumulation_dtype`: half precision as float32, anything wider unchanged.
 
     >>> upcast(torch.zeros(2, dtype=torch.float16)).dtype
     torch.float32
@@ -34,7 +34,7 @@ def upcast(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
 
 
 def disable_autocast(device_type: str) -> contextlib.AbstractContextManager[object]:
-    """Switches autocast off where it is on; entering ``torch.autocast`` costs as much as several small operations.
+    """Disable autocast if it is on. Entering ``torch.autocast`` costs as much as several small operations.
 
     >>> with torch.autocast("cpu", torch.bfloat16), disable_autocast("cpu"):
     ...     (torch.eye(2) @ torch.eye(2)).dtype

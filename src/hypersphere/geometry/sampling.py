@@ -15,7 +15,7 @@ def uniform(
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
 ) -> Float[Tensor, "n dim"]:
-    r"""``n`` points drawn uniformly from the unit sphere of R^dim: normalized Gaussian vectors.
+    r"""Draw ``n`` points uniformly from the unit sphere of R^dim: normalized Gaussian vectors.
 
     >>> uniform(3, 5, generator=torch.Generator().manual_seed(0)).shape
     torch.Size([3, 5])

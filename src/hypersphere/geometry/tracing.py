@@ -4,7 +4,7 @@ import torch
 
 
 def is_traced() -> bool:
-    """Whether torch.compile, vmap, ``torch.func`` or forward-mode differentiation is under way.
+    """Return whether torch.compile, vmap, ``torch.func`` or forward-mode differentiation is active.
 
     >>> is_traced(), torch.func.vmap(lambda x: x * is_traced())(torch.ones(2))
     (False, tensor([1., 1.]))

@@ -48,7 +48,7 @@ from .pairs import (
 )
 from .sampling import RowAdam, RowSGD, Sample
 from .strengths import ByClass, ByCount, Drawn, Ramp, Stages
-from .sub_centers import SubCenters, keep_dominant, outlying_samples, sub_centers_of
+from .sub_centers import SubCenters, find_outlying_samples, keep_dominant, measure_sub_centers
 
 __all__ = [
     "HUG",
@@ -100,15 +100,15 @@ __all__ = [
     "WSoftmax",
     "comparisons",
     "engine",
+    "find_outlying_samples",
     "functional",
     "heads",
     "keep_dominant",
     "margins",
-    "outlying_samples",
+    "measure_sub_centers",
     "pairs",
     "parallel",
     "sampling",
     "simplex_prototypes",
     "strengths",
-    "sub_centers_of",
 ]

@@ -43,9 +43,9 @@ class Annealing(nn.Module):
         )
 
     def step(self) -> None:
-        """One training step has been made."""
+        """Advance the schedule by one step. Call once per optimizer step."""
         self.steps += 1
 
     def extra_repr(self) -> str:
-        """The schedule."""
+        """Return the schedule."""
         return f"start={self.start:g}, floor={self.floor:g}, rate={self.rate:g}, power={self.power:g}"

@@ -33,7 +33,7 @@ class CenterLoss(nn.Module):
         self.centers = nn.Parameter(torch.zeros(num_classes, in_features))
 
     def forward(self, features: Float[Tensor, "n d"], labels: Int[Tensor, "n"]) -> Float[Tensor, ""]:
-        """The loss of a batch, in float32 or better."""
+        """Compute the loss of a batch in float32 or better."""
         num_classes, dim = self.centers.shape
         if features.ndim != 2 or features.shape[1] != dim:
             raise ValueError(f"features must be (n, {dim}), got {tuple(features.shape)}")
@@ -44,6 +44,6 @@ class CenterLoss(nn.Module):
         return total if self.reduction == "sum" else total / (~ignored).sum().clamp_min(1)
 
     def extra_repr(self) -> str:
-        """Sizes and reduction."""
+        """Return sizes and reduction."""
         num_classes, dim = self.centers.shape
         return f"in_features={dim}, num_classes={num_classes}, reduction={self.reduction!r}"

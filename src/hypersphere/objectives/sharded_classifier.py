@@ -18,15 +18,15 @@ from .parallel import (
     Best,
     Over,
     Shards,
-    best_of,
-    best_over,
-    divided,
-    fitted,
-    logits_over,
-    shards_of,
-    whole,
+    convert_stored,
+    create_shards,
+    find_best_classes,
+    gather_best_classes,
+    gather_class_logits,
+    gather_tree,
+    shard_rows,
 )
-from .sampling import Sample, drawn_rows
+from .sampling import Sample, select_rows
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -66,8 +66,8 @@ class ShardedClassifier(Classifier):
                 batch = self.shards.gather(features, targets.labels, targets.weights)
             assert batch.labels is not None
             bias = options.pop("bias")
-            weight, of_classes, subset = self._select_classes(batch.labels)
-            bias = of_classes if bias is not None and bias.ndim else bias
+            weight, reduce_to_classes, subset = self._select_classes(batch.labels)
+            bias = reduce_to_classes if bias is not None and bias.ndim else bias
             return compute_loss(batch, weight, subset, bias=bias, **options)
 
     def local_rows(self) -> Float[Tensor, "rows d"]:
@@ -93,25 +93,25 @@ class ShardedClassifier(Classifier):
     def find_best(self, features: Float[Tensor, "n d"], k: int) -> Best:
         """Return the classes with the largest logits, of whichever process."""
         if self.shards is None:
-            return best_of(self.local_logits(features), k)
-        return best_over(self.shards, self.local_logits(self._gather_features(features)).detach(), k)
+            return find_best_classes(self.local_logits(features), k)
+        return gather_best_classes(self.shards, self.local_logits(self._gather_features(features)).detach(), k)
 
     @run_outside_graphs
     @torch.no_grad()
     def gather_logits(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n c"]:
         """Compute the logits of the classes of all processes, without a gradient."""
         assert self.shards is not None
-        return logits_over(self.shards, self.local_logits(self._gather_features(features)))
+        return gather_class_logits(self.shards, self.local_logits(self._gather_features(features)))
 
     def divide(self, over: Over, average: bool) -> None:
         """Divide the weight, and the bias where there is one per class."""
         if self.shards is not None:
             raise ValueError("the head is already divided among processes; make a new one for another division")
         empty = self.weight.is_meta
-        self.shards = shards_of(over, self.num_classes, self.weight.device, average)
-        self.weight = nn.Parameter(divided(self.weight, self.shards), requires_grad=self.weight.requires_grad)
+        self.shards = create_shards(over, self.num_classes, self.weight.device, average)
+        self.weight = nn.Parameter(shard_rows(self.weight, self.shards), requires_grad=self.weight.requires_grad)
         if self.bias is not None and self.bias.ndim:
-            self.bias = nn.Parameter(divided(self.bias, self.shards), requires_grad=self.bias.requires_grad)
+            self.bias = nn.Parameter(shard_rows(self.bias, self.shards), requires_grad=self.bias.requires_grad)
         elif self.bias is not None and empty:
             self.bias = nn.Parameter(torch.empty_like(self.bias, device=self.shards.mesh.device_type))
         if empty:
@@ -121,10 +121,10 @@ class ShardedClassifier(Classifier):
         """Gather the classes of all processes into a whole head on each of them, in place; every process must call it."""
         if self.shards is None:
             return
-        weight = whole(self.weight.detach()).flatten(0, -2)
+        weight = gather_tree(self.weight.detach()).flatten(0, -2)
         self.weight = nn.Parameter(weight.contiguous(), requires_grad=self.weight.requires_grad)
         if is_sharded(self.bias):
-            self.bias = nn.Parameter(whole(self.bias.detach()), requires_grad=self.bias.requires_grad)
+            self.bias = nn.Parameter(gather_tree(self.bias.detach()), requires_grad=self.bias.requires_grad)
         self.shards = None
 
     def reset_parameters(self) -> None:
@@ -155,7 +155,7 @@ class ShardedClassifier(Classifier):
             )
         chosen = self.sample.drawn(first, size, labels.long())
         places = chosen.nonzero().squeeze(-1)
-        weight, bias = drawn_rows(self.weight, places, self.sub_centers), self.local_bias()
+        weight, bias = select_rows(self.weight, places, self.sub_centers), self.local_bias()
         bias = bias if bias is None or not bias.ndim else bias[places]
         counts, total = None, torch.tensor(float(len(places)), dtype=torch.float64, device=labels.device)
         total = total if self.shards is None else self.shards(total, "sum")
@@ -198,7 +198,7 @@ class ShardedClassifier(Classifier):
             key = f"{prefix}{name}"
             given = state_dict.get(key)
             if given is not None and own is not None and (is_sharded(own) or is_sharded(given)):
-                state_dict[key] = fitted(given, own)
+                state_dict[key] = convert_stored(given, own)
             elif given is not None and own is not None and name == "weight" and given.ndim == 3:
                 state_dict[key] = given.flatten(0, 1)
         super()._load_from_state_dict(state_dict, prefix, *args)

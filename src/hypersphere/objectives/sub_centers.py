@@ -24,7 +24,7 @@ class SubCenters(NamedTuple):
 
     >>> head = hs.ArcFace(2, 2, sub_centers=2)
     >>> head.weight.data = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]])
-    >>> sub_centers_of(head, torch.tensor([[0.1, 1.0], [-1.0, 0.0]]), torch.tensor([0, 1])).counts
+    >>> measure_sub_centers(head, torch.tensor([[0.1, 1.0], [-1.0, 0.0]]), torch.tensor([0, 1])).counts
     tensor([[0, 1],
             [1, 0]])
     """
@@ -34,17 +34,17 @@ class SubCenters(NamedTuple):
     angles: Float[Tensor, "c k"]
 
     def outlying(self, apart: float = APART) -> list[tuple[int, int]]:
-        """Returns the centers, as (class, center), that are more than ``apart`` radians from their dominant one."""
+        """Return the centers, as (class, center), that are more than ``apart`` radians from the dominant one."""
         return [(int(c), int(k)) for c, k in (self.angles > apart).nonzero()]
 
 
 @torch.no_grad()
-def sub_centers_of(head: MarginSoftmax, features: Float[Tensor, "n d"], labels: Int[Tensor, "n"]) -> SubCenters:
+def measure_sub_centers(head: MarginSoftmax, features: Float[Tensor, "n d"], labels: Int[Tensor, "n"]) -> SubCenters:
     """Count the samples at each center of their own class, and measure the centers against the dominant one.
 
     >>> head = hs.ArcFace(2, 2, sub_centers=2)
     >>> head.weight.data = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [-1.0, 0.1]])
-    >>> found = sub_centers_of(head, torch.tensor([[2.0, 0.1], [1.0, 0.0], [-1.0, 0.0]]), torch.tensor([0, 0, 1]))
+    >>> found = measure_sub_centers(head, torch.tensor([[2.0, 0.1], [1.0, 0.0], [-1.0, 0.0]]), torch.tensor([0, 0, 1]))
     >>> found.dominant, found.outlying()
     (tensor([0, 0]), [(0, 1)])
     """
@@ -58,20 +58,20 @@ def sub_centers_of(head: MarginSoftmax, features: Float[Tensor, "n d"], labels: 
 
 
 @torch.no_grad()
-def outlying_samples(
+def find_outlying_samples(
     head: MarginSoftmax,
     features: Float[Tensor, "n d"],
     labels: Int[Tensor, "n"],
     dominant: Int[Tensor, "c"],
     apart: float = APART,
 ) -> Bool[Tensor, "n"]:
-    """Which samples are more than ``apart`` radians from the dominant center of their class: likely wrong labels.
+    """Find samples more than ``apart`` radians from the dominant center of their class: likely wrong labels.
 
-    ``dominant`` is that of :func:`sub_centers_of`, counted over the whole training set.
+    ``dominant`` is that of :func:`measure_sub_centers`, counted over the whole training set.
 
     >>> head = hs.ArcFace(2, 2, sub_centers=2)
     >>> head.weight.data = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [-1.0, 0.1]])
-    >>> outlying_samples(head, torch.eye(2), torch.tensor([0, 0]), torch.tensor([0, 0]))
+    >>> find_outlying_samples(head, torch.eye(2), torch.tensor([0, 0]), torch.tensor([0, 0]))
     tensor([False,  True])
     """
     theta = _angles(head, features, labels)

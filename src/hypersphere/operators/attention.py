@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ..angular import AngularLike, Cosine, as_angular
 from ..geometry import normalize
-from .attention_heads import additive_mask, batched, join_heads, split_heads
+from .attention_heads import additive_mask, join_heads, put_batch_first, split_heads
 from .linear import Linear
 from .magnitudes import Magnitude, MagnitudeLike, as_magnitude
 from .operator_layer import OperatorLayer, apply_operator, bind_to_weight
@@ -27,17 +27,19 @@ def cosine_attention(
     dropout: float = 0.0,
     need_weights: bool = False,
 ) -> tuple[Float[Tensor, "*batch queries out"], Float[Tensor, "*batch queries keys"] | None]:
-    r"""softmax_j(s·cos θ(q_i, k_j) + mask_ij) v_j: attention by angles, with an inverse temperature s.
+    r"""Compute attention by angles, softmax_j(s·cos θ(q_i, k_j) + mask_ij) v_j, with an inverse temperature s.
 
-    The scores are in [−s, s] whatever the lengths of queries and keys, so no single one can take over by its length
-    alone. A zero query or key has a right angle to everything.
+    The scores are in [−s, s] for any lengths of queries and keys, so a long vector cannot dominate. A zero query or key
+    counts as orthogonal to everything.
 
     Args:
-        query, key, value: by heads, tokens before dimensions.
-        scale: s, one number or one a head.
-        mask: added to the scores; −∞ leaves a pair out.
-        dropout: the share of weights that is dropped.
-        need_weights: whether to return the weights, which a fused kernel otherwise never holds.
+        query: The queries, per head, tokens before dimensions.
+        key: The keys, in the same layout.
+        value: The values, in the same layout.
+        scale: s, one number or one per head.
+        mask: Added to the scores; −∞ excludes a pair.
+        dropout: The share of weights to drop.
+        need_weights: Whether to return the weights, which the fused kernel never stores.
 
     Returns:
         The weighted values, and the weights or None.
@@ -58,7 +60,7 @@ def cosine_attention(
 
 @dataclass(frozen=True)
 class AttentionScale:
-    """The inverse temperature s of cosine attention, one a head.
+    """Inverse temperature s of cosine attention, one per head.
 
     Args:
         start: its value at the start; None is √(dimension of a head), about what the lengths of random queries and
@@ -123,7 +125,7 @@ class AttentionOperator(OperatorLayer):
         del self.key_value, self.scale, self.start, self.log_scale
 
     def decoupled_weights(self) -> Iterator[tuple[str, Tensor, Magnitude]]:
-        """The weights of the three projections, by attribute name, each with the magnitude that uses it."""
+        """Return the weights of the three projections, by attribute name, each with the magnitude that uses it."""
         magnitudes = [self.magnitude, *(pair[0] for pair in self.key_value)]  # type: ignore[index]
         if self.in_proj_weight is not None:
             yield "in_proj_weight", self.in_proj_weight, self.magnitude
@@ -142,10 +144,10 @@ class AttentionOperator(OperatorLayer):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """The arguments and results of ``nn.MultiheadAttention``; ``is_causal`` is a hint that needs ``attn_mask``."""
+        """Apply attention. Arguments and results are those of ``nn.MultiheadAttention``; ``is_causal`` needs ``attn_mask``."""
         if is_causal and attn_mask is None:
             raise ValueError("is_causal is a hint about attn_mask, which must be given with it; got None")
-        inputs = [batched(x, self.batch_first) for x in (query, key, value)]
+        inputs = [put_batch_first(x, self.batch_first) for x in (query, key, value)]
         q, k, v = (self._project(i, x) for i, x in enumerate(inputs))
         mask = additive_mask(attn_mask, key_padding_mask, len(q), self.num_heads, q.dtype)
         if self.bias_k is not None:
@@ -174,7 +176,7 @@ class AttentionOperator(OperatorLayer):
         return apply_operator(x, weight, bias, magnitude, angular)
 
     def _projections(self) -> list[tuple[Tensor, Tensor | None]]:
-        """Weight and bias of queries, keys and values."""
+        """Return weight and bias of queries, keys and values."""
         if self.in_proj_weight is not None:
             weights = self.in_proj_weight.chunk(3)
         else:

@@ -5,10 +5,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 
-def batched(x: Tensor, batch_first: bool) -> Float[Tensor, "batch tokens dim"]:
-    """Tokens of one sequence, of batches, or of batches behind them, with the batch first.
+def put_batch_first(x: Tensor, batch_first: bool) -> Float[Tensor, "batch tokens dim"]:
+    """Put the batch first: tokens of one sequence, or of a batch in either layout.
 
-    >>> batched(torch.zeros(5, 3, 8), batch_first=False).shape, batched(torch.zeros(5, 8), batch_first=False).shape
+    >>> put_batch_first(torch.zeros(5, 3, 8), batch_first=False).shape, put_batch_first(torch.zeros(5, 8), batch_first=False).shape
     (torch.Size([3, 5, 8]), torch.Size([1, 5, 8]))
     """
     if x.is_nested:
@@ -21,7 +21,7 @@ def batched(x: Tensor, batch_first: bool) -> Float[Tensor, "batch tokens dim"]:
 
 
 def split_heads(x: Float[Tensor, "batch tokens width"], heads: int) -> Float[Tensor, "batch heads tokens dim"]:
-    """Each head's part of the dimensions apart.
+    """Split the dimensions of the heads.
 
     >>> split_heads(torch.zeros(2, 5, 8), 4).shape
     torch.Size([2, 4, 5, 2])
@@ -30,7 +30,7 @@ def split_heads(x: Float[Tensor, "batch tokens width"], heads: int) -> Float[Ten
 
 
 def join_heads(x: Float[Tensor, "batch heads tokens dim"]) -> Float[Tensor, "batch tokens width"]:
-    """The inverse of :func:`split_heads`.
+    """Undo :func:`split_heads`.
 
     >>> join_heads(torch.zeros(2, 4, 5, 2)).shape
     torch.Size([2, 5, 8])
@@ -41,31 +41,38 @@ def join_heads(x: Float[Tensor, "batch heads tokens dim"]) -> Float[Tensor, "bat
 def additive_mask(
     attention: Tensor | None, padding: Tensor | None, batch: int, heads: int, dtype: torch.dtype
 ) -> Float[Tensor, "#batch #heads #queries keys"] | None:
-    """The two masks of ``nn.MultiheadAttention`` as one that is added to the scores.
+    """Combine the two masks of ``nn.MultiheadAttention`` into one that is added to the scores.
 
-    A boolean mask leaves out where it is True; a floating-point one is added as it is.
+    A boolean mask excludes entries that are True; a floating-point mask is added unchanged.
 
     Args:
         attention: (queries, keys), or (batch·heads, queries, keys).
         padding: (batch, keys), or (keys,) for a sequence without batch.
-        batch, heads: how many there are.
-        dtype: of the scores.
+        batch: The number of sequences.
+        heads: The number of heads.
+        dtype: The dtype of the scores.
+
+    Returns:
+        The mask, or None if there is none.
+
+    Raises:
+        ValueError: If a mask is neither boolean nor floating-point.
 
     >>> additive_mask(None, torch.tensor([[False, True]]), 1, 4, torch.float32)
     tensor([[[[0., -inf]]]])
     """
     total = None
     if attention is not None:
-        total = _added(attention, "attn_mask", dtype)
+        total = _to_additive(attention, "attn_mask", dtype)
         total = total[None, None] if total.dim() == 2 else total.unflatten(0, (batch, heads))
     if padding is not None:
-        keys = _added(padding, "key_padding_mask", dtype)
+        keys = _to_additive(padding, "key_padding_mask", dtype)
         keys = keys.reshape(batch, 1, 1, -1)
         total = keys if total is None else total + keys
     return total
 
 
-def _added(mask: Tensor, name: str, dtype: torch.dtype) -> Tensor:
+def _to_additive(mask: Tensor, name: str, dtype: torch.dtype) -> Tensor:
     if mask.dtype == torch.bool:
         return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(mask, float("-inf"))
     if not mask.is_floating_point():

@@ -21,7 +21,7 @@ class ConvOperator(OperatorLayer):
     _conv_forward: Any
 
     def forward(self, input: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """h(‖w‖, ‖x‖)·g(θ) + b of each patch: ``(n, c, *in) → (n, neurons, *out)``, or without the batch."""
+        """Return h(‖w‖, ‖x‖)·g(θ) + b of each patch: ``(n, c, *in) → (n, neurons, *out)``, or without the batch."""
         return apply_operator(
             input,
             self.weight,

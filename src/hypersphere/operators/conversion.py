@@ -248,7 +248,7 @@ def _create_empty(operator: type[OperatorLayer], cls: type[nn.Module]) -> nn.Mod
 
 
 def _computes_linear(module: nn.Module) -> bool:
-    """Whether a class of another library is F.linear under another name: compare both on a random input."""
+    """Return whether a layer of another library computes F.linear, by comparing both on a random input."""
     weight, bias = module.weight, getattr(module, "bias", None)
     if "Linear" not in type(module).__name__ or not isinstance(weight, Tensor) or weight.ndim != 2 or weight.is_meta:
         return False

@@ -27,7 +27,7 @@ def apply_angular_epilogue(
     bias: Float[Tensor, "..."] | None,
     angular: Angular,
 ) -> Float[Tensor, "..."] | None:
-    """h·g(product·over) + bias; None where g has no slope in closed form or someone looks into the operations.
+    """Return h·g(product·over) + bias; None while tracing, or if g has no slope in closed form.
 
     ``over`` and ``h`` have the axes of ``product``, each of its size or of 1 beyond the first; ``bias`` broadcasts.
 
@@ -48,7 +48,7 @@ def apply_scale_epilogue(
     bias: Float[Tensor, "..."] | None,
     ours: bool = False,
 ) -> Float[Tensor, "..."] | None:
-    """product·factor + bias, the tail of the cosine, whose h/‖x‖ is the factor; None as in :func:`apply_angular_epilogue`.
+    """Return product·factor + bias, where factor is h/‖x‖ for the cosine; None as in :func:`apply_angular_epilogue`.
 
     ``factor`` has the axes of ``product``, each of its size or of 1 beyond the first; ``bias`` broadcasts. ``ours`` says that
     nobody else has ``product``, so that its gradient may be written over it.
@@ -69,7 +69,7 @@ def apply_radius_epilogue(
     bias: Float[Tensor, "..."] | None,
     magnitude: WithRadius,
 ) -> Float[Tensor, "..."] | None:
-    """product·f(‖x‖, ρ) + bias, f the magnitude's ``gain_within``; None where someone looks into the operations.
+    """Return product·f(‖x‖, ρ) + bias with the magnitude's ``gain_within`` as f; None while tracing.
 
     ``x_norm`` has the axes of ``product``, each of its size or of 1 beyond the first; ``radius`` and ``bias`` broadcast.
 
@@ -85,7 +85,7 @@ def apply_radius_epilogue(
 
 
 def can_tile(product: Tensor, *others: Tensor) -> bool:
-    """Whether tiles of the first axis can be worked on: nobody looks inside, and the others are in float32 or better."""
+    """Return whether to compute in tiles of the first axis: not while tracing, and only in float32 or better."""
     if is_traced() or not product.numel():
         return False
     dtype = torch.promote_types(product.dtype, torch.float32)
@@ -151,7 +151,7 @@ class _CompiledAngularEpilogue(torch.autograd.Function):
 
 
 def _laid_out(gradient: Tensor) -> Tensor:
-    """Channels last on a CPU, as inductor's convolutions want it there; otherwise it would be copied for them."""
+    """Return the tensor with channels last on a CPU: inductor's convolutions expect that layout and would copy it otherwise."""
     layout = {4: torch.channels_last, 5: torch.channels_last_3d}.get(gradient.ndim)
     if layout is None or gradient.device.type != "cpu":
         return gradient
@@ -233,7 +233,7 @@ def affine(y: Tensor, factor: Tensor, bias: Tensor | None, out: Tensor) -> None:
 
 
 def plain_affine(y: Tensor, factor: Tensor, bias: Tensor | None) -> Tensor:
-    """y·factor + bias for autograd."""
+    """Return y·factor + bias for autograd."""
     wide = y.to(factor.dtype)
     return wide * factor if bias is None else torch.addcmul(bias, wide, factor)
 

@@ -14,7 +14,7 @@ class LinearOperator(OperatorLayer):
     """Put before a class whose forward is ``F.linear`` of its weight and bias."""
 
     def forward(self, input: Float[Tensor, "*batch inputs"]) -> Float[Tensor, "*batch outputs"]:
-        """h(‖w‖, ‖x‖)·g(θ) + b of each row."""
+        """Return h(‖w‖, ‖x‖)·g(θ) + b of each row."""
         return apply_operator(input, self.weight, self.bias, self.magnitude, self.angular)
 
 

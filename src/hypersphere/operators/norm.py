@@ -71,7 +71,7 @@ class SphereNorm(nn.Module):
             self.gamma = nn.Parameter(start)
 
     def forward(self, input: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """The wrapped layer's outputs, normalized and rescaled."""
+        """Normalize and rescale the outputs of the wrapped layer."""
         out = self.layer(input)
         if self.batchnorm is not None:
             return self.batchnorm(out)

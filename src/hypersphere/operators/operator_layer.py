@@ -31,7 +31,7 @@ def apply_operator(
     groups: int = 1,
     fresh: bool = False,
 ) -> Float[Tensor, "..."]:
-    r"""h(‖w‖, ‖x‖)·g(θ) + b for every neuron and every patch.
+    r"""Return h(‖w‖, ‖x‖)·g(θ) + b for every neuron and every patch.
 
     ``product(x, kernel, bias)`` is the plain layer; ``patches`` turns the Σ x² of each group of inputs into what each
     neuron sees at each position of the output, and is the identity for a fully connected layer. ``fresh`` promises that
@@ -102,16 +102,16 @@ class OperatorLayer(nn.Module, ABC):
         del self.magnitude, self.angular
 
     def decoupled_weights(self) -> Iterator[tuple[str, Tensor, Magnitude]]:
-        """The weights whose rows are this module's neurons, by attribute name, each with the magnitude that uses it."""
+        """Return the weights whose rows are this module's neurons, by attribute name, each with the magnitude that uses it."""
         yield "weight", self.weight, self.magnitude
 
     @abstractmethod
     def forward(self, input: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """h(‖w‖, ‖x‖)·g(θ) + b."""
+        """Return h(‖w‖, ‖x‖)·g(θ) + b."""
 
 
 def bind_to_weight(magnitude: Magnitude, angular: Angular, weight: Tensor) -> tuple[Magnitude, Angular]:
-    """h and g as the neurons of this weight keep them."""
+    """Return h and g for the neurons of this weight."""
     place: dict[str, Any] = {"device": weight.device, "dtype": weight.dtype}
     neurons = weight.shape[0]
     return magnitude.for_neurons(neurons).to(**place), angular.for_neurons(neurons).to(**place)
@@ -120,7 +120,7 @@ def bind_to_weight(magnitude: Magnitude, angular: Angular, weight: Tensor) -> tu
 def _by_cosine(
     y: Tensor, w_norm: Tensor, x_norm: Tensor, bias: Tensor | None, magnitude: Magnitude, dim: int, fresh: bool
 ) -> Tensor:
-    """y·(h/‖x‖) + bias, in tiles where that can be."""
+    """Return y·(h/‖x‖) + bias, in tiles if possible."""
     shift = None if bias is None else per_neuron(bias.to(x_norm.dtype), -dim)
     if isinstance(magnitude, WithRadius) and magnitude.gain_by_neuron:
         radius = magnitude.radius(x_norm, dim)
@@ -136,7 +136,7 @@ def _any_shorter(x_norm: Tensor, length: float) -> bool:
 
 
 def _affine(y: Tensor, factor: Tensor, bias: Tensor | None, dim: int) -> Tensor:
-    """y·factor + bias in the factor's precision and y's dtype, in one pass."""
+    """Return y·factor + bias in the factor's precision and y's dtype, in one pass."""
     wide = y.to(factor.dtype)
     if bias is None:
         return (wide * factor).to(y.dtype)

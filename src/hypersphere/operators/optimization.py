@@ -14,7 +14,7 @@ from ..geometry.fast_norms import normalize_rows, per_neuron
 
 
 def project_weights(model: nn.Module, norm: float = 1.0) -> None:
-    r"""w ← s·ŵ for every neuron of every operator of the model, in place (4.4.1); outputs do not change.
+    r"""Set every neuron of every operator to s·ŵ, in place (4.4.1). The outputs do not change.
 
     ``norm`` is s, 1 in Liu (2020); a larger s gives smaller gradients. Refused where ‖w‖ is part of the output (weighted
     magnitudes, the inner product). Layers that are not operators are left alone.
@@ -36,7 +36,7 @@ def project_weights(model: nn.Module, norm: float = 1.0) -> None:
 def project_weights_every(
     optimizer: torch.optim.Optimizer, model: nn.Module, steps: int, norm: float = 1.0
 ) -> RemovableHandle:
-    r""":func:`project_weights` after every ``steps``-th step of the optimizer; the handle ends it with ``remove()``.
+    r"""Call :func:`project_weights` after every ``steps``-th step of the optimizer; ``remove()`` of the handle ends it.
 
     The steps are counted from now on: after resuming from a checkpoint the next projection is ``steps`` steps away.
 
@@ -115,7 +115,7 @@ def _weigh(weight: Tensor) -> RemovableHandle:
 
 
 def _free_weights(model: nn.Module, what: str) -> Iterator[Tensor]:
-    """The weights of the model's operators, each once; an error where a length matters or a weight is computed."""
+    """List the weights of the model's operators, each once; raise if a length matters or a weight is computed."""
     seen: set[int] = set()
     for name, module in model.named_modules():
         for attribute, weight, magnitude in getattr(module, "decoupled_weights", tuple)():

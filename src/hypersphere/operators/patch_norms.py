@@ -22,7 +22,7 @@ _CONVOLVE: tuple[Callable[..., Tensor], ...] = (F.conv1d, F.conv2d, F.conv3d)
 def sum_squares(
     x: Float[Tensor, "..."], dim: int, groups: int = 1, fresh: bool = False
 ) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."]]:
-    r"""Σ x² over ``dim`` in each of ``groups`` equal parts of it, in float32 or better, and ``x`` itself.
+    r"""Return Σ x² over each of ``groups`` equal parts of ``dim``, in float32 or better, and ``x`` itself.
 
     Use the returned ``x`` for the inner product: then the two gradients of ``x`` are added in one pass, and in place where
     the one of the inner product is ``fresh``: a tensor that nobody else has.
@@ -34,7 +34,7 @@ def sum_squares(
 
 
 def sum_patch_squares(sums: Float[Tensor, "..."], layer: Convolution) -> Float[Tensor, "..."]:
-    r"""‖patch‖² at every position of the layer's output, from the Σ_c x² of its groups: ``(…, g, *in) → (…, g, *out)``.
+    r"""Return ‖patch‖² at every position of the layer's output, from the Σ_c x² of its groups: ``(…, g, *in) → (…, g, *out)``.
 
     Padding by any mode commutes with squaring, so it is done on the sums; zeros count as zeros.
 
@@ -59,7 +59,7 @@ def sum_patch_squares(sums: Float[Tensor, "..."], layer: Convolution) -> Float[T
 
 
 def bounded_sqrt(square: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    r"""‖x‖ from ‖x‖², with a bounded slope: below ``MIN_NORM`` it is ‖x‖²/``MIN_NORM``, 0 at 0 with gradient 0.
+    r"""Return ‖x‖ from ‖x‖², with a bounded slope: below ``MIN_NORM`` it is ‖x‖²/``MIN_NORM``, 0 at 0 with gradient 0.
 
     >>> bounded_sqrt(torch.tensor([4.0, 0.0]))
     tensor([2., 0.])
@@ -68,7 +68,7 @@ def bounded_sqrt(square: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
 
 
 def bounded_rsqrt(square: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    r"""1/‖x‖ from ‖x‖²; below ``MIN_NORM`` it falls to 0 as ‖x‖²/``MIN_NORM``³, which is ``bounded_inverse(bounded_sqrt(square))``.
+    r"""Return 1/‖x‖ from ‖x‖²; below ``MIN_NORM`` it falls to 0 as ‖x‖²/``MIN_NORM``³, which is ``bounded_inverse(bounded_sqrt(square))``.
 
     >>> bounded_rsqrt(torch.tensor([4.0, 0.0]))
     tensor([0.5000, 0.0000])
@@ -163,7 +163,7 @@ class _Spread(torch.autograd.Function):
 
 
 def _shifted(x: Tensor, axis: int, window: tuple[int, int, int]) -> list[Tensor]:
-    """What each tap of a window of ``(size, stride, dilation)`` sees along an axis."""
+    """Return the slices of an axis that each tap of a window ``(size, stride, dilation)`` reads."""
     size, stride, dilation = window
     axis %= x.ndim
     count = (x.shape[axis] - dilation * (size - 1) - 1) // stride + 1
@@ -172,7 +172,7 @@ def _shifted(x: Tensor, axis: int, window: tuple[int, int, int]) -> list[Tensor]
 
 
 def _grouped(x: Tensor, dim: int, groups: int) -> Tensor:
-    """``(…, c, *rest) → (…, groups, c/groups, *rest)``; ``dim`` counts from the end and means the new second axis.
+    """Return ``(…, c, *rest) → (…, groups, c/groups, *rest)``; ``dim`` counts from the end and means the new second axis.
 
     One group stays as it is: with an axis more a compiler no longer knows channels-last maps.
     """

@@ -11,7 +11,7 @@ TILE = 2**17
 
 
 def iterate_tiles(whole: Float[Tensor, "n *rest"]) -> Iterator[slice]:
-    """Parts of the first axis; all of it on a device that wants to be filled.
+    """Yield parts of the first axis; on other devices than a CPU, all of it at once.
 
     >>> list(iterate_tiles(torch.empty(3, 2**17 * torch.get_num_threads())))
     [slice(0, 1, None), slice(1, 2, None), slice(2, 3, None)]
@@ -25,7 +25,7 @@ def iterate_tiles(whole: Float[Tensor, "n *rest"]) -> Iterator[slice]:
 
 
 def allocate_gradient(kept: Tensor, ours: bool = True, dtype: torch.dtype | None = None) -> Tensor:
-    """Where a backward pass puts a gradient of the size of ``kept``: over it, once the graph is not used again.
+    """Return memory for a gradient of the size of ``kept``: that of ``kept`` itself if the graph is not used again.
 
     Fresh memory costs as much as several passes over it. ``ours`` says that nobody but the caller has ``kept``, which must
     have been read wherever the gradient is written.
@@ -42,7 +42,7 @@ def allocate_gradient(kept: Tensor, ours: bool = True, dtype: torch.dtype | None
 def differentiate(
     function: Callable[..., Tensor], inputs: Sequence[Tensor | None], grad: Tensor, needs: Sequence[bool]
 ) -> list[Tensor | None]:
-    """Gradients of ``function(*inputs)`` with a graph of their own: a derivative by hand that is differentiate again.
+    """Return the gradients of ``function(*inputs)`` with a graph, for the second derivative of a hand-written backward.
 
     >>> x = torch.tensor([3.0], requires_grad=True)
     >>> differentiate(torch.square, [x], torch.ones(1), [True])[0].requires_grad

@@ -8,7 +8,7 @@ from torch.optim import Optimizer
 
 from ..energy import Regularizer
 from ..objectives import MarginSoftmax
-from ..objectives.parallel import fit_state, fitted, ignore_shards, sharded_parameters, whole
+from ..objectives.parallel import convert_stored, fit_state, gather_tree, ignore_shards, sharded_parameters
 from .averaging import MovingAverage
 
 
@@ -42,7 +42,7 @@ def unshard_heads(task: nn.Module) -> None:
 
 def whole_states(task: nn.Module, states: dict[str, Any]) -> dict[str, Any]:
     """A checkpoint's states with what is in shards gathered, so that any number of processes reads them."""
-    return {name: whole(state) for name, state in states.items()} if sharded_parameters(task) else states
+    return {name: gather_tree(state) for name, state in states.items()} if sharded_parameters(task) else states
 
 
 def load_optimizer(optimizer: Optimizer, state: dict[str, Any]) -> None:
@@ -53,5 +53,5 @@ def load_optimizer(optimizer: Optimizer, state: dict[str, Any]) -> None:
 
 def load_average(average: MovingAverage, state: dict[str, Any]) -> None:
     """Go on from an average that any number of processes has left."""
-    shadow = {name: fitted(tensor, average.shadow[name]) for name, tensor in state["shadow"].items()}
+    shadow = {name: convert_stored(tensor, average.shadow[name]) for name, tensor in state["shadow"].items()}
     average.load_state_dict({**state, "shadow": shadow})

@@ -10,7 +10,7 @@ from hypersphere.objectives.engine import ScoreFunction
 from hypersphere.objectives.engine.chunked import MarginLogits
 from hypersphere.objectives.engine.scores import prepare_features
 from hypersphere.objectives.margins import AdditiveCosine, Margin
-from hypersphere.objectives.margins.margin import ALONE
+from hypersphere.objectives.margins.margin import EMPTY_CONTEXT
 from tests.objectives.contracts import gradients
 
 
@@ -21,7 +21,7 @@ class QualityMargin(Margin):
         super().__init__()
         self.register_buffer("usual", torch.tensor(1.0))
 
-    def target(self, cos, context=ALONE):
+    def target(self, cos, context=EMPTY_CONTEXT):
         if self.training:
             self.usual.lerp_(context.norms.detach().mean().to(self.usual.dtype), 0.5)
         return context.g(cos) - 0.2 * torch.sigmoid(context.norms - self.usual)
@@ -35,12 +35,12 @@ class CurriculumMargin(AdditiveCosine):
         self.register_buffer("pace", torch.tensor(0.0))
         self.strength = nn.Parameter(torch.tensor(0.5))
 
-    def target(self, cos, context=ALONE):
+    def target(self, cos, context=EMPTY_CONTEXT):
         with torch.no_grad():
             self.pace.lerp_(cos.mean().to(self.pace.dtype), 0.5)
         return super().target(cos, context)
 
-    def others(self, cos, context=ALONE):
+    def others(self, cos, context=EMPTY_CONTEXT):
         hard = torch.sigmoid(5 * (cos - context.target))
         return context.g(cos) * (1 + hard * (self.pace + self.strength)) + 0.01 * context.norms
 
@@ -125,7 +125,7 @@ def test_gradcheck_through_the_hooks():
         head.margin.strength.detach().clone(),
     ]
     # The pace follows the batch without a gradient, so it must not move here.
-    head.margin.target = lambda cos, context=ALONE: AdditiveCosine.target(head.margin, cos, context)
+    head.margin.target = lambda cos, context=EMPTY_CONTEXT: AdditiveCosine.target(head.margin, cos, context)
     assert torch.autograd.gradcheck(loss, [t.requires_grad_() for t in inputs])
 
 

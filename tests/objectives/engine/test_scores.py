@@ -14,7 +14,7 @@ from hypersphere.objectives.engine.scores import (
     score_cosines,
 )
 from hypersphere.objectives.margins import Margin, NoMargin
-from hypersphere.objectives.margins.margin import ALONE
+from hypersphere.objectives.margins.margin import EMPTY_CONTEXT
 
 
 def test_the_gradient_of_a_short_feature_is_bounded_and_a_longer_one_exact():
@@ -53,7 +53,7 @@ def test_sub_centers_take_the_nearest():
 
 def test_hooks_see_columns_and_lengths_multiply():
     class Seen(Margin):
-        def others(self, cos, context=ALONE):
+        def others(self, cos, context=EMPTY_CONTEXT):
             return context.g(cos) + context.target + context.norms
 
     scores = ScoreFunction(Seen(), angular.Cosine(), 2, weight_norm=True)
@@ -112,11 +112,11 @@ def test_at_a_rate_of_ten_a_margin_is_as_robust_as_a_linear_layer(length, moment
         head, linear = hs.LSoftmax(4, 3, m=m), torch.nn.Linear(4, 3, bias=False)
         linear.load_state_dict({"weight": head.weight.detach()})
 
-        def finite(module, loss_of):
+        def finite(module, compute_loss_of_samples):
             optimizer = torch.optim.SGD(module.parameters(), lr=10.0, momentum=momentum)
             for _ in range(12):
                 optimizer.zero_grad()
-                loss = loss_of()
+                loss = compute_loss_of_samples()
                 if not loss.isfinite():
                     return False
                 loss.backward()

@@ -15,8 +15,8 @@ from hypersphere.objectives.margins import (
     Strength,
     TwoSided,
 )
-from hypersphere.objectives.margins.extension import extended
-from hypersphere.objectives.margins.margin import ALONE, number
+from hypersphere.objectives.margins.extension import continue_past_pi
+from hypersphere.objectives.margins.margin import EMPTY_CONTEXT, check_strength
 from hypersphere.objectives.strengths import Drawn
 from tests.objectives.contracts import ANGLES, MarginContract
 
@@ -33,11 +33,11 @@ class TestNoMargin(MarginContract):
 
 def test_a_slope_is_not_inherited_by_who_changes_the_hook():
     class Lowered(AdditiveCosine):
-        def target(self, cos, context=ALONE):
+        def target(self, cos, context=EMPTY_CONTEXT):
             return super().target(cos, context) - 0.1
 
     class Raised(AdditiveCosine):
-        def others(self, cos, context=ALONE):
+        def others(self, cos, context=EMPTY_CONTEXT):
             return context.g(cos) + 0.1
 
     cos = torch.zeros(2)
@@ -78,7 +78,7 @@ def test_a_margin_by_default_changes_nothing():
 @pytest.mark.parametrize(("m1", "m2"), [(1, 0), (3, 0), (4, 0), (2.5, 0), (1, 0.5), (1.5, 1.0), (2, 3.0)])
 def test_every_g_is_extended_continuously_and_never_exceeds_itself(g, m1, m2):
     cos = torch.from_numpy(np.cos(ANGLES))
-    psi = extended(cos, m1, m2, g)
+    psi = continue_past_pi(cos, m1, m2, g)
     u = m1 * ANGLES + m2
     k = np.minimum(np.floor(u / math.pi), math.ceil(m1 + m2 / math.pi) - 1)
     expected = g(torch.from_numpy(np.cos(u - k * math.pi))) - 2 * torch.from_numpy(k)
@@ -91,11 +91,11 @@ def test_every_g_is_extended_continuously_and_never_exceeds_itself(g, m1, m2):
 def test_a_custom_g_that_does_not_span_two():
     g = angular.as_angular(lambda cos: 3 * cos + 1)
     cos = torch.cos(torch.linspace(0, math.pi, 2001, dtype=torch.float64))
-    assert torch.allclose(extended(cos, 2, 0, g), 3 * extended(cos, 2, 0, angular.Cosine()) + 1)
+    assert torch.allclose(continue_past_pi(cos, 2, 0, g), 3 * continue_past_pi(cos, 2, 0, angular.Cosine()) + 1)
 
 
 @pytest.mark.untyped
 @pytest.mark.parametrize("value", [0.5, -1, math.nan, math.inf, "4", None, True])
 def test_number_refuses(value):
     with pytest.raises(ValueError, match="margin m must be a number ≥ 1"):
-        number("m", value, 1)
+        check_strength("m", value, 1)

@@ -1,18 +1,25 @@
 import pytest
 import torch
 
-from hypersphere.objectives.pairs.pair_blocks import KEEP, check_chunk, distance, log_sum_exp, pair_sums, rows_at_a_time
+from hypersphere.objectives.pairs.pair_blocks import (
+    KEEP,
+    check_chunk,
+    choose_block_rows,
+    distance,
+    log_sum_exp,
+    pair_sums,
+)
 
 CPU = torch.device("cpu")
 
 
 def test_the_size_of_a_block():
-    assert rows_at_a_time("auto", 1000, 1000, CPU) == 1000
-    assert rows_at_a_time(None, 10**6, 10**6, CPU) == 10**6
-    assert rows_at_a_time(7, 10, 10, CPU) == 7
-    assert rows_at_a_time("auto", 32768, 32768, CPU) == 256
-    assert rows_at_a_time("auto", 8, 10**9, CPU) == 1
-    large = rows_at_a_time("auto", KEEP, 2, CPU)
+    assert choose_block_rows("auto", 1000, 1000, CPU) == 1000
+    assert choose_block_rows(None, 10**6, 10**6, CPU) == 10**6
+    assert choose_block_rows(7, 10, 10, CPU) == 7
+    assert choose_block_rows("auto", 32768, 32768, CPU) == 256
+    assert choose_block_rows("auto", 8, 10**9, CPU) == 1
+    large = choose_block_rows("auto", KEEP, 2, CPU)
     assert 256 < large < KEEP
 
 

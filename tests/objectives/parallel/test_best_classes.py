@@ -5,7 +5,7 @@ import torch
 import torch.distributed as dist
 
 from hypersphere.objectives import ArcFace
-from hypersphere.objectives.parallel import best_of
+from hypersphere.objectives.parallel import find_best_classes
 
 pytestmark = pytest.mark.untyped
 
@@ -36,6 +36,6 @@ def test_the_first_of_equal_classes_is_the_best(pool):
 
 
 def test_fewer_classes_than_asked_for_are_all_there_are():
-    assert best_of(torch.tensor([[1.0, 3.0]]), 5, 7).classes.tolist() == [[8, 7]]
+    assert find_best_classes(torch.tensor([[1.0, 3.0]]), 5, 7).classes.tolist() == [[8, 7]]
     with pytest.raises(ValueError, match=r"k must be an integer in \[1, 3\], got 4"):
         ArcFace(4, 3).topk(torch.ones(1, 4), 4)

@@ -12,8 +12,8 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from hypersphere.objectives import ArcFace, RowSGD, Sample, SphereFace2
-from hypersphere.objectives.parallel import fit_state, ignore_shards, sharded_parameters, whole, whole_state_dict
-from hypersphere.objectives.parallel.storage import home_of
+from hypersphere.objectives.parallel import fit_state, gather_state_dict, gather_tree, ignore_shards, sharded_parameters
+from hypersphere.objectives.parallel.storage import choose_device
 
 pytestmark = pytest.mark.untyped
 
@@ -45,7 +45,7 @@ def trained(group, net, batches, wrapper, steps, kind):
         wrapped(x, y).backward()
         optimizer.step()
         net.head.step()
-    return whole_state_dict(net)
+    return gather_state_dict(net)
 
 
 def sgd(net):
@@ -90,7 +90,7 @@ def saved(group, net, folder, steps):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         dcp.save({"net": net.state_dict()}, checkpoint_id=folder, process_group=group)
-    return whole(state)
+    return gather_tree(state)
 
 
 def advance(net, optimizer, steps):
@@ -121,13 +121,14 @@ def gone_on(group, net, folder, state, steps):
     net.head.shard(group)
     net.load_state_dict(state["net"])
     same = all(
-        torch.equal(a, b) for a, b in zip(whole_state_dict(read).values(), whole_state_dict(net).values(), strict=True)
+        torch.equal(a, b)
+        for a, b in zip(gather_state_dict(read).values(), gather_state_dict(net).values(), strict=True)
     )
     optimizer = row_sgd(net)
     optimizer.load_state_dict(state["optimizer"])
     fit_state(optimizer)
     advance(net, optimizer, steps)
-    return same, whole({"net": net.state_dict(), "optimizer": optimizer.state_dict()})
+    return same, gather_tree({"net": net.state_dict(), "optimizer": optimizer.state_dict()})
 
 
 @pytest.mark.parametrize("sub_centers", [1, 3])
@@ -159,7 +160,7 @@ def exported(group, head, path):
     head = copy.deepcopy(head).shard(group)
     assert isinstance(head.weight, DTensor)
     assert len(sharded_parameters(head)) == (1 if head.bias.ndim == 0 else 2)
-    state = whole_state_dict(head)
+    state = gather_state_dict(head)
     if dist.get_rank(group) == 0:
         safetensors.torch.save_file(state, path)
     with pytest.raises(ValueError, match="already divided"):
@@ -192,14 +193,14 @@ def test_a_head_on_meta_gets_its_own_classes_only(pool):
 def on_mesh(group):
     mesh = dist.device_mesh.DeviceMesh.from_group(group, "cpu")
     head = ArcFace(5, 11, device="meta").shard(mesh)
-    return home_of(mesh), home_of(group), str(head.weight.device)
+    return choose_device(mesh), choose_device(group), str(head.weight.device)
 
 
 def test_a_head_on_meta_is_made_where_its_processes_talk(pool, monkeypatch):
     assert pool.run(on_mesh, processes=2) == [("cpu", "cpu", "cpu")] * 2
     for config, home in (("cuda:nccl", "cuda"), ("cpu:gloo,cuda:nccl", "cpu"), ("xpu:xccl", "xpu")):
         monkeypatch.setattr(dist, "get_backend_config", lambda group, config=config: config)
-        assert home_of(None) == home
+        assert choose_device(None) == home
 
 
 def test_without_processes_it_says_what_to_do():

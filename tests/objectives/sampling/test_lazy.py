@@ -2,17 +2,17 @@ import pytest
 import torch
 
 from hypersphere.objectives import RowSGD
-from hypersphere.objectives.sampling.lazy import RowOptimizer, touched
+from hypersphere.objectives.sampling.lazy import RowOptimizer, read_row_gradient
 
 
 def test_touched_rows_of_sparse_and_dense_gradients():
     weight = torch.nn.Parameter(torch.zeros(4, 2))
     weight.grad = torch.sparse_coo_tensor([[3, 1, 3]], torch.ones(3, 2), (4, 2), check_invariants=True)
-    places, gradient = touched(weight)
+    places, gradient = read_row_gradient(weight)
     assert places.tolist() == [1, 3]
     assert gradient.tolist() == [[1, 1], [2, 2]]
     weight.grad = torch.ones(4, 2)
-    assert touched(weight).places is None
+    assert read_row_gradient(weight).places is None
 
 
 def test_from_drawn_rows_to_all_of_them_each_catches_up():

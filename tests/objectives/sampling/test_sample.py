@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from hypersphere.objectives import AMSoftmax, ArcFace, Hinge, Sample, SphereFace2, Stages
-from hypersphere.objectives.sampling import hashed
+from hypersphere.objectives.sampling import hash_classes
 from hypersphere.objectives.sampling import sample as module
 
 
@@ -51,8 +51,8 @@ def splitmix64(seed, step, c):
 
 def test_the_bits_are_splitmix64_and_even():
     classes = torch.arange(200)
-    assert hashed(3, 11, classes).tolist() == [splitmix64(3, 11, c) for c in range(200)]
-    bits = torch.stack([hashed(0, step, torch.arange(5000)) for step in range(20)]).double() / 2**53
+    assert hash_classes(3, 11, classes).tolist() == [splitmix64(3, 11, c) for c in range(200)]
+    bits = torch.stack([hash_classes(0, step, torch.arange(5000)) for step in range(20)]).double() / 2**53
     counts = torch.histc(bits, 20, 0, 1)
     assert ((counts - 5000).abs() < 5 * 5000**0.5).all()
     left, right = bits[:-1].flatten(), bits[1:].flatten()

@@ -16,7 +16,7 @@ from hypersphere.objectives.margins import (
     Shrunk,
     TwoSided,
 )
-from hypersphere.objectives.margins.margin import drawn_for
+from hypersphere.objectives.margins.margin import draw_noise
 from tests.objectives.contracts import gradients
 from tests.objectives.parallel_cases import agree, divided_batch, on_shards, results
 
@@ -97,13 +97,13 @@ def test_processes_share_the_draws_of_a_batch(processes, pool):
 
 def test_each_strength_draws_for_itself():
     margin = Combined(Drawn(1.4, 0.05), Drawn(0.2, 0.1), 0.1)
-    noise = drawn_for(margin, torch.zeros(5))
+    noise = draw_noise(margin, torch.zeros(5))
     assert list(noise) == [margin.m1, margin.m2]
     assert not torch.equal(noise[margin.m1], noise[margin.m2])
     context = Context(norms=torch.ones(5), noise=noise)
     assert torch.allclose(margin.m2(context), 0.2 + 0.1 * noise[margin.m2])
-    assert drawn_for(margin.eval(), torch.zeros(5)) is None
-    assert drawn_for(TwoSided(0.3), torch.zeros(5)) is None
+    assert draw_noise(margin.eval(), torch.zeros(5)) is None
+    assert draw_noise(TwoSided(0.3), torch.zeros(5)) is None
 
 
 @pytest.mark.untyped

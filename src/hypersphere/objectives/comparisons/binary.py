@@ -29,7 +29,7 @@ class Binary(Comparison):
         self.positive, self.negative = float(positive), float(negative)
 
     def start(self, like: Float[Tensor, "n"]) -> State:
-        """A sum of nothing."""
+        """Return the empty sum."""
         return (torch.zeros_like(like),)
 
     def add(self, state: State, z: Float[Tensor, "n c"], counts: Float[Tensor, "c"] | None = None) -> State:
@@ -38,11 +38,11 @@ class Binary(Comparison):
         return (state[0] - (terms if counts is None else terms * counts).sum(-1),)
 
     def reduce(self, state: State, reduce: Reduce) -> State:
-        """One sum."""
+        """Sum over the processes."""
         return (reduce(state[0], "sum"),)
 
     def finish(self, state: State) -> Summary:
-        """Σ softplus(z)."""
+        """Return Σ softplus(z)."""
         return state
 
     def slope(
@@ -52,23 +52,23 @@ class Binary(Comparison):
         gradients: Summary,
         counts: Float[Tensor, "c"] | None = None,
     ) -> Float[Tensor, "n c"]:
-        """σ(z)·∂L/∂S."""
+        """Return σ(z)·∂L/∂S."""
         d = torch.sigmoid(z).mul_(gradients[0].unsqueeze(-1))
         return d if counts is None else d.mul_(counts)
 
     def loss(
         self, target: Float[Tensor, "n"], summary: Summary, num_classes: int | Float[Tensor, ""]
     ) -> Float[Tensor, "n"]:
-        """p·softplus(−t) + q·Σ softplus(z)."""
+        """Return p·softplus(−t) + q·Σ softplus(z)."""
         return -self.positive * F.logsigmoid(target) + self.negative * summary[0]
 
     def loss_with_slopes(
         self, target: Float[Tensor, "n"], summary: Summary, num_classes: int | Float[Tensor, ""]
     ) -> tuple[Float[Tensor, "n"], Float[Tensor, "n"], Summary]:
-        """−p·σ(−t) by t, q by the sum."""
+        """Return the loss with the slopes −p·σ(−t) by t and q by the sum."""
         by_target = torch.sigmoid(-target).mul_(-self.positive)
         return self.loss(target, summary, num_classes), by_target, (torch.full_like(target, self.negative),)
 
     def extra_repr(self) -> str:
-        """The two weights."""
+        """Return the two weights."""
         return f"positive={self.positive:g}, negative={self.negative:g}"

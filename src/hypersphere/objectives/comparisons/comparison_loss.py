@@ -26,7 +26,7 @@ class Reduce(Protocol):
     """
 
     def __call__(self, tensor: Tensor, how: Literal["max", "sum", "top"]) -> Tensor:
-        """The entrywise maximum or sum over all processes; of ``"top"`` the k largest of each row of (n, k)."""
+        """Return the entrywise maximum or sum over all processes; for ``"top"``, the k largest of each row of (n, k)."""
 
 
 class Comparison(nn.Module, ABC):
@@ -55,7 +55,7 @@ class Comparison(nn.Module, ABC):
     sums: bool = True
 
     def __init_subclass__(cls, **options: Any):
-        """Slopes belong to what they were written for: who changes the loss or the summary alone does not inherit them."""
+        """Drop inherited slopes that were written for a loss or summary which this class replaces."""
         super().__init_subclass__(**options)
         for faster, plain in _WRITTEN_FOR.items():
             if faster not in cls.__dict__ and any(name in cls.__dict__ for name in plain):
@@ -63,22 +63,22 @@ class Comparison(nn.Module, ABC):
 
     @abstractmethod
     def start(self, like: Float[Tensor, "n"]) -> State:
-        """The state before any class, in the dtype and on the device of ``like``."""
+        """Return the state before any class, in the dtype and on the device of ``like``."""
 
     @abstractmethod
     def add(self, state: State, z: Float[Tensor, "n c"], counts: Float[Tensor, "c"] | None = None) -> State:
-        """Take in a block of logits; entries of −∞ are left out. It may overwrite ``z`` only outside of autograd."""
+        """Add a block of logits, without entries of −∞. It may overwrite ``z`` only outside of autograd."""
 
     @abstractmethod
     def reduce(self, state: State, reduce: Reduce) -> State:
-        """The state of all processes' classes together, the same on each of them."""
+        """Combine the states of all processes; the result is the same on each."""
 
     @abstractmethod
     def finish(self, state: State) -> Summary:
-        """The summary of the classes that were added."""
+        """Return the summary of the classes that were added."""
 
     def of_all(self, z: Float[Tensor, "n c"]) -> Summary:
-        """The summary of one block that holds all classes, differentiable by autograd; −∞ is left out."""
+        """Return the summary of one block that holds all classes, differentiable by autograd; −∞ is left out."""
         return self.finish(self.add(self.start(z.detach()[:, 0]), z))
 
     def of_all_but_each(self, z: Float[Tensor, "n c"]) -> tuple[Float[Tensor, "n c"], ...]:
@@ -92,7 +92,7 @@ class Comparison(nn.Module, ABC):
         return tuple(part.view(n, c) for part in self.of_all(others))
 
     def of_all_with_slope(self, z: Float[Tensor, "n c"]) -> tuple[Summary, Callable[[Summary], Float[Tensor, "n c"]]]:
-        """:meth:`of_all` and, from ∂L/∂S, :meth:`slope`, both without a graph; ``z`` is used up, the slope taken once.
+        """Return the summary and a function from ∂L/∂S to :meth:`slope`, both without a graph. ``z`` is overwritten.
 
         A member whose summary and slope have most of their work in common does that work once.
         """
@@ -107,18 +107,18 @@ class Comparison(nn.Module, ABC):
         gradients: Summary,
         counts: Float[Tensor, "c"] | None = None,
     ) -> Float[Tensor, "n c"]:
-        """∂L/∂z of a block, a new tensor, from ∂L/∂S; the caller sets what was left out of the summary to 0."""
+        """Return ∂L/∂z of a block as a new tensor, from ∂L/∂S. The caller sets entries that were left out to 0."""
 
     @abstractmethod
     def loss(
         self, target: Float[Tensor, "n"], summary: Summary, num_classes: int | Float[Tensor, ""]
     ) -> Float[Tensor, "n"]:
-        """The loss of each sample from its own logit and the summary of the others."""
+        """Return the loss of each sample from its own logit and the summary of the others."""
 
     def loss_with_slopes(
         self, target: Float[Tensor, "n"], summary: Summary, num_classes: int | Float[Tensor, ""]
     ) -> tuple[Float[Tensor, "n"], Float[Tensor, "n"], Summary]:
-        """The loss, its derivative by the target's logit and those by the summary, without a graph.
+        """Return the loss, its derivative by the target's logit and those by the summary, without a graph.
 
         By default it is autograd through :meth:`loss`; a member that knows the derivatives in closed form is faster.
         """

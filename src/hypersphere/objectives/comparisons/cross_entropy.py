@@ -30,7 +30,7 @@ class CrossEntropy(Comparison):
         self.label_smoothing = float(label_smoothing)
 
     def start(self, like: Float[Tensor, "n"]) -> State:
-        """No maximum yet, no mass; with smoothing also no sum."""
+        """Return the state of no classes: the lowest maximum, no mass and, with smoothing, no sum."""
         empty = (torch.full_like(like, torch.finfo(like.dtype).min / 2), torch.zeros_like(like))
         return (*empty, torch.zeros_like(like)) if self.label_smoothing else empty
 
@@ -42,18 +42,18 @@ class CrossEntropy(Comparison):
         return (new, mass, *[t + _sum(z.masked_fill(z == -torch.inf, 0), counts) for t in total])
 
     def reduce(self, state: State, reduce: Reduce) -> State:
-        """One maximum, then one sum of the rescaled masses."""
+        """Reduce the maximum, then sum the rescaled masses."""
         peak, mass, *total = state
         new = reduce(peak, "max")
         return (new, reduce(mass * (peak - new).exp(), "sum"), *[reduce(t, "sum") for t in total])
 
     def finish(self, state: State) -> Summary:
-        """log Σ exp z, and Σ z with smoothing."""
+        """Return log Σ exp z, and Σ z with smoothing."""
         peak, mass, *total = state
         return (peak + mass.log(), *total)
 
     def of_all(self, z: Float[Tensor, "n c"]) -> Summary:
-        """The same by torch's own logsumexp."""
+        """Return the summary by ``torch.logsumexp``."""
         total = (z.masked_fill(z == -torch.inf, 0).sum(-1),) if self.label_smoothing else ()
         return (z.logsumexp(-1), *total)
 
@@ -70,7 +70,7 @@ class CrossEntropy(Comparison):
         return (others, z.sum(-1, keepdim=True) - z) if self.label_smoothing else (others,)
 
     def of_all_with_slope(self, z: Float[Tensor, "n c"]) -> tuple[Summary, Callable[[Summary], Float[Tensor, "n c"]]]:
-        """One pass of exponentials serves both."""
+        """Compute the summary and its slope from the same exponentials."""
         total = (z.masked_fill(z == -torch.inf, 0).sum(-1),) if self.label_smoothing else ()
         bounds = torch.finfo(z.dtype)
         peak = z.amax(-1).clamp_(bounds.min / 2, bounds.max)  # of no class, or of an infinite logit: no ∞ − ∞
@@ -90,7 +90,7 @@ class CrossEntropy(Comparison):
         gradients: Summary,
         counts: Float[Tensor, "c"] | None = None,
     ) -> Float[Tensor, "n c"]:
-        """The softmax of the others times ∂L/∂(log Σ exp z), and ∂L/∂Σz on each."""
+        """Return the softmax of the others times ∂L/∂(log Σ exp z), and ∂L/∂Σz on each."""
         d = (z - summary[0].unsqueeze(-1)).exp_().mul_(gradients[0].unsqueeze(-1))
         if len(gradients) == 2:
             d.add_(gradients[1].unsqueeze(-1))
@@ -99,7 +99,7 @@ class CrossEntropy(Comparison):
     def loss(
         self, target: Float[Tensor, "n"], summary: Summary, num_classes: int | Float[Tensor, ""]
     ) -> Float[Tensor, "n"]:
-        """−log σ(t − log Σ exp z), smoothed."""
+        """Return −log σ(t − log Σ exp z), smoothed."""
         # −log σ(v) is softplus(−v); beyond the threshold, where it is −v to the last bit in float64, that is returned.
         loss = F.softplus(summary[0] - target, threshold=40)
         if not self.label_smoothing:
@@ -109,7 +109,7 @@ class CrossEntropy(Comparison):
     def loss_with_slopes(
         self, target: Float[Tensor, "n"], summary: Summary, num_classes: int | Float[Tensor, ""]
     ) -> tuple[Float[Tensor, "n"], Float[Tensor, "n"], Summary]:
-        """σ(log Σ exp z − t) by the summary and its negative by t, smoothed."""
+        """Return the loss with the slopes σ(log Σ exp z − t) by the summary and its negative by t, smoothed."""
         above = summary[0] - target
         loss, share = F.softplus(above, threshold=40), above.sigmoid_()
         if not self.label_smoothing:
@@ -118,7 +118,7 @@ class CrossEntropy(Comparison):
         return loss, self.label_smoothing - each - share, (share, torch.zeros_like(share) - each)
 
     def extra_repr(self) -> str:
-        """The smoothing, if there is any."""
+        """Return the smoothing, if there is any."""
         return f"label_smoothing={self.label_smoothing:g}" if self.label_smoothing else ""
 
 

@@ -30,11 +30,11 @@ class MultiClassHinge(Comparison):
         self.gap = float(gap)
 
     def start(self, like: Float[Tensor, "n"]) -> State:
-        """No maximum yet, which no class has."""
+        """Return the state of no classes: a maximum of −∞ that no class reaches."""
         return torch.full_like(like, -torch.inf), torch.zeros_like(like)
 
     def add(self, state: State, z: Float[Tensor, "n c"], counts: Float[Tensor, "c"] | None = None) -> State:
-        """The larger maximum, and how many classes reach it."""
+        """Update the maximum and the number of classes that reach it."""
         peak, count = state
         here = z.amax(-1)
         new = torch.maximum(peak, here)
@@ -42,13 +42,13 @@ class MultiClassHinge(Comparison):
         return new, torch.where(peak == new, count, 0) + ties
 
     def reduce(self, state: State, reduce: Reduce) -> State:
-        """One maximum, and one sum of those who reach it."""
+        """Reduce the maximum, and sum the number of classes that reach it."""
         peak, count = state
         new = reduce(peak, "max")
         return new, reduce(torch.where(peak == new, count, 0), "sum")
 
     def finish(self, state: State) -> Summary:
-        """max z, and how many classes reach it, which only the slope uses."""
+        """Return max z and the number of classes that reach it; only the slope uses the number."""
         return state
 
     def slope(
@@ -58,16 +58,16 @@ class MultiClassHinge(Comparison):
         gradients: Summary,
         counts: Float[Tensor, "c"] | None = None,
     ) -> Float[Tensor, "n c"]:
-        """∂L/∂(max z), shared by the classes that reach the maximum."""
+        """Return ∂L/∂(max z), shared by the classes that reach the maximum."""
         peak, count = summary
         return (z == peak.unsqueeze(-1)).to(z.dtype) * (gradients[0] / count.clamp_min(1)).unsqueeze(-1)
 
     def loss(
         self, target: Float[Tensor, "n"], summary: Summary, num_classes: int | Float[Tensor, ""]
     ) -> Float[Tensor, "n"]:
-        """max(0, gap + max z − t)."""
+        """Return max(0, gap + max z − t)."""
         return (self.gap + summary[0] - target).clamp_min(0)
 
     def extra_repr(self) -> str:
-        """The gap."""
+        """Return the gap."""
         return f"gap={self.gap:g}"

@@ -29,7 +29,7 @@ from torch.func import functional_call
 
 from ...geometry import accumulation_dtype, inverse_norm, norm
 from ..comparisons.comparison_loss import Comparison, Summary
-from ..margins.margin import Context, Sloped, drawn_for
+from ..margins.margin import Context, Sloped, draw_noise
 from .problem import ALL_CLASSES, ClassSubset, LossProblem, ScoreFunction, is_plain, select_angular
 from .scores import (
     MIN_NORM,
@@ -58,7 +58,7 @@ def compute_chunked(problem: LossProblem, chunk: int) -> Float[Tensor, "n"]:
     scores, labels, subset, scale = problem.scores, problem.labels, problem.subset, problem.scale
     dtype = accumulation_dtype(problem.batch.features, problem.weight)
     x = prepare_features(problem.batch.features.to(dtype), scale, labels, problem.ignored)
-    x = x._replace(noise=drawn_for(scores.margin, x.norms))
+    x = x._replace(noise=draw_noise(scores.margin, x.norms))
     share = x
     if subset.processes is not None:
         own_scale = subset.as_share(scale) if isinstance(scale, Tensor) else scale
@@ -393,7 +393,7 @@ class MarginLogits:
     def _propagate_with_slope(
         self, part: slice, block: Block, inputs: Inputs, slope: Callable[[Tensor], Tensor], gradients: Gradients
     ) -> bool:
-        """Do the same without a graph if φ knows its slope and the scale is constant; return False if not."""
+        """Return Do the same without a graph if φ knows its slope and the scale is constant; return False if not."""
         assert block.products is not None
         scale = inputs.batch[2].unsqueeze(-1)
         if self.weight_norm or gradients.batch[2] is not None or self.names:

@@ -7,7 +7,7 @@ from torch import Tensor
 from ...angular import Cosine
 from ...geometry import accumulation_dtype, norm, normalize
 from ..margins import Margin
-from ..margins.margin import Context, drawn_for
+from ..margins.margin import Context, draw_noise
 from .problem import LossProblem, select_angular
 from .scores import (
     MIN_NORM,
@@ -26,7 +26,7 @@ def compute_dense(problem: LossProblem, chunk: int = 0) -> Float[Tensor, "n"]:
     scores, labels = problem.scores, problem.labels
     dtype = accumulation_dtype(problem.batch.features, problem.weight)
     x = prepare_features(problem.batch.features.to(dtype), problem.scale, labels, problem.ignored)
-    x = x._replace(noise=drawn_for(scores.margin, x.norms))
+    x = x._replace(noise=draw_noise(scores.margin, x.norms))
     bias = None if problem.bias is None else problem.bias.to(dtype).expand(problem.subset.size)
     if problem.batch.soft is not None:
         return _compute_soft(problem, x, problem.weight.to(dtype), bias)

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from ...geometry import accumulation_dtype, norm, normalize
-from ..margins.margin import AngularScore, Context, Margin, Strength, drawn_for, sloped
+from ..margins.margin import AngularScore, Context, Margin, Strength, draw_noise, evaluate_with_slope
 from .problem import LossProblem, ScoreFunction, is_plain, select_angular, uses_target
 from .scores import (
     MAX_NORM,
@@ -115,7 +115,7 @@ def compute_few_classes(problem: LossProblem, chunk: int = 0) -> Float[Tensor, "
     found = multiply(x, weight, form)
     if found is None:
         return None
-    noise = drawn_for(scores.margin, found.norms)
+    noise = draw_noise(scores.margin, found.norms)
     g = select_angular(scores, labels)
     rest = _Settings(problem, noise, form, g)
     if not isinstance(scale, Tensor):
@@ -428,7 +428,7 @@ def _differentiate_target(
     context = Context(g, batch.norms, batch.labels, batch.ignored, noise=batch.noise)
     if type(margin).penalty is not Margin.penalty and margin.penalty(context) is not None:
         return None
-    score: tuple[Tensor, Tensor | float] | None = (cos, 1.0) if plain else sloped(g, cos)
+    score: tuple[Tensor, Tensor | float] | None = (cos, 1.0) if plain else evaluate_with_slope(g, cos)
     own_hook = type(margin).target is not Margin.target
     psi = margin.target_with_slope(cos, context) if own_hook and score is not None else score
     if score is None or psi is None:

@@ -350,7 +350,7 @@ def choose_chunk(chunk: int | str | None, n: int, num_classes: int, device: torc
 def _reduce(
     loss: Tensor, ignored: Tensor | None, weights: Tensor | None, reduction: str, processes: Processes | None
 ) -> Tensor:
-    """Weight the losses and combine them; samples that are ignored count neither in the sum nor in the mean."""
+    """Combine the weighted losses; ignored samples count neither in the sum nor in the mean."""
     loss = loss if ignored is None else loss.masked_fill(ignored, 0)
     loss = loss if weights is None else loss * weights
     if reduction == "none":
@@ -373,7 +373,7 @@ def clean_labels(labels: Tensor, n: int, num_classes: int, ignore_index: int) ->
 
 
 def find_ignored(labels: Tensor | None, n: int, num_classes: int, ignore_index: int) -> tuple[Tensor, Tensor | None]:
-    """Do the same as :func:`clean_labels`, with None where the range of the labels shows that none is ignored."""
+    """Return Do the same as :func:`clean_labels`, with None where the range of the labels shows that none is ignored."""
     require_tensor("labels", labels, "integers, one per feature")
     assert labels is not None
     if labels.shape != (n,) or labels.is_floating_point():

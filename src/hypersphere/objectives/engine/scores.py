@@ -13,7 +13,7 @@ from torch import Tensor
 from ...angular import Cosine
 from ...geometry import norm, normalize
 from ..margins import Margin
-from ..margins.margin import AngularScore, Context, Sloped, Strength, sloped
+from ..margins.margin import AngularScore, Context, Sloped, Strength, evaluate_with_slope
 from .problem import ScoreFunction, is_plain, select_angular
 
 MIN_NORM = 1e-4
@@ -196,7 +196,7 @@ def score_cosines_with_slope(
     found = scores.margin.others_with_slope(inside, context)
     if found is None or not scores.detached:
         return found
-    plain = sloped(context.g, inside)
+    plain = evaluate_with_slope(context.g, inside)
     return None if plain is None else (found[0], plain[1])
 
 

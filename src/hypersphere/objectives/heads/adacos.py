@@ -14,7 +14,7 @@ from ..engine import Targets
 from ..head import MarginSoftmax
 from ..head_options import HeadOptions
 from ..margins import NoMargin
-from ..margins.margin import ALONE, Context
+from ..margins.margin import EMPTY_CONTEXT, Context
 
 
 class AdaCos(MarginSoftmax):
@@ -87,7 +87,7 @@ class _TargetRecorder(NoMargin):
     cos: Tensor
     ignored: Tensor
 
-    def target(self, cos: Float[Tensor, "n"], context: Context = ALONE) -> Float[Tensor, "n"]:
+    def target(self, cos: Float[Tensor, "n"], context: Context = EMPTY_CONTEXT) -> Float[Tensor, "n"]:
         self.cos = cos
         self.ignored = torch.zeros_like(cos, dtype=torch.bool) if context.ignored is None else context.ignored
         return super().target(cos, context)

@@ -5,8 +5,19 @@ import math
 from jaxtyping import Float
 from torch import Tensor
 
-from .extension import extended, extended_with_slope
-from .margin import ALONE, Context, Margin, Sloped, Strength, constant, number, shown, sloped, value
+from .extension import continue_past_pi, continue_past_pi_with_slope
+from .margin import (
+    EMPTY_CONTEXT,
+    Context,
+    Margin,
+    Sloped,
+    Strength,
+    check_strength,
+    evaluate_constant,
+    evaluate_strength,
+    evaluate_with_slope,
+    format_numbers,
+)
 
 
 class AdditiveCosine(Margin):
@@ -18,25 +29,25 @@ class AdditiveCosine(Margin):
 
     def __init__(self, m: float | Strength = 0.35):  # the best setting of AM-Softmax, which D.6 follows
         super().__init__()
-        self.m = number("m", m, 0)
+        self.m = check_strength("m", m, 0)
 
-    def target(self, cos: Float[Tensor, "*n"], context: Context = ALONE) -> Float[Tensor, "*n"]:
-        """g(θ) − m."""
-        return context.g(cos) - value(self.m, context)
+    def target(self, cos: Float[Tensor, "*n"], context: Context = EMPTY_CONTEXT) -> Float[Tensor, "*n"]:
+        """Return g(θ) − m."""
+        return context.g(cos) - evaluate_strength(self.m, context)
 
-    def target_with_slope(self, cos: Float[Tensor, "*n"], context: Context = ALONE) -> Sloped | None:
-        """The slope is that of g."""
-        m, found = constant(self.m, context), sloped(context.g, cos)
+    def target_with_slope(self, cos: Float[Tensor, "*n"], context: Context = EMPTY_CONTEXT) -> Sloped | None:
+        """Return the score and the slope of g."""
+        m, found = evaluate_constant(self.m, context), evaluate_with_slope(context.g, cos)
         return None if m is None or found is None else (found[0] - m, found[1])
 
     def warning(self) -> str | None:
-        """An offset beyond 1 is unusual: no two unit vectors are more than 2 apart in cosine."""
+        """Return a warning for an offset above 1."""
         unusual = not isinstance(self.m, Strength) and self.m > 1
         return f"a margin m={self.m!r} on the cosine is unusually large; 0.1 to 0.5 are usual" if unusual else None
 
     def extra_repr(self) -> str:
-        """The offset."""
-        return shown(m=self.m)
+        """Return the offset."""
+        return format_numbers(m=self.m)
 
 
 class AdditiveAngle(Margin):
@@ -51,22 +62,22 @@ class AdditiveAngle(Margin):
 
     def __init__(self, m: float | Strength = 0.5):  # ArcFace's own value; Liu (2020) leaves it open
         super().__init__()
-        self.m = number("m", m, 0, math.pi)
+        self.m = check_strength("m", m, 0, math.pi)
 
-    def target(self, cos: Float[Tensor, "*n"], context: Context = ALONE) -> Float[Tensor, "*n"]:
-        """g(θ + m), continued past π."""
-        return extended(cos, 1.0, value(self.m, context), context.g)
+    def target(self, cos: Float[Tensor, "*n"], context: Context = EMPTY_CONTEXT) -> Float[Tensor, "*n"]:
+        """Return g(θ + m), continued past π."""
+        return continue_past_pi(cos, 1.0, evaluate_strength(self.m, context), context.g)
 
-    def target_with_slope(self, cos: Float[Tensor, "*n"], context: Context = ALONE) -> Sloped | None:
-        """With g = cos, sin(θ + m)/sin θ."""
-        m = constant(self.m, context)
-        return None if m is None else extended_with_slope(cos, 1.0, m, context.g)
+    def target_with_slope(self, cos: Float[Tensor, "*n"], context: Context = EMPTY_CONTEXT) -> Sloped | None:
+        """Return the score and, with g = cos, its slope sin(θ + m)/sin θ."""
+        m = evaluate_constant(self.m, context)
+        return None if m is None else continue_past_pi_with_slope(cos, 1.0, m, context.g)
 
     def warning(self) -> str | None:
-        """An angle beyond 1.2 rad is unusual."""
+        """Return a warning for an angle above 1.2 rad."""
         unusual = not isinstance(self.m, Strength) and self.m > 1.2
         return f"a margin m={self.m!r} on the angle is unusually large; 0.2 to 0.5 rad are usual" if unusual else None
 
     def extra_repr(self) -> str:
-        """The angle."""
-        return shown(m=self.m)
+        """Return the angle."""
+        return format_numbers(m=self.m)

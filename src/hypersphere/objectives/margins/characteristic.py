@@ -8,8 +8,18 @@ from torch import Tensor
 
 from ...angular import Cosine
 from ...geometry import arccos
-from .extension import slope_of_wave
-from .margin import ALONE, Context, Margin, Sloped, Strength, constant, number, shown, value
+from .extension import compute_wave_slope
+from .margin import (
+    EMPTY_CONTEXT,
+    Context,
+    Margin,
+    Sloped,
+    Strength,
+    check_strength,
+    evaluate_constant,
+    evaluate_strength,
+    format_numbers,
+)
 
 
 class Clipped(Margin):
@@ -24,28 +34,28 @@ class Clipped(Margin):
 
     def __init__(self, m: float | Strength = 1.5):
         super().__init__()
-        self.m = number("m", m, 1, 100)
+        self.m = check_strength("m", m, 1, 100)
 
-    def target(self, cos: Float[Tensor, "*n"], context: Context = ALONE) -> Float[Tensor, "*n"]:
-        """g(min(mθ, π))."""
-        m = value(self.m, context)
+    def target(self, cos: Float[Tensor, "*n"], context: Context = EMPTY_CONTEXT) -> Float[Tensor, "*n"]:
+        """Return g(min(mθ, π))."""
+        m = evaluate_strength(self.m, context)
         return context.g(cos) if isinstance(m, (int, float)) and m == 1 else context.g.at(_clipped(cos, m))
 
-    def target_with_slope(self, cos: Float[Tensor, "*n"], context: Context = ALONE) -> Sloped | None:
-        """With g = cos, m·sin(mθ)/sin θ, and 0 past π/m."""
-        m = constant(self.m, context)
+    def target_with_slope(self, cos: Float[Tensor, "*n"], context: Context = EMPTY_CONTEXT) -> Sloped | None:
+        """Return the score and, with g = cos, its slope m·sin(mθ)/sin θ, which is 0 past π/m."""
+        m = evaluate_constant(self.m, context)
         if m is None or not isinstance(context.g, Cosine):
             return None
         if isinstance(m, (int, float)) and m == 1:
             return cos, torch.ones_like(cos)
         theta = cos.clamp(-1, 1).acos_()
         u = theta * m
-        slope = slope_of_wave(theta, u.sin(), m, 0.0).masked_fill_(u >= math.pi, 0)
+        slope = compute_wave_slope(theta, u.sin(), m, 0.0).masked_fill_(u >= math.pi, 0)
         return u.clamp_max_(math.pi).cos_(), slope
 
     def extra_repr(self) -> str:
-        """The factor."""
-        return shown(m=self.m)
+        """Return the factor."""
+        return format_numbers(m=self.m)
 
 
 class Shrunk(Margin):
@@ -59,16 +69,16 @@ class Shrunk(Margin):
 
     def __init__(self, m: float | Strength = 1.5):
         super().__init__()
-        self.m = number("m", m, 1, 100)
+        self.m = check_strength("m", m, 1, 100)
 
-    def others(self, cos: Float[Tensor, "n c"], context: Context = ALONE) -> Float[Tensor, "n c"]:
-        """g(θ/m)."""
-        m = value(self.m, context)
+    def others(self, cos: Float[Tensor, "n c"], context: Context = EMPTY_CONTEXT) -> Float[Tensor, "n c"]:
+        """Return g(θ/m)."""
+        m = evaluate_strength(self.m, context)
         return context.g(cos) if isinstance(m, (int, float)) and m == 1 else context.g.at(arccos(cos) / m)
 
     def extra_repr(self) -> str:
-        """The divisor."""
-        return shown(m=self.m)
+        """Return the divisor."""
+        return format_numbers(m=self.m)
 
 
 def _clipped(cos: Tensor, m: float | Tensor) -> Tensor:

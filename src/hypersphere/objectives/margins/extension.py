@@ -13,10 +13,10 @@ from ...geometry.tracing import is_traced
 from .margin import COSINE, AngularScore, Sloped
 
 
-def extended(
+def continue_past_pi(
     cos: Float[Tensor, "..."], m1: float | Tensor, m2: float | Tensor, g: AngularScore = COSINE
 ) -> Float[Tensor, "..."]:
-    r"""g(u) at u = m₁θ + m₂, continued past π so that it stays continuous and decreasing.
+    r"""Compute g(m₁θ + m₂), continued past π so that it stays continuous and decreasing.
 
     .. math:: Ψ(u) = g(u − kπ) − k·(g(0) − g(π)), \quad u ∈ [kπ, (k+1)π]
 
@@ -27,23 +27,23 @@ def extended(
     As Ψ decreases, agrees with g on [0, π] and u ≥ θ for m₁ ≥ 1 and m₂ ≥ 0, it never exceeds g(θ). Below 0, where a
     negative m₂ can lead, Ψ(u) = g(0).
 
-    >>> extended(torch.tensor([1.0, 0.0, -1.0]), 2, 0)
+    >>> continue_past_pi(torch.tensor([1.0, 0.0, -1.0]), 2, 0)
     tensor([ 1., -1., -3.])
     """
     if isinstance(m1, (int, float)) and isinstance(m2, (int, float)) and m1 == 1 and m2 == 0:
         return g(cos)
     if not isinstance(g, Cosine) or is_traced() or (isinstance(m1, Tensor) and m1.requires_grad):
-        return extended_plainly(cos, m1, m2, g)
+        return continue_past_pi_plainly(cos, m1, m2, g)
     result: Tensor = _ExtendedCosine.apply(upcast(cos), m1, m2)
     return result.to(cos.dtype)
 
 
-def extended_with_slope(
+def continue_past_pi_with_slope(
     cos: Float[Tensor, "..."], m1: float | Tensor, m2: float | Tensor, g: AngularScore = COSINE
 ) -> Sloped | None:
-    """:func:`extended` of the cosine and its derivative by cos θ, without a graph; None for another g.
+    """Return :func:`continue_past_pi` and its derivative by cos θ without a graph; None if g is not the cosine.
 
-    >>> extended_with_slope(torch.tensor([1.0, 0.0, -1.0]), 2, 0)
+    >>> continue_past_pi_with_slope(torch.tensor([1.0, 0.0, -1.0]), 2, 0)
     (tensor([ 1., -1., -3.]), tensor([4., 0., 4.]))
     """
     if not isinstance(g, Cosine):
@@ -54,14 +54,14 @@ def extended_with_slope(
     return value, slope
 
 
-def extended_plainly(
+def continue_past_pi_plainly(
     cos: Float[Tensor, "..."], m1: float | Tensor, m2: float | Tensor, g: AngularScore
 ) -> Float[Tensor, "..."]:
-    """:func:`extended` by plain operations, which autograd, the compiler and transforms of functions see through.
+    """Compute :func:`continue_past_pi` by operations that autograd, the compiler and function transforms can trace.
 
     cos(mθ) needs no angle here: it is the Chebyshev polynomial of cos θ.
 
-    >>> extended_plainly(torch.tensor([1.0, 0.0, -1.0]), 1.0, 0.5, COSINE)
+    >>> continue_past_pi_plainly(torch.tensor([1.0, 0.0, -1.0]), 1.0, 0.5, COSINE)
     tensor([ 0.8776, -0.4794, -1.1224])
     """
     if isinstance(m1, (int, float)) and isinstance(m2, (int, float)) and m2 == 0 and isinstance(g, Cosine):
@@ -94,13 +94,15 @@ class _ExtendedCosine(torch.autograd.Function):
             m1 = others.pop(0) if ctx.m1 is None else ctx.m1
             m2 = others.pop(0) if ctx.m2 is None else ctx.m2
             wanted = [t for t, need in ((cos, needs[0]), (m2, needs[2])) if need]
-            found = iter(torch.autograd.grad(extended_plainly(cos, m1, m2, COSINE), wanted, grad, create_graph=True))
+            found = iter(
+                torch.autograd.grad(continue_past_pi_plainly(cos, m1, m2, COSINE), wanted, grad, create_graph=True)
+            )
             return next(found) if needs[0] else None, None, next(found) if needs[2] else None
         return grad * slope if needs[0] else None, None, -grad * fall if needs[2] else None
 
 
 def _wave(cos: Tensor, m1: float | Tensor, m2: float | Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Ψ, −∂Ψ/∂u = sin(u − kπ) and ∂Ψ/∂cos θ, by few operations: on a batch they cost a call each and little more."""
+    """Return Ψ, −∂Ψ/∂u = sin(u − kπ) and ∂Ψ/∂cos θ. On a batch the number of operations determines the time."""
     theta = cos.clamp(-1, 1).acos_()
     u = theta + m2 if isinstance(m1, (int, float)) and m1 == 1 else (theta * m1).add_(m2)
     k = u.div(math.pi, rounding_mode="floor")
@@ -108,11 +110,11 @@ def _wave(cos: Tensor, m1: float | Tensor, m2: float | Tensor) -> tuple[Tensor, 
     if isinstance(m2, Tensor):
         rest.clamp_min_(0)
     fall = rest.sin()
-    return rest.cos_().sub_(k, alpha=2), fall, slope_of_wave(theta, fall, m1, m2)
+    return rest.cos_().sub_(k, alpha=2), fall, compute_wave_slope(theta, fall, m1, m2)
 
 
-def slope_of_wave(theta: Tensor, fall: Tensor, m1: float | Tensor, m2: float | Tensor) -> Tensor:
-    """m₁·sin(u − kπ)/sin θ, with its limit at the poles where it has one, and bounded there otherwise."""
+def compute_wave_slope(theta: Tensor, fall: Tensor, m1: float | Tensor, m2: float | Tensor) -> Tensor:
+    """Return m₁·sin(u − kπ)/sin θ; at the poles its limit if there is one, otherwise a bounded value."""
     least = torch.finfo(theta.dtype).eps ** 0.5
     sine = theta.sin()
     slope = fall / sine.clamp_min(least)
@@ -123,5 +125,5 @@ def slope_of_wave(theta: Tensor, fall: Tensor, m1: float | Tensor, m2: float | T
 
 
 def _bounds(m: float) -> list[float]:
-    """cos θ where mθ = kπ, for the k that are reached before θ = π."""
+    """Return cos θ where mθ = kπ, for the k that are reached before θ = π."""
     return [math.cos(k * math.pi / m) for k in range(1, math.ceil(m - 1e-9))]

@@ -9,8 +9,8 @@ from torch import Tensor
 from ...angular import Cosine
 from ...geometry import arccos
 from .additive import AdditiveAngle, AdditiveCosine
-from .margin import ALONE, Context, Margin, Sloped
-from .statistics import mean_of
+from .margin import EMPTY_CONTEXT, Context, Margin, Sloped
+from .statistics import compute_mean
 
 
 class Around(Margin):
@@ -20,20 +20,20 @@ class Around(Margin):
         super().__init__()
         self.margin = margin
 
-    def target(self, cos: Float[Tensor, "n"], context: Context = ALONE) -> Float[Tensor, "n"]:
-        """ψ of the inner margin."""
+    def target(self, cos: Float[Tensor, "n"], context: Context = EMPTY_CONTEXT) -> Float[Tensor, "n"]:
+        """Return ψ of the inner margin."""
         return self.margin.target(cos, context)
 
-    def target_with_slope(self, cos: Float[Tensor, "n"], context: Context = ALONE) -> Sloped | None:
-        """ψ of the inner margin and its slope."""
+    def target_with_slope(self, cos: Float[Tensor, "n"], context: Context = EMPTY_CONTEXT) -> Sloped | None:
+        """Return ψ of the inner margin and its slope."""
         return self.margin.target_with_slope(cos, context)
 
     def penalty(self, context: Context) -> Float[Tensor, "n"] | None:
-        """That of the inner margin."""
+        """Return the result of the inner margin."""
         return self.margin.penalty(context)
 
     def warning(self) -> str | None:
-        """That of the inner margin."""
+        """Return the result of the inner margin."""
         return self.margin.warning()
 
 
@@ -59,37 +59,37 @@ class Curricular(Around):
         self.momentum = float(momentum)
         self.register_buffer("t", torch.tensor(0.0))
 
-    def target(self, cos: Float[Tensor, "n"], context: Context = ALONE) -> Float[Tensor, "n"]:
-        """ψ of the inner margin; in training, t follows the batch."""
+    def target(self, cos: Float[Tensor, "n"], context: Context = EMPTY_CONTEXT) -> Float[Tensor, "n"]:
+        """Return ψ of the inner margin. In training mode, update t from the batch."""
         self._follow(cos, context)
         return super().target(cos, context)
 
-    def target_with_slope(self, cos: Float[Tensor, "n"], context: Context = ALONE) -> Sloped | None:
-        """ψ of the inner margin and its slope; in training, t follows the batch."""
+    def target_with_slope(self, cos: Float[Tensor, "n"], context: Context = EMPTY_CONTEXT) -> Sloped | None:
+        """Return ψ of the inner margin and its slope. In training mode, update t from the batch."""
         found = super().target_with_slope(cos, context)
         if found is not None:
             self._follow(cos, context)
         return found
 
-    def others(self, cos: Float[Tensor, "n c"], context: Context = ALONE) -> Float[Tensor, "n c"]:
-        """g(θ_j)·(t + cos θ_j) for the hard classes."""
-        g, hard = context.g(cos), _harder(self.margin, cos.detach(), context)
+    def others(self, cos: Float[Tensor, "n c"], context: Context = EMPTY_CONTEXT) -> Float[Tensor, "n c"]:
+        """Return g(θ_j)·(t + cos θ_j) for the hard classes."""
+        g, hard = context.g(cos), _mark_harder(self.margin, cos.detach(), context)
         return torch.addcmul(g, g, (cos + (self.t.to(cos.dtype) - 1)).mul_(hard))
 
-    def others_with_slope(self, cos: Float[Tensor, "n c"], context: Context = ALONE) -> Sloped | None:
-        """With g = cos, t + 2·cos θ_j for the hard classes and 1 for the others."""
+    def others_with_slope(self, cos: Float[Tensor, "n c"], context: Context = EMPTY_CONTEXT) -> Sloped | None:
+        """Return the scores and, with g = cos, their slopes: t + 2·cos θ_j for hard classes, 1 for the others."""
         if not isinstance(context.g, Cosine):
             return None
-        hard = _harder(self.margin, cos, context)
+        hard = _mark_harder(self.margin, cos, context)
         more = (cos + (self.t.to(cos.dtype) - 1)).mul_(hard)
         return torch.addcmul(cos, cos, more), more.addcmul_(cos, hard).add_(1)
 
     def _follow(self, cos: Tensor, context: Context) -> None:
         if self.training:
-            self.t.lerp_(mean_of(cos, context, self.t), self.momentum)
+            self.t.lerp_(compute_mean(cos, context, self.t), self.momentum)
 
     def extra_repr(self) -> str:
-        """How fast t moves."""
+        """Return the momentum of t."""
         return f"momentum={self.momentum:g}"
 
 
@@ -110,20 +110,20 @@ class Misclassified(Around):
         super().__init__(AdditiveCosine(0.35) if margin is None else margin)
         self.t = float(t)
 
-    def others(self, cos: Float[Tensor, "n c"], context: Context = ALONE) -> Float[Tensor, "n c"]:
-        """t·g(θ_j) + t − 1 for the hard classes."""
-        g, hard = context.g(cos), _harder(self.margin, cos.detach(), context)
+    def others(self, cos: Float[Tensor, "n c"], context: Context = EMPTY_CONTEXT) -> Float[Tensor, "n c"]:
+        """Return t·g(θ_j) + t − 1 for the hard classes."""
+        g, hard = context.g(cos), _mark_harder(self.margin, cos.detach(), context)
         return g + hard * (g + 1) * (self.t - 1)
 
-    def others_with_slope(self, cos: Float[Tensor, "n c"], context: Context = ALONE) -> Sloped | None:
-        """With g = cos, t for the hard classes and 1 for the others."""
+    def others_with_slope(self, cos: Float[Tensor, "n c"], context: Context = EMPTY_CONTEXT) -> Sloped | None:
+        """Return the scores and, with g = cos, their slopes: t for hard classes, 1 for the others."""
         if not isinstance(context.g, Cosine):
             return None
-        more = _harder(self.margin, cos, context).mul_(self.t - 1)
+        more = _mark_harder(self.margin, cos, context).mul_(self.t - 1)
         return torch.addcmul(cos, cos + 1, more), more.add_(1)
 
     def extra_repr(self) -> str:
-        """The weight of hard classes."""
+        """Return the weight of hard classes."""
         return f"t={self.t:g}"
 
 
@@ -146,25 +146,27 @@ class InterTopK(Around):
         super().__init__(AdditiveAngle(0.2) if margin is None else margin)
         self.hardest, self.m = k, float(m)
 
-    def others(self, cos: Float[Tensor, "n c"], context: Context = ALONE) -> Float[Tensor, "n c"]:
-        """g(θ_j − m) for the k nearest."""
+    def others(self, cos: Float[Tensor, "n c"], context: Context = EMPTY_CONTEXT) -> Float[Tensor, "n c"]:
+        """Return g(θ_j − m) for the k nearest."""
         assert context.hardest is not None
         nearer = context.g.at((arccos(cos) - self.m).clamp_min(0))
         return torch.where(cos >= context.hardest, nearer, context.g(cos))
 
     def extra_repr(self) -> str:
-        """How many classes, and by how much."""
+        """Return the number of classes and the margin."""
         return f"k={self.hardest}, m={self.m:g}"
 
 
-def _harder(margin: Margin, cos: Tensor, context: Context) -> Tensor:
-    """1 for the classes nearer than the target reaches, 0 for the others; as numbers, which are 20 times faster to use
-    on a CPU than a mask."""
-    return cos.clone().gt_(_reached(margin, context))
+def _mark_harder(margin: Margin, cos: Tensor, context: Context) -> Tensor:
+    """Return 1 for classes that score higher than the target and 0 for the others.
+
+    On a CPU, numbers are 20 times faster to use than a mask.
+    """
+    return cos.clone().gt_(_compute_target_score(margin, context))
 
 
-def _reached(margin: Margin, context: Context) -> Tensor:
-    """ψ(θ_y) as a cosine: what the target reaches with its margin, and a hard class exceeds."""
+def _compute_target_score(margin: Margin, context: Context) -> Tensor:
+    """Return ψ(θ_y) as a cosine; a class with a larger cosine is hard."""
     assert context.target is not None
     norms, labels = (None if t is None else t.squeeze(-1) for t in (context.norms, context.labels))
     noise = None if context.noise is None else {strength: z.squeeze(-1) for strength, z in context.noise.items()}

@@ -17,16 +17,16 @@ class AngularScore(Protocol):
     """The angular function g of a head as a hook sees it: an :class:`~hypersphere.angular.Angular` of some classes."""
 
     def __call__(self, cos: Tensor) -> Tensor:
-        """g(θ) from cos θ."""
+        """Return g(θ) from cos θ."""
 
     def at(self, theta: Tensor) -> Tensor:
-        """g(θ) from θ."""
+        """Return g(θ) from θ."""
 
     def span(self, like: Tensor) -> float | Tensor:
-        """g(0) − g(π)."""
+        """Return g(0) − g(π)."""
 
     def with_slope(self, cos: Tensor) -> tuple[Tensor, Tensor] | None:
-        """g(θ) and ∂g/∂cos θ without a graph; None where the derivative is left to autograd."""
+        """Return g(θ) and ∂g/∂cos θ without a graph, or None to leave the derivative to autograd."""
 
 
 COSINE: AngularScore = Cosine()
@@ -61,7 +61,7 @@ class Context(NamedTuple):
     noise: "Mapping[Strength, Tensor] | None" = None
 
 
-ALONE = Context()
+EMPTY_CONTEXT = Context()
 Sloped: TypeAlias = tuple[Tensor, Tensor]
 """Scores and their derivatives by the cosines, of the same shape, without a graph."""
 
@@ -85,7 +85,7 @@ class Margin(nn.Module):
     none, as finding it costs one more pass over the classes.
 
     >>> class Lowered(Margin):
-    ...     def target(self, cos, context=ALONE):
+    ...     def target(self, cos, context=EMPTY_CONTEXT):
     ...         return context.g(cos) - 0.5
     >>> head = hs.objectives.MarginSoftmax(2, 2, margin=Lowered())
     >>> head.margin.target(torch.tensor([1.0, 0.0]))
@@ -95,45 +95,45 @@ class Margin(nn.Module):
     hardest: int = 0
 
     def __init_subclass__(cls, **options: Any):
-        """A slope belongs to the hook that it was written for: a margin that changes a hook alone does not inherit it."""
+        """Drop an inherited slope if this class replaces the hook that it was written for."""
         super().__init_subclass__(**options)
         for hook in ("target", "others"):
             if hook in cls.__dict__ and f"{hook}_with_slope" not in cls.__dict__:
-                setattr(cls, f"{hook}_with_slope", unknown_slope)
+                setattr(cls, f"{hook}_with_slope", return_no_slope)
 
-    def target(self, cos: Float[Tensor, "*n"], context: Context = ALONE) -> Float[Tensor, "*n"]:
-        """ψ(θ) of each sample's own class; without a margin g(θ)."""
+    def target(self, cos: Float[Tensor, "*n"], context: Context = EMPTY_CONTEXT) -> Float[Tensor, "*n"]:
+        """Return ψ(θ) of each sample's own class; without a margin g(θ)."""
         return context.g(cos)
 
-    def others(self, cos: Float[Tensor, "n c"], context: Context = ALONE) -> Float[Tensor, "n c"]:
-        """φ(θ) of the other classes; g(θ) for most margins."""
+    def others(self, cos: Float[Tensor, "n c"], context: Context = EMPTY_CONTEXT) -> Float[Tensor, "n c"]:
+        """Return φ(θ) of the other classes; g(θ) for most margins."""
         return context.g(cos)
 
-    def target_with_slope(self, cos: Float[Tensor, "*n"], context: Context = ALONE) -> Sloped | None:
-        """ψ(θ) and ∂ψ/∂cos θ, without a graph; None leaves the derivative to autograd.
+    def target_with_slope(self, cos: Float[Tensor, "*n"], context: Context = EMPTY_CONTEXT) -> Sloped | None:
+        """Return ψ(θ) and ∂ψ/∂cos θ without a graph, or None to leave the derivative to autograd.
 
         A head calls it in place of :meth:`target`, so it moves the same statistics, but only if it does not return
         None. It has no meaning where ψ depends on anything with a gradient besides the cosine: a learned parameter, ‖x‖.
         A margin that overrides ``target`` has no slope unless it overrides this as well.
         """
-        return sloped(context.g, cos)
+        return evaluate_with_slope(context.g, cos)
 
-    def others_with_slope(self, cos: Float[Tensor, "n c"], context: Context = ALONE) -> Sloped | None:
-        """φ(θ) and ∂φ/∂cos θ, without a graph, as :meth:`target_with_slope`."""
-        return sloped(context.g, cos)
+    def others_with_slope(self, cos: Float[Tensor, "n c"], context: Context = EMPTY_CONTEXT) -> Sloped | None:
+        """Return φ(θ) and ∂φ/∂cos θ, without a graph, as :meth:`target_with_slope`."""
+        return evaluate_with_slope(context.g, cos)
 
     def penalty(self, context: Context) -> Float[Tensor, "*n"] | None:
-        """What is added to the loss of each sample; None, for most margins, is nothing."""
+        """Return a term to add to the loss of each sample, or None for no such term."""
         return None
 
     def step(self) -> None:
-        """One training step has been made: every :class:`Strength` in this margin moves on."""
+        """Advance every :class:`Strength` in this margin by one step."""
         for module in self.modules():
             if isinstance(module, Strength):
                 module.step()
 
     def warning(self) -> str | None:
-        """Returns what is unusual about the margin's numbers, in words, or None; a head shows it when it is made."""
+        """Return a warning about unusual numbers of the margin, or None. The constructor of a head shows it."""
         return None
 
 
@@ -171,34 +171,34 @@ class Strength(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, context: Context) -> Float[Tensor, "..."]:
-        """m of each sample, as the context's tensors are shaped, or one scalar tensor for all."""
+        """Return m of each sample, shaped like the tensors of the context, or one scalar tensor for all."""
 
     def step(self) -> None:
-        """One training step has been made; only schedules move."""
+        """Advance by one step; only schedules change."""
 
 
-def drawn_for(margin: Margin, norms: Float[Tensor, "*n"]) -> dict[Strength, Float[Tensor, "*n"]] | None:
-    """One number of N(0, 1) per sample for each strength in the margin that draws, in training; None if there is none."""
+def draw_noise(margin: Margin, norms: Float[Tensor, "*n"]) -> dict[Strength, Float[Tensor, "*n"]] | None:
+    """Draw one number of N(0, 1) per sample for each random strength of the margin. Return None if there is none."""
     if not margin._modules:  # as for most margins: nothing to look through
         return None
     drawing = [m for m in margin.modules() if isinstance(m, Strength) and m.draws and m.training]
     return {strength: torch.randn_like(norms) for strength in drawing} or None
 
 
-def value(m: float | Strength, context: Context) -> float | Tensor:
-    """m in this context: the number itself, or what the strength returns."""
+def evaluate_strength(m: float | Strength, context: Context) -> float | Tensor:
+    """Return m in this context: the number itself, or the result of the strength."""
     return m(context) if isinstance(m, Strength) else m
 
 
-def constant(m: float | Strength, context: Context) -> float | Tensor | None:
-    """m in this context as :func:`value`, where no gradient flows through it; None where one may."""
+def evaluate_constant(m: float | Strength, context: Context) -> float | Tensor | None:
+    """Return m as :func:`evaluate_strength` does if no gradient flows through it, otherwise None."""
     return m if not isinstance(m, Strength) else m(context) if m.constant else None
 
 
-def sloped(g: AngularScore, cos: Float[Tensor, "*n"]) -> Sloped | None:
-    """g(θ) and ∂g/∂cos θ, where g knows its slope in closed form.
+def evaluate_with_slope(g: AngularScore, cos: Float[Tensor, "*n"]) -> Sloped | None:
+    """Return g(θ) and ∂g/∂cos θ, or None if g has no slope in closed form.
 
-    >>> sloped(hs.angular.SquareCosine(), torch.tensor([0.5]))
+    >>> evaluate_with_slope(hs.angular.SquareCosine(), torch.tensor([0.5]))
     (tensor([0.2500]), tensor([1.]))
     """
     if isinstance(g, Cosine):
@@ -206,13 +206,13 @@ def sloped(g: AngularScore, cos: Float[Tensor, "*n"]) -> Sloped | None:
     return g.with_slope(cos)
 
 
-def unknown_slope(self: Margin, cos: Tensor, context: Context = ALONE) -> None:
-    """No slope in closed form."""
+def return_no_slope(self: Margin, cos: Tensor, context: Context = EMPTY_CONTEXT) -> None:
+    """Return None: there is no slope in closed form."""
     return None
 
 
-def number(name: str, given: float | Strength, least: float, below: float = math.inf) -> float | Strength:
-    """Returns ``given`` if it is a number (or only takes values) in [least, below); raises a ValueError otherwise."""
+def check_strength(name: str, given: float | Strength, least: float, below: float = math.inf) -> float | Strength:
+    """Return ``given`` if all its values are in [least, below); raise a ValueError otherwise."""
     values = (given.least, given.most) if isinstance(given, Strength) else (given,)
     for v in values:
         if isinstance(v, bool) or not isinstance(v, (int, float)) or not least <= v < below:
@@ -221,6 +221,6 @@ def number(name: str, given: float | Strength, least: float, below: float = math
     return given
 
 
-def shown(**numbers: float | Strength) -> str:
-    """The numbers of a margin for its ``extra_repr``; a strength is printed by itself, as a module."""
+def format_numbers(**numbers: float | Strength) -> str:
+    """Format the numbers of a margin for its ``extra_repr``. A strength is omitted: it is printed as a submodule."""
     return ", ".join(f"{name}={m:g}" for name, m in numbers.items() if not isinstance(m, Strength))

@@ -3,8 +3,18 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from .extension import extended, extended_with_slope
-from .margin import ALONE, Context, Margin, Sloped, Strength, constant, number, shown, value
+from .extension import continue_past_pi, continue_past_pi_with_slope
+from .margin import (
+    EMPTY_CONTEXT,
+    Context,
+    Margin,
+    Sloped,
+    Strength,
+    check_strength,
+    evaluate_constant,
+    evaluate_strength,
+    format_numbers,
+)
 
 
 class Multiplicative(Margin):
@@ -23,22 +33,22 @@ class Multiplicative(Margin):
 
     def __init__(self, m: float | Strength = 4):  # SphereFace uses 4, which is above the bounds of properties 2 and 3
         super().__init__()
-        self.m = number("m", m, 1, 100)
+        self.m = check_strength("m", m, 1, 100)
 
-    def target(self, cos: Float[Tensor, "*n"], context: Context = ALONE) -> Float[Tensor, "*n"]:
-        """ψ(θ) from cos θ."""
-        return extended(cos, value(self.m, context), 0.0, context.g)
+    def target(self, cos: Float[Tensor, "*n"], context: Context = EMPTY_CONTEXT) -> Float[Tensor, "*n"]:
+        """Return ψ(θ) from cos θ."""
+        return continue_past_pi(cos, evaluate_strength(self.m, context), 0.0, context.g)
 
-    def target_with_slope(self, cos: Float[Tensor, "*n"], context: Context = ALONE) -> Sloped | None:
-        """With g = cos, m·sin(mθ − kπ)/sin θ."""
-        m = constant(self.m, context)
-        return None if m is None else extended_with_slope(cos, m, 0.0, context.g)
+    def target_with_slope(self, cos: Float[Tensor, "*n"], context: Context = EMPTY_CONTEXT) -> Sloped | None:
+        """Return the score and, with g = cos, its slope m·sin(mθ − kπ)/sin θ."""
+        m = evaluate_constant(self.m, context)
+        return None if m is None else continue_past_pi_with_slope(cos, m, 0.0, context.g)
 
     def warning(self) -> str | None:
-        """A factor beyond 10 is unusual."""
+        """Return a warning for a factor above 10."""
         unusual = not isinstance(self.m, Strength) and self.m > 10
         return f"a multiplicative margin m={self.m!r} is unusually large; 1.5 to 4 are usual" if unusual else None
 
     def extra_repr(self) -> str:
-        """The factor."""
-        return shown(m=self.m)
+        """Return the factor."""
+        return format_numbers(m=self.m)

@@ -7,9 +7,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ...angular import Cosine
-from .extension import extended, extended_with_slope
-from .margin import ALONE, Context, Margin, Sloped
-from .statistics import deviation_of, mean_of
+from .extension import continue_past_pi, continue_past_pi_with_slope
+from .margin import EMPTY_CONTEXT, Context, Margin, Sloped
+from .statistics import compute_deviation, compute_mean
 
 
 class QualityAdaptive(Margin):
@@ -39,34 +39,34 @@ class QualityAdaptive(Margin):
         self.register_buffer("mean", torch.tensor(20.0))  # where AdaFace's own code starts
         self.register_buffer("deviation", torch.tensor(100.0))
 
-    def target(self, cos: Float[Tensor, "*n"], context: Context = ALONE) -> Float[Tensor, "*n"]:
-        """ψ(θ) by the quality of each sample; without norms z = 0."""
+    def target(self, cos: Float[Tensor, "*n"], context: Context = EMPTY_CONTEXT) -> Float[Tensor, "*n"]:
+        """Return ψ(θ) for the quality of each sample; z = 0 if the context has no norms."""
         if context.norms is None:
             return context.g(cos) - self.m
         z = self._quality(context.norms, context)
-        return extended(cos, 1.0, -self.m * z, context.g) - (self.m + self.m * z)
+        return continue_past_pi(cos, 1.0, -self.m * z, context.g) - (self.m + self.m * z)
 
-    def target_with_slope(self, cos: Float[Tensor, "*n"], context: Context = ALONE) -> Sloped | None:
-        """With g = cos, sin(θ − m·z)/sin θ."""
+    def target_with_slope(self, cos: Float[Tensor, "*n"], context: Context = EMPTY_CONTEXT) -> Sloped | None:
+        """Return the score and, with g = cos, its slope sin(θ − m·z)/sin θ."""
         if not isinstance(context.g, Cosine):
             return None
         if context.norms is None:
             return cos - self.m, torch.ones_like(cos)
         z = self._quality(context.norms, context)
-        found = extended_with_slope(cos, 1.0, -self.m * z, context.g)
+        found = continue_past_pi_with_slope(cos, 1.0, -self.m * z, context.g)
         return None if found is None else (found[0] - (self.m + self.m * z), found[1])
 
     def _quality(self, norms: Tensor, context: Context) -> Tensor:
-        """z of each sample; in training the statistics follow the batch first."""
+        """Return z of each sample; in training the statistics follow the batch first."""
         norms = norms.detach().clamp(1e-3, 100)
         if self.training:
-            self.mean.lerp_(mean_of(norms, context, self.mean), self.momentum)
-            self.deviation.lerp_(deviation_of(norms, context, self.deviation), self.momentum)
+            self.mean.lerp_(compute_mean(norms, context, self.mean), self.momentum)
+            self.deviation.lerp_(compute_deviation(norms, context, self.deviation), self.momentum)
         mean, deviation = self.mean.to(norms.dtype), self.deviation.to(norms.dtype)
         return (self.h * (norms - mean) / (deviation + 1e-3)).clamp(-1, 1)
 
     def extra_repr(self) -> str:
-        """The three numbers."""
+        """Return the three numbers."""
         return f"m={self.m:g}, h={self.h:g}, momentum={self.momentum:g}"
 
 
@@ -103,25 +103,25 @@ class MagnitudeAware(Margin):
         self.penalty_weight = float(penalty_weight)
 
     def strength(self, norms: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
-        """m(a) of each length, with its gradient."""
+        """Return m(a) of each length, with its gradient."""
         a = norms.clamp(self.lower_norm, self.upper_norm)
         slope = (self.upper_margin - self.lower_margin) / (self.upper_norm - self.lower_norm)
         return self.lower_margin + slope * (a - self.lower_norm)
 
-    def target(self, cos: Float[Tensor, "*n"], context: Context = ALONE) -> Float[Tensor, "*n"]:
-        """g(θ + m(a)), continued past π; without norms the smallest margin."""
+    def target(self, cos: Float[Tensor, "*n"], context: Context = EMPTY_CONTEXT) -> Float[Tensor, "*n"]:
+        """Return g(θ + m(a)), continued past π; without norms the smallest margin."""
         m = self.lower_margin if context.norms is None else self.strength(context.norms)
-        return extended(cos, 1.0, m, context.g)
+        return continue_past_pi(cos, 1.0, m, context.g)
 
     def penalty(self, context: Context) -> Float[Tensor, "*n"] | None:
-        """λ_g·(a/u_a² + 1/a)."""
+        """Return λ_g·(a/u_a² + 1/a)."""
         if context.norms is None:
             return None
         a = context.norms.clamp(self.lower_norm, self.upper_norm)
         return self.penalty_weight * (a / self.upper_norm**2 + 1 / a)
 
     def extra_repr(self) -> str:
-        """The ranges and the weight of the penalty."""
+        """Return the ranges and the weight of the penalty."""
         return (
             f"margins=[{self.lower_margin:g}, {self.upper_margin:g}], norms=[{self.lower_norm:g}, "
             f"{self.upper_norm:g}], penalty_weight={self.penalty_weight:g}"

@@ -8,8 +8,8 @@ from .margin import Context
 
 
 @torch.no_grad()
-def mean_of(values: Float[Tensor, "*n"], context: Context, otherwise: Float[Tensor, ""]) -> Float[Tensor, ""]:
-    """The mean over the samples that count, in the dtype of ``otherwise``, which is returned if there are none."""
+def compute_mean(values: Float[Tensor, "*n"], context: Context, otherwise: Float[Tensor, ""]) -> Float[Tensor, ""]:
+    """Return the mean over the samples that are not ignored, or ``otherwise`` if there are none."""
     weights = _weights(values, context)
     count = weights.sum()
     mean = (values * weights).sum() / count.clamp_min(1)
@@ -17,8 +17,8 @@ def mean_of(values: Float[Tensor, "*n"], context: Context, otherwise: Float[Tens
 
 
 @torch.no_grad()
-def deviation_of(values: Float[Tensor, "*n"], context: Context, otherwise: Float[Tensor, ""]) -> Float[Tensor, ""]:
-    """The standard deviation (with n − 1) over the samples that count; ``otherwise`` if there are fewer than two."""
+def compute_deviation(values: Float[Tensor, "*n"], context: Context, otherwise: Float[Tensor, ""]) -> Float[Tensor, ""]:
+    """Return the standard deviation (with n − 1) over the samples that are not ignored, or ``otherwise`` if there are fewer than two."""
     weights = _weights(values, context)
     count = weights.sum()
     mean = (values * weights).sum() / count.clamp_min(1)

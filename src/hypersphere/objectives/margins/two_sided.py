@@ -3,7 +3,18 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from .margin import ALONE, Context, Margin, Sloped, Strength, constant, number, shown, sloped, value
+from .margin import (
+    EMPTY_CONTEXT,
+    Context,
+    Margin,
+    Sloped,
+    Strength,
+    check_strength,
+    evaluate_constant,
+    evaluate_strength,
+    evaluate_with_slope,
+    format_numbers,
+)
 
 
 class TwoSided(Margin):
@@ -17,26 +28,26 @@ class TwoSided(Margin):
 
     def __init__(self, m: float | Strength = 0.4):  # SphereFace2's value for faces; 0.2 is usual for speakers
         super().__init__()
-        self.m = number("m", m, 0)
+        self.m = check_strength("m", m, 0)
 
-    def target(self, cos: Float[Tensor, "*n"], context: Context = ALONE) -> Float[Tensor, "*n"]:
-        """g(θ) − m."""
-        return context.g(cos) - value(self.m, context)
+    def target(self, cos: Float[Tensor, "*n"], context: Context = EMPTY_CONTEXT) -> Float[Tensor, "*n"]:
+        """Return g(θ) − m."""
+        return context.g(cos) - evaluate_strength(self.m, context)
 
-    def target_with_slope(self, cos: Float[Tensor, "*n"], context: Context = ALONE) -> Sloped | None:
-        """The slope is that of g."""
-        m, found = constant(self.m, context), sloped(context.g, cos)
+    def target_with_slope(self, cos: Float[Tensor, "*n"], context: Context = EMPTY_CONTEXT) -> Sloped | None:
+        """Return the score and the slope of g."""
+        m, found = evaluate_constant(self.m, context), evaluate_with_slope(context.g, cos)
         return None if m is None or found is None else (found[0] - m, found[1])
 
-    def others(self, cos: Float[Tensor, "n c"], context: Context = ALONE) -> Float[Tensor, "n c"]:
-        """g(θ) + m."""
-        return context.g(cos) + value(self.m, context)
+    def others(self, cos: Float[Tensor, "n c"], context: Context = EMPTY_CONTEXT) -> Float[Tensor, "n c"]:
+        """Return g(θ) + m."""
+        return context.g(cos) + evaluate_strength(self.m, context)
 
-    def others_with_slope(self, cos: Float[Tensor, "n c"], context: Context = ALONE) -> Sloped | None:
-        """The slope is that of g."""
-        m, found = constant(self.m, context), sloped(context.g, cos)
+    def others_with_slope(self, cos: Float[Tensor, "n c"], context: Context = EMPTY_CONTEXT) -> Sloped | None:
+        """Return the score and the slope of g."""
+        m, found = evaluate_constant(self.m, context), evaluate_with_slope(context.g, cos)
         return None if m is None or found is None else (found[0] + m, found[1])
 
     def extra_repr(self) -> str:
-        """The offset."""
-        return shown(m=self.m)
+        """Return the offset."""
+        return format_numbers(m=self.m)

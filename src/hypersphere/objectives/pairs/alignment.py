@@ -29,7 +29,7 @@ class Alignment(SummedPairLoss):
     def terms(
         self, cos: Float[Tensor, "r m"], positive: Bool[Tensor, "r m"], negative: Bool[Tensor, "r m"]
     ) -> Float[Tensor, "terms"]:
-        """The sum over positive pairs, and their number."""
+        """Return the sum over positive pairs, and their number."""
         pairs = cos[positive]
         if self.alpha == 2:
             power = 2 - 2 * pairs

@@ -48,7 +48,7 @@ class Circle(SummedPairLoss):
     def terms(
         self, cos: Float[Tensor, "r m"], positive: Bool[Tensor, "r m"], negative: Bool[Tensor, "r m"]
     ) -> Float[Tensor, "terms"]:
-        """The sum over samples with both kinds of pairs, and their number."""
+        """Return the sum over samples with both kinds of pairs, and their number."""
         m, c = self.m, cos.detach() if self.gradient == "detached" else cos
         of_negatives = log_sum_exp(self.gamma * (c + m).relu() * (cos - m), negative)
         of_positives = log_sum_exp(-self.gamma * (1 + m - c).relu() * (cos - 1 + m), positive)

@@ -58,12 +58,12 @@ class Contrastive(SummedPairLoss):
         return torch.stack(sums)
 
     def combine(self, totals: Float[Tensor, "terms"]) -> Float[Tensor, ""]:
-        """The two means, added."""
+        """Add the two means."""
         return totals[0] / totals[1].clamp_min(1) + totals[2] / totals[3].clamp_min(1)
 
 
 def check_average(average: Literal["nonzero", "all"]) -> Literal["nonzero", "all"]:
-    """The argument itself, if it is one of the accepted."""
+    """Return the argument if it is valid; raise a ValueError otherwise."""
     if average not in ("nonzero", "all"):
         raise ValueError(f'average must be "nonzero" or "all", got {average!r}')
     return average

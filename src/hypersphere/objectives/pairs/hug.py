@@ -56,16 +56,16 @@ class HUG(ProxyLoss):
             raise ValueError(f'gradient must be "exact" or "detached", got {gradient!r}')
         self.gradient = gradient
 
-    def loss_of(
+    def compute_loss_of_samples(
         self, x: Float[Tensor, "n d"], labels: Int[Tensor, "n"], weight: Float[Tensor, "ck d"]
     ) -> Float[Tensor, ""]:
-        """The energy between the proxies, of which each process takes its share, and the spread within classes."""
-        return self.alpha * self._between(weight) + self.beta * self._within(*self.everyone(x, labels), weight)
+        """Compute the energy between the proxies, divided among the processes, and the spread within classes."""
+        return self.alpha * self._between(weight) + self.beta * self._within(*self.gather_samples(x, labels), weight)
 
     def terms(
         self, cos: Float[Tensor, "r m"], positive: Bool[Tensor, "r m"], negative: Bool[Tensor, "r m"]
     ) -> Float[Tensor, "terms"]:
-        """The sum of ‖ŵ_c − ŵ_c'‖^{−s} over pairs of different classes."""
+        """Return the sum of ‖ŵ_c − ŵ_c'‖^{−s} over pairs of different classes."""
         square = torch.where(negative, 2 - 2 * cos, 1).clamp_min(FLOOR**2)
         return torch.where(negative, square ** (-self.s / 2), 0).sum().unsqueeze(0)
 

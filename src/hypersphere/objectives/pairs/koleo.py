@@ -7,7 +7,7 @@ from typing_extensions import Unpack
 
 from ...collectives import is_distributed, sum_over_processes
 from ...geometry import norm, normalize
-from .pair_blocks import MIN_NORM, nothing, rows_at_a_time
+from .pair_blocks import MIN_NORM, choose_block_rows, make_zero_loss
 from .pair_loss import PairLoss, PairOptions, check_number
 
 
@@ -41,9 +41,9 @@ class KoLeo(PairLoss):
         reference_labels: Int[Tensor, "m"],
         own: Int[Tensor, "n"] | None,
     ) -> Float[Tensor, ""]:
-        """The mean over the samples of all processes; 0 if there is nobody to be near to."""
+        """Return the mean over the samples of all processes, or 0 for fewer than two samples."""
         if len(references) <= (own is not None):
-            return nothing(x, references)
+            return make_zero_loss(x, references)
         rows, others = normalize(x, min_norm=MIN_NORM), normalize(references, min_norm=MIN_NORM)
         nearest = self._nearest(rows.detach(), others.detach(), own)
         logs = (norm(rows - others[nearest]) + self.eps).log()
@@ -53,8 +53,8 @@ class KoLeo(PairLoss):
 
     @torch.no_grad()
     def _nearest(self, rows: Tensor, others: Tensor, own: Tensor | None) -> Int[Tensor, "n"]:
-        """The index of each row's nearest neighbor, the first of equals."""
-        size = rows_at_a_time(self.chunk, len(rows), len(others), rows.device)
+        """Return the index of each row's nearest neighbor, the first of equals."""
+        size = choose_block_rows(self.chunk, len(rows), len(others), rows.device)
         found = []
         for start in range(0, max(len(rows), 1), size):
             cos = rows[start : start + size] @ others.T

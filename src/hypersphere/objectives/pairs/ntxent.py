@@ -32,7 +32,7 @@ class NTXent(SummedPairLoss):
     def terms(
         self, cos: Float[Tensor, "r m"], positive: Bool[Tensor, "r m"], negative: Bool[Tensor, "r m"]
     ) -> Float[Tensor, "terms"]:
-        """The sum over positive pairs, and their number."""
+        """Return the sum over positive pairs, and their number."""
         z = cos / self.temperature
         behind = log_sum_exp(z, negative)[:, None] - z
         loss = torch.where(positive, F.softplus(behind), 0)

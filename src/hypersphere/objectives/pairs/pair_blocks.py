@@ -32,7 +32,7 @@ class Terms(Protocol):
     def __call__(
         self, cos: Float[Tensor, "r m"], positive: Bool[Tensor, "r m"], negative: Bool[Tensor, "r m"]
     ) -> Float[Tensor, "terms"]:
-        """The sums, and counts among them."""
+        """Return the sums and counts."""
 
 
 def pair_sums(
@@ -69,7 +69,7 @@ def pair_sums(
             positive.scatter_(1, part_own[:, None], False)
         return terms(cos, positive, negative)
 
-    size = rows_at_a_time(chunk, len(rows), len(references), rows.device)
+    size = choose_block_rows(chunk, len(rows), len(references), rows.device)
     if size >= len(rows):
         return block(anchors, labels, own, directions)
     owns = [None] * -(-len(rows) // size) if own is None else own.split(size)
@@ -83,8 +83,8 @@ def pair_sums(
     return torch.stack(parts).sum(0)
 
 
-def rows_at_a_time(chunk: Chunk, rows: int, references: int, device: torch.device) -> int:
-    """How many rows make a block."""
+def choose_block_rows(chunk: Chunk, rows: int, references: int, device: torch.device) -> int:
+    """Return the number of rows per block."""
     if chunk is None or (chunk == "auto" and rows * references <= KEEP):
         return max(rows, 1)
     if chunk != "auto":
@@ -94,26 +94,26 @@ def rows_at_a_time(chunk: Chunk, rows: int, references: int, device: torch.devic
 
 
 def check_chunk(chunk: Chunk) -> Chunk:
-    """The argument itself, if it is one of the accepted."""
+    """Return the argument if it is valid; raise a ValueError otherwise."""
     if chunk is None or chunk == "auto" or (isinstance(chunk, int) and not isinstance(chunk, bool) and chunk >= 1):
         return chunk
     raise ValueError(f'chunk must be "auto", None or a number of rows ≥ 1, got {chunk!r}')
 
 
-def nothing(*tensors: Tensor) -> Float[Tensor, ""]:
-    """0 that has a zero gradient by each of the tensors: the loss of no samples."""
+def make_zero_loss(*tensors: Tensor) -> Float[Tensor, ""]:
+    """Return 0 with a zero gradient for each of the tensors: the loss of no samples."""
     return torch.stack([tensor.flatten()[:0].sum() for tensor in tensors]).sum()
 
 
 def log_sum_exp(z: Float[Tensor, "r m"], among: Bool[Tensor, "r m"]) -> Float[Tensor, "r"]:
-    """log Σ exp z over the marked entries of each row; −∞, without gradient, where none is marked."""
+    """Return log Σ exp z over the marked entries of each row; −∞, without gradient, where none is marked."""
     some = among.any(1)
     # A row of −∞ alone would have the gradient NaN, even if nothing uses it.
     return torch.where(some, z.masked_fill(~among & some[:, None], -torch.inf).logsumexp(1), -torch.inf)
 
 
 def distance(cos: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
-    """‖x̂ − ŷ‖ = √(2 − 2cos θ); 0 without a slope where the cosine cannot tell the two apart."""
+    """Return ‖x̂ − ŷ‖ = √(2 − 2cos θ); where the cosine rounds to 1 it is 0, with a zero gradient."""
     square = 2 - 2 * cos
     apart = square > 4 * torch.finfo(cos.dtype).eps
     return torch.where(apart, torch.where(apart, square, 1).sqrt(), 0)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from typing_extensions import TypedDict, Unpack
 
 from ...collectives import gather_rows_with_gradient, is_distributed, sum_over_processes
-from .pair_blocks import Chunk, check_chunk, nothing, pair_sums
+from .pair_blocks import Chunk, check_chunk, make_zero_loss, pair_sums
 
 
 class PairOptions(TypedDict, total=False):
@@ -56,23 +56,23 @@ class PairLoss(nn.Module, ABC):
         references: Float[Tensor, "m d"] | None = None,
         reference_labels: Int[Tensor, "m"] | None = None,
     ) -> Float[Tensor, ""]:
-        """The loss of a batch, in float32 or better; 0 with zero gradients where it has no pairs."""
+        """Compute the loss of a batch in float32 or better. Without pairs it is 0 with zero gradients."""
         with torch.autocast(features.device.type, enabled=False):
             x, y = self.samples(features, labels, "features", "labels")
             if references is None:
                 if reference_labels is not None:
                     raise ValueError("reference_labels were given without references")
-                everyone, their_labels, start = self.everyone(x, y)
+                gather_samples, their_labels, start = self.gather_samples(x, y)
                 own = torch.arange(start, start + len(x), device=x.device)
-                return self.compare(x, y, everyone, their_labels, own)
+                return self.compare(x, y, gather_samples, their_labels, own)
             others, other_labels = self.samples(references, reference_labels, "references", "reference_labels")
             if x.shape[1] != others.shape[1]:
                 raise ValueError(
                     f"features and references must agree in dimension, got {x.shape[1]} and {others.shape[1]}"
                 )
             dtype = torch.promote_types(x.dtype, others.dtype)
-            everyone, their_labels, _ = self.everyone(others.to(dtype), other_labels)
-            return self.compare(x.to(dtype), y, everyone, their_labels, None)
+            gather_samples, their_labels, _ = self.gather_samples(others.to(dtype), other_labels)
+            return self.compare(x.to(dtype), y, gather_samples, their_labels, None)
 
     @abstractmethod
     def compare(
@@ -83,7 +83,7 @@ class PairLoss(nn.Module, ABC):
         reference_labels: Int[Tensor, "m"],
         own: Int[Tensor, "n"] | None,
     ) -> Float[Tensor, ""]:
-        """The loss of the samples, with ``gather`` those of all processes, against references that all have alike.
+        """Compute the loss of the samples (with ``gather``, of all processes) against references that all processes share.
 
         ``own`` is the index of each sample's own copy among the references, None if they are others.
         """
@@ -91,7 +91,7 @@ class PairLoss(nn.Module, ABC):
     def samples(
         self, features: Tensor, labels: Tensor | None, name: str, labels_name: str
     ) -> tuple[Float[Tensor, "n d"], Int[Tensor, "n"]]:
-        """Checked features in float32 or better and their labels, without those that are ignored."""
+        """Return checked features in float32 or better and their labels, without ignored samples."""
         if features.ndim != 2 or not features.is_floating_point():
             raise ValueError(
                 f"{name} must be floating-point of shape (n, d), got {features.dtype} of shape {tuple(features.shape)}"
@@ -106,15 +106,15 @@ class PairLoss(nn.Module, ABC):
         kept = labels != self.ignore_index
         return (features, labels) if bool(kept.all()) else (features[kept], labels[kept])
 
-    def everyone(self, x: Tensor, labels: Tensor) -> tuple[Float[Tensor, "m d"], Int[Tensor, "m"], int]:
-        """The samples of all processes, or of this one alone, and the place of this one's first among them."""
+    def gather_samples(self, x: Tensor, labels: Tensor) -> tuple[Float[Tensor, "m d"], Int[Tensor, "m"], int]:
+        """Return the samples of all processes, or of this process alone, and the index of the first own sample."""
         if not (self.gather and is_distributed()):
             return x, labels, 0
         rows, start = gather_rows_with_gradient(x)
         return rows, gather_rows_with_gradient(labels).rows, start
 
     def extra_repr(self) -> str:
-        """The numbers that define the loss."""
+        """Return the numbers that define the loss."""
         hidden = {"chunk", "gather", "ignore_index", "training"}
         return ", ".join(f"{k}={v!r}" for k, v in vars(self).items() if not k.startswith("_") and k not in hidden)
 
@@ -136,10 +136,10 @@ class SummedPairLoss(PairLoss):
     def terms(
         self, cos: Float[Tensor, "r m"], positive: Bool[Tensor, "r m"], negative: Bool[Tensor, "r m"]
     ) -> Float[Tensor, "terms"]:
-        """Sums over the given rows, and the counts they are divided by; a row's own entry is in neither mask."""
+        """Return sums over the given rows and the counts to divide them by. Neither mask includes a row's own entry."""
 
     def combine(self, totals: Float[Tensor, "terms"]) -> Float[Tensor, ""]:
-        """The loss from the sums over all rows: by default the first over the second, 0 of nothing."""
+        """Return the loss from the sums over all rows: by default the first over the second, or 0 for a count of 0."""
         return totals[0] / totals[1].clamp_min(1)
 
     def compare(
@@ -150,15 +150,15 @@ class SummedPairLoss(PairLoss):
         reference_labels: Int[Tensor, "m"],
         own: Int[Tensor, "n"] | None,
     ) -> Float[Tensor, ""]:
-        """The loss by blocks of rows; 0 if there is nothing to compare with."""
+        """Compute the loss by blocks of rows; 0 if there is nothing to compare with."""
         if not len(references):
-            return nothing(x, references, *self.parameters())
+            return make_zero_loss(x, references, *self.parameters())
         totals = pair_sums(self.terms, x, labels, references, reference_labels, own, self.chunk)
         return self.combine(sum_over_processes(totals) if self.gather and is_distributed() else totals)
 
 
 def check_number(name: str, value: float, *, low: float, inclusive: bool = False) -> float:
-    """A finite number above ``low`` (or equal to it), or a ValueError that names the argument."""
+    """Return the number if it is finite and above ``low`` (or equal to it); raise a ValueError otherwise."""
     if (value >= low if inclusive else value > low) and value < float("inf"):
         return value
     raise ValueError(f"{name} must be a finite number {'≥' if inclusive else '>'} {low:g}, got {value!r}")

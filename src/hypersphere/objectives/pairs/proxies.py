@@ -39,8 +39,8 @@ class Proxies(ProxyLoss):
         super().__init__(in_features, num_classes, ignore_index=ignore_index, device=device, dtype=dtype)
         self.loss = NTXent() if loss is None else loss
 
-    def loss_of(
+    def compute_loss_of_samples(
         self, x: Float[Tensor, "n d"], labels: Int[Tensor, "n"], weight: Float[Tensor, "ck d"]
     ) -> Float[Tensor, ""]:
-        """The loss against the proxies."""
+        """Return the loss against the proxies."""
         return self.loss.compare(x, labels, weight, torch.arange(self.num_classes, device=x.device), None)

@@ -66,37 +66,37 @@ class ProxyLoss(Classifier, ABC):
         nn.init.normal_(self.weight, std=self.in_features**-0.5)
 
     def forward(self, features: Float[Tensor, "n d"], labels: Int[Tensor, "n"]) -> Float[Tensor, ""]:
-        """The loss of a batch, in float32 or better; 0 with zero gradients for no samples."""
+        """Compute the loss of a batch in float32 or better. Without samples it is 0 with zero gradients."""
         with torch.autocast(features.device.type, enabled=False):
             x = self._work(features)
             labels, ignored = clean_labels(labels, len(x), self.num_classes, self.ignore_index)
             if bool(ignored.any()):
                 x, labels = x[~ignored], labels[~ignored]
-            return self.loss_of(x, labels, self.weight.to(x.dtype))
+            return self.compute_loss_of_samples(x, labels, self.weight.to(x.dtype))
 
     @abstractmethod
-    def loss_of(
+    def compute_loss_of_samples(
         self, x: Float[Tensor, "n d"], labels: Int[Tensor, "n"], weight: Float[Tensor, "ck d"]
     ) -> Float[Tensor, ""]:
-        """The loss of checked samples, in one dtype with the weight."""
+        """Return the loss of checked samples, in one dtype with the weight."""
 
     def logits(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n c"]:
-        """scale·cos θ to each class, to its nearest proxy where it has several; without a margin."""
+        """Return scale·cos θ to each class, to its nearest proxy where it has several; without a margin."""
         with torch.autocast(features.device.type, enabled=False):
             x = self._work(features)
             cos = normalize(x, min_norm=MIN_NORM) @ normalize(self.weight.to(x.dtype), min_norm=MIN_NORM).T
-            return self.scale * self.of_classes(cos.unflatten(1, (self.num_classes, self.sub_centers)))
+            return self.scale * self.reduce_to_classes(cos.unflatten(1, (self.num_classes, self.sub_centers)))
 
-    def of_classes(self, cos: Float[Tensor, "n c k"]) -> Float[Tensor, "n c"]:
-        """One similarity to a class from those to its proxies: the largest."""
+    def reduce_to_classes(self, cos: Float[Tensor, "n c k"]) -> Float[Tensor, "n c"]:
+        """Return the similarity to each class: the largest over its proxies."""
         return cos.amax(2)
 
     def predict(self, features: Float[Tensor, "n d"]) -> Int[Tensor, "n"]:
-        """The class with the largest logit."""
+        """Return the class with the largest logit."""
         return self.logits(features).argmax(-1)
 
-    def everyone(self, x: Tensor, labels: Tensor) -> tuple[Float[Tensor, "m d"], Int[Tensor, "m"]]:
-        """The samples of all processes, or of this one alone."""
+    def gather_samples(self, x: Tensor, labels: Tensor) -> tuple[Float[Tensor, "m d"], Int[Tensor, "m"]]:
+        """Return the samples of all processes, or of this process alone."""
         if not (self.gather and is_distributed()):
             return x, labels
         return gather_rows_with_gradient(x).rows, gather_rows_with_gradient(labels).rows
@@ -110,6 +110,6 @@ class ProxyLoss(Classifier, ABC):
         return features.to(torch.promote_types(torch.promote_types(features.dtype, self.weight.dtype), torch.float32))
 
     def extra_repr(self) -> str:
-        """Sizes and the numbers that define the loss."""
+        """Return sizes and the numbers that define the loss."""
         hidden = {"chunk", "gather", "ignore_index", "training"}
         return ", ".join(f"{k}={v!r}" for k, v in vars(self).items() if not k.startswith("_") and k not in hidden)

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from typing_extensions import Unpack
 
 from ...collectives import is_distributed, select_own_rows, sum_over_processes
-from .pair_blocks import log_sum_exp, nothing, pair_sums
+from .pair_blocks import log_sum_exp, make_zero_loss, pair_sums
 from .pair_loss import check_number
 from .proxy import ProxyLoss, ProxyOptions
 
@@ -42,13 +42,13 @@ class ProxyAnchor(ProxyLoss):
         self.margin = check_number("margin", margin, low=0, inclusive=True)
         self.alpha = self.scale = check_number("alpha", alpha, low=0)
 
-    def loss_of(
+    def compute_loss_of_samples(
         self, x: Float[Tensor, "n d"], labels: Int[Tensor, "n"], weight: Float[Tensor, "ck d"]
     ) -> Float[Tensor, ""]:
-        """The loss with proxies as rows, of which each process takes its share."""
-        samples, their_labels = self.everyone(x, labels)
+        """Compute the loss with proxies as rows; each process computes its share of the rows."""
+        samples, their_labels = self.gather_samples(x, labels)
         if not len(samples):
-            return nothing(samples, weight)
+            return make_zero_loss(samples, weight)
         spread = self.gather and is_distributed()
         rows, classes = weight, torch.arange(self.num_classes, device=x.device)
         if spread:
@@ -60,7 +60,7 @@ class ProxyAnchor(ProxyLoss):
     def terms(
         self, cos: Float[Tensor, "r m"], positive: Bool[Tensor, "r m"], negative: Bool[Tensor, "r m"]
     ) -> Float[Tensor, "terms"]:
-        """The pull and the number of the proxies that have a sample, and the push of all."""
+        """Return the attraction and the number of proxies that have a sample, and the repulsion of all proxies."""
         pull = F.softplus(log_sum_exp(-self.alpha * (cos - self.margin), positive))
         push = F.softplus(log_sum_exp(self.alpha * (cos + self.margin), negative))
         return torch.stack([pull.sum(), positive.any(1).sum().to(cos.dtype), push.sum()])

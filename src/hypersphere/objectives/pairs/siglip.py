@@ -38,11 +38,11 @@ class SigLIP(SummedPairLoss):
     def terms(
         self, cos: Float[Tensor, "r m"], positive: Bool[Tensor, "r m"], negative: Bool[Tensor, "r m"]
     ) -> Float[Tensor, "terms"]:
-        """The sum over all pairs, and the number of rows."""
+        """Return the sum over all pairs, and the number of rows."""
         z = self.log_scale.to(cos.dtype).exp() * cos + self.bias.to(cos.dtype)
         loss = F.softplus(torch.where(positive, -z, z))
         return torch.stack([torch.where(positive | negative, loss, 0).sum(), cos.new_tensor(len(cos))])
 
     def extra_repr(self) -> str:
-        """The learned scale and bias."""
+        """Return the learned scale and bias."""
         return f"scale={self.log_scale.exp().item():.4g}, bias={self.bias.item():.4g}"

@@ -51,10 +51,10 @@ class SoftTriple(ProxyLoss):
         self.margin = check_number("margin", margin, low=0, inclusive=True)
         self.tau = check_number("tau", tau, low=0, inclusive=True)
 
-    def loss_of(
+    def compute_loss_of_samples(
         self, x: Float[Tensor, "n d"], labels: Int[Tensor, "n"], weight: Float[Tensor, "ck d"]
     ) -> Float[Tensor, ""]:
-        """The cross-entropy over the samples of all processes, and the spread of the centers."""
+        """Return the cross-entropy over the samples of all processes, and the spread of the centers."""
         owner = torch.arange(self.num_classes, device=x.device).repeat_interleave(self.sub_centers)
         totals = pair_sums(self.terms, x, labels, weight, owner, None, self.chunk)
         total, count = sum_over_processes(totals) if self.gather and is_distributed() else totals
@@ -64,19 +64,19 @@ class SoftTriple(ProxyLoss):
     def terms(
         self, cos: Float[Tensor, "r m"], positive: Bool[Tensor, "r m"], negative: Bool[Tensor, "r m"]
     ) -> Float[Tensor, "terms"]:
-        """The sum over samples, and their number."""
+        """Return the sum over samples, and their number."""
         own = positive[:, :: self.sub_centers]
-        s = self.of_classes(cos.unflatten(1, (self.num_classes, self.sub_centers)))
+        s = self.reduce_to_classes(cos.unflatten(1, (self.num_classes, self.sub_centers)))
         z = self.scale * torch.where(own, s - self.margin, s)
         loss = z.logsumexp(1) - torch.where(own, z, 0).sum(1)
         return torch.stack([loss.sum(), cos.new_tensor(len(cos))])
 
-    def of_classes(self, cos: Float[Tensor, "n c k"]) -> Float[Tensor, "n c"]:
-        """The soft maximum S over a class's centers."""
+    def reduce_to_classes(self, cos: Float[Tensor, "n c k"]) -> Float[Tensor, "n c"]:
+        """Return the soft maximum S over a class's centers."""
         return ((cos / self.gamma).softmax(2) * cos).sum(2)
 
     def _spread(self, weight: Tensor) -> Tensor:
-        """R, by the distances between the centers of each class."""
+        """Return R, by the distances between the centers of each class."""
         k = self.sub_centers
         centers = normalize(weight, min_norm=MIN_NORM).unflatten(0, (self.num_classes, k))
         return distance(centers @ centers.mT).triu(1).sum() * 2 / (self.num_classes * k * (k - 1))

@@ -30,7 +30,7 @@ class SupCon(SummedPairLoss):
     def terms(
         self, cos: Float[Tensor, "r m"], positive: Bool[Tensor, "r m"], negative: Bool[Tensor, "r m"]
     ) -> Float[Tensor, "terms"]:
-        """The sum over samples with a positive, and their number."""
+        """Return the sum over samples with a positive, and their number."""
         count = positive.sum(1)
         z = cos / self.temperature
         mean = torch.where(positive, z, 0).sum(1) / count.clamp_min(1)

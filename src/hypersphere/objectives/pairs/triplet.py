@@ -52,7 +52,7 @@ class Triplet(SummedPairLoss):
     def terms(
         self, cos: Float[Tensor, "r m"], positive: Bool[Tensor, "r m"], negative: Bool[Tensor, "r m"]
     ) -> Float[Tensor, "terms"]:
-        """The sum over the triplets of these anchors, and their number."""
+        """Return the sum over the triplets of these anchors, and their number."""
         if self.mining == "hard":
             return self._hardest(cos, positive, negative)
         d = self._distance(cos)

@@ -31,13 +31,13 @@ class Uniformity(SummedPairLoss):
     def terms(
         self, cos: Float[Tensor, "r m"], positive: Bool[Tensor, "r m"], negative: Bool[Tensor, "r m"]
     ) -> Float[Tensor, "terms"]:
-        """The sum of e^{−t·‖x̂ − ŷ‖²} over all pairs, and their number."""
+        """Return the sum of e^{−t·‖x̂ − ŷ‖²} over all pairs, and their number."""
         pairs = positive | negative
         potential = torch.where(pairs, torch.exp(2 * self.t * (cos - 1)), 0)
         return torch.stack([potential.sum(), pairs.sum().to(cos.dtype)])
 
     def combine(self, totals: Float[Tensor, "terms"]) -> Float[Tensor, ""]:
-        """The logarithm of the mean."""
+        """Return the logarithm of the mean."""
         some = totals[1] > 0
         mean = totals[0] / totals[1].clamp_min(1)
         return torch.where(some, torch.where(some, mean, 1).clamp_min(torch.finfo(mean.dtype).tiny).log(), 0)

@@ -1,18 +1,18 @@
 """Heads whose classes are divided among processes: rows of the weight here, the others' found by a few short vectors."""
 
-from .best_classes import Best, best_of, best_over, logits_over
+from .best_classes import Best, find_best_classes, gather_best_classes, gather_class_logits
 from .shards import Bounds, Shards
 from .storage import (
     Over,
-    divided,
+    convert_stored,
+    create_shards,
     fit_state,
-    fitted,
+    gather_state_dict,
+    gather_tree,
     ignore_shards,
-    in_shards,
+    shard_rows,
     sharded_parameters,
-    shards_of,
-    whole,
-    whole_state_dict,
+    wrap_shard,
 )
 
 __all__ = [
@@ -20,16 +20,16 @@ __all__ = [
     "Bounds",
     "Over",
     "Shards",
-    "best_of",
-    "best_over",
-    "divided",
+    "convert_stored",
+    "create_shards",
+    "find_best_classes",
     "fit_state",
-    "fitted",
+    "gather_best_classes",
+    "gather_class_logits",
+    "gather_state_dict",
+    "gather_tree",
     "ignore_shards",
-    "in_shards",
-    "logits_over",
+    "shard_rows",
     "sharded_parameters",
-    "shards_of",
-    "whole",
-    "whole_state_dict",
+    "wrap_shard",
 ]

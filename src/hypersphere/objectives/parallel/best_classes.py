@@ -24,28 +24,28 @@ class Best(NamedTuple):
     classes: Int[Tensor, "n k"]
 
 
-def best_of(logits: Float[Tensor, "n c"], k: int, first: int = 0) -> Best:
-    """The k best among these classes, fewer if there are fewer; ``first`` is the number of the first of them.
+def find_best_classes(logits: Float[Tensor, "n c"], k: int, first: int = 0) -> Best:
+    """Return the k best of these classes, or all if there are fewer. ``first`` is the index of the first class.
 
-    >>> best_of(torch.tensor([[1.0, 3.0, 2.0]]), k=2, first=10)
+    >>> find_best_classes(torch.tensor([[1.0, 3.0, 2.0]]), k=2, first=10)
     Best(logits=tensor([[3., 2.]]), classes=tensor([[11, 12]]))
     """
     values, places = logits.topk(min(k, logits.shape[1]), -1)
     return Best(values, places + first)
 
 
-def best_over(shards: Shards, logits: Float[Tensor, "n c"], k: int) -> Best:
-    """The k best of all processes' classes for this process's samples, from the logits of all samples here.
+def gather_best_classes(shards: Shards, logits: Float[Tensor, "n c"], k: int) -> Best:
+    """Return the k best of all classes for the samples of this process, from the logits of all samples for the classes here.
 
     Every process must call it, after ``shards.gather``. On two processes with one sample and two classes each:
 
-    >>> shards = hs.objectives.parallel.shards_of(None, 4, torch.device("cpu"), average=True)  # doctest: +SKIP
+    >>> shards = hs.objectives.parallel.create_shards(None, 4, torch.device("cpu"), average=True)  # doctest: +SKIP
     >>> _ = shards.gather(torch.ones(1, 2), torch.tensor([0]))  # doctest: +SKIP
     >>> logits = torch.tensor([[0.0, 2.0], [0.0, 2.0]]) + shards.rank  # doctest: +SKIP
-    >>> best_over(shards, logits, k=2)  # doctest: +SKIP
+    >>> gather_best_classes(shards, logits, k=2)  # doctest: +SKIP
     Best(logits=tensor([[3., 2.]]), classes=tensor([[3, 1]]))
     """
-    here = best_of(logits, k, shards.bounds().first)
+    here = find_best_classes(logits, k, shards.bounds().first)
     missing = (0, k - here.logits.shape[1])
     values = torch.nn.functional.pad(here.logits, missing, value=-torch.inf)
     classes = torch.nn.functional.pad(here.classes, missing, value=shards.num_classes)
@@ -55,14 +55,14 @@ def best_over(shards: Shards, logits: Float[Tensor, "n c"], k: int) -> Best:
     return Best(shards.mine(values.gather(1, order)), shards.mine(classes.gather(1, order)))
 
 
-def logits_over(shards: Shards, logits: Float[Tensor, "n c"]) -> Float[Tensor, "_n all"]:
-    """All classes' logits of this process's samples, from those of all samples for the classes here.
+def gather_class_logits(shards: Shards, logits: Float[Tensor, "n c"]) -> Float[Tensor, "_n all"]:
+    """Return the logits of all classes for the samples of this process, from those of all samples for the classes here.
 
     Every process must call it, after ``shards.gather``. On two processes with one sample and two classes each:
 
-    >>> shards = hs.objectives.parallel.shards_of(None, 4, torch.device("cpu"), average=True)  # doctest: +SKIP
+    >>> shards = hs.objectives.parallel.create_shards(None, 4, torch.device("cpu"), average=True)  # doctest: +SKIP
     >>> _ = shards.gather(torch.ones(1, 2), torch.tensor([0]))  # doctest: +SKIP
-    >>> logits_over(shards, torch.tensor([[0.0, 2.0], [0.0, 2.0]]) + shards.rank)  # doctest: +SKIP
+    >>> gather_class_logits(shards, torch.tensor([[0.0, 2.0], [0.0, 2.0]]) + shards.rank)  # doctest: +SKIP
     tensor([[0., 2., 1., 3.]])
     """
     rows = [part.contiguous() for part in logits.split(shards.counts)]

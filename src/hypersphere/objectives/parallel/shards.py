@@ -54,11 +54,11 @@ class Shards:
         self.counts: list[int] = []
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Shards":
-        """A copy of a head is on the same processes."""
+        """Return self: the copy of a head uses the same processes."""
         return self
 
     def bounds(self, rank: int | None = None) -> Bounds:
-        """The classes of this process, or of another one."""
+        """Return the range of classes of this process, or of another one."""
         each = -(-self.num_classes // self.processes)
         first = min(each * (self.rank if rank is None else rank), self.num_classes)
         return Bounds(first, min(each, self.num_classes - first))
@@ -73,7 +73,7 @@ class Shards:
         return GatheredBatch(whole, share, labels, weights=None if weights is None else self.rows(weights))
 
     def __call__(self, tensor: Tensor, how: Literal["max", "sum", "top"]) -> Tensor:
-        """Combines what each process holds of a tensor; the result is the same on all of them."""
+        """Combine the tensors of all processes; the result is the same on each."""
         if how == "top":
             return torch.cat(gather_parts(tensor, self.group), -1).topk(tensor.shape[-1], -1).values
         total = tensor.clone(memory_format=torch.contiguous_format)
@@ -81,19 +81,19 @@ class Shards:
         return total
 
     def add(self, share: Tensor) -> Tensor:
-        """Σ over the processes; the gradient, the same on all of them, comes back as it is."""
+        """Sum over the processes. The gradient, which is the same on each, passes unchanged."""
         return sum_shares(share, self.group)
 
     def enter(self, replicated: Tensor) -> Tensor:
-        """The same tensor; the gradients of the processes are sum_shares up."""
+        """Return the same tensor; its gradients are summed over the processes."""
         return as_share(replicated, self.group)
 
     def own(self, losses: Float[Tensor, "n"]) -> Float[Tensor, "_n"]:
-        """This process's samples; backward, every process hears of the gradients of all samples."""
+        """Return the samples of this process; the backward pass gathers the gradients of all samples."""
         return _Own.apply(losses, self)
 
     def mine(self, rows: Shaped[Tensor, "n *d"]) -> Shaped[Tensor, "_n *d"]:
-        """The rows of this process's samples, of those of all processes."""
+        """Select the rows of this process's samples from those of all processes."""
         start = sum(self.counts[: self.rank])
         return rows[start : start + self.counts[self.rank]]
 
@@ -106,7 +106,7 @@ class Shards:
         return sum_and_scatter_rows(x, self.counts, self.group)
 
     def _agreed(self, features: Tensor, labels: Tensor) -> list[int]:
-        """How many samples each process has, once all have heard that what each brings fits together."""
+        """Return the number of samples of each process, after checking that shapes and dtypes agree on all processes."""
         kinds = [-1] * 4
         if _is_batch(features, labels):
             kinds = [len(features), features.shape[1], DTYPES.index(features.dtype), LABELS.index(labels.dtype)]
@@ -168,5 +168,5 @@ class _Own(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         shards = ctx.shards
         shards.counts = ctx.counts
-        everyone = shards.rows(gradient.contiguous())
-        return everyone / shards.processes if shards.average else everyone, None
+        gather_samples = shards.rows(gradient.contiguous())
+        return gather_samples / shards.processes if shards.average else gather_samples, None

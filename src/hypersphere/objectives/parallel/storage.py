@@ -20,15 +20,15 @@ Over = DeviceMesh | dist.ProcessGroup | None
 """Processes: a mesh of one dimension, a group, or None for all of them."""
 
 
-def shards_of(over: Over, num_classes: int, device: torch.device, average: bool) -> Shards:
-    """The shards of a head on these processes.
+def create_shards(over: Over, num_classes: int, device: torch.device, average: bool) -> Shards:
+    """Create the shards of a head on these processes.
 
     Raises:
         ValueError: If torch.distributed does not run, or the mesh has several dimensions or is of another device.
 
     On three processes, here for the second of them:
 
-    >>> shards = shards_of(None, 7, torch.device("cpu"), average=True)  # doctest: +SKIP
+    >>> shards = create_shards(None, 7, torch.device("cpu"), average=True)  # doctest: +SKIP
     >>> shards.bounds()  # doctest: +SKIP
     Bounds(first=3, size=3)
     """
@@ -39,7 +39,7 @@ def shards_of(over: Over, num_classes: int, device: torch.device, average: bool)
         )
     group = dist.group.WORLD if over is None else over
     assert group is not None
-    kind = device.type if device.type != "meta" else home_of(group)
+    kind = device.type if device.type != "meta" else choose_device(group)
     mesh = group if isinstance(group, DeviceMesh) else DeviceMesh.from_group(group, kind)
     if mesh.ndim != 1:
         raise ValueError(
@@ -51,12 +51,12 @@ def shards_of(over: Over, num_classes: int, device: torch.device, average: bool)
     return Shards(mesh, num_classes, average)
 
 
-def home_of(group: DeviceMesh | dist.ProcessGroup) -> str:
-    """The kind of device on which a head is made that is on none yet: the mesh's, or one that the group's backend serves.
+def choose_device(group: DeviceMesh | dist.ProcessGroup) -> str:
+    """Choose the device type for a head on the meta device: that of the mesh, or one that the group's backend supports.
 
     That is torch's default device where the backend serves it; a group of NCCL alone serves no CPU.
 
-    >>> home_of(torch.distributed.group.WORLD)  # after init_process_group("nccl")  # doctest: +SKIP
+    >>> choose_device(torch.distributed.group.WORLD)  # after init_process_group("nccl")  # doctest: +SKIP
     'cuda'
     """
     if isinstance(group, DeviceMesh):
@@ -67,14 +67,14 @@ def home_of(group: DeviceMesh | dist.ProcessGroup) -> str:
 
 
 @torch.no_grad()
-def divided(whole: Float[Tensor, "rows ..."], shards: Shards) -> "DTensor":
-    """A tensor with an equal number of rows per class, which all processes hold alike, as (classes, …) in shards.
+def shard_rows(whole: Float[Tensor, "rows ..."], shards: Shards) -> "DTensor":
+    """Divide a tensor that all processes hold, with an equal number of rows per class, into shards (classes, …).
 
     Row c·K + k of a weight with K sub-centers becomes entry (c, k) of a tensor of three dimensions: a class is never
     torn apart. Nothing travels. On two processes, for five classes with two sub-centers each:
 
-    >>> shards = shards_of(None, 5, torch.device("cpu"), average=True)  # doctest: +SKIP
-    >>> weight = divided(torch.ones(10, 3), shards)  # doctest: +SKIP
+    >>> shards = create_shards(None, 5, torch.device("cpu"), average=True)  # doctest: +SKIP
+    >>> weight = shard_rows(torch.ones(10, 3), shards)  # doctest: +SKIP
     >>> weight.shape, weight.to_local().shape  # on the second process  # doctest: +SKIP
     (torch.Size([5, 2, 3]), torch.Size([2, 2, 3]))
     """
@@ -83,16 +83,16 @@ def divided(whole: Float[Tensor, "rows ..."], shards: Shards) -> "DTensor":
     first, size = shards.bounds()
     local = by_class[first : first + size]
     local = torch.empty_like(local, device=shards.mesh.device_type) if whole.is_meta else local.clone()
-    return in_shards(local, by_class.shape, shards.mesh)
+    return wrap_shard(local, by_class.shape, shards.mesh)
 
 
-def in_shards(local: Tensor, shape: torch.Size, mesh: DeviceMesh) -> "DTensor":
-    """A tensor of this shape, of which this process holds ``local``, its run of the first dimension.
+def wrap_shard(local: Tensor, shape: torch.Size, mesh: DeviceMesh) -> "DTensor":
+    """Wrap ``local``, this process's part of the first dimension, as a DTensor of this shape.
 
     Nothing travels. On two processes that hold four rows each:
 
     >>> mesh = torch.distributed.init_device_mesh("cpu", (2,))  # doctest: +SKIP
-    >>> in_shards(torch.ones(4, 3), torch.Size([8, 3]), mesh).shape  # doctest: +SKIP
+    >>> wrap_shard(torch.ones(4, 3), torch.Size([8, 3]), mesh).shape  # doctest: +SKIP
     torch.Size([8, 3])
     """
     from torch.distributed.tensor import DTensor, Shard
@@ -102,12 +102,12 @@ def in_shards(local: Tensor, shape: torch.Size, mesh: DeviceMesh) -> "DTensor":
 
 
 @torch.no_grad()
-def fitted(given: Tensor, own: Tensor) -> Tensor:
-    """A stored tensor in the form of ``own``, whatever number of processes stored it: whole or in shards.
+def convert_stored(given: Tensor, own: Tensor) -> Tensor:
+    """Convert a stored tensor to the form of ``own``, whole or in shards, regardless of how many processes stored it.
 
     In shards, three classes with two sub-centers each are (3, 2, d); on one process they are six rows:
 
-    >>> fitted(torch.ones(3, 2, 4), torch.zeros(6, 4)).shape
+    >>> convert_stored(torch.ones(3, 2, 4), torch.zeros(6, 4)).shape
     torch.Size([6, 4])
     """
     if is_sharded(given):
@@ -122,11 +122,11 @@ def fitted(given: Tensor, own: Tensor) -> Tensor:
     local = get_local(own)
     first = get_first_row(own)
     part = given[first : first + len(local)].to(local.device, local.dtype).clone()
-    return in_shards(part, own.shape, own.device_mesh)
+    return wrap_shard(part, own.shape, own.device_mesh)
 
 
 def fit_state(optimizer: Optimizer) -> None:
-    """After ``load_state_dict``: the optimizer's tensors take the form of their parameters, in shards or whole.
+    """Convert the optimizer's tensors to the form of their parameters, in shards or whole. Call after ``load_state_dict``.
 
     So a state that was stored on another number of processes, or by :func:`whole`, goes on here.
 
@@ -143,32 +143,32 @@ def fit_state(optimizer: Optimizer) -> None:
             if name in per_row and parameter.ndim > 1:
                 state[name] = _rows_fitted(value, parameter)
             elif isinstance(value, Tensor) and _is_shaped_as(value, parameter):
-                state[name] = fitted(value, parameter)
+                state[name] = convert_stored(value, parameter)
 
 
-def whole(tree: Any) -> Any:
-    """Nested dicts, lists and tuples with every DTensor in them gathered; every process must call it, and gets all.
+def gather_tree(tree: Any) -> Any:
+    """Gather every DTensor in nested dicts, lists and tuples. All processes must call it, and each gets everything.
 
-    >>> whole({"w": torch.ones(2), "steps": [3]})
+    >>> gather_tree({"w": torch.ones(2), "steps": [3]})
     {'w': tensor([1., 1.]), 'steps': [3]}
     """
     if is_sharded(tree):
         return tree.full_tensor()
     if isinstance(tree, Mapping):
-        return {key: whole(value) for key, value in tree.items()}
+        return {key: gather_tree(value) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
-        return type(tree)(whole(value) for value in tree)
+        return type(tree)(gather_tree(value) for value in tree)
     return tree
 
 
-def whole_state_dict(module: nn.Module) -> dict[str, Tensor]:
-    """The state_dict of a module as if its heads were whole, for safetensors; every process must call it, and gets all.
+def gather_state_dict(module: nn.Module) -> dict[str, Tensor]:
+    """Return the state_dict of a module with gathered heads, for safetensors. All processes must call it.
 
     >>> net = torch.nn.Sequential(torch.nn.Linear(6, 4, bias=False), hs.ArcFace(4, 10))
-    >>> {name: tuple(tensor.shape) for name, tensor in whole_state_dict(net).items()}
+    >>> {name: tuple(tensor.shape) for name, tensor in gather_state_dict(net).items()}
     {'0.weight': (4, 6), '1.weight': (10, 4)}
     """
-    state = cast("dict[str, Tensor]", whole(module.state_dict()))
+    state = cast("dict[str, Tensor]", gather_tree(module.state_dict()))
     for name, head in module.named_modules():
         if getattr(head, "shards", None) is not None:
             key = f"{name}.weight" if name else "weight"
@@ -177,7 +177,7 @@ def whole_state_dict(module: nn.Module) -> dict[str, Tensor]:
 
 
 def sharded_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters of a module that are in shards, by name: those that no wrapper may average.
+    """Return the parameters of a module that are in shards, by name. No wrapper may average them.
 
     >>> head = hs.ArcFace(4, 10)
     >>> sharded_parameters(head)
@@ -190,7 +190,7 @@ def sharded_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def ignore_shards(module: nn.Module) -> nn.Module:
-    """Tell ``DistributedDataParallel`` to leave the shards in a module alone; call it before wrapping. Returns the module.
+    """Exclude the shards of a module from ``DistributedDataParallel``, and return the module. Call it before wrapping.
 
     >>> net = torch.nn.ModuleDict({"body": torch.nn.Linear(6, 4), "head": hs.ArcFace(4, 10)})
     >>> _ = net["head"].shard()  # on several processes  # doctest: +SKIP
@@ -209,7 +209,7 @@ def _of_head(module: nn.Module, name: str) -> bool:
 
 
 def _is_shaped_as(value: Tensor, parameter: Tensor) -> bool:
-    """Whether a state has one number for each of the parameter, by rows or by classes."""
+    """Return whether a state has the shape of the parameter, by rows or by classes."""
     if value.ndim == 0 or value.numel() != parameter.numel():
         return False
     return value.shape == parameter.shape or (
@@ -219,7 +219,7 @@ def _is_shaped_as(value: Tensor, parameter: Tensor) -> bool:
 
 @torch.no_grad()
 def _rows_fitted(value: Tensor, parameter: Tensor) -> Tensor:
-    """One number per row, or per class where the parameter is (C, K, d): the K rows of a class have the same."""
+    """Convert one number per row to one per class, or back, if the parameter is (C, K, d); rows of a class share it."""
     value = value.full_tensor() if is_sharded(value) else value
     rows = len(parameter)
     if rows % len(value) and len(value) % rows:
@@ -229,4 +229,4 @@ def _rows_fitted(value: Tensor, parameter: Tensor) -> Tensor:
         return value.contiguous()
     first, size = get_first_row(parameter), len(get_local(parameter))
     part = value[first : first + size].to(get_local(parameter).device).clone()
-    return in_shards(part, value.shape, parameter.device_mesh)
+    return wrap_shard(part, value.shape, parameter.device_mesh)

@@ -3,7 +3,7 @@
 from .lazy import RowOptimizer
 from .row_adam import RowAdam
 from .row_sgd import RowSGD
-from .rows import drawn_rows
-from .sample import Sample, as_sample, hashed
+from .rows import select_rows
+from .sample import Sample, as_sample, hash_classes
 
-__all__ = ["RowAdam", "RowOptimizer", "RowSGD", "Sample", "as_sample", "drawn_rows", "hashed"]
+__all__ = ["RowAdam", "RowOptimizer", "RowSGD", "Sample", "as_sample", "hash_classes", "select_rows"]

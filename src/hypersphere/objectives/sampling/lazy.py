@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from ...collectives import get_first_row, get_local, is_sharded
-from ..parallel.storage import in_shards
+from ..parallel.storage import wrap_shard
 
 
 class Touched(NamedTuple):
@@ -20,8 +20,8 @@ class Touched(NamedTuple):
     gradient: Float[Tensor, "..."]
 
 
-def touched(parameter: Tensor) -> Touched:
-    """The rows of a parameter's gradient, sparse or dense."""
+def read_row_gradient(parameter: Tensor) -> Touched:
+    """Return the rows of a parameter's gradient, sparse or dense."""
     gradient = parameter.grad
     assert gradient is not None
     if gradient.layout != torch.sparse_coo:
@@ -57,7 +57,7 @@ class RowOptimizer(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
-        """One step; ``closure``, if given, computes the loss again and returns it."""
+        """Perform one optimization step. ``closure``, if given, computes the loss again and returns it."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -74,7 +74,7 @@ class RowOptimizer(Optimizer):
         return loss
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a saved state; it is copied, and counts of steps keep their precision whatever the weights have."""
+        """Load a copy of a saved state. Step counts keep their precision regardless of the dtype of the weights."""
         super().load_state_dict(copy.deepcopy(state_dict))
         saved = [number for group in state_dict["param_groups"] for number in group["params"]]
         own = [parameter for group in self.param_groups for parameter in group["params"]]
@@ -87,7 +87,7 @@ class RowOptimizer(Optimizer):
     def update(
         self, weight: Tensor, gradient: Tensor, momenta: list[Tensor], group: dict[str, Any], times: Tensor
     ) -> None:
-        """Change the weight and its momenta in place by one step, the ``times``-th of each row (a column of numbers)."""
+        """Update the weight and its momenta in place. ``times`` is the step number of each row, as a column."""
         raise TypeError(f"{type(self).__name__} must define update(…)")
 
     def _step(self, parameter: Tensor, group: dict[str, Any], before: float) -> None:
@@ -97,7 +97,7 @@ class RowOptimizer(Optimizer):
                 state[name] = torch.zeros_like(parameter)
             state["times"] = _per_row(parameter, 0, torch.int64)
             state["shrinkage"] = _per_row(parameter, before, torch.float64)
-        places, gradient = touched(parameter)
+        places, gradient = read_row_gradient(parameter)
         weight, momenta = get_local(parameter), [get_local(state[name]) for name in self.momenta]
         times, shrinkage = get_local(state["times"]), get_local(state["shrinkage"])
         rows: Any = ... if places is None else places
@@ -115,13 +115,13 @@ class RowOptimizer(Optimizer):
 
 
 def _per_row(parameter: Tensor, value: float, dtype: torch.dtype) -> Tensor:
-    """One number for each row, in shards where the parameter is; one for a parameter without rows."""
+    """Return a tensor with one number per row, in shards if the parameter is; a single number for a parameter without rows."""
     if not is_sharded(parameter):
         return torch.full(parameter.shape[:1], value, dtype=dtype, device=parameter.device)
     local = torch.full((len(get_local(parameter)),), value, dtype=dtype, device=get_local(parameter).device)
-    return in_shards(local, parameter.shape[:1], parameter.device_mesh)
+    return wrap_shard(local, parameter.shape[:1], parameter.device_mesh)
 
 
 def _column(numbers: Tensor, like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """One number for each row, to be multiplied with the rows."""
+    """Reshape one number per row so that it multiplies the rows."""
     return numbers.to(dtype or like.dtype).reshape([-1, *[1] * (like.ndim - 1)] if like.ndim else [])

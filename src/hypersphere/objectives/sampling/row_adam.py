@@ -44,7 +44,7 @@ class RowAdam(RowOptimizer):
     def update(
         self, weight: Tensor, gradient: Tensor, momenta: list[Tensor], group: dict[str, Any], times: Tensor
     ) -> None:
-        """One step of AdamW."""
+        """Perform one step of AdamW."""
         (first, second), lr = group["betas"], float(group["lr"])
         mean, square = momenta
         weight.mul_(1 - lr * group["weight_decay"])

@@ -45,7 +45,7 @@ class RowSGD(RowOptimizer):
     def update(
         self, weight: Tensor, gradient: Tensor, momenta: list[Tensor], group: dict[str, Any], times: Tensor
     ) -> None:
-        """One step of SGD, without another tensor of the weight's size."""
+        """Perform one step of SGD without a temporary tensor of the weight's size."""
         lr, decay, momentum = float(group["lr"]), group["weight_decay"], group["momentum"]
         if not momenta:
             weight.mul_(1 - lr * decay).add_(gradient, alpha=-lr)

@@ -9,15 +9,15 @@ from torch import Tensor
 from ...collectives import get_first_row, get_local
 
 
-def drawn_rows(weight: Float[Tensor, "..."], places: Int[Tensor, "m"], per_class: int) -> Float[Tensor, "rows d"]:
-    """The rows of the classes at these places of what this process holds, K for each.
+def select_rows(weight: Float[Tensor, "..."], places: Int[Tensor, "m"], per_class: int) -> Float[Tensor, "rows d"]:
+    """Select the rows of these classes from those that this process holds, K per class.
 
     The gradient of the weight is a sparse tensor with these rows alone, which ``torch.optim.SGD`` without momentum,
     :class:`~hypersphere.objectives.RowSGD` and :class:`~hypersphere.objectives.RowAdam` take. That of a weight in shards
     has the rows' numbers in the whole weight.
 
     >>> w = torch.nn.Parameter(torch.arange(6.0).view(3, 2))
-    >>> rows = drawn_rows(w, torch.tensor([2]), 1)
+    >>> rows = select_rows(w, torch.tensor([2]), 1)
     >>> rows.sum().backward()
     >>> rows.tolist(), w.grad.coalesce().indices().tolist()
     ([[4.0, 5.0]], [[2]])

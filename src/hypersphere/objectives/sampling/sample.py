@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
-from ..margins.margin import Context, Strength, value
+from ..margins.margin import Context, Strength, evaluate_strength
 
 BLOCK = 2**20
 """Classes that are drawn at a time, so that the draws of many need no memory to speak of."""
@@ -47,16 +47,16 @@ class Sample(nn.Module):
     @property
     def rate(self) -> float:
         """The probability now."""
-        return float(value(self.schedule, Context()))
+        return float(evaluate_strength(self.schedule, Context()))
 
     def drawn(self, first: int, size: int, positives: Int[Tensor, "n"]) -> Bool[Tensor, "c"]:
-        """Which of the classes from ``first`` on take part in this step; ``positives`` are the batch's, of all classes."""
+        """Draw the classes of this step from those at ``first`` and above; ``positives`` are the classes of the batch."""
         step, limit = int(self.steps), int(self.rate * 2**53)
         starts = range(first, first + size, BLOCK)
         ends = [min(start + BLOCK, first + size) for start in starts]
         device = positives.device
         blocks = [
-            hashed(self.seed, step, torch.arange(a, b, device=device)) < limit
+            hash_classes(self.seed, step, torch.arange(a, b, device=device)) < limit
             for a, b in zip(starts, ends, strict=True)
         ]
         chosen = torch.cat(blocks) if blocks else torch.zeros(0, dtype=torch.bool, device=device)
@@ -65,19 +65,19 @@ class Sample(nn.Module):
         return chosen
 
     def step(self) -> None:
-        """One training step has been made: the next one draws other classes."""
+        """Advance by one step; the next step draws other classes."""
         self.steps += 1
         if isinstance(self.schedule, Strength):
             self.schedule.step()
 
     def extra_repr(self) -> str:
-        """The rate, and what is not the default."""
+        """Return the rate and the options that differ from their defaults."""
         rate = "" if isinstance(self.schedule, Strength) else f"rate={self.schedule:g}, "
         return f"{rate}unbiased={self.unbiased}, seed={self.seed}"
 
 
 def as_sample(sample: "float | Strength | Sample | None") -> Sample | None:
-    """The sample that a head's argument means: a rate is one with that rate, a sample is itself, None is none.
+    """Return the :class:`Sample` for the argument of a head: a rate, a sample or None.
 
     >>> as_sample(0.25)
     Sample(rate=0.25, unbiased=False, seed=0)
@@ -85,10 +85,10 @@ def as_sample(sample: "float | Strength | Sample | None") -> Sample | None:
     return sample if sample is None or isinstance(sample, Sample) else Sample(sample)
 
 
-def hashed(seed: int, step: int, classes: Int[Tensor, "c"]) -> Int[Tensor, "c"]:
-    """53 random bits of each class by its number: splitmix64 (Steele et al., 2014), twice, in integers that wrap.
+def hash_classes(seed: int, step: int, classes: Int[Tensor, "c"]) -> Int[Tensor, "c"]:
+    """Return 53 random bits per class: splitmix64 (Steele et al., 2014) twice, in integers that wrap around.
 
-    >>> hashed(0, 0, torch.arange(2)).tolist() == hashed(0, 0, torch.arange(1, -1, -1)).flip(0).tolist()
+    >>> hash_classes(0, 0, torch.arange(2)).tolist() == hash_classes(0, 0, torch.arange(1, -1, -1)).flip(0).tolist()
     True
     """
     state = _mixed(_mixed(torch.tensor(seed, device=classes.device)) + step)
@@ -103,7 +103,7 @@ def _mixed(x: Tensor) -> Tensor:
 
 
 def _shifted(x: Tensor, bits: int) -> Tensor:
-    """x / 2^bits of the 64 bits taken as unsigned."""
+    """Shift 64 bits to the right as an unsigned integer."""
     return (x >> bits) & ((1 << (64 - bits)) - 1)
 
 

@@ -31,11 +31,11 @@ class ByClass(Strength):
         self.least, self.most = numbers.min().item(), numbers.max().item()
 
     def forward(self, context: Context) -> Float[Tensor, "..."]:
-        """values[labels]; without labels the largest."""
+        """Return values[labels], or the largest value if there are no labels."""
         return self.values.max() if context.labels is None else self.values[context.labels]
 
     def extra_repr(self) -> str:
-        """How many, and their range."""
+        """Return the number of classes and the range of the values."""
         return f"num_classes={self.num_classes}, from {self.least:g} to {self.most:g}"
 
 

@@ -31,7 +31,7 @@ class Drawn(Strength):
         self.least, self.most = max(0.0, mean - 4 * std), mean + 4 * std
 
     def forward(self, context: Context) -> Float[Tensor, "..."]:
-        """What was drawn for each sample of the context; of a margin that is called by itself, a draw for each norm."""
+        """Return the draw of each sample from the context, or a new draw per norm if the context has none."""
         noise = None if context.noise is None else context.noise.get(self)
         if noise is None and context.norms is not None:
             noise = torch.randn_like(context.norms)

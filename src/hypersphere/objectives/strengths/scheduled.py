@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..margins.margin import Context, Strength, value
+from ..margins.margin import Context, Strength, evaluate_strength
 
 
 class _Schedule(Strength):
@@ -21,7 +21,7 @@ class _Schedule(Strength):
         self.register_buffer("steps", torch.tensor(0, dtype=torch.int64))
 
     def step(self) -> None:
-        """One training step has been made."""
+        """Advance the schedule by one step. Call once per optimizer step."""
         self.steps += 1
 
 
@@ -60,13 +60,13 @@ class Ramp(_Schedule):
         self.least, self.most = min(self.start, *ends), max(self.start, *ends)
 
     def forward(self, context: Context) -> Float[Tensor, "..."]:
-        """m at the present step."""
+        """Return m at the present step."""
         part = ((self.steps - self.begin) / (self.end - self.begin)).clamp(0, 1)
         share = part if self.law == "linear" else (1 - 10 ** (-3 * part)) / (1 - 1e-3)
-        return self.start + (value(self.stop, context) - self.start) * share
+        return self.start + (evaluate_strength(self.stop, context) - self.start) * share
 
     def extra_repr(self) -> str:
-        """From where to where, and when."""
+        """Return the values and steps of the ramp."""
         stop = "" if isinstance(self.stop, Strength) else f"stop={self.stop:g}, "
         return f"{stop}start={self.start:g}, begin={self.begin}, end={self.end}, law={self.law!r}"
 
@@ -92,10 +92,10 @@ class Stages(_Schedule):
         self.least, self.most = min(self.values), max(self.values)
 
     def forward(self, context: Context) -> Float[Tensor, "..."]:
-        """m at the present step."""
+        """Return m at the present step."""
         at = torch.tensor(self.at, device=self.steps.device)
         return torch.tensor(self.values, device=self.steps.device).take((self.steps >= at).sum())
 
     def extra_repr(self) -> str:
-        """The values, and when they change."""
+        """Return the values and the steps at which they change."""
         return f"values={self.values}, at={self.at}"

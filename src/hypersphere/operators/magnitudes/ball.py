@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .magnitude import Weighting, positive
+from .magnitude import Weighting, check_positive
 from .radius import WithRadius
 
 
@@ -26,18 +26,18 @@ class Ball(WithRadius):
         self, alpha: float = 1.0, radius: float = 1.0, *, learnable_radius: bool = True, weighted: Weighting = None
     ):
         super().__init__(radius, learnable_radius, weighted)
-        self.alpha = positive("alpha", alpha)
+        self.alpha = check_positive("alpha", alpha)
 
     def radial(self, x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
-        """α·min(‖x‖/ρ, 1)."""
+        """Return α·min(‖x‖/ρ, 1)."""
         return self.alpha * (x_norm / self.radius(x_norm, dim)).clamp_max(1)
 
     def gain_within(self, x_norm: Float[Tensor, "..."], radius: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """α/max(‖x‖, ρ)."""
+        """Return α/max(‖x‖, ρ)."""
         return self.alpha / torch.maximum(x_norm, radius)
 
     def radius_slope(
         self, x_norm: Float[Tensor, "..."], radius: Float[Tensor, "..."], gain: Float[Tensor, "..."]
     ) -> Float[Tensor, "..."]:
-        """−α/ρ up to ρ, then 0; half of it at ρ, as torch.maximum has it."""
+        """Return −α/ρ up to ρ, then 0; half of it at ρ, as torch.maximum has it."""
         return torch.sign(radius - x_norm).add_(1).mul_(gain).mul_(-0.5)

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .magnitude import Magnitude, Weighting, positive
+from .magnitude import Magnitude, Weighting, check_positive
 
 
 class Linear(Magnitude):
@@ -18,18 +18,18 @@ class Linear(Magnitude):
 
     def __init__(self, alpha: float = 1.0, *, weighted: Weighting = None):  # α = 1 in C.2
         super().__init__(weighted)
-        self.alpha = positive("alpha", alpha)
+        self.alpha = check_positive("alpha", alpha)
 
     def radial(self, x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
-        """α‖x‖."""
+        """Return α‖x‖."""
         return self.alpha * x_norm
 
     def gain(self, x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
-        """α."""
+        """Return α."""
         return torch.full_like(x_norm, self.alpha)
 
     def kernel(self, weight: Float[Tensor, "neurons *rest"]) -> Float[Tensor, "neurons *rest"]:
-        """αŵ, or αw when weighted: the output is this kernel's inner product with the input."""
+        """Return αŵ, or αw when weighted: the output is this kernel's inner product with the input."""
         kernel = super().kernel(weight)
         return kernel if self.alpha == 1 else self.alpha * kernel
 

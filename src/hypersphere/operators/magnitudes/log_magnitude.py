@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ...geometry.fast_norms import MIN_NORM
-from .magnitude import Magnitude, Weighting, positive
+from .magnitude import Magnitude, Weighting, check_positive
 
 
 class Log(Magnitude):
@@ -17,18 +17,18 @@ class Log(Magnitude):
 
     def __init__(self, alpha: float = 1.0, *, weighted: Weighting = None):  # α = 1 in C.2
         super().__init__(weighted)
-        self.alpha = positive("alpha", alpha)
+        self.alpha = check_positive("alpha", alpha)
 
     def radial(self, x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
-        """α·log(1 + ‖x‖)."""
+        """Return α·log(1 + ‖x‖)."""
         return self.alpha * torch.log1p(x_norm)
 
     def gain(self, x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
-        """α·log(1 + ‖x‖)/‖x‖, which is α at 0."""
+        """Return α·log(1 + ‖x‖)/‖x‖, which is α at 0."""
         return self.alpha * log_slope(x_norm)
 
 
 def log_slope(x_norm: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """log(1 + ‖x‖)/‖x‖."""
+    """Return log(1 + ‖x‖)/‖x‖."""
     x_norm = x_norm.clamp_min(MIN_NORM)
     return torch.log1p(x_norm) / x_norm

@@ -42,25 +42,25 @@ class Magnitude(nn.Module, ABC):
 
     @abstractmethod
     def radial(self, x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
-        """h of ‖x‖ alone, before ‖w‖ enters."""
+        """Return h of ‖x‖ alone, before ‖w‖ enters."""
 
     def gain(self, x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
-        """h/‖x‖: what is left for the inner product when the angle is the cosine."""
+        """Return h/‖x‖, the factor of the inner product when the angular function is the cosine."""
         return self.radial(x_norm, dim) * bounded_inverse(x_norm)
 
     def forward(
         self, w_norm: Float[Tensor, "..."], x_norm: Float[Tensor, "..."], dim: int = -1
     ) -> Float[Tensor, "..."]:
-        """h(‖w‖, ‖x‖); the two norms broadcast."""
+        """Return h(‖w‖, ‖x‖); the two norms broadcast."""
         h = self.radial(x_norm, dim)
         return h if self.weighted is None else h * w_norm
 
     def kernel(self, weight: Float[Tensor, "neurons *rest"]) -> Float[Tensor, "neurons *rest"]:
-        """The weight an input is multiplied with when the angle is the cosine: ŵ, or w where ‖w‖ is part of h."""
+        """Return the weight that multiplies the input when the angular function is the cosine: ŵ, or w if ‖w‖ is part of h."""
         return normalize_rows(weight)[0] if self.weighted is None else weight
 
     def ratio(self, w_norm: Float[Tensor, "..."], x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
-        """What the product of :meth:`kernel` and the input is then multiplied with: h/‖x‖."""
+        """Return the factor h/‖x‖ of the product of :meth:`kernel` and the input."""
         return self.gain(x_norm, dim)
 
     @property
@@ -69,11 +69,11 @@ class Magnitude(nn.Module, ABC):
         return self.weighted is not None
 
     def for_neurons(self, neurons: int) -> "Magnitude":
-        """The object a layer of this many neurons keeps: its own copy where it learns on its own, else the same one."""
+        """Return the object for a layer of this many neurons: a copy if each layer learns its own, otherwise self."""
         return self
 
     def extra_repr(self) -> str:
-        """The constants and the weighting, where there are any; a radius shows as a submodule."""
+        """Return the constants and the weighting; a radius is printed as a submodule."""
         constants = [f"{name}={getattr(self, name):g}" for name in ("alpha", "beta") if hasattr(self, name)]
         return ", ".join([*constants, *([] if self.weighted is None else [f"weighted={self.weighted!r}"])])
 
@@ -98,22 +98,22 @@ class CustomMagnitude(Magnitude):
         return self.couples
 
     def radial(self, x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
-        """The callable on ‖x‖."""
+        """Return the callable on ‖x‖."""
         return self.function(x_norm.clamp_min(MIN_NORM))
 
     def forward(
         self, w_norm: Float[Tensor, "..."], x_norm: Float[Tensor, "..."], dim: int = -1
     ) -> Float[Tensor, "..."]:
-        """The callable on the norms it takes."""
+        """Return the callable on the norms it takes."""
         return self.function(w_norm, x_norm.clamp_min(MIN_NORM)) if self.couples else self.radial(x_norm, dim)
 
     def ratio(self, w_norm: Float[Tensor, "..."], x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
-        """h/‖x‖."""
+        """Return h/‖x‖."""
         return self.forward(w_norm, x_norm, dim) * bounded_inverse(x_norm)
 
 
 def as_magnitude(magnitude: MagnitudeLike) -> Magnitude:
-    """A :class:`Magnitude` from one of the objects of ``hypersphere.magnitudes`` or from a user's callable.
+    """Return a :class:`Magnitude` for an object of ``hypersphere.magnitudes`` or a callable.
 
     >>> as_magnitude(torch.sqrt)(torch.tensor(5.0), torch.tensor([4.0, 9.0]))
     tensor([2., 3.])
@@ -129,22 +129,22 @@ def as_magnitude(magnitude: MagnitudeLike) -> Magnitude:
     return CustomMagnitude(magnitude)
 
 
-def positive(name: str, value: float) -> float:
-    """``value`` where it is a finite number > 0, else an error that names it."""
+def check_positive(name: str, value: float) -> float:
+    """Return ``value`` if it is a finite number > 0; raise a ValueError otherwise."""
     if not (math.isfinite(value) and value > 0):
         raise ValueError(f"{name} must be a number > 0, got {value!r}")
     return float(value)
 
 
-def not_negative(name: str, value: float) -> float:
-    """``value`` where it is a finite number ≥ 0, else an error that names it."""
+def check_not_negative(name: str, value: float) -> float:
+    """Return ``value`` if it is a finite number ≥ 0; raise a ValueError otherwise."""
     if not (math.isfinite(value) and value >= 0):
         raise ValueError(f"{name} must be a number ≥ 0, got {value!r}")
     return float(value)
 
 
 def _arguments(function: Callable[..., Tensor]) -> int:
-    """How many norms a callable takes; built-in functions of torch hide their signature and take ‖x‖."""
+    """Return how many norms a callable takes. Built-in functions of torch hide their signature and take ‖x‖."""
     target = function.forward if isinstance(function, nn.Module) else function
     try:
         parameters = inspect.signature(target).parameters.values()

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ...geometry.fast_norms import MIN_NORM, per_neuron
-from .magnitude import Magnitude, Weighting, positive
+from .magnitude import Magnitude, Weighting, check_positive
 
 Own = TypeVar("Own", bound="WithRadius")
 
@@ -39,7 +39,7 @@ class Radius(nn.Module):
 
     def __init__(self, radius: float = 1.0, learnable: bool = False, momentum: float = 0.1):
         super().__init__()
-        self.start, self.learnable, self.momentum = positive("radius", radius), learnable, momentum
+        self.start, self.learnable, self.momentum = check_positive("radius", radius), learnable, momentum
         self.register_parameter("log_rho", None)
         self.register_buffer("running_norm", None)
         self.register_buffer("num_batches_tracked", None)
@@ -51,7 +51,7 @@ class Radius(nn.Module):
         self.num_batches_tracked = torch.tensor(0)
 
     def rho(self, like: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
-        """ρ without the mean norm, shaped for the neurons' axis ``dim``."""
+        """Return ρ without the mean norm, shaped for the neurons' axis ``dim``."""
         if not self.learnable:
             return like.new_full((), self.start)
         if self.log_rho is None:
@@ -62,7 +62,7 @@ class Radius(nn.Module):
         return per_neuron(self.log_rho.to(like.dtype).clamp(math.log(1e-3), math.log(1e3)).exp(), -dim)
 
     def forward(self, x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
-        """ρ, or ρ·E‖x‖ of these patch norms, shaped for the neurons' axis ``dim``."""
+        """Return ρ, or ρ·E‖x‖ of these patch norms, shaped for the neurons' axis ``dim``."""
         rho = self.rho(x_norm, dim)
         if self.log_rho is None:
             return rho
@@ -81,7 +81,7 @@ class Radius(nn.Module):
         return mean
 
     def extra_repr(self) -> str:
-        """Where ρ starts and whether it is learned."""
+        """Return the initial ρ and whether it is learned."""
         return f"{self.start:g}, learnable={self.learnable}"
 
 
@@ -108,7 +108,7 @@ class WithRadius(Magnitude):
 
     @abstractmethod
     def gain_within(self, x_norm: Float[Tensor, "..."], radius: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """h/‖x‖ for a given ρ; the two broadcast."""
+        """Return h/‖x‖ for a given ρ; the two broadcast."""
 
     def gain_into(self, x_norm: Float[Tensor, "..."], radius: Float[Tensor, "..."], out: Float[Tensor, "..."]) -> None:
         """Write :meth:`gain_within` into ``out``, without a graph; a form that is costly overrides it."""
@@ -118,14 +118,14 @@ class WithRadius(Magnitude):
     def radius_slope(
         self, x_norm: Float[Tensor, "..."], radius: Float[Tensor, "..."], gain: Float[Tensor, "..."]
     ) -> Float[Tensor, "..."]:
-        """ρ·∂(h/‖x‖)/∂ρ from ‖x‖, ρ and h/‖x‖, of the last one's size: a new tensor without a graph."""
+        """Return ρ·∂(h/‖x‖)/∂ρ from ‖x‖, ρ and h/‖x‖, of the last one's size: a new tensor without a graph."""
 
     def gain(self, x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
-        """h/‖x‖ with the layer's own ρ."""
+        """Return h/‖x‖ with the layer's own ρ."""
         return self.gain_within(x_norm, self.radius(x_norm, dim))
 
     def for_neurons(self: Own, neurons: int) -> Own:
-        """A copy with its own radii when they are learned, else the same object."""
+        """Return a copy with its own radii if they are learned, otherwise self."""
         if not self.radius.learnable:
             return self
         own = copy.deepcopy(self)

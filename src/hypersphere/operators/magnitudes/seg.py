@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .magnitude import Weighting, not_negative, positive
+from .magnitude import Weighting, check_not_negative, check_positive
 from .radius import WithRadius
 
 
@@ -37,18 +37,18 @@ class Seg(WithRadius):
         weighted: Weighting = None,
     ):
         super().__init__(radius, learnable_radius, weighted)
-        self.alpha, self.beta = positive("alpha", alpha), not_negative("beta", beta)
+        self.alpha, self.beta = check_positive("alpha", alpha), check_not_negative("beta", beta)
 
     def radial(self, x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
-        """β‖x‖ + (α − β)·min(‖x‖, ρ)."""
+        """Return β‖x‖ + (α − β)·min(‖x‖, ρ)."""
         return self.beta * x_norm + (self.alpha - self.beta) * torch.minimum(x_norm, self.radius(x_norm, dim))
 
     def gain_within(self, x_norm: Float[Tensor, "..."], radius: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """β + (α − β)·ρ/max(‖x‖, ρ)."""
+        """Return β + (α − β)·ρ/max(‖x‖, ρ)."""
         return self.beta + (self.alpha - self.beta) * (radius / torch.maximum(x_norm, radius))
 
     def radius_slope(
         self, x_norm: Float[Tensor, "..."], radius: Float[Tensor, "..."], gain: Float[Tensor, "..."]
     ) -> Float[Tensor, "..."]:
-        """0 up to ρ, then (α − β)·ρ/‖x‖; half of it at ρ, as torch.maximum has it."""
+        """Return 0 up to ρ, then (α − β)·ρ/‖x‖; half of it at ρ, as torch.maximum has it."""
         return torch.sign(x_norm - radius).add_(1).mul_(0.5).mul_(gain - self.beta)

@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ...geometry.fast_norms import bounded_inverse
-from .magnitude import Magnitude, Weighting, positive
+from .magnitude import Magnitude, Weighting, check_positive
 
 
 class Sphere(Magnitude):
@@ -17,12 +17,12 @@ class Sphere(Magnitude):
 
     def __init__(self, alpha: float = 1.0, *, weighted: Weighting = None):  # α = 1 in C.2
         super().__init__(weighted)
-        self.alpha = positive("alpha", alpha)
+        self.alpha = check_positive("alpha", alpha)
 
     def radial(self, x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
-        """α."""
+        """Return α."""
         return torch.full_like(x_norm, self.alpha)
 
     def gain(self, x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
-        """α/‖x‖."""
+        """Return α/‖x‖."""
         return self.alpha * bounded_inverse(x_norm)

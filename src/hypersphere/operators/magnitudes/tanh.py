@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ...geometry.fast_norms import MIN_NORM, normalize_rows, per_neuron
-from .magnitude import Weighting, positive
+from .magnitude import Weighting, check_positive
 from .radius import WithRadius
 
 
@@ -34,10 +34,10 @@ class Tanh(WithRadius):
         self, alpha: float = 1.0, radius: float = 1.0, *, learnable_radius: bool = True, weighted: Weighting = None
     ):
         super().__init__(radius, learnable_radius, weighted)
-        self.alpha = positive("alpha", alpha)
+        self.alpha = check_positive("alpha", alpha)
 
     def radial(self, x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
-        """α·tanh(‖x‖/ρ)."""
+        """Return α·tanh(‖x‖/ρ)."""
         return self.alpha * torch.tanh(x_norm / self.radius(x_norm, dim))
 
     @property
@@ -46,12 +46,12 @@ class Tanh(WithRadius):
         return self.radius.learnable and self.weighted != "tanh_product"
 
     def gain_within(self, x_norm: Float[Tensor, "..."], radius: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """α·tanh(‖x‖/ρ)/‖x‖, which is α/ρ at 0."""
+        """Return α·tanh(‖x‖/ρ)/‖x‖, which is α/ρ at 0."""
         x_norm = x_norm.clamp_min(MIN_NORM)
         return self.alpha * torch.tanh(x_norm / radius) / x_norm
 
     def gain_into(self, x_norm: Float[Tensor, "..."], radius: Float[Tensor, "..."], out: Float[Tensor, "..."]) -> None:
-        """With tanh u = −e/(2 + e), e = exp(−2u) − 1: as exact as torch.tanh, also near 0, in half of the time."""
+        """Write the gain by tanh u = −e/(2 + e), e = exp(−2u) − 1: as accurate as torch.tanh, in half the time."""
         x_norm = x_norm.clamp_min(MIN_NORM)
         torch.mul(x_norm, -2 / radius, out=out).expm1_()
         out.div_(out + 2).mul_(-self.alpha / x_norm)
@@ -59,14 +59,14 @@ class Tanh(WithRadius):
     def radius_slope(
         self, x_norm: Float[Tensor, "..."], radius: Float[Tensor, "..."], gain: Float[Tensor, "..."]
     ) -> Float[Tensor, "..."]:
-        """−(α/ρ)·(1 − tanh²(‖x‖/ρ))."""
+        """Return −(α/ρ)·(1 − tanh²(‖x‖/ρ))."""
         tanh = gain * (x_norm.clamp_min(MIN_NORM) / self.alpha)
         return tanh.square_().sub_(1).mul_(self.alpha / radius)
 
     def forward(
         self, w_norm: Float[Tensor, "..."], x_norm: Float[Tensor, "..."], dim: int = -1
     ) -> Float[Tensor, "..."]:
-        """h(‖w‖, ‖x‖) by the chosen weighting."""
+        """Return h(‖w‖, ‖x‖) by the chosen weighting."""
         if self.weighted == "tanh_product":
             return self.alpha * torch.tanh(x_norm * w_norm / self.radius(x_norm, dim))
         if self.weighted == "product_of_tanh":
@@ -74,7 +74,7 @@ class Tanh(WithRadius):
         return super().forward(w_norm, x_norm, dim)
 
     def kernel(self, weight: Float[Tensor, "neurons *rest"]) -> Float[Tensor, "neurons *rest"]:
-        """tanh(‖w‖/ρ)·ŵ for the product of two tanh, w for the tanh of the product."""
+        """Return tanh(‖w‖/ρ)·ŵ for the product of two tanh, w for the tanh of the product."""
         if self.weighted != "product_of_tanh":
             return super().kernel(weight)
         what, w_norm = normalize_rows(weight)
@@ -82,7 +82,7 @@ class Tanh(WithRadius):
         return (what * torch.tanh(per_neuron(w_norm, weight.ndim) / self.radius.rho(w_norm, dim))).to(weight.dtype)
 
     def ratio(self, w_norm: Float[Tensor, "..."], x_norm: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
-        """For the tanh of the product: α·tanh(z/ρ)/z with z = ‖x‖‖w‖, since the kernel is w itself."""
+        """Return, for the tanh of the product, α·tanh(z/ρ)/z with z = ‖x‖‖w‖, because the kernel is w itself."""
         if self.weighted != "tanh_product":
             return super().ratio(w_norm, x_norm, dim)
         return self.gain_within(x_norm * w_norm, self.radius(x_norm, dim))

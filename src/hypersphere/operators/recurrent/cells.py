@@ -20,12 +20,12 @@ class _Cell(nn.RNNCellBase):
         self.products = Products(self.weight_ih, self.weight_hh, magnitude, angular)
 
     def decoupled_weights(self) -> Iterator[tuple[str, Tensor, Magnitude]]:
-        """The two weights, by attribute name, each with its magnitude."""
+        """Return the two weights, by attribute name, each with its magnitude."""
         yield "weight_ih", self.weight_ih, self.products.magnitude_ih
         yield "weight_hh", self.weight_hh, self.products.magnitude_hh
 
     def advance(self, x: Tensor, state: Any) -> tuple[Tensor, ...]:
-        """The next state; ``x`` is a row or a batch of rows."""
+        """Return the next state; ``x`` is a row or a batch of rows."""
         shape = (*x.shape[:-1], self.hidden_size)
         state = (x.new_zeros(shape),) * self.states if state is None else check_state(state, self.states, shape)
         gates = self.products.ih(x, self.weight_ih, self.bias_ih)
@@ -58,7 +58,7 @@ class RNNCell(_Cell, nn.RNNCell):
     def forward(
         self, input: Float[Tensor, "*batch inputs"], hx: Float[Tensor, "*batch hidden"] | None = None
     ) -> Tensor:
-        """The next hidden state, from zeros where none is given."""
+        """Return the next hidden state; without a state, start from zeros."""
         return self.advance(input, hx)[0]
 
 
@@ -92,7 +92,7 @@ class GRUCell(_Gated, nn.GRUCell):
     def forward(
         self, input: Float[Tensor, "*batch inputs"], hx: Float[Tensor, "*batch hidden"] | None = None
     ) -> Tensor:
-        """The next hidden state, from zeros where none is given."""
+        """Return the next hidden state; without a state, start from zeros."""
         return self.advance(input, hx)[0]
 
 
@@ -109,6 +109,6 @@ class LSTMCell(_Gated, nn.LSTMCell):
     def forward(
         self, input: Float[Tensor, "*batch inputs"], hx: tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor, Tensor]:
-        """The next hidden and cell states, from zeros where none are given."""
+        """Return the next hidden and cell states; without states, start from zeros."""
         hidden, cell = self.advance(input, hx)
         return hidden, cell

@@ -45,7 +45,7 @@ class _Sequence(nn.RNNBase):
         )
 
     def decoupled_weights(self) -> Iterator[tuple[str, Tensor, Magnitude]]:
-        """The two weights of every layer and direction, by attribute name, each with its magnitude."""
+        """Return the two weights of every layer and direction, by attribute name, each with its magnitude."""
         for name, products in self.products.items():
             for part in ("ih", "hh"):
                 yield (
@@ -55,7 +55,7 @@ class _Sequence(nn.RNNBase):
                 )
 
     def forward(self, input: Tensor, hx: Any = None) -> tuple[Tensor, Any]:
-        """Outputs at every time step and the last state, shaped as torch's; from zeros where no state is given."""
+        """Return the outputs of all time steps and the last state, shaped as in torch; without a state, start from zeros."""
         if isinstance(input, PackedSequence):
             raise ValueError("input must be a tensor, got a PackedSequence: pad it, and mask the outputs")
         if input.ndim not in (2, 3) or input.shape[-1] != self.input_size:
@@ -90,7 +90,7 @@ class _Sequence(nn.RNNBase):
         return torch.stack(outputs[::-1] if backwards else outputs), state
 
     def _layers(self) -> list[list[str]]:
-        """The names torch gives the parameters of each layer's directions."""
+        """Return torch's names of the parameters of each layer and direction."""
         endings = ["", "_reverse"] if self.bidirectional else [""]
         return [[f"l{layer}{ending}" for ending in endings] for layer in range(self.num_layers)]
 

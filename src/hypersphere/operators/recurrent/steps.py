@@ -32,18 +32,18 @@ class Products(nn.Module):
     def ih(
         self, x: Float[Tensor, "*batch inputs"], weight: Tensor, bias: Tensor | None
     ) -> Float[Tensor, "*batch gates"]:
-        """The input's part of the gates."""
+        """Return the input's part of the gates."""
         return apply_operator(x, weight, bias, self.magnitude_ih, self.angular_ih)
 
     def hh(
         self, h: Float[Tensor, "*batch hidden"], weight: Tensor, bias: Tensor | None
     ) -> Float[Tensor, "*batch gates"]:
-        """The hidden state's part of the gates; at the zero state it is the bias."""
+        """Return the hidden state's part of the gates; at the zero state it is the bias."""
         return apply_operator(h, weight, bias, self.magnitude_hh, self.angular_hh)
 
 
 def rnn_step(nonlinearity: str) -> Step:
-    """h' = φ(f(W, x) + f(U, h)), with φ the tanh or the relu."""
+    """Return h' = φ(f(W, x) + f(U, h)), with φ the tanh or the relu."""
     if nonlinearity not in ("tanh", "relu"):
         raise ValueError(f"nonlinearity must be 'tanh' or 'relu', got {nonlinearity!r}")
     return _tanh_step if nonlinearity == "tanh" else _relu_step
@@ -58,14 +58,14 @@ def gru_step(x: Tensor, h: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, .
 
 
 def lstm_step(x: Tensor, h: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Input, forget, cell and output gates in torch's order."""
+    """Return the next states from input, forget, cell and output gates in torch's order."""
     i, f, g, o = (x + h).chunk(4, -1)
     cell = torch.sigmoid(f) * state[1] + torch.sigmoid(i) * torch.tanh(g)
     return torch.sigmoid(o) * torch.tanh(cell), cell
 
 
 def check_state(state: Any, states: int, shape: tuple[int, ...]) -> tuple[Tensor, ...]:
-    """The given state as a tuple of so many tensors of this shape."""
+    """Check that the state is a tuple of ``count`` tensors of this shape, and return it."""
     state = (state,) if isinstance(state, Tensor) else tuple(state)
     given = [tuple(s.shape) for s in state]
     if given != [shape] * states:
