@@ -112,3 +112,36 @@ def test_recall_needs_a_rank():
 def test_numbers_do_not_depend_on_the_chunk():
     features, labels = data()
     assert np.allclose(retrieval(features, labels, chunk=1).precision, retrieval(features, labels).precision)
+
+
+class ExactCosine(CosineScore):
+    """Cosines without estimates."""
+
+    def estimate_rows(self, rows):
+        return rows, 0.0
+
+
+@pytest.mark.parametrize("spread", [0.01, 1.0, 30.0])
+def test_estimated_and_exact_scores_give_equal_ranks(spread):
+    """Scores that differ by less than the error of float32, exact ties, and more scores than are sorted at once."""
+    g = torch.Generator().manual_seed(1)
+    ids = torch.arange(3000) % 150
+    features = torch.randn(150, 24, generator=g)[ids] + spread * torch.randn(3000, 24, generator=g)
+    features[10:20] = features[:10] * 3  # ties across identities
+    features[20:30] = features[:10] * (1 + 1e-7 * torch.randn(10, 24, generator=g))
+    queries, own = features[:60], torch.arange(60)
+    first, second = (
+        retrieval(queries, ids[:60], features, ids, own=own, score=score) for score in (CosineScore(), ExactCosine())
+    )
+    assert CosineScore().estimate_rows(torch.eye(3, dtype=torch.float64))[1] > 0
+    for column in ("precision", "precision_at_r", "precision_r", "first"):
+        assert torch.equal(getattr(first, column), getattr(second, column)), column
+
+
+def test_estimates_stay_within_their_error():
+    g = torch.Generator().manual_seed(2)
+    score = CosineScore()
+    rows = score.rows(torch.randn(200, 512, generator=g))
+    coarse, error = score.estimate_rows(rows)
+    difference = (score.matrix(coarse, coarse).double() - score.matrix(rows, rows)).abs().max()
+    assert 0 < difference <= error

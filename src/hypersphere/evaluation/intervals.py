@@ -4,7 +4,7 @@ import math
 from statistics import NormalDist
 
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 TRIALS, IDENTITIES, PEOPLE = "independent trials", "identities", "people"
@@ -60,7 +60,7 @@ def wilson(successes: int, trials: int, confidence: float = 0.95) -> Measurement
 
 
 def wilson_band(
-    successes: Int[Tensor, "n"], trials: int, confidence: float = 0.95
+    successes: Shaped[Tensor, "n"], trials: int, confidence: float = 0.95
 ) -> tuple[Float[Tensor, "n"], Float[Tensor, "n"]]:
     """Return the ends of :func:`wilson`'s interval for many counts out of the same number of trials.
 

@@ -1,11 +1,12 @@
-"""How well a search by cosine finds everything that is relevant: mAP, MAP@R, R-precision, recall@k, reciprocal ranks."""
+"""Retrieval by score: mAP, MAP@R, R-precision, recall@k and reciprocal ranks of a search in a gallery."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from .. import plots
@@ -16,7 +17,10 @@ from .resampling import clustered_mean
 from .scoring import CosineScore, Score
 
 RECALLS = (1, 5, 10)
-TIED = 4e-13  # less than half of the last decimal that scores are rounded to: it orders ties and nothing else
+BINS = 4096  # bins between the lowest and the highest relevant score of a query
+MIN_BINNED = 2048  # scores that are counted in bins; fewer are sorted
+DECIMALS = 12  # scores that agree to this many decimals are ties
+EXACT_SHARE = 1 / 25  # share of relevant images beyond which computing all scores exactly is faster than some
 
 
 def retrieval(
@@ -70,9 +74,12 @@ def retrieval(
         gallery, gallery_ids, gallery_cameras = queries, query_ids, query_cameras
     gallery_ids = check_ids("gallery", gallery_ids, gallery)
     cameras = _cameras(query_cameras, gallery_cameras, len(queries), len(gallery))
-    rows, columns = score.rows(queries, "queries"), score.rows(gallery, "gallery")
-    parts = [_Found(*part) for part in _search(score, rows, columns, query_ids, gallery_ids, cameras, own, chunk)]
-    found = _Found(*(torch.cat(column) for column in zip(*parts, strict=True)))
+    columns = score.rows(gallery, "gallery")
+    rows = columns if queries is gallery else score.rows(queries, "queries")
+    search = _Search(score, rows, columns, _on_host(query_ids), _on_host(gallery_ids), cameras, _on_host(own))
+    measured = zip(*(_measure(ranks[::-1]) for ranks in search.ranks(chunk)), strict=True)
+    kinds = (torch.float64,) * 3 + (torch.long,) * 2
+    found = _Found(*(torch.tensor(c, dtype=k, device=queries.device) for c, k in zip(measured, kinds, strict=True)))
     kept = found.relevant > 0
     if not kept.any():
         raise ValueError("no query has an image of its identity in the gallery, so there is nothing to retrieve")
@@ -149,55 +156,134 @@ class RetrievalReport(Report):
 
 
 class _Found(NamedTuple):
-    """Columns of a :class:`RetrievalReport` for some queries, and how many relevant images each has."""
+    """Columns of a :class:`RetrievalReport` for some queries, and the number of relevant images of each."""
 
-    precision: Tensor
-    at_r: Tensor
-    r_precision: Tensor
-    first: Tensor
-    relevant: Tensor
-
-
-def _search(
-    score: Score,
-    queries: Float[Tensor, "q k"],
-    gallery: Float[Tensor, "g k"],
-    query_ids: Int[Tensor, "q"],
-    gallery_ids: Int[Tensor, "g"],
-    cameras: tuple[Tensor, Tensor] | None,
-    own: Int[Tensor, "q"] | None,
-    chunk: int,
-) -> Iterator[tuple[Tensor, ...]]:
-    place = torch.arange(len(gallery), device=gallery.device)
-    for start in range(0, len(queries), chunk):
-        part = slice(start, start + chunk)
-        values = score.matrix(queries[part], gallery).round(decimals=12)
-        relevant = query_ids[part, None] == gallery_ids
-        hidden = torch.zeros_like(relevant)
-        if own is not None:
-            hidden |= own[part, None].to(place.device) == place
-        if cameras is not None:
-            hidden |= relevant & (cameras[0][part, None] == cameras[1])
-        relevant &= ~hidden
-        order = (values - TIED * relevant).masked_fill(hidden, -torch.inf).argsort(1, descending=True)
-        yield _of_rows(relevant.gather(1, order))
+    precision: Float[Tensor, "q"]
+    at_r: Float[Tensor, "q"]
+    r_precision: Float[Tensor, "q"]
+    first: Int[Tensor, "q"]
+    relevant: Int[Tensor, "q"]
 
 
-def _of_rows(hits: Bool[Tensor, "q g"]) -> tuple[Tensor, ...]:
-    """The measures of rows of relevance in the order of the scores."""
-    total = hits.sum(1)
-    rank = torch.arange(1, hits.shape[1] + 1, device=hits.device)
-    precision = hits * hits.cumsum(1).double() / rank
-    within = rank <= total[:, None]
-    share = total.clamp_min(1).double()
-    first = hits.to(torch.uint8).argmax(1) + 1
-    sums = (precision.sum(1), (precision * within).sum(1), (hits & within).sum(1).double())
-    return (*(value / share for value in sums), first, total)
+class _Search(NamedTuple):
+    """The ranks of the relevant images of every query, without sorting the gallery.
+
+    All measures depend only on the ranks of the relevant images, and a rank is a count: the irrelevant images that score at
+    least as high. So the scores are estimated (in float32 for cosines, with a strict bound of the error), the estimates are
+    counted in bins between the relevant scores, and only images whose estimate is too close to a relevant score to decide
+    are compared exactly. The result is that of sorting float64 scores rounded to ``DECIMALS``.
+    """
+
+    score: Score
+    queries: Float[Tensor, "q k"]
+    gallery: Float[Tensor, "g k"]
+    query_ids: Int[np.ndarray, "q"]
+    gallery_ids: Int[np.ndarray, "g"]
+    cameras: tuple[Int[np.ndarray, "q"], Int[np.ndarray, "g"]] | None
+    own: Int[np.ndarray, "q"] | None
+
+    def ranks(self, chunk: int) -> Iterator[Int[np.ndarray, "relevant"]]:
+        """Yield, for each query, the ranks of its relevant images in ascending order."""
+        members = _members(self.gallery_ids)
+        coarse, error = self.score.estimate_rows(self.gallery)
+        for start in range(0, len(self.queries), chunk):
+            rows = range(start, min(start + chunk, len(self.queries)))
+            same = [members.get(self.query_ids[row], np.empty(0, np.int64)) for row in rows]
+            part = self.queries[start : start + chunk]
+            if not error or sum(map(len, same)) > EXACT_SHARE * len(rows) * len(self.gallery):
+                block, bound = self.score.matrix(part, self.gallery).round(decimals=DECIMALS), 0.0
+            else:
+                block, bound = self.score.matrix(self.score.estimate_rows(part)[0], coarse), error
+            for row, values, columns in zip(rows, block.cpu().numpy(), same, strict=True):
+                yield self._rank(row, values, columns, bound)
+
+    def _rank(
+        self, row: int, values: Float[np.ndarray, "g"], same: Int[np.ndarray, "m"], error: float
+    ) -> Int[np.ndarray, "relevant"]:
+        """Return the ranks for one query from its scores, which are exact up to ``error``."""
+        shown = np.ones(len(same), bool)
+        if self.cameras is not None:
+            shown &= self.cameras[1][same] != self.cameras[0][row]
+        if self.own is not None:
+            shown &= same != self.own[row]
+        relevant = same[shown]
+        if not len(relevant):
+            return relevant
+        scores = np.sort(self._exact(row, relevant) if error else values[relevant])
+        values[same] = -np.inf
+        if self.own is not None and self.own[row] >= 0:
+            values[self.own[row]] = -np.inf
+        ahead = self._count_ahead(row, values, scores, error)
+        return ahead + np.arange(len(scores), 0, -1)
+
+    def _count_ahead(
+        self, row: int, values: Float[np.ndarray, "g"], scores: Float[np.ndarray, "m"], error: float
+    ) -> Int[np.ndarray, "m"]:
+        """Return how many irrelevant images score at least as high as each of the ascending relevant scores.
+
+        Bins grow with the value, so an image in a higher bin than that of ``score + error`` is certainly ahead and one in a
+        lower bin than that of ``score - error`` is certainly not. Only images in the bins between are sorted, and only those
+        whose estimate is within ``error`` of a relevant score are compared exactly.
+        """
+        low, high = float(scores[0] - error), float(scores[-1] + error)
+        # Compared in the precision of the values, because converting all of them would take longer than the rest.
+        places = np.flatnonzero(values >= np.nextafter(values.dtype.type(low), values.dtype.type(-np.inf)))
+        if not len(places):
+            return np.zeros(len(scores), np.int64)
+        near, ahead = values[places].astype(np.float64), np.zeros(len(scores), np.int64)
+        if len(near) > MIN_BINNED:
+            scale = (BINS - 4) / max(high - low, 1e-300)
+            bins = _bin(near, low, scale)
+            lowest, highest = _bin(scores - error, low, scale), _bin(scores + error, low, scale)
+            counts = np.bincount(bins, minlength=BINS)
+            borders = np.bincount(lowest, minlength=BINS + 1) - np.bincount(highest + 1, minlength=BINS + 1)
+            undecided = borders.cumsum()[:-1] > 0
+            chosen = np.flatnonzero(undecided[bins])
+            near, places = near[chosen], places[chosen]
+            counts[undecided] = 0
+            ahead = (counts.sum() - counts.cumsum())[highest]
+        if error:
+            place = scores.searchsorted(near)
+            close = near <= scores[np.maximum(place - 1, 0)] + error
+            close |= near >= scores[np.minimum(place, len(scores) - 1)] - error
+            some = np.flatnonzero(close)
+            if len(some):
+                near[some] = self._exact(row, places[some])
+        return ahead + len(near) - np.sort(near).searchsorted(scores)
+
+    def _exact(self, row: int, columns: Int[np.ndarray, "m"]) -> Float[np.ndarray, "m"]:
+        """Return the scores of one query with some gallery images, in float64."""
+        some = self.gallery[torch.from_numpy(columns).to(self.gallery.device)]
+        return self.score.matrix(self.queries[row : row + 1], some)[0].round(decimals=DECIMALS).cpu().numpy()
+
+
+def _bin(values: Float[np.ndarray, "n"], low: float, scale: float) -> Int[np.ndarray, "n"]:
+    """Return the bin of each value; monotonic in the value, and from 1 upward for values that are at least ``low``."""
+    return (((values - low) * scale).clip(-1, BINS - 3) + 1).astype(np.int32)
+
+
+def _members(ids: Int[np.ndarray, "g"]) -> dict[int, Int[np.ndarray, "m"]]:
+    """Return the places of each identity in the gallery."""
+    order = ids.argsort(kind="stable")
+    names, starts = np.unique(ids[order], return_index=True)
+    return dict(zip(names.tolist(), np.split(order, starts[1:]), strict=True))
+
+
+def _measure(ranks: Int[np.ndarray, "relevant"]) -> tuple[float, float, float, int, int]:
+    """Return the row of :class:`_Found` of a query from the ascending ranks of its relevant images."""
+    total = len(ranks)
+    if not total:
+        return 0.0, 0.0, 0.0, 1, 0
+    precision = np.arange(1, total + 1) / ranks
+    within = ranks <= total
+    at_r = float(precision[within].sum()) / total
+    return float(precision.sum()) / total, at_r, int(within.sum()) / total, int(ranks[0]), total
 
 
 def _cameras(
     queries: Tensor | None, gallery: Tensor | None, query_count: int, gallery_count: int
-) -> tuple[Tensor, Tensor] | None:
+) -> tuple[Int[np.ndarray, "q"], Int[np.ndarray, "g"]] | None:
+    """Return the checked cameras of queries and gallery, or None without cameras."""
     if (queries is None) != (gallery is None):
         raise ValueError("query_cameras and gallery_cameras must be given together or not at all")
     if queries is None or gallery is None:
@@ -205,4 +291,8 @@ def _cameras(
     for name, given, count in (("query", queries, query_count), ("gallery", gallery, gallery_count)):
         if given.shape != (count,) or given.is_floating_point():
             raise ValueError(f"{name}_cameras must be an integer for each of {count} images, got {tuple(given.shape)}")
-    return queries, gallery
+    return queries.cpu().numpy(), gallery.cpu().numpy()
+
+
+def _on_host(ids: Tensor | None) -> Any:
+    return None if ids is None else ids.cpu().numpy()

@@ -80,12 +80,35 @@ class Roc:
         The interval's ends are where the lower, or the upper, ends of Wilson's 95 % intervals of the two rates cross.
         It covers the true rate at least as often as promised when pairs are independent.
         """
-        rejected = self.positives - self.accepted_same
-        bands = zip(
-            wilson_band(self.accepted_different, self.negatives), wilson_band(rejected, self.positives), strict=True
-        )
-        low, high = (_crossing(far, frr) for far, frr in bands)
-        return Measurement(_crossing(self.far, 1 - self.tar), low, high)
+        low, high = (self._find_crossing(end) for end in (0, 1))
+        return Measurement(self._find_crossing(None), low, high)
+
+    def _find_crossing(self, end: int | None) -> float:
+        """Return the height at which the rates of false accepts and of false rejects cross.
+
+        The first rises and the second falls from point to point, so the crossing is found by bisection: the rates of some
+        thirty points are computed, not those of all. Between the two points around it both rates are straight lines.
+
+        Args:
+            end: None for the rates themselves, 0 or 1 for the lower or upper ends of their Wilson intervals.
+        """
+
+        def at(point: int) -> tuple[float, float]:
+            accepted = self.accepted_different[point : point + 1].double()
+            rejected = self.positives - self.accepted_same[point : point + 1].double()
+            if end is None:
+                return accepted.item() / self.negatives, rejected.item() / self.positives
+            bands = wilson_band(accepted, self.negatives), wilson_band(rejected, self.positives)
+            return bands[0][end].item(), bands[1][end].item()
+
+        before, after = 0, len(self.thresholds) - 1  # at the first point the rates are 0 and 1, at the last 1 and 0
+        while after - before > 1:
+            middle = (before + after) // 2
+            far, frr = at(middle)
+            before, after = (middle, after) if far < frr else (before, middle)
+        (far, frr), (next_far, next_frr) = at(before), at(after)
+        share = (far - frr) / ((far - frr) - (next_far - next_frr))
+        return far + share * (next_far - far)
 
     def at_far(self, far: float, name: str = "far", negatives: str = "different pairs") -> int:
         """Return the last point with a false accept rate of at most ``far``: the lowest threshold that keeps it.
@@ -162,14 +185,6 @@ def check_pairs(
     if both_kinds and (not same.any() or same.all()):
         raise ValueError(f"same must hold both kinds of pairs, got {int(same.sum())} same of {len(same)} pairs")
     return scores.detach().double() + 0.0, same.to(scores.device)  # + 0.0: minus zero is zero
-
-
-def _crossing(rising: Float[Tensor, "points"], falling: Float[Tensor, "points"]) -> float:
-    """The height at which two curves over the same points cross, straight lines between the points."""
-    gap = rising - falling  # increasing, from below 0 to above
-    i = int((gap < 0).sum())  # the first point at or beyond the crossing; never 0
-    share = gap[i - 1] / (gap[i - 1] - gap[i])
-    return (rising[i - 1] + share * (rising[i] - rising[i - 1])).item()
 
 
 def _variance(values: Float[Tensor, "points"], counts: Int[Tensor, "points"]) -> float:

@@ -103,8 +103,7 @@ def choose_threshold(
             raise ValueError(
                 f"{name}={rate:g} of {count} {trials} needs the {allowed + 1} highest scores, got {len(scores)}"
             )
-        highest = scores.sort(descending=True).values
-        threshold = _next_above(highest[allowed], scores)
+        threshold = _next_above(scores.topk(allowed + 1).values[-1], scores)  # the highest score that is rejected
         return OperatingPoint(threshold, wilson(int((scores >= threshold).sum()), count))
     if far is not None or total is not None:
         raise ValueError("people must be given with fpir, and without total")
@@ -149,7 +148,9 @@ def resolve_rates(rates: Iterable[float], count: int) -> list[float]:
     return [rate for rate in rates if rate * count >= 1 - ROUNDING]
 
 
-def choose_accurate_threshold(ordered: Float[Tensor, "n"], same: Bool[Tensor, "n"]) -> float:
+def choose_accurate_threshold(
+    ordered: Float[Tensor, "n"], same: Bool[Tensor, "n"], used: Bool[Tensor, "n"] | None = None
+) -> float:
     """Return the threshold of highest accuracy on pairs in descending order of their scores.
 
     It lies midway between two neighboring scores, or beyond all of them. Of several best thresholds it is the highest.
@@ -157,21 +158,32 @@ def choose_accurate_threshold(ordered: Float[Tensor, "n"], same: Bool[Tensor, "n
     Args:
         ordered: Scores from the highest down.
         same: Whether each pair is of one identity.
+        used: The pairs that count, all by default. A mask is much faster than selecting the pairs for every fold.
 
-    >>> choose_accurate_threshold(torch.tensor([0.75, 0.5, 0.25, 0.0]), torch.tensor([True, True, False, False]))
+    Returns:
+        The threshold; infinite if rejecting or accepting every pair is best.
+
+    >>> scores, same = torch.tensor([0.75, 0.5, 0.25, 0.0]), torch.tensor([True, True, False, False])
+    >>> choose_accurate_threshold(scores, same)
     0.375
+    >>> choose_accurate_threshold(scores, same, torch.tensor([True, True, False, True]))
+    0.25
     """
-    if not same.any() or same.all():
-        return -math.inf if same.any() else math.inf
-    last = torch.ones_like(same)
-    last[:-1] = ordered[1:] != ordered[:-1]  # the last pair of each run of equal scores
-    right = (2 * same.long() - 1).cumsum(0)[last]
-    best = int(right.argmax())  # the first of equals is the highest threshold
-    if right[best] <= 0:
+    used = torch.ones_like(same) if used is None else used
+    # Accepted same pairs minus accepted different ones, down to each pair. A threshold cannot separate equal scores, so only
+    # the last pair of each run of equal scores counts; the others get a value below every possible one.
+    gain = (same.to(torch.int8) * 2 - 1).masked_fill_(~used, 0).cumsum(0, dtype=torch.int32)
+    gain[:-1].masked_fill_(ordered[1:] == ordered[:-1], -len(same) - 1)
+    best = int(gain.argmax())  # the first of equals is the highest threshold
+    if gain[best] <= 0:
         return math.inf
-    if best == len(right) - 1:
+    after, step = best + 1, 1024
+    while after < len(used) and not used[after : after + step].any():
+        after += step
+    if after >= len(used):
         return -math.inf
-    above, below = ordered[last][best : best + 2].tolist()
+    after += int(used[after : after + step].long().argmax())
+    above, below = ordered[best].item(), ordered[after].item()
     middle = above / 2 + below / 2
     return middle if below < middle <= above else above  # nothing lies between neighbors of float64
 

@@ -18,6 +18,8 @@ from .pair_intervals import PairIntervals
 from .roc import Roc, check_pairs, sort_pairs, sorted_roc
 from .thresholds import DEFAULT_FARS, choose_accurate_threshold, choose_threshold
 
+MIN_IMPOSTORS = 1000  # scores whose precision decides how close above a score its threshold lies
+
 
 def verification(
     scores: Shaped[Tensor, "..."],
@@ -106,9 +108,14 @@ class VerificationReport(Report):
         accuracies = []
         for i in range(self.folds):
             held = self.fold == i
-            others, kinds = (self.scores if self.rows is None else self.rows[i])[~held], self.same[~held]
-            threshold = choose_accurate_threshold(*sort_pairs(others, kinds))
-            accuracies.append(((self.scores[held] >= threshold) == self.same[held]).double().mean())
+            if self.rows is None:
+                threshold = choose_accurate_threshold(self.scores, self.same, ~held)
+            else:
+                threshold = choose_accurate_threshold(*sort_pairs(self.rows[i][~held], self.same[~held]))
+            # The scores descend, so the accepted pairs are the first ones.
+            accepted = len(self.scores) - int(torch.searchsorted(self._ascending, threshold))
+            right = (held & self.same)[:accepted].sum() + (held & ~self.same)[accepted:].sum()
+            accuracies.append(right.double() / held.sum())
         return torch.stack(accuracies)
 
     @property
@@ -132,7 +139,17 @@ class VerificationReport(Report):
 
     def threshold(self, far: float) -> float:
         """Return the threshold behind :meth:`tar`."""
-        return choose_threshold(self.scores[~self.same], far=far).threshold
+        highest = self._impostors[: max(math.ceil(far * len(self._impostors)) + 2, MIN_IMPOSTORS)]
+        return choose_threshold(highest, far=far, total=len(self._impostors)).threshold
+
+    @cached_property
+    def _ascending(self) -> Float[Tensor, "n"]:
+        return self.scores.flip(0)
+
+    @cached_property
+    def _impostors(self) -> Float[Tensor, "negatives"]:
+        """The scores of different pairs, from the highest down."""
+        return self.scores[~self.same]
 
     def figures(self) -> list[Figure]:
         """Return accuracy, EER, AUC, and TAR with its threshold at every power of ten of FAR that is resolved."""
