@@ -65,8 +65,11 @@ def from_folders_to_answers(files, capsys, where):
     answer = run(files, capsys, "identify", probe, stranger, "-k", "2", where=where)
     lines = [line.split("\t") for line in answer.splitlines()]
     assert [line[:2] for line in lines] == [[probe, "bob"], [stranger, "unknown"]]
-    assert lines[0][2].startswith("bob ")
-    assert len(lines[0]) == 4
+    score, probability, box, *candidates = lines[0][2:]
+    assert 0.5 < float(probability) < 1
+    assert box == "-"  # a picture, not a face in it
+    assert candidates[0] == f"bob {score}"
+    assert len(candidates) == 2
     assert run(files, capsys, "verify", "bob", probe, where=where).split("\t")[1] == "accepted"
     assert run(files, capsys, "verify", "ada", probe, where=where).split("\t")[1] == "rejected"
     assert run(files, capsys, "verify", "ada", probe, "--threshold", "-1", where=where).split("\t")[1] == "accepted"

@@ -1,9 +1,6 @@
 """Faces are found where they are, aligned by least squares, and never invented."""
 
 import math
-import os
-import pathlib
-import tarfile
 
 import numpy as np
 import pytest
@@ -12,10 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from hypersphere.data import Face, FaceError, FacePreprocessing, Preprocessing, align_face
+from hypersphere.data import (
+    Face,
+    FaceError,
+    FacePreprocessing,
+    Preprocessing,
+    UnusableSampleError,
+    align_face,
+    open_source,
+)
 from hypersphere.data import faces as module
-from hypersphere.data.faces import TEMPLATE, _suppress, choose_face, fit_similarity, measure_quality
-from hypersphere.models import FetchError, load_network
+from hypersphere.data.faces import TEMPLATE, _suppress, choose_face, detect_faces, fit_similarity, measure_quality
+from hypersphere.models import fetch_model
+from tests.data.photographs import extract_people, find_network
 
 
 @given(st.floats(-3, 3), st.floats(0.2, 5), st.floats(-50, 50), st.floats(-50, 50), st.integers(0, 1000))
@@ -109,6 +115,22 @@ def test_no_face_and_several_faces_are_reported_by_name(monkeypatch, tmp_path):
         FacePreprocessing(choose="refuse").load(path)
     found = FacePreprocessing().load_all(path, (10, 20, 60, 60))
     assert [one.info["box"] for one in found] == [(30, 40, 50, 60), (10, 20, 19, 29)]
+    with pytest.raises(FaceError, match="2 faces were found"):
+        FacePreprocessing(choose="all").load(path)  # one tensor cannot hold both
+    assert [one.info["box"] for one in FacePreprocessing().load_all(path, None, "largest")] == [(20, 20, 40, 40)]
+    with pytest.raises(ValueError, match="choose must be one of largest, central, all, refuse, got 'first'"):
+        FacePreprocessing().load_all(path, None, "first")
+
+
+def test_a_source_names_the_photograph_without_a_face(monkeypatch, tmp_path):
+    for person in ("ann", "bob"):
+        (tmp_path / person).mkdir()
+        Image.new("RGB", (64, 64)).save(tmp_path / person / "wall.png")
+    monkeypatch.setattr(module, "detect_faces", lambda picture, **options: [])
+    source = open_source(tmp_path)
+    for load in (source.load, source.load_all):
+        with pytest.raises(UnusableSampleError, match=r"ann/wall\.png: no face was found$"):
+            load(0, FacePreprocessing())
 
 
 def test_it_survives_a_file_and_refuses_nonsense():
@@ -119,31 +141,12 @@ def test_it_survives_a_file_and_refuses_nonsense():
             FacePreprocessing(**wrong)
 
 
-def find_lfw():
-    root = pathlib.Path(os.environ.get("HYPERSPHERE_DATA", pathlib.Path(__file__).parents[3] / "shared" / "data"))
-    archive = root / "lfw" / "lfw_deepfunneled_crop128.tar.xz"
-    if not archive.is_file():
-        pytest.skip("LFW is not here; set HYPERSPHERE_DATA")
-    try:
-        load_network("yunet")
-    except FetchError as error:
-        pytest.skip(f"the detector cannot be fetched: {error}")
-    return archive
-
-
 @pytest.fixture(scope="module")
 def photographs(tmp_path_factory):
     """The first 24 photographs of LFW."""
-    folder, found = tmp_path_factory.mktemp("lfw"), []
-    with tarfile.open(find_lfw()) as archive:
-        for member in archive:
-            if member.name.endswith(".jpg"):
-                path = folder / pathlib.Path(member.name).name
-                path.write_bytes(archive.extractfile(member).read())
-                found.append(path)
-            if len(found) == 24:
-                return found
-    raise AssertionError("LFW is smaller than it should be")
+    find_network("yunet")
+    folders = extract_people(tmp_path_factory.mktemp("lfw"), pictures=24)
+    return sorted(path for folder in folders for path in folder.iterdir())
 
 
 def test_every_photograph_of_lfw_has_a_face_in_its_middle(photographs):
@@ -164,3 +167,44 @@ def test_two_people_on_one_photograph_are_two_faces(photographs):
     assert len(boxes) == 2
     assert boxes[0][2] < 128 + 20
     assert boxes[1][0] > 128 - 20
+
+
+@pytest.mark.parametrize("size", [(128, 128), (150, 201), (700, 520)])
+def test_boxes_and_landmarks_are_those_of_opencv(photographs, size):
+    """Within a pixel, whatever the size of the picture."""
+    cv2 = pytest.importorskip("cv2")
+    theirs = cv2.FaceDetectorYN.create(str(fetch_model("yunet")), "", size[::-1], 0.6, 0.3)
+    for path in photographs[:8]:
+        picture = np.asarray(Image.open(path).resize(size[::-1]))
+        _, found = theirs.detect(np.ascontiguousarray(picture[:, :, ::-1]))
+        mine = detect_faces(torch.from_numpy(picture.copy()).permute(2, 0, 1))
+        assert len(mine) == len(found)
+        for face, row in zip(mine, sorted(found, key=lambda row: -row[-1]), strict=True):
+            x, y, width, height = row[:4]
+            np.testing.assert_allclose(face.box, [x, y, x + width, y + height], atol=1)
+            np.testing.assert_allclose(np.ravel(face.landmarks), row[4:14], atol=1)
+            assert face.score == pytest.approx(row[14], abs=1e-3)
+
+
+def test_aligned_faces_are_those_of_opencv(photographs):
+    cv2 = pytest.importorskip("cv2")
+    theirs = cv2.FaceRecognizerSF.create(str(find_network("sface")), "")
+    for path in photographs[:4]:
+        picture = np.asarray(Image.open(path))
+        face = detect_faces(torch.from_numpy(picture.copy()).permute(2, 0, 1))[0]
+        (x1, y1, x2, y2), marks = face.box, np.ravel(face.landmarks)
+        row = np.array([[x1, y1, x2 - x1, y2 - y1, *marks, face.score]], dtype=np.float32)
+        expected = theirs.alignCrop(np.ascontiguousarray(picture[:, :, ::-1]), row)[:, :, ::-1].astype(float)
+        mine = align_face(torch.from_numpy(picture.copy()).permute(2, 0, 1), face).permute(1, 2, 0).numpy()
+        assert np.abs(mine - expected)[2:-2, 2:-2].mean() < 0.1
+
+
+def test_a_photograph_on_its_side_is_turned_upright(photographs, tmp_path):
+    picture = Image.open(photographs[0])
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turn by 90 degrees clockwise to view
+    picture.rotate(90, expand=True).save(tmp_path / "side.png", exif=exif)
+    picture.save(tmp_path / "upright.png")
+    (side,), (upright,) = (FacePreprocessing().load_all(tmp_path / f"{name}.png") for name in ("side", "upright"))
+    np.testing.assert_allclose(side.info["box"], upright.info["box"], atol=1e-3)
+    assert torch.equal(side.tensor, upright.tensor)

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from ..recognition import embed, load, save_features
+from .license_option import add_license_option
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -19,6 +20,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch", type=int, default=64, help="batch size (%(default)s)")
     parser.add_argument("--skip-errors", action="store_true", help="skip unreadable files and list them on stderr")
     parser.add_argument("--trust", action="store_true", help="allow the embedder to import your own code")
+    add_license_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -27,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError(f"there is no folder {args.output.absolute().parent} to write {args.output.name} into")
     if args.output.suffix not in (".safetensors", ".npy"):
         raise ValueError(f"--output must end in .safetensors or .npy, got {args.output.name}")
-    embedder = load(args.embedder, trust=args.trust)
+    embedder = load(args.embedder, trust=args.trust, accept_licence=args.accept_licence)
     features = embed(embedder, args.images, args.batch, on_error="skip" if args.skip_errors else "raise")
     for file, reason in features.skipped.items():
         print(f"skipped {file}: {reason}", file=sys.stderr)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..files import write_text
+from .license_option import add_license_option
 from .source_options import add_source_options, read_source_options
 
 
@@ -60,6 +61,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     execution.add_argument("--seed", type=int, default=0, help="random seed (%(default)s)")
     execution.add_argument("--trust", action="store_true", help="allow the embedder to import your own code")
     add_source_options(parser)
+    add_license_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -83,8 +85,12 @@ def measured(args: argparse.Namespace) -> Any:
     from ..evaluation import scoring
     from ..recognition import evaluate, evaluate_pairs, load
 
-    embedder = load(args.embedder, trust=args.trust, device=args.device)
-    other = None if args.against is None else load(args.against, trust=args.trust, device=args.device)
+    embedder = load(args.embedder, trust=args.trust, device=args.device, accept_licence=args.accept_licence)
+    other = (
+        None
+        if args.against is None
+        else load(args.against, trust=args.trust, device=args.device, accept_licence=args.accept_licence)
+    )
     common: dict[str, Any] = {
         "against": other,
         "cohort": args.cohort,

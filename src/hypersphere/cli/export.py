@@ -5,6 +5,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from .license_option import add_license_option
+
 CHECKED = 32  # images on which an exported graph is compared with torch
 
 
@@ -36,6 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--public", action="store_true", help="with --push: make the repository public (private by default)"
     )
     parser.add_argument("--trust", action="store_true", help="allow the embedder to import your own code")
+    add_license_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -47,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     given = [name for name, value in foreign.items() if value is not None]
     if given:
         raise ValueError(f"{given[0]} does not belong to {'--hub' if args.hub else '--onnx'}")
-    embedder = load(args.embedder, trust=args.trust)
+    embedder = load(args.embedder, trust=args.trust, accept_licence=args.accept_licence)
     (to_hub if args.hub else to_onnx)(args, embedder)
     return 0
 

@@ -4,17 +4,21 @@ import argparse
 import json
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, Literal
 
 import torch
 
+from ..data import FaceQualityGate
+from ..data.faces import CHOICES
 from ..data.images import IMAGE_ENDINGS
 from ..data.sources import Source, open_source
-from ..recognition import Embedder, Features, Gallery, Match, embed, load
+from ..recognition import Embedder, Features, Gallery, Identification, Match, embed, load
 from ..recognition.features import score_all_pairs
 from ..recognition.gallery import check_templates, source_name
 from ..recognition.stores import is_server, normalize_name
+from .license_option import add_license_option
 
 PICTURES_PER_TRANSACTION = 1024  # embedded before they are enrolled or looked up
 
@@ -43,8 +47,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
                 help="picture files, or sources of pictures: folders, tables, tar shards, .npz arrays",
             )
             sub.add_argument(
-                "--skip-errors", action="store_true", help="skip unreadable pictures and list them on stderr"
+                "--skip-errors",
+                action="store_true",
+                help="skip unreadable pictures and photographs without a face, and list them on stderr",
             )
+            sub.add_argument(
+                "--choose",
+                choices=CHOICES,
+                help="which faces of a photograph to use, for embedders of faces (identify: all; otherwise: largest)",
+            )
+            add_license_option(sub)
             sub.add_argument("--trust", action="store_true", help="allow the embedder to import your own code")
         return sub
 
@@ -52,7 +64,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     enrol.add_argument(
         "--identity", help="name of the person on all pictures (default: the folder names, as in `hypersphere fit`)"
     )
-    identify = action("identify", "print the name of the person on each picture, or unknown", images=True)
+    enrol.add_argument(
+        "--quality",
+        choices=("warn", "refuse", "off"),
+        default="warn",
+        help="what to do with faces that are small, blurred, turned away, dark or bright (%(default)s)",
+    )
+    identify = action("identify", "print the name of each person, or unknown, one line per face", images=True)
     identify.add_argument("-k", type=int, default=1, help="number of candidates to print (%(default)s)")
     identify.add_argument("--approximate", action="store_true", help="use the approximate index of a server")
     verify = action("verify", "print whether each picture shows this person", images=True, claim=True)
@@ -95,12 +113,12 @@ def run(args: argparse.Namespace) -> int:
         warnings.showwarning = lambda message, *_, **__: print(f"hypersphere gallery: {message}", file=sys.stderr)
         actions = {"identify": _identify, "verify": _verify, "calibrate": _calibrate}
         if args.action in ("enrol", "enroll"):
-            _enrol(args, load(args.model, trust=args.trust))
+            _enrol(args, _load(args))
             return 0
         if args.action in actions:
             if not is_server(args.gallery) and not Path(args.gallery).exists():  # said before the model is loaded
                 raise ValueError(f"there is no gallery at {args.gallery}")
-            model = load(args.model, trust=args.trust)
+            model = _load(args)
             with Gallery(args.gallery, model, create=False) as gallery:
                 actions[args.action](args, gallery, model)
             return 0
@@ -116,7 +134,7 @@ def _enrol(args: argparse.Namespace, model: Embedder) -> None:
         gallery = Gallery(args.gallery, model)  # one of another model is refused before anything is embedded
     try:
         for part in _split_by_identity(_open_people(args)):
-            found = _embed(args, model, part)
+            found = _apply_quality_gate(args, _embed(args, model, part, _one_face(args)))
             check_templates(found.features)  # so that a first enrolment that is refused leaves no gallery
             names = [normalize_name(args.identity or label) for label in found.labels]
             gallery = gallery or Gallery(args.gallery, model)
@@ -153,18 +171,32 @@ def _split_by_identity(people: Source) -> Iterator[Source]:
 
 
 def _identify(args: argparse.Namespace, gallery: Gallery, model: Embedder) -> None:
-    for features in _embed_parts(args, model):
+    for features in _embed_parts(args, model, args.choose or "all"):
         found = gallery.identify(features.features, args.k, args.threshold, approximate=args.approximate)
-        for file, answer in zip(features.files, found, strict=True):
+        for file, answer, info in zip(features.files, found, features.info, strict=True):
             if args.json:
                 candidates = [match._asdict() for match in answer.candidates]
-                print(json.dumps({"file": file, "identity": answer.name, "candidates": candidates}))
+                known = {"identity": answer.name, "score": answer.best.score, "probability": answer.best.probability}
+                print(json.dumps({"file": file, **known, "candidates": candidates, **_rename_score(info)}))
             else:
-                print("\t".join([file, answer.name or "unknown", *map(_format_match, answer.candidates)]))
+                print("\t".join([file, *_format_answer(answer, info, args.k)]))
+
+
+def _format_answer(answer: Identification, info: Mapping[str, Any], k: int) -> list[str]:
+    """Return name or unknown, score, probability and box; then the candidates, if several were asked for."""
+    probability = "-" if answer.best.probability is None else f"{answer.best.probability:.4f}"
+    box = ",".join(str(round(value)) for value in info["box"]) if "box" in info else "-"
+    more = list(map(_format_match, answer.candidates)) if k > 1 else []
+    return [answer.name or "unknown", f"{answer.best.score:.4f}", probability, box, *more]
+
+
+def _rename_score(info: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is known of a face, with the detector's score under a name of its own."""
+    return {"detector_score" if key == "score" else key: value for key, value in info.items()}
 
 
 def _verify(args: argparse.Namespace, gallery: Gallery, model: Embedder) -> None:
-    for features in _embed_parts(args, model):
+    for features in _embed_parts(args, model, _one_face(args)):
         matches = gallery.verify(args.identity, features.features, args.threshold)
         for file, match in zip(features.files, matches, strict=True):
             if args.json:
@@ -181,13 +213,13 @@ def _calibrate(args: argparse.Namespace, gallery: Gallery, model: Embedder) -> N
             raise ValueError(
                 f"--fpir needs strangers, but {', '.join(sorted(enrolled)[:3])} of the images are enrolled"
             )
-        features = _embed(args, model, strangers)
+        features = _embed(args, model, strangers, _one_face(args))
         found = gallery.calibrate(fpir=args.fpir, strangers=features.features, people=features.labels)
         what = f"a false positive identification rate of {args.fpir:g}"
         over = f"{len(features.files)} pictures of {found.people} people"
     else:
         far = 1e-3 if args.far is None else args.far
-        scores, same = score_all_pairs(_embed(args, model, open_source(args.images)))
+        scores, same = score_all_pairs(_embed(args, model, open_source(args.images), _one_face(args)))
         found = gallery.calibrate(far=far, pairs=(scores, same))
         what, over = f"a false accept rate of {far:g}", f"{len(scores)} pairs"
     if args.json:
@@ -242,16 +274,62 @@ def _index(args: argparse.Namespace, gallery: Gallery) -> int:
     return 0
 
 
-def _embed_parts(args: argparse.Namespace, model: Embedder) -> Iterator[Features]:
+def _load(args: argparse.Namespace) -> Embedder:
+    return load(args.model, trust=args.trust, accept_licence=args.accept_licence)
+
+
+def _one_face(args: argparse.Namespace) -> str | None:
+    """Return the policy of a command that needs one face per picture."""
+    if args.choose == "all":
+        raise ValueError(f"--choose all belongs to identify; {args.action} needs one face per picture")
+    choose: str | None = args.choose
+    return choose
+
+
+def _apply_quality_gate(args: argparse.Namespace, found: Features) -> Features:
+    """Print a warning for every face of low quality; leave it out with ``--quality refuse``."""
+    if args.quality == "off":
+        return found
+    gate, kept = FaceQualityGate(), []
+    for i, info in enumerate(found.info):
+        problems = gate.find_problems(info)
+        if problems:
+            word = "refused" if args.quality == "refuse" else "low quality"
+            print(f"{word}: {found.files[i]}: {'; '.join(problems)}", file=sys.stderr)
+        if not problems or args.quality == "warn":
+            kept.append(i)
+    if len(kept) == len(found.files):
+        return found
+    if not kept:
+        raise ValueError("--quality refuse leaves no face to enroll; the reasons are above")
+    return found._replace(
+        features=found.features[kept],
+        files=[found.files[i] for i in kept],
+        labels=[found.labels[i] for i in kept],
+        info=[found.info[i] for i in kept],
+    )
+
+
+def _embed_parts(args: argparse.Namespace, model: Embedder, choose: str | None) -> Iterator[Features]:
     source = open_source(args.images, identities=1, loose="keep")
+    found = 0
     for part in torch.arange(len(source)).split(PICTURES_PER_TRANSACTION):
-        yield _embed(args, model, source.part(part))
+        features = _embed(args, model, source.part(part), choose, report_missing=args.action == "identify")
+        found += len(features.files)
+        if features.files:
+            yield features
+    if not found:
+        raise ValueError(f"no {model.preprocessing.content} was found in {', '.join(map(str, args.images))}")
 
 
-def _embed(args: argparse.Namespace, model: Embedder, source: Source) -> Features:
-    features = embed(model, source, on_error="skip" if args.skip_errors else "raise")
+def _embed(
+    args: argparse.Namespace, model: Embedder, source: Source, choose: str | None, *, report_missing: bool = False
+) -> Features:
+    """Embed pictures. With ``report_missing`` a picture without a face is reported on stderr and the others go on."""
+    on_error: Literal["raise", "skip", "skip_empty"] = "skip_empty" if report_missing else "raise"
+    features = embed(model, source, choose=choose, on_error="skip" if args.skip_errors else on_error)
     for file, reason in features.skipped.items():
-        print(f"skipped {file}: {reason}", file=sys.stderr)
+        print(f"skipped {file}: {reason.removeprefix(f'{file}: ')}", file=sys.stderr)
     return features
 
 

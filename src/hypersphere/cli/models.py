@@ -4,13 +4,14 @@ import argparse
 import json
 
 from ..models.catalog import CATALOG, ModelEntry, fetch_model, find_entry
+from .license_option import add_license_option
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the name of one model, and the options to fetch it."""
     parser.add_argument("name", nargs="?", help="show the details of one model")
     parser.add_argument("--fetch", action="store_true", help="download the weights now")
-    parser.add_argument("--accept-licence", metavar="NAME", help="accept the non-permissive license of this model")
+    add_license_option(parser)
     parser.add_argument("--json", action="store_true", help="print the catalog as JSON")
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ..recognition import Gallery, load
 from ..recognition.stores import describe_location, is_server
+from .license_option import add_license_option
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -40,6 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="change a limit; may be repeated: body_bytes, images, pixels, sending_seconds, answer_seconds, per_minute, burst, at_once",
     )
     parser.add_argument("--trust", action="store_true", help="allow the embedder to import your own code")
+    add_license_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -52,7 +54,9 @@ def run(args: argparse.Namespace) -> int:
     limits, keys = Limits.from_words(args.limit), BearerKeys.read(args.keys)
     if is_server(args.gallery) or Path(args.gallery).exists():
         Gallery(args.gallery, create=False).close()  # one that cannot be used is said at once
-    recognizer = Recognizer(load(args.model, trust=args.trust), args.gallery, limits)
+    recognizer = Recognizer(
+        load(args.model, trust=args.trust, accept_licence=args.accept_licence), args.gallery, limits
+    )
     try:
         state = recognizer.gallery.state()
         if state != "ready":

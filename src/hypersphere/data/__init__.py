@@ -9,7 +9,8 @@ from .color_jitter import ColorJitter
 from .decoded_cache import DecodedCache, cached
 from .digits import Digits
 from .elastic import Elastic
-from .errors import CorruptDataError, DataError, MissingDataError
+from .errors import CorruptDataError, DataError, MissingDataError, UnusableSampleError
+from .face_quality import FaceQualityGate
 from .faces import Face, FaceError, FacePreprocessing, align_face, detect_faces
 from .fetch import get
 from .flips import Flip
@@ -77,6 +78,7 @@ __all__ = [
     "Face",
     "FaceError",
     "FacePreprocessing",
+    "FaceQualityGate",
     "FashionMNIST",
     "FileSource",
     "Flip",
@@ -117,6 +119,7 @@ __all__ = [
     "TableSource",
     "TinyImageNet",
     "Twins",
+    "UnusableSampleError",
     "align_face",
     "cached",
     "check",

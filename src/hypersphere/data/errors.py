@@ -34,6 +34,16 @@ class MissingDataError(DataError, FileNotFoundError):
     """
 
 
+class UnusableSampleError(DataError):
+    """A sample that can be read but does not hold what is looked for, such as a photograph without a face.
+
+    >>> raise UnusableSampleError("no face was found in wall.png")
+    Traceback (most recent call last):
+    ...
+    hypersphere.data.errors.UnusableSampleError: no face was found in wall.png
+    """
+
+
 def corrupt(path: Path | str, found: str, expected: str, remedy: str = "") -> CorruptDataError:
     """The error to raise for a file that is not what it should be.
 

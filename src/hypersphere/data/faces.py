@@ -3,7 +3,7 @@
 import functools
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +11,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from ..models.catalog import load_network
-from .errors import DataError
+from .errors import UnusableSampleError
 from .preprocessing import Box, Prepared, Preprocessing, eight_bit_pixels
 
 STRIDES = (8, 16, 32)  # of the three scales of YuNet
@@ -23,13 +23,17 @@ MAX_FACES = 1000
 TEMPLATE = ((38.2946, 51.6963), (73.5318, 51.5014), (56.0252, 71.7366), (41.5493, 92.3655), (70.7299, 92.2041))
 
 
-class FaceError(DataError):
+Choose = Literal["largest", "central", "all", "refuse"]
+CHOICES: tuple[str, ...] = get_args(Choose)
+
+
+class FaceError(UnusableSampleError):
     """A picture with no face, or with several where one is asked for.
 
-    >>> raise FaceError("no face was found in wall.png")
+    >>> raise FaceError("wall.png: no face was found")
     Traceback (most recent call last):
     ...
-    hypersphere.data.faces.FaceError: no face was found in wall.png
+    hypersphere.data.faces.FaceError: wall.png: no face was found
     """
 
 
@@ -68,8 +72,8 @@ class FacePreprocessing(Preprocessing):
         size: (height, width) of the input.
         mean: Subtracted from pixels in [0, 1].
         std: Divides the difference. The default passes pixels in 0 … 255, which SFace expects.
-        choose: Which face :meth:`load` uses if there are several: the ``largest``, the most ``central``, or ``refuse`` to
-            choose.
+        choose: Which face to use if there are several: the ``largest``, the most ``central``, ``all`` of them, or
+            ``refuse`` to choose. :meth:`load` returns one face and refuses with ``all``, too.
         min_score: The lowest detector score that counts as a face. 0.6 finds all but a few faces of LFW.
         max_side: Larger pictures are reduced to this side for detection. The face is cut from the full picture.
         detector: The catalogue name of the detector.
@@ -83,17 +87,19 @@ class FacePreprocessing(Preprocessing):
     size: tuple[int, int] = (112, 112)
     mean: float = 0.0
     std: float = 1 / 255
-    choose: Literal["largest", "central", "refuse"] = "largest"
+    choose: Choose = "largest"
     min_score: float = 0.6
     max_side: int = 1024
     detector: str = "yunet"
     mirror: bool = False
+    content: ClassVar[str] = "face"
 
     def __post_init__(self) -> None:
         points = tuple(tuple(map(float, point)) for point in self.template)
         if len(points) != 5 or any(len(point) != 2 for point in points):
             raise ValueError(f"template must have five points (x, y), got {self.template!r}")
         object.__setattr__(self, "template", points)
+        check_choose(self.choose)
         if not 0 < self.min_score < 1:
             raise ValueError(f"min_score must lie between 0 and 1, got {self.min_score}")
         if not all(16 <= side <= 1024 for side in self.size) or not 64 <= self.max_side <= 8192:
@@ -121,28 +127,42 @@ class FacePreprocessing(Preprocessing):
         Raises:
             FaceError: If there is no face, or several and ``choose`` is ``refuse``.
         """
-        picture = _read_rgb(sample, box)
-        faces = self.detect(picture)
-        if not faces:
-            raise FaceError(f"no face was found in {_name(sample)}")
-        if self.choose == "refuse" and len(faces) > 1:
-            raise FaceError(f"{len(faces)} faces were found in {_name(sample)}, and choose='refuse' wants exactly one")
-        return align_face(
-            picture, choose_face(faces, self.choose, (picture.shape[1], picture.shape[2])), self.template, self.size
-        )
+        found = self.load_all(sample, box, "refuse" if self.choose == "all" else self.choose)
+        if not found:
+            raise FaceError(f"no face was found{_name_place(sample)}")
+        return found[0].tensor
 
-    def load_all(self, sample: Any, box: Box | None = None) -> list[Prepared]:
-        """Return all aligned faces, largest first, with ``box``, ``landmarks``, ``score`` and ``quality``."""
+    def load_all(self, sample: Any, box: Box | None = None, choose: str = "all") -> list[Prepared]:
+        """Return aligned faces, largest first, with ``box``, ``landmarks``, ``score`` and ``quality``.
+
+        Args:
+            sample: A path, bytes, PIL picture, array or tensor (channels, h, w).
+            box: The part of the picture to look in.
+            choose: ``"all"``, ``"largest"``, ``"central"`` or ``"refuse"``; see the class.
+
+        Returns:
+            The chosen faces; none if there is no face. Boxes and landmarks are in pixels of the whole upright picture.
+
+        Raises:
+            FaceError: If there are several faces and ``choose`` is ``refuse``.
+        """
+        check_choose(choose)
         picture = _read_rgb(sample, box)
-        offset = (0, 0) if box is None else box[:2]
-        found = []
-        for face in sorted(self.detect(picture), key=lambda face: -face.area):
-            aligned = align_face(picture, face, self.template, self.size)
-            moved = tuple(value + offset[i % 2] for i, value in enumerate(face.box))
-            marks = tuple((x + offset[0], y + offset[1]) for x, y in face.landmarks)
-            info = {"box": moved, "landmarks": marks, "score": face.score, "quality": measure_quality(aligned, face)}
-            found.append(Prepared(aligned, info))
-        return found
+        faces = sorted(self.detect(picture), key=lambda face: -face.area)
+        if choose == "refuse" and len(faces) > 1:
+            raise FaceError(
+                f"{len(faces)} faces were found{_name_place(sample)}, and choose='refuse' accepts exactly one"
+            )
+        if choose in ("largest", "central") and faces:
+            faces = [choose_face(faces, choose, (picture.shape[1], picture.shape[2]))]
+        return [self._prepare(picture, face, (0, 0) if box is None else box[:2]) for face in faces]
+
+    def _prepare(self, picture: UInt8[Tensor, "3 h w"], face: Face, offset: tuple[int, int]) -> Prepared:
+        aligned = align_face(picture, face, self.template, self.size)
+        moved = tuple(value + offset[i % 2] for i, value in enumerate(face.box))
+        marks = tuple((x + offset[0], y + offset[1]) for x, y in face.landmarks)
+        quality = measure_quality(aligned, face)
+        return Prepared(aligned, {"box": moved, "landmarks": marks, "score": face.score, "quality": quality})
 
     def normalize(self, stored: Tensor) -> Float[Tensor, "*n c h w"]:
         """Return (x − mean)/std of pixels in [0, 1]; aligned faces are stored in 8 bits."""
@@ -216,20 +236,22 @@ def _suppress(boxes: Float[Tensor, "n 4"], scores: Float[Tensor, "n"]) -> list[i
     """Return the indices of boxes that overlap no better one by more than ``MAX_OVERLAP``, best first."""
     order = scores.argsort(descending=True, stable=True)[:MAX_CANDIDATES]
     boxes = boxes[order]
-    low, high = (
-        torch.maximum(boxes[:, None, :2], boxes[None, :, :2]),
-        torch.minimum(boxes[:, None, 2:], boxes[None, :, 2:]),
-    )
-    shared = (high - low).clamp(min=0).prod(2)
     area = (boxes[:, 2:] - boxes[:, :2]).prod(1)
-    overlap = shared / (area[:, None] + area[None] - shared).clamp(min=1e-9)
     free = torch.ones(len(order), dtype=torch.bool)
     kept: list[int] = []
     for i in range(len(order)):
         if free[i] and len(kept) < MAX_FACES:
             kept.append(int(order[i]))
-            free &= overlap[i] <= MAX_OVERLAP
+            low, high = torch.maximum(boxes[i, :2], boxes[:, :2]), torch.minimum(boxes[i, 2:], boxes[:, 2:])
+            shared = (high - low).clamp(min=0).prod(1)
+            free &= shared / (area[i] + area - shared).clamp(min=1e-9) <= MAX_OVERLAP
     return kept
+
+
+def check_choose(choose: str) -> None:
+    """Raise a ``ValueError`` unless ``choose`` is a known policy."""
+    if choose not in CHOICES:
+        raise ValueError(f"choose must be one of {', '.join(CHOICES)}, got {choose!r}")
 
 
 def choose_face(faces: list[Face], choose: str, size: tuple[int, int]) -> Face:
@@ -258,7 +280,8 @@ def align_face(
     >>> align_face(picture, Face((0.0, 0.0, 112.0, 112.0), TEMPLATE, 0.9)).shape
     torch.Size([3, 112, 112])
     """
-    matrix = fit_similarity(torch.tensor(template).double(), torch.tensor(face.landmarks).double())
+    # Least squares in pixels of the result, as the networks were trained; the inverse map says where to sample.
+    matrix = _invert_similarity(fit_similarity(torch.tensor(face.landmarks).double(), torch.tensor(template).double()))
     rows, columns = torch.meshgrid(*(torch.arange(side).double() for side in size), indexing="ij")
     points = torch.stack([columns, rows, torch.ones_like(rows)], 2) @ matrix.T
     # Only the window around the face is converted to floating point: photographs are large.
@@ -294,6 +317,14 @@ def fit_similarity(source: Float[Tensor, "n 2"], target: Float[Tensor, "n 2"]) -
     return torch.cat([matrix, (target.mean(0) - matrix @ source.mean(0))[:, None]], 1)
 
 
+def _invert_similarity(matrix: Float[Tensor, "2 3"]) -> Float[Tensor, "2 3"]:
+    """Return the inverse of z → a z + t, which is z → (z − t) / a. Equal landmarks give the tiniest scale, not NaN."""
+    a, b = matrix[0, 0], matrix[1, 0]
+    size = (a * a + b * b).clamp(min=1e-12)
+    turn = torch.stack([torch.stack([a, b]), torch.stack([-b, a])]) / size
+    return torch.cat([turn, -(turn @ matrix[:, 2:])], 1)
+
+
 def measure_quality(aligned: UInt8[Tensor, "3 h w"], face: Face) -> dict[str, float]:
     """Return figures that say how usable a face is.
 
@@ -302,14 +333,16 @@ def measure_quality(aligned: UInt8[Tensor, "3 h w"], face: Face) -> dict[str, fl
         face: The face in its picture.
 
     Returns:
-        ``size``: distance between the eyes in pixels of the picture. ``sharpness``: variance of the Laplacian of the aligned
-        gray face (pixels in 0 … 255). ``yaw``: how far the nose is from the middle between the eyes, in distances between
+        ``size``: distance between the eyes in pixels of the picture. ``sharpness``: variance of the Laplacian of the middle of
+        the aligned gray face (pixels in 0 … 255). ``yaw``: how far the nose is from the middle between the eyes, in distances between
         the eyes, 0 for a frontal face. ``roll``: the tilt of the line between the eyes in degrees. ``brightness`` and
         ``contrast``: mean and standard deviation of the gray face in [0, 1].
     """
     gray = (aligned.float() * torch.tensor([0.299, 0.587, 0.114])[:, None, None]).sum(0)
     kernel = torch.tensor([[0.0, 1, 0], [1, -4, 1], [0, 1, 0]])[None, None]
-    sharpness = F.conv2d(gray[None, None], kernel).var()
+    height, width = gray.shape  # the middle of the face: the rim may show the black outside of the picture
+    middle = gray[height // 4 : height - height // 8, width // 6 : width - width // 6]
+    sharpness = F.conv2d(middle[None, None], kernel).var()
     marks = torch.tensor(face.landmarks)
     eyes = marks[1] - marks[0]
     distance = eyes.norm().clamp(min=1e-6)
@@ -336,5 +369,6 @@ def _read_rgb(sample: Any, box: Box | None) -> UInt8[Tensor, "3 h w"]:
     return pixels.expand(3, -1, -1) if pixels.shape[0] == 1 else pixels[:3]
 
 
-def _name(sample: Any) -> str:
-    return str(sample) if isinstance(sample, str) or hasattr(sample, "__fspath__") else "the picture"
+def _name_place(sample: Any) -> str:
+    """Return " in FILE" for a path, otherwise nothing: the caller knows the name."""
+    return f" in {sample}" if isinstance(sample, str) or hasattr(sample, "__fspath__") else ""

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -65,6 +65,12 @@ class Preprocessing(ABC):
     mirror: bool = False
     """Whether the embedder also uses the mirror image of the input."""
 
+    choose: str = "all"
+    """Which of several finds in one sample to use, such as ``"largest"`` for faces."""
+
+    content: ClassVar[str] = "sample"
+    """The kind of thing that a sample holds, for messages such as "no face was found"."""
+
     @property
     @abstractmethod
     def shape(self) -> tuple[int, ...]:
@@ -86,10 +92,18 @@ class Preprocessing(ABC):
     def normalize(self, stored: Tensor) -> Tensor:
         """Return the floating-point input of the network for stored tensors, one or a batch."""
 
-    def load_all(self, sample: Any, box: Box | None = None) -> list[Prepared]:
-        """Return everything that a sample holds, such as all faces in a photograph, each with what is known about it.
+    def load_all(self, sample: Any, box: Box | None = None, choose: str = "all") -> list[Prepared]:
+        """Return what a sample holds, such as all faces in a photograph, each with what is known about it.
 
         By default a sample holds one tensor, that of :meth:`load`.
+
+        Args:
+            sample: The sample.
+            box: The part of a picture to use.
+            choose: Which of several finds to return; the implementation says what it accepts.
+
+        Returns:
+            The finds; none if the sample holds nothing of the kind.
         """
         return [Prepared(self.load(sample, box))]
 

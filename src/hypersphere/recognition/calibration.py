@@ -20,6 +20,9 @@ class Calibration(NamedTuple):
         measured: The share of the given impostors that the threshold accepts.
         interval: The 95 % interval of that share: over people for ``"fpir"``, over pairs for ``"far"``.
         people: How many strangers the rate was measured with, for ``"fpir"``.
+        slope: With ``offset``, the log-odds of a score: slope·score + offset. None if there were too few pictures of the
+            same person to fit them.
+        offset: See ``slope``.
 
     >>> Calibration(0.62, "fpir", 0.01, 50).warning(size=500) is None  # ten times as many identities as it was set with
     False
@@ -32,6 +35,20 @@ class Calibration(NamedTuple):
     measured: float | None = None
     interval: tuple[float, float] | None = None
     people: int | None = None
+    slope: float | None = None
+    offset: float | None = None
+
+    def probability(self, score: float) -> float | None:
+        """Return the probability that a probe with this score is of the named person; None if it was not fitted.
+
+        It holds if half of all probes are of enrolled people.
+
+        >>> Calibration(0.5, "fpir", 0.01, 50, slope=20.0, offset=-10.0).probability(0.5)
+        0.5
+        """
+        if self.slope is None or self.offset is None:
+            return None
+        return 1 / (1 + math.exp(min(-(self.slope * score + self.offset), 700.0)))
 
     def expected_fpir(self, size: int) -> float:
         """Estimate the share of strangers that a gallery of ``size`` identities accepts, for independent comparisons.

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from ..collectives import gather_results
-from ..data import CorruptDataError
+from ..data import CorruptDataError, Preprocessing, UnusableSampleError
 from ..data.prefetch import ahead
 from ..data.sources import open_source
 from ..evaluation.features import pair_scores
@@ -44,15 +44,18 @@ class Features(NamedTuple):
     skipped: Mapping[str, str] = MappingProxyType({})
     """pictures that could not be read, with the reason"""
     labels: Sequence[str] = ()
-    """the label of each picture in its source; not kept in files"""
+    """the label of each feature's picture in its source; not kept in files"""
+    info: Sequence[Mapping[str, Any]] = ()
+    """what is known of each feature, such as the box, landmarks, score and quality of a face; not kept in files"""
 
 
 class _Batch(NamedTuple):
-    """Samples that were read, their indices, and the reasons why others were not."""
+    """Samples that were read, their indices, the reasons why others were not, and what is known of each sample."""
 
     samples: Tensor | None
     indices: list[int]
     failed: dict[int, str]
+    info: Sequence[Mapping[str, Any]] = ()
 
 
 def extract_features(
@@ -95,18 +98,23 @@ def embed(
     samples: Any,
     batch: int = 64,
     *,
-    on_error: Literal["raise", "skip"] = "raise",
+    on_error: Literal["raise", "skip", "skip_empty"] = "raise",
+    choose: str | None = None,
     workers: int = 2,
     group: dist.ProcessGroup | None = None,
 ) -> Features:
-    """Compute the features of pictures.
+    """Compute the features of pictures, or of the faces in photographs.
 
     Args:
         embedder: Computes the features, on the device that it is on.
         samples: Anything that :func:`hypersphere.data.open_source` takes: a folder, which is searched for pictures, a
             file, a table, shards, arrays, a list of paths, or an open source. Labels do not matter.
         batch: Pictures at a time.
-        on_error: ``"skip"`` leaves out pictures that cannot be read, and lists them in ``skipped``.
+        on_error: ``"skip"`` leaves out pictures that cannot be read or have no face, and lists them in ``skipped``.
+            ``"skip_empty"`` leaves out those without a face only, even if none is left.
+        choose: Which faces of a photograph to use: ``"largest"``, ``"central"``, ``"all"`` or ``"refuse"``; see
+            :class:`hypersphere.data.FacePreprocessing`. By default what the embedder's preprocessing says. With ``"all"``
+            a picture has a feature per face, largest first.
         workers: Threads that read and decode ahead of the network.
         group: Processes that divide the pictures among them; see :func:`extract_features`.
 
@@ -123,31 +131,79 @@ def embed(
     ...     embed(embedder, [folder]).features.shape
     torch.Size([1, 16])
     """
-    if on_error not in ("raise", "skip"):
-        raise ValueError(f"on_error must be 'raise' or 'skip', got {on_error!r}")
+    if on_error not in ("raise", "skip", "skip_empty"):
+        raise ValueError(f"on_error must be 'raise', 'skip' or 'skip_empty', got {on_error!r}")
     if isinstance(samples, list) and not samples:
         raise ValueError("samples must name at least one image, got none")
     source = open_source(samples, identities=1, loose="keep")
+    policy = embedder.preprocessing.choose if choose is None else choose
 
     def read(index: Int[Tensor, "b"]) -> _Batch:
-        pixels, kept, failed = [], [], {}
+        pixels, kept, failed, info = [], [], {}, []
         for i in index.tolist():
             try:
-                pixels.append(source.load(i, embedder.preprocessing))
-                kept.append(i)
+                for found in source.load_all(i, embedder.preprocessing, policy):
+                    pixels.append(found.tensor)
+                    kept.append(i)
+                    info.append(found.info)
             except (CorruptDataError, ValueError) as error:  # noqa: PERF203  (each picture on its own)
-                if on_error == "raise":
+                if on_error == "raise" or (on_error == "skip_empty" and not isinstance(error, UnusableSampleError)):
                     raise
                 failed[i] = str(error)
-        return _Batch(torch.stack(pixels) if pixels else None, kept, failed)
+        return _Batch(torch.stack(pixels) if pixels else None, kept, failed, info)
 
     def compute(pixels: Tensor) -> Tensor:
         return embedder(pixels, batch)
 
-    features, kept, failed = _extract(compute, read, len(source), batch, workers, group)
+    features, kept, failed, info = _extract(compute, read, len(source), batch, workers, group)
+    if not kept and on_error != "skip_empty":
+        raise ValueError(f"none of {len(source)} images could be read; the first: {next(iter(failed.values()))}")
     records = [source.records[i] for i in kept]
     skipped = {source.records[i].name: reason for i, reason in failed.items()}
-    return Features(features, [r.name for r in records], embedder.fingerprint, skipped, [r.label for r in records])
+    labels = [record.label for record in records]
+    return Features(features, [r.name for r in records], embedder.fingerprint, skipped, labels, info)
+
+
+def embed_samples(
+    embedder: Embedder, samples: Any, choose: str | None = None
+) -> tuple[Float[Tensor, "n d"], list[int], Sequence[Mapping[str, Any]]]:
+    """Compute the features of samples in memory, or of the faces in them.
+
+    Args:
+        embedder: Computes the features.
+        samples: One sample or a list: paths, PIL images, arrays or tensors; or a batch of prepared samples.
+        choose: Which faces of a photograph to use; see :func:`embed`.
+
+    Returns:
+        The features, the position of each one's sample, and what is known of each.
+
+    Raises:
+        UnusableSampleError: If a sample holds no face, where the embedder looks for faces.
+
+    >>> embedder = Embedder(torch.nn.Flatten(), hs.data.PicturePreprocessing(size=(4, 4), channels=1))
+    >>> features, owners, info = embed_samples(embedder, [np.zeros((4, 4), dtype=np.uint8)] * 2)
+    >>> features.shape, owners
+    (torch.Size([2, 16]), [0, 1])
+    """
+    preprocessing = embedder.preprocessing
+    several = list(samples) if isinstance(samples, list | tuple) else [samples]
+    if (isinstance(samples, Tensor) and samples.ndim == 4) or type(preprocessing).load_all is Preprocessing.load_all:
+        features = embedder(samples)
+        return features, list(range(len(features))), []
+    policy = preprocessing.choose if choose is None else choose
+    tensors, owners, info = [], [], []
+    for i, sample in enumerate(several):
+        found = preprocessing.load_all(sample, None, policy)
+        if not found:
+            name = str(sample) if isinstance(sample, str | os.PathLike) else f"sample {i}"
+            raise UnusableSampleError(f"{name}: no {preprocessing.content} was found")
+        for one in found:
+            tensors.append(one.tensor)
+            owners.append(i)
+            info.append(one.info)
+    if not tensors:
+        raise ValueError("samples must be at least one sample, got none")
+    return embedder(torch.stack(tensors)), owners, info
 
 
 def all_processes() -> dist.ProcessGroup | None:
@@ -178,8 +234,8 @@ def _extract(
     batch: int,
     workers: int,
     group: dist.ProcessGroup | None,
-) -> tuple[Float[Tensor, "n d"], list[int], dict[int, str]]:
-    """Return the features of the samples that could be read, their indices in order, and why others could not."""
+) -> tuple[Float[Tensor, "n d"], list[int], dict[int, str], list[Mapping[str, Any]]]:
+    """Return the features of the samples that could be read, their indices in order, why others could not, and notes."""
     if batch < 1:
         raise ValueError(f"batch must be an integer ≥ 1, got {batch!r}")
     if count < 1:
@@ -187,25 +243,27 @@ def _extract(
     rank, world = (0, 1) if group is None else (dist.get_rank(group), dist.get_world_size(group))
     own = [part for part in torch.arange(rank, count, world).split(batch) if len(part)]
 
-    def compute() -> tuple[list[Tensor], list[int], dict[int, str]]:
+    def compute() -> tuple[list[Tensor], list[int], dict[int, str], list[Mapping[str, Any]]]:
         parts, index, failed = [], [], {}
+        info: list[Mapping[str, Any]] = []
         for found in ahead(read, own, workers):
             failed.update(found.failed)
             if found.samples is not None:
                 parts.append(model(found.samples).float().cpu())
                 index += found.indices
-        return parts, index, failed
+                info += found.info
+        return parts, index, failed, info
 
     shares = [compute()] if group is None else gather_results(compute, group)
-    parts = [part for found, _, _ in shares for part in found]
-    failed = {i: reason for _, _, found in shares for i, reason in sorted(found.items())}
-    if not parts:
-        raise ValueError(f"none of {count} images could be read; the first: {next(iter(failed.values()))}")
-    features, index = torch.cat(parts), [i for _, found, _ in shares for i in found]
+    parts = [part for share in shares for part in share[0]]
+    failed = {i: reason for share in shares for i, reason in sorted(share[2].items())}
+    features, index = torch.cat(parts) if parts else torch.empty(0, 0), [i for share in shares for i in share[1]]
+    info = [one for share in shares for one in share[3]]
     if world > 1:
         order = sorted(range(len(index)), key=index.__getitem__)
         features, index = features[torch.tensor(order)], [index[i] for i in order]
-    return features, index, dict(sorted(failed.items()))
+        info = [info[i] for i in order] if info else []
+    return features, index, dict(sorted(failed.items())), info
 
 
 def save_features(features: Features, path: str | os.PathLike[str]) -> None:

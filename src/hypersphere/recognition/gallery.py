@@ -2,8 +2,9 @@
 
 import os
 import warnings
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -18,16 +19,21 @@ from ..files import checksum
 from ..geometry import cosine
 from .calibration import Calibration, Rate
 from .embedder import Embedder
-from .features import embed, score_all_pairs
+from .features import embed, embed_samples, score_all_pairs
+from .probability import collect_same_scores, fit_probability
 from .stores import Recall, normalize_name, open_store
 from .stores.store import Settings
 
+MAX_SCANNED = 10_000  # identities among which those with several templates are looked for when fitting probabilities
 Scoring = Callable[[Float[Tensor, "p d"], Float[Tensor, "t d"]], Float[Tensor, "p t"]]
 """Scores of probes with templates, higher for the same identity, such as a normalized or a quality-aware cosine."""
 
 
 class Match(NamedTuple):
     """An identity, the score of its best template, and whether that score reaches the threshold.
+
+    ``probability`` is that of being this person, if half of all probes are of enrolled people. It is None if the gallery
+    was calibrated without several pictures of the same person.
 
     >>> Match("ada", 0.93, accepted=True).identity
     'ada'
@@ -36,6 +42,7 @@ class Match(NamedTuple):
     identity: str
     score: float
     accepted: bool
+    probability: float | None = None
 
 
 class Identification(NamedTuple):
@@ -49,6 +56,10 @@ class Identification(NamedTuple):
     """
 
     candidates: tuple[Match, ...]
+    info: Mapping[str, Any] = MappingProxyType({})
+    """what is known of the probe: for a face its ``box``, ``landmarks``, detector ``score`` and ``quality``"""
+    source: str = ""
+    """the picture that the probe was found in, if it has a path"""
 
     @property
     def best(self) -> Match:
@@ -235,6 +246,7 @@ class Gallery:
             scores, same = check_pairs(*self._pairs(pairs))
             settings = self._store.settings()
             by, point = "far", choose_threshold(scores[~same], far=far)
+            fitted = fit_probability(scores[same], scores[~same])
         else:
             assert fpir is not None
             rows, labels = self._strangers(strangers, people)
@@ -242,10 +254,14 @@ class Gallery:
             nearest = self._nearest(rows, 1, settings)
             best = torch.tensor([near[0][1] for near in nearest], dtype=torch.double)
             by, point = "fpir", choose_threshold(best, fpir=fpir, people=labels)
+            several = [name for name, count in self._store.counts("", MAX_SCANNED).items() if count > 1]
+            fitted = fit_probability(collect_same_scores(rows, labels, several, self._store.features_of), best)
         interval = (point.rate.low, point.rate.high)
         rate = far if far is not None else fpir
         assert rate is not None
         found = Calibration(point.threshold, by, rate, _size(settings), float(point.rate), interval, point.people)
+        if fitted is not None:
+            found = found._replace(slope=fitted[0], offset=fitted[1])
         self._store.put({f"calibration_{found.by}": found.to_text()})
         warning = found.warning(found.size)
         if warning is not None:
@@ -280,14 +296,16 @@ class Gallery:
             ValueError: If the identity is unknown or there is no threshold.
         """
         rows, settings = self._features(probes)[0], self._store.settings()
+        calibration = _calibrations(settings).get("far")
         if threshold is None:
-            threshold = _stored_threshold(_calibrations(settings).get("far"), score, "far=…, pairs=…")
+            threshold = _stored_threshold(calibration, score, "far=…, pairs=…")
         own = self._store.features_of(normalize_name(identity))
         if own is None:
             raise ValueError(f"identity {identity!r} is not in the gallery")
         _check_dim(rows, settings)
         found = cosine(rows, own, pairwise=True) if score is None else score(rows, own)
-        return [Match(identity, best, best >= threshold) for best in found.amax(1).tolist()]
+        fitted = calibration if calibration is not None and score is None else Calibration(threshold, "far", 0.0, 0)
+        return [Match(identity, best, best >= threshold, fitted.probability(best)) for best in found.amax(1).tolist()]
 
     def identify(
         self,
@@ -298,6 +316,7 @@ class Gallery:
         score: Scoring | None = None,
         among: int = 100,
         approximate: bool = False,
+        choose: str | None = None,
     ) -> Sequence[Identification]:
         """Find the most similar identities of each probe. Nobody is accepted below the threshold.
 
@@ -310,21 +329,24 @@ class Gallery:
             score: Another score than the cosine, which needs a threshold of its own.
             among: The number of identities, nearest by cosine, that ``score`` is computed for.
             approximate: Search by the index of :meth:`build_index`, which may miss neighbors.
+            choose: Which faces of a photograph are probes: ``"all"``, ``"largest"``, ``"central"`` or ``"refuse"``; by
+                default what the embedder's preprocessing says.
 
         Returns:
-            One :class:`Identification` per probe.
+            One :class:`Identification` per probe, which is a feature, a picture or, with ``choose="all"``, a face.
 
         Raises:
             ValueError: If the gallery is empty or there is no threshold.
         """
         if k < 1 or among < 1:
             raise ValueError(f"k and among must be integers ≥ 1, got {k!r} and {among!r}")
-        rows, settings = self._features(probes)[0], self._store.settings()
+        rows, sources, info = self._find_probes(probes, choose)
+        settings = self._store.settings()
         if not _size(settings):
             raise self._empty()
+        stored = _calibrations(settings)
+        found = stored.get("fpir", stored.get("far"))
         if threshold is None:
-            stored = _calibrations(settings)
-            found = stored.get("fpir", stored.get("far"))
             threshold = _stored_threshold(found, score, "fpir=…, strangers=…, people=…")
             warning = None if found is None else found.warning(_size(settings))
             if warning is not None:
@@ -332,9 +354,14 @@ class Gallery:
         nearest = self._nearest(rows, k if score is None else max(k, among), settings, approximate)
         if score is not None:
             nearest = [self._rescore(row, near, score) for row, near in zip(rows, nearest, strict=True)]
+        fitted = found if found is not None and score is None else Calibration(threshold, "far", 0.0, 0)
         return [
-            Identification(tuple(Match(name, value, value >= threshold) for name, value in near[:k]))
-            for near in nearest
+            Identification(
+                tuple(Match(name, value, value >= threshold, fitted.probability(value)) for name, value in near[:k]),
+                one,
+                source,
+            )
+            for near, one, source in zip(nearest, info, sources, strict=True)
         ]
 
     def build_index(self, k: int = 10, probes: int = 100) -> Recall:
@@ -370,11 +397,19 @@ class Gallery:
 
     def _features(self, given: Any) -> tuple[Float[Tensor, "n d"], Sequence[str]]:
         """Return checked features of features or pictures, and the paths of the pictures if they have any."""
+        rows, paths, _ = self._find_probes(given, None)
+        return rows, paths if any(paths) else []
+
+    def _find_probes(
+        self, given: Any, choose: str | None
+    ) -> tuple[Float[Tensor, "n d"], Sequence[str], Sequence[Mapping[str, Any]]]:
+        """Return checked features, the path of the picture of each or "", and what is known of each."""
         if self._anonymous:
             raise ValueError(
                 f"the gallery {self.path} holds features of model {_short(self.fingerprint)}: open it with that model"
             )
         paths: Sequence[str] = []
+        info: Sequence[Mapping[str, Any]] = []
         if isinstance(given, Tensor) and given.is_floating_point() and (given.ndim < 3 or self.embedder is None):
             features = given
         elif self.embedder is None:
@@ -383,20 +418,20 @@ class Gallery:
                 f"or (n, d), got {type(given).__name__}: open it with Gallery(path, embedder)"
             )
         elif _is_picture_set(given):
-            found = embed(self.embedder, given)
-            features, paths = found.features, [source_name(name) for name in found.files]
+            found = embed(self.embedder, given, choose=choose)
+            features, info, paths = found.features, found.info, [source_name(name) for name in found.files]
         else:
-            features = self.embedder(given)
+            features, owners, info = embed_samples(self.embedder, given, choose)
             several = given if isinstance(given, list | tuple) else [given]
             if all(isinstance(one, str | os.PathLike) for one in several):
-                paths = [source_name(one) for one in several]
+                paths = [source_name(several[i]) for i in owners]
         rows = features.detach().cpu().float()
         rows = rows[None] if rows.ndim == 1 else rows
         if rows.ndim != 2 or not rows.numel():
             raise ValueError(f"features must have shape (d,) or (n, d), got {tuple(features.shape)}")
         if not rows.isfinite().all():
             raise ValueError("features must be finite, got NaN or infinity")
-        return rows, paths
+        return rows, paths or [""] * len(rows), info or [MappingProxyType({})] * len(rows)
 
     def _strangers(
         self, strangers: Any, people: Sequence[Hashable] | Tensor | None

@@ -1,11 +1,12 @@
 """The interface of all sources: labeled records whose samples are read when asked for, and the dataset made of them."""
 
+import contextlib
 import functools
 import hashlib
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,10 +16,10 @@ from jaxtyping import Int, UInt8
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from ..errors import CorruptDataError, DataError
+from ..errors import CorruptDataError, DataError, UnusableSampleError
 from ..images import IMAGE_ENDINGS, decode_image
 from ..in_memory import InMemory
-from ..preprocessing import Box, Preprocessing
+from ..preprocessing import Box, Prepared, Preprocessing
 
 
 @dataclass(frozen=True)
@@ -136,8 +137,29 @@ class Source(ABC):
 
     def load(self, index: int, preprocessing: Preprocessing) -> Tensor:
         """Return the sample of a record as ``preprocessing`` stores it."""
-        try:
+        with self._naming(index):
             return preprocessing.load(self.image(index), self.records[index].box)
+
+    def load_all(self, index: int, preprocessing: Preprocessing, choose: str = "all") -> list[Prepared]:
+        """Return what the sample of a record holds, such as the faces in a photograph that ``choose`` selects.
+
+        Raises:
+            UnusableSampleError: The sample holds nothing of the kind. The message names the record.
+        """
+        record = self.records[index]
+        with self._naming(index):
+            found = preprocessing.load_all(self.image(index), record.box, choose)
+            if not found:
+                raise UnusableSampleError(f"no {preprocessing.content} was found")
+            return found
+
+    @contextlib.contextmanager
+    def _naming(self, index: int) -> Iterator[None]:
+        """Name the record in errors of its preprocessing."""
+        try:
+            yield
+        except UnusableSampleError as error:
+            raise type(error)(f"{self.records[index].name}: {error}") from error
         except DataError:
             raise
         except ValueError as error:  # a box outside the image, a crop larger than it

@@ -1,0 +1,20 @@
+"""The option with which a user accepts a license that is not permissive."""
+
+import argparse
+
+
+def add_license_option(parser: argparse.ArgumentParser) -> None:
+    """Add ``--accept-licence NAME`` (also ``--accept-license``) to a command that loads pretrained models.
+
+    >>> parser = argparse.ArgumentParser()
+    >>> add_license_option(parser)
+    >>> parser.parse_args(["--accept-license", "w600k-mbf"]).accept_licence
+    'w600k-mbf'
+    """
+    parser.add_argument(
+        "--accept-licence",
+        "--accept-license",
+        dest="accept_licence",
+        metavar="NAME",
+        help="accept the non-permissive license of this pretrained model",
+    )
