@@ -1,4 +1,4 @@
-"""Random affine maps of images: turned, scaled, sheared and shifted, each image in its own way."""
+"""Random rotation, scaling, shear and translation of images."""
 
 import math
 
@@ -11,11 +11,11 @@ from .augment import Augmentation, Uniforms, floating, restored
 
 
 class Affine(Augmentation):
-    r"""Moves the point x of an image, measured in pixels from its centre, to R(θ)·[[1, k], [0, 1]]·diag(s₁, s₂)·x + t.
+    r"""Random affine map x ↦ R(θ)·[[1, k], [0, 1]]·diag(s₁, s₂)·x + t, in pixels from the center of the image.
 
-    Uniform in their ranges: the angle θ in ±``rotation`` (radians, from the x axis to the y axis, which points down), the shear k in
-    ±``shear``, each factor s in 1 ± ``scale``, and each shift t in ±``shift`` pixels. Pixels are interpolated bilinearly, those from
-    outside the image are ``fill``; integers are rounded. Shape and dtype stay.
+    All parameters are uniform: the angle θ in ±``rotation`` (radians, from the x axis to the y axis, which points down), the shear k
+    in ±``shear``, each factor s in 1 ± ``scale``, and each shift t in ±``shift`` pixels. Interpolation is bilinear, and pixels from
+    outside the image have the value ``fill``. Integers are rounded. Shape and dtype do not change.
 
     >>> image = torch.tensor([[[[1, 2], [3, 4]]]], dtype=torch.uint8)
     >>> Affine(rotation=torch.pi / 2)(image, torch.tensor([[1.0, 0.5, 0.5, 0.5, 0.5, 0.5]])).tolist()
@@ -36,19 +36,19 @@ class Affine(Augmentation):
         self.rotation, self.scale, self.shear, self.shift, self.fill = rotation, scale, shear, shift, fill
 
     def draws(self, shape: torch.Size) -> int:
-        """The angle, the shear, and two factors and two shifts along x and y."""
+        """Return six numbers: the angle, the shear, two factors and two shifts."""
         return 6
 
     def __call__(self, batch: Shaped[Tensor, "b c h w"], u: Uniforms) -> Shaped[Tensor, "b c h w"]:
-        """Where each pixel comes from is the inverse map; ``grid_sample`` fetches it."""
+        """Apply the maps. ``grid_sample`` needs the inverse map, which says where each pixel comes from."""
         h, w = batch.shape[2:]
-        values = floating(batch) - self.fill  # outside is zero for grid_sample, so zero has to be what fills
+        values = floating(batch) - self.fill  # grid_sample pads with zeros, so subtract the fill value first
         grid = self._sources(2 * u.double() - 1, h, w).to(values)
         moved = F.grid_sample(values, grid, mode="bilinear", padding_mode="zeros", align_corners=False) + self.fill
         return restored(moved, batch)
 
     def _sources(self, v: Float[Tensor, "b draws"], h: int, w: int) -> Float[Tensor, "b h w 2"]:
-        """The source of every pixel in ``grid_sample``'s coordinates, in which the image reaches from −1 to 1; v lies in [−1, 1)."""
+        """Return the source of every pixel in the coordinates of ``grid_sample``, from −1 to 1; v is uniform in [−1, 1)."""
         angle, shear = v[:, 0] * self.rotation, v[:, 1] * self.shear
         factor, shift = 1 + v[:, 2:4] * self.scale, v[:, 4:6] * self.shift
         cos, sin, zero = angle.cos(), angle.sin(), torch.zeros_like(angle)
@@ -61,5 +61,5 @@ class Affine(Augmentation):
         return torch.einsum("bij,bhwj->bhwi", inverse, pixels) * 2 / size
 
     def _bent(self, v: Float[Tensor, "b more"], h: int, w: int) -> Float[Tensor, "#b h w 2"]:
-        """Where else than at its own place each pixel looks, in pixels: nowhere."""
+        """Return an extra displacement of each pixel; zero here, overridden by :class:`Elastic`."""
         return torch.zeros(1, h, w, 2, dtype=v.dtype)

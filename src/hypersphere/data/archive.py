@@ -1,8 +1,8 @@
-"""Reading and unpacking archives without trusting them.
+"""Read and unpack archives from untrusted sources.
 
-A folder, a tar (plain, gz, bz2, xz) and a zip are walked alike, as pairs (name, bytes) of their regular files. Names that are absolute or
-climb out, links and device files are refused, a truncated archive is an error rather than a shorter dataset, and unpacking writes to a
-folder beside the target which takes the target's name only when complete.
+A folder, a tar file (plain, gz, bz2, xz) and a zip file are all read as pairs (name, bytes) of their regular files. Absolute names, names
+that leave the folder, links and device files are refused. A truncated archive is an error. Unpacking writes to a temporary folder, which is
+renamed when it is complete.
 """
 
 import bz2
@@ -22,7 +22,7 @@ from typing import Any
 
 from .errors import CorruptDataError, DataError, corrupt
 
-LIMIT = 1 << 30  # bytes of one file; the largest in any dataset here is a hundredth of it
+LIMIT = 1 << 30  # bytes of one file; a hundred times the largest file of the known datasets
 TOTAL = 1 << 36  # bytes of all files of an archive
 FILES = 4_000_000  # in one archive
 _BLOCK = tarfile.BLOCKSIZE
@@ -41,9 +41,9 @@ _BROKEN = (
 def walk(
     path: Path, select: Callable[[str], bool] = lambda name: True, limit: int = LIMIT
 ) -> Iterator[tuple[str, bytes]]:
-    """(name, content) of every regular file that ``select`` wants: of a folder in sorted order, of an archive in its own.
+    """Yield (name, content) of every regular file accepted by ``select``: sorted for a folder, in stored order for an archive.
 
-    Names are relative, with forward slashes. A link inside a folder must stay inside it; an archive may hold none.
+    Names are relative, with forward slashes. A link in a folder must point inside the folder; an archive must not contain links.
     """
     if path.is_dir():
         for name in names_in(path):
@@ -60,7 +60,7 @@ def walk(
 
 
 def _bounded(path: Path, members: Iterator[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
-    """The members, as long as all of them together are within limits: a small archive may hold very much of nothing."""
+    """Yield the members while their total size is within the limits, because a small archive can unpack to a huge one."""
     total = 0
     for count, (name, content) in enumerate(members, 1):
         total += len(content)
@@ -70,9 +70,9 @@ def _bounded(path: Path, members: Iterator[tuple[str, bytes]]) -> Iterator[tuple
 
 
 def extract(path: Path, target: Path, rename: Callable[[str], str | None] = lambda name: name) -> list[Path]:
-    """Unpack an archive into the new folder ``target``, all of it or nothing.
+    """Unpack an archive into the new folder ``target``, completely or not at all.
 
-    ``rename`` gives the name under ``target`` of each member, or None for one that is left out.
+    ``rename`` returns the new name of each member below ``target``, or None to leave it out.
     """
     if target.exists():
         raise ValueError(f"target must not exist yet, got {target}")
@@ -89,18 +89,18 @@ def extract(path: Path, target: Path, rename: Callable[[str], str | None] = lamb
         os.rename(temporary, target)
         return written
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)  # already renamed when all went well
+        shutil.rmtree(temporary, ignore_errors=True)  # does nothing after a successful rename
 
 
 def inside(path: Path, root: Path) -> Path:
-    """``path`` itself, if what it leads to through every link lies in ``root``."""
+    """Return ``path`` if it lies in ``root`` after all links are resolved; raise an error otherwise."""
     if not path.resolve().is_relative_to(root.resolve()):
         raise corrupt(path, f"a link out of the data root, to {path.resolve()}", f"a file inside {root}")
     return path
 
 
 def names_in(root: Path, below: str = "") -> Iterator[str]:
-    """The files of a folder and its folders, sorted, none of them a link that leads out of it."""
+    """Return the files of a folder and its subfolders, sorted. A link that leaves the folder is an error."""
     try:
         with os.scandir(root / below) as found:
             entries = sorted(found, key=lambda entry: entry.name)
@@ -119,7 +119,7 @@ def names_in(root: Path, below: str = "") -> Iterator[str]:
 
 
 def _safe(archive: Path, name: str) -> PurePosixPath:
-    """The member's name as a relative path that stays below where it is put, on any platform."""
+    """Return the member's name as a relative path that stays inside the target folder on every platform."""
     pure = PurePosixPath(name)
     windows = PureWindowsPath(name)
     if (
@@ -151,7 +151,7 @@ def _tar(path: Path, select: Callable[[str], bool], limit: int) -> Iterator[tupl
                     assert content is not None
                     yield name, content.read()
                 tar.members = []  # type: ignore[attr-defined]  # tarfile keeps every header it has seen otherwise
-        # tarfile takes a damaged header for the end of the archive; the true end is a block of zeros, and checksums come after it.
+        # tarfile treats a damaged header as the end of the archive. The real end is a block of zeros, followed by checksums.
         if stream.last != bytes(_BLOCK):
             raise corrupt(path, "no end mark after the last member", "a whole tar archive")
         while raw.read(1 << 20):
@@ -171,7 +171,7 @@ def _decompressed(path: Path) -> io.BufferedIOBase:
 
 
 class _Remembering:
-    """A stream that keeps the last block read from it."""
+    """A stream that remembers the last block read."""
 
     def __init__(self, stream: io.BufferedIOBase):
         self.stream = stream

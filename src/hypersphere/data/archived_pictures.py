@@ -1,4 +1,4 @@
-"""The pictures of a dataset's archive, decoded once: the second reading takes them from a checked file on disk."""
+"""Pictures of a dataset's archive, decoded once and then read from a cache file with a checksum."""
 
 import hashlib
 import json
@@ -24,7 +24,7 @@ WORTH_KEEPING = 5_000
 
 
 class ArchivedPictures(NamedTuple):
-    """Pictures in the order of their names, and the text files that lie among them, by their last name."""
+    """Pictures in the order of their names, and the text files beside them by file name."""
 
     names: list[str]
     data: UInt8[Tensor, "n c h w"]
@@ -40,23 +40,23 @@ def archived_pictures(
     layout: str,
     texts: tuple[str, ...] = (),
 ) -> ArchivedPictures:
-    """Every picture of ``source`` (an archive or a folder) whose name matches ``wanted``, and the files named in ``texts``.
+    """Return every picture of ``source`` (an archive or a folder) whose name matches ``wanted``, and the files in ``texts``.
 
-    Sets of at least 5,000 pictures are kept decoded in :func:`cache_folder`. The file's name is a digest of ``setting``, of ``wanted``
-    and of the path, size and time of change of the source, so a source that changed is decoded anew; its content has a checksum, and a
-    file that is damaged is replaced. Where the folder cannot be written, a warning says so and nothing is kept.
+    Sets of at least 5,000 pictures are cached in :func:`cache_folder`. The name of the cache file is a digest of ``setting``,
+    ``wanted``, and the path, size and modification time of the source, so a changed source is decoded again. The content has a
+    checksum, and a damaged file is replaced. If the folder is not writable, a warning is issued and nothing is cached.
 
     Args:
-        folder: The dataset's folder, which words the errors.
+        folder: The dataset's folder, for error messages.
         source: The archive or folder to read.
-        wanted: Matches the names of the pictures.
-        prepare: (name, content) → the picture as it shall be.
-        setting: All that decides what ``prepare`` gives, as JSON.
-        layout: How the pictures are named, for the error if there are none.
-        texts: Last names of the other files that are needed.
+        wanted: A pattern for the names of the pictures.
+        prepare: A function of name and content that returns the decoded picture.
+        setting: The settings of ``prepare`` as JSON, part of the cache key.
+        layout: A description of the expected names, for the error if there is no picture.
+        texts: Names of further files to return.
 
     Raises:
-        CorruptDataError: if a picture is damaged or has another size than the rest.
+        CorruptDataError: If a picture is damaged or differs in size from the others.
     """
     kept = cache_folder() / f"{_digest(source, wanted, setting)}.safetensors"
     if kept.exists():

@@ -1,4 +1,4 @@
-"""NumPy and HDF5 files read without pickles, without links, and with every shape checked."""
+"""Read NumPy and HDF5 files safely: no pickles, no links, checked shapes."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,18 +12,18 @@ Arrays = dict[str, np.ndarray]
 
 
 def read_npz(folder: Folder, path: Path, required: Sequence[str], optional: Sequence[str] = ()) -> Arrays:
-    """The named arrays of an ``.npz``; other members are not touched, so a pickled one among them is never loaded."""
+    """Return the named arrays of an ``.npz`` file. Other members are not read, so a pickled member is never loaded."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             return {name: stored[name] for name in (*required, *optional) if name in stored.files or name in required}
-    except Exception as error:  # a damaged zip or header fails in any way; the reason goes into the message
+    except Exception as error:  # a damaged file can raise any exception; its reason becomes part of the message
         raise folder.corrupt(
             path, f"{type(error).__name__}: {error}", f"an .npz with plain arrays {', '.join(required)}"
         ) from error
 
 
 def read_npy(folder: Folder, path: Path) -> np.ndarray:
-    """The array of an ``.npy``."""
+    """Return the array of an ``.npy`` file."""
     try:
         with path.open("rb") as file:
             return np.lib.format.read_array(file, allow_pickle=False)
@@ -32,7 +32,7 @@ def read_npy(folder: Folder, path: Path) -> np.ndarray:
 
 
 def read_h5(folder: Folder, path: Path, names: Sequence[str]) -> Arrays:
-    """The named datasets of an HDF5 file; one that is a link or lies in another file is refused."""
+    """Return the named datasets of an HDF5 file. Links and external files are refused."""
     h5py = require("h5py")
     try:
         with h5py.File(path, "r") as file:

@@ -1,7 +1,7 @@
-"""Augmentation of whole batches: pure functions of the samples and of uniform random numbers given from outside.
+"""Augmentation of batches by pure functions of the samples and of given random numbers.
 
-Because an augmentation draws nothing itself, what happens to a sample depends only on the numbers its position is given; see
-:class:`Loader`. Batches are uint8 or float, on any device; the numbers are float64 on the CPU.
+An augmentation draws no random numbers itself: the result for a sample depends only on the numbers that :class:`Loader` passes
+for its position. Batches are uint8 or float, on any device; the numbers are float64 on the CPU.
 """
 
 import math
@@ -17,7 +17,7 @@ Uniforms = Float[Tensor, "b draws"]
 
 
 class Augmentation(ABC):
-    """``augment(batch, u)``, with row i of ``u`` uniform in [0, 1) for sample i; ``draws`` says how many numbers it needs.
+    """Base class: ``augment(batch, u)``, where row i of ``u`` holds ``draws`` uniform numbers in [0, 1) for sample i.
 
     >>> class Brighten(Augmentation):
     ...     def draws(self, shape):
@@ -29,16 +29,16 @@ class Augmentation(ABC):
     """
 
     def draws(self, shape: torch.Size) -> int:
-        """Numbers needed for one sample of this shape."""
+        """Return how many random numbers one sample of this shape needs."""
         return 0
 
     @abstractmethod
     def __call__(self, batch: Batch, u: Uniforms) -> Batch:
-        """The augmented batch."""
+        """Return the augmented batch."""
 
 
 class Compose(Augmentation):
-    """One after the other; the numbers are divided among them in order, by the shape of the samples that enter.
+    """Several augmentations in sequence. The random numbers are divided among them in order.
 
     >>> augment = Compose(CropFlip(pad=1), Normalize(0.0, 255.0))
     >>> augment.draws(torch.Size([1, 2, 2]))
@@ -51,7 +51,7 @@ class Compose(Augmentation):
         self.steps = steps
 
     def draws(self, shape: torch.Size) -> int:
-        """The sum of the steps' draws."""
+        """Return the sum over all steps."""
         return sum(step.draws(shape) for step in self.steps)
 
     def __call__(self, batch: Batch, u: Uniforms) -> Batch:
@@ -65,11 +65,10 @@ class Compose(Augmentation):
 
 
 class CropFlip(Augmentation):
-    """A random ``size``×``size`` window of the image padded with ``pad`` zeros on each side, mirrored half of the time.
+    """Random ``size``×``size`` crop of the image padded with ``pad`` zeros on each side, mirrored with probability 1/2.
 
-    For CIFAR, Liu (2020) takes 4 zeros and a 32×32 window of the padded image or of its mirror image (2.2.7); SphereNets also
-    flip vertically (3.4.5); on ImageNet a 224×224 window of 256×256 without padding (B.2); faces are only mirrored (2.3: ``pad=0``).
-    ``size=None`` keeps the image's size.
+    Liu (2020) pads CIFAR images with 4 zeros and crops 32×32 (2.2.7); SphereNets also flip vertically (3.4.5). ImageNet images of
+    256×256 are cropped to 224×224 without padding (B.2), and faces are only mirrored (2.3: ``pad=0``). ``size=None`` keeps the size.
 
     >>> CropFlip(pad=1)(torch.ones(2, 1, 2, 2, dtype=torch.uint8), torch.tensor([[0.5, 0.5, 0.9], [0.0, 0.0, 0.0]]))[:, 0].tolist()
     [[[1, 1], [1, 1]], [[0, 0], [1, 0]]]
@@ -81,11 +80,11 @@ class CropFlip(Augmentation):
         self.pad, self.size, self.horizontal, self.vertical = pad, size, horizontal, vertical
 
     def draws(self, shape: torch.Size) -> int:
-        """Two for the window and one for each kind of mirror."""
+        """Return two for the crop and one per mirror direction."""
         return 2 + self.horizontal + self.vertical
 
     def __call__(self, batch: Shaped[Tensor, "b c h w"], u: Uniforms) -> Shaped[Tensor, "b c _ _"]:
-        """One gather moves every pixel: window and mirror are both in its index."""
+        """Crop and mirror in one gather, whose index contains both."""
         b, c, h, w = batch.shape
         padded = torch.nn.functional.pad(batch, (self.pad,) * 4)
         high, wide = h + 2 * self.pad, w + 2 * self.pad
@@ -101,7 +100,7 @@ class CropFlip(Augmentation):
 
 
 class Normalize(Augmentation):
-    """(x − mean)/scale, in ``dtype``; numbers, one per channel, or a whole mean image.
+    """(x − mean)/scale in ``dtype``, with numbers, one value per channel, or a whole mean image.
 
     >>> Normalize(127.5, 128.0)(torch.tensor([[[[0, 255]]]], dtype=torch.uint8), torch.empty(1, 0)).flatten().tolist()
     [-0.99609375, 0.99609375]
@@ -114,9 +113,11 @@ class Normalize(Augmentation):
 
     @classmethod
     def of(cls, dataset: Any, pixelwise: bool = False, scale: float | None = None) -> "Normalize":
-        """Subtracts the dataset's mean per channel (or per pixel), divides by ``scale`` or by the deviation per channel."""
+        """Return the normalization that subtracts a dataset's mean and divides by ``scale`` or by the standard deviation per channel."""
         count, sums, squares = len(dataset), torch.zeros(()), torch.zeros(())
-        for index in torch.arange(count).split(1024):  # the whole set in float64 would be eight times its size
+        for index in torch.arange(count).split(
+            1024
+        ):  # in blocks, because the whole set in float64 would take eight times its memory
             part = (
                 dataset.batch(index)[0]
                 if hasattr(dataset, "batch")
@@ -130,7 +131,7 @@ class Normalize(Augmentation):
         return cls(pixels.float(), deviation.clamp(min=1e-6).reshape(shape).float() if scale is None else scale)
 
     def __call__(self, batch: Batch, u: Uniforms) -> Batch:
-        """Nothing random."""
+        """Normalize the batch; no random numbers are used."""
         mean, scale = self.mean.to(batch.device, self.dtype), self.scale.to(batch.device, self.dtype)
         return batch.to(self.dtype).sub_(mean).div_(scale) if batch.dtype != self.dtype else (batch - mean) / scale
 
@@ -139,12 +140,12 @@ FACES = Normalize(127.5, 128.0)  # Liu (2020, 2.3.6): every pixel of a face
 
 
 class RotateJitter(Augmentation):
-    """PointNet's augmentation: each cloud turned about the axis ``up``, each point moved by Gaussian noise of ``sigma``, clipped.
+    """PointNet's augmentation: rotate each cloud about the axis ``up`` and add clipped Gaussian noise to each point.
 
     Args:
         sigma: standard deviation of the noise, in the units of the points.
-        clip: largest distance that the noise moves a point along an axis.
-        up: number of the axis that the clouds turn about.
+        clip: largest displacement of a point along an axis.
+        up: index of the rotation axis.
 
     >>> augment, cloud = RotateJitter(sigma=0.0), torch.tensor([[[1.0, 2.0, 0.0]]])
     >>> u = torch.tensor([[0.25, 0.5, 0.5, 0.5]])  # a quarter turn, and the middle of the noise three times
@@ -161,11 +162,11 @@ class RotateJitter(Augmentation):
         self.sigma, self.clip, self.up = sigma, clip, up
 
     def draws(self, shape: torch.Size) -> int:
-        """The angle and three per point."""
+        """Return one for the angle and three per point."""
         return 1 + math.prod(shape)
 
     def __call__(self, batch: Float[Tensor, "b n 3"], u: Uniforms) -> Float[Tensor, "b n 3"]:
-        """Gaussian numbers are the inverse error function of uniform ones."""
+        """Rotate and jitter. Gaussian numbers are the inverse error function of uniform numbers."""
         if batch.ndim != 3 or batch.shape[-1] != 3:
             raise ValueError(f"RotateJitter turns clouds of shape (b, n, 3), got {tuple(batch.shape)}")
         angle = u[:, :1] * (2 * math.pi)
@@ -179,7 +180,7 @@ class RotateJitter(Augmentation):
 
 
 def restored(values: Tensor, batch: Tensor) -> Tensor:
-    """Computed values in the dtype of ``batch``: integers are rounded and kept in their range."""
+    """Return computed values in the dtype of ``batch``; integers are rounded and clamped to their range."""
     if batch.is_floating_point():
         return values.to(batch.dtype)
     limits = torch.iinfo(batch.dtype)
@@ -187,19 +188,19 @@ def restored(values: Tensor, batch: Tensor) -> Tensor:
 
 
 def floating(batch: Tensor) -> Tensor:
-    """A batch in float32, or in its own precision if that is higher."""
+    """Return a batch in float32, or in its own precision if that is higher."""
     return batch.to(torch.promote_types(batch.dtype, torch.float32) if batch.is_floating_point() else torch.float32)
 
 
 def checked_range(name: str, values: tuple[float, float], low: float, high: float) -> tuple[float, float]:
-    """Two numbers low ≤ first ≤ second ≤ high, or a ``ValueError``."""
+    """Return two numbers with low ≤ first ≤ second ≤ high; raise a ``ValueError`` otherwise."""
     if len(values) != 2 or not low <= values[0] <= values[1] <= high:
         raise ValueError(f"{name} must be two numbers in ascending order within {low:g} … {high:g}, got {values}")
     return values[0], values[1]
 
 
 def _lines(u: Tensor, room: int, length: int, mirrored: Tensor | None) -> Tensor:
-    """The rows (or columns) of the window, from the last to the first where mirrored."""
+    """Return the rows (or columns) of the crop, reversed for mirrored samples."""
     line = torch.arange(length)
     if mirrored is not None:
         line = torch.where(mirrored[:, None], length - 1 - line, line)

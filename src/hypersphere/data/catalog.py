@@ -1,6 +1,6 @@
-"""Every dataset the readers know: where it lies below a data root, how it is recognised, and where it comes from.
+"""All known datasets: their folder below a data root, the files that identify them, and where to get them.
 
-A checksum is written here only where it is known for certain; for the others it is recorded in ``SHA256SUMS`` at the first download.
+A checksum is listed only if it is known for certain; otherwise it is recorded in ``SHA256SUMS`` at the first download.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class CatalogPart:
-    """One thing to obtain: a file at an address, or a package that a package manager fetches by name.
+    """One download: a file at an address, or a package that a package manager fetches by name.
 
     ``keep`` selects members of an archive by pattern and puts them into the dataset's folder under their last ``levels`` path
     components; an empty ``keep`` leaves the file packed, as the readers want it.
@@ -24,7 +24,7 @@ class CatalogPart:
     levels: int = 1
 
     def member(self, name: str) -> str | None:
-        """Where a member of the archive goes, or None if it is left out."""
+        """Return the new path of a member of the archive, or None to leave it out."""
         if not any(fnmatch(name, pattern) for pattern in self.keep):
             return None
         return "/".join(PurePosixPath(name).parts[-self.levels :])
@@ -44,14 +44,14 @@ class Entry:
 
     @property
     def remedy(self) -> str:
-        """How to get it, as one clause."""
+        """Return how to get the dataset, as one clause."""
         if self.sources:
             return f"`hypersphere data get {self.name} --force` gets it anew"
         return self.note
 
     @property
     def how(self) -> str:
-        """Who provides it, in a word or two."""
+        """Return the kind of provider in a word or two."""
         return ", ".join(dict.fromkeys(part.by for source in self.sources for part in source)) or "by hand"
 
 
@@ -270,10 +270,10 @@ CATALOG = {entry.name: entry for entry in _ENTRIES}
 
 
 def entry_of(name: str) -> Entry:
-    """The entry of a dataset by its name here or by its reader's, such as ``Omniglot`` or ``TinyImageNet``.
+    """Return the entry of a dataset by its name or by the name of its reader, such as ``TinyImageNet``.
 
     Raises:
-        ValueError: There is no such dataset; the message lists those there are.
+        ValueError: If the dataset is unknown; the message lists all datasets.
 
     >>> entry_of("TinyImageNet").name
     'tiny_imagenet'
@@ -285,5 +285,5 @@ def entry_of(name: str) -> Entry:
 
 
 def _letters(name: str) -> str:
-    """What is left of a name without case, hyphens and underscores."""
+    """Return a name in lower case without hyphens and underscores."""
     return name.lower().replace("_", "").replace("-", "")

@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 in each form they are handed round: binary records, python batches, and sheets of PNG rows."""
+"""CIFAR-10 and CIFAR-100 in all common formats: binary records, Python batches and PNG sheets."""
 
 import io
 import json
@@ -17,7 +17,7 @@ from .in_memory import InMemory
 from .roots import Folder, Root, find
 
 _PIXELS = 3 * 32 * 32
-_LARGEST = 1 << 28  # bytes of one python batch; the largest there is has 155 million
+_LARGEST = 1 << 28  # bytes of one Python batch; the largest one has 155 million
 Batch = tuple[UInt8[np.ndarray, "n 3072"], Int[np.ndarray, "n"]]
 
 
@@ -25,8 +25,8 @@ class CIFAR10(InMemory):
     """50,000 training (``train``) or 10,000 test images, uint8 (n, 3, 32, 32).
 
     Read from ``cifar10/`` below a data root: ``data_batch_1 … 5`` and ``test_batch`` as binary records (``.bin``), as python batches
-    (no ending; unpickled by an unpickler that knows arrays and containers only), or as PNG sheets of one image a row (``.png``, with
-    ``train_lables.json`` and ``test_lables.json``, spelled so).
+    (no ending; unpickled by an unpickler that knows arrays and containers only), or as PNG sheets with one image per row (``.png``, with
+    ``train_lables.json`` and ``test_lables.json``, spelled like this).
 
     >>> images = CIFAR10(train=False)  # doctest: +SKIP
     >>> images.data.shape, images.classes[:2]  # doctest: +SKIP
@@ -81,7 +81,7 @@ def _join(batches: Sequence[Batch]) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _binary(folder: Folder, path: Path, columns: int, column: int, classes: int) -> Batch:
-    """Records of ``columns`` label bytes and 3,072 pixels."""
+    """Read records of ``columns`` label bytes and 3,072 pixels."""
     content = np.frombuffer(path.read_bytes(), np.uint8)
     record = columns + _PIXELS
     if len(content) == 0 or len(content) % record:
@@ -91,7 +91,7 @@ def _binary(folder: Folder, path: Path, columns: int, column: int, classes: int)
 
 
 def _sheets(folder: Folder, paths: Sequence[Path], split: str) -> Batch:
-    """PNG sheets, each row of 1,024 pixels one image; the labels of all in one list."""
+    """Read PNG sheets, in which each row of 1,024 pixels is one image, and one list of all labels."""
     rows = []
     for path in paths:
         image = folder.decode(path.read_bytes(), path)
@@ -108,11 +108,11 @@ def _sheets(folder: Folder, paths: Sequence[Path], split: str) -> Batch:
 
 
 def _python(folder: Folder, path: Path, key: bytes, classes: int) -> Batch:
-    """A pickled dictionary with ``b"data"``, (n, 3072) bytes, and a list of labels."""
+    """Read a pickled dictionary with ``b"data"``, (n, 3072) bytes, and a list of labels."""
     try:
         batch = _Unpickler(io.BytesIO(read_bytes(path, _LARGEST)), encoding="bytes").load()
         pixels, labels = batch[b"data"], batch[key]
-    except Exception as error:  # damaged pickles fail in any way; the reason goes into the message
+    except Exception as error:  # a damaged pickle can raise any exception; its reason becomes part of the message
         expected = f"a python batch with data and {key.decode()}"
         raise folder.corrupt(path, f"{type(error).__name__}: {error}", expected) from error
     if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.ndim != 2 or pixels.shape[1] != _PIXELS:
@@ -130,7 +130,7 @@ def _labels(folder: Folder, path: Path, labels: Any, count: int, classes: int) -
 
 
 class _Unpickler(pickle.Unpickler):
-    """Knows how an array of bytes is put together and nothing else: a pickle can neither run code nor ask for memory it does not fill."""
+    """An unpickler for arrays of bytes only: a pickle can neither run code nor allocate memory that it does not fill."""
 
     def find_class(self, module: str, name: str) -> Any:
         package, _, rest = module.partition(".")

@@ -1,4 +1,4 @@
-"""The names of the classes, in the order of their numbers, where the files do not carry them."""
+"""Class names, in the order of their labels, of datasets whose files do not contain them."""
 
 
 def _words(text: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Random brightness, contrast, saturation and hue, each image in its own way."""
+"""Random changes of brightness, contrast, saturation and hue."""
 
 import math
 
@@ -9,15 +9,15 @@ from torch import Tensor
 from .augment import Augmentation, Uniforms, floating, restored
 
 _LUMA = (0.299, 0.587, 0.114)  # ITU-R 601
-# From RGB to luma and two axes of colour (YIQ): hue is the angle in the plane of the two.
+# From RGB to luma and two color axes (YIQ): hue is the angle in the plane of the two.
 _YIQ = ((0.299, 0.587, 0.114), (0.5959, -0.2746, -0.3213), (0.2115, -0.5227, 0.3112))
 
 
 class ColorJitter(Augmentation):
-    """x → b·x, then m + c·(x − m) with m the image's mean luma, then y + s·(x − y) with y each pixel's luma, then a turn of hue.
+    """x → b·x, then m + c·(x − m) with m the image's mean luma, then y + s·(x − y) with y each pixel's luma, then a rotation of hue.
 
     The factors b, c and s are uniform in 1 ± ``brightness``, 1 ± ``contrast`` and 1 ± ``saturation``; the angle of hue, in the
-    plane of colours of YIQ, in ± ``hue`` radians. Saturation and hue do nothing to images that are not RGB. Integers are
+    color plane of YIQ, in ± ``hue`` radians. Saturation and hue do nothing to images that are not RGB. Integers are
     rounded and kept in their range. It belongs before the normalization.
 
     >>> ColorJitter(brightness=0.5)(torch.full((1, 1, 1, 1), 100.0), torch.tensor([[0.0, 0.5, 0.5, 0.5]])).item()
@@ -33,11 +33,11 @@ class ColorJitter(Augmentation):
         self.brightness, self.contrast, self.saturation, self.hue = brightness, contrast, saturation, hue
 
     def draws(self, shape: torch.Size) -> int:
-        """Three factors and an angle."""
+        """Return four: three factors and an angle."""
         return 4
 
     def __call__(self, batch: Shaped[Tensor, "b c h w"], u: Uniforms) -> Shaped[Tensor, "b c h w"]:
-        """The jittered images."""
+        """Return the jittered images."""
         x, v = floating(batch), 2 * u.double() - 1
         limit = math.inf if batch.is_floating_point() else torch.iinfo(batch.dtype).max
 
@@ -62,7 +62,7 @@ def _luma(x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b 1 h w"]:
 
 
 def _turns(angle: Float[Tensor, "b"]) -> Float[Tensor, "b 3 3"]:
-    """Matrices on RGB that turn the colours by an angle and keep luma."""
+    """Return matrices on RGB that rotate the hue by an angle and keep luma."""
     basis = torch.tensor(_YIQ, dtype=angle.dtype)
     turn = torch.zeros(len(angle), 3, 3, dtype=angle.dtype)
     turn[:, 0, 0] = 1

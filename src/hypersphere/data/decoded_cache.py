@@ -1,4 +1,4 @@
-"""Decoded pictures in one file on disk: memory-mapped, checked by checksums, complete or not there."""
+"""Decoded pictures in one cache file: memory-mapped, with checksums, written atomically."""
 
 import hashlib
 import json
@@ -24,19 +24,19 @@ from .sources import SourceDataset
 
 FORMAT = "hypersphere-pictures/1"
 VARIABLE = "HYPERSPHERE_CACHE"
-_BLOCK = 64  # pictures decoded at a time
+_BLOCK = 64  # pictures decoded per block
 _HEADER_LIMIT = 1 << 30
 
 
 class DecodedCache(Dataset[tuple[Tensor, int]]):
     """Pictures of one size and their labels in a file that :func:`cached` wrote, read through a memory map.
 
-    ``batch(index)`` and ``dataset[i]`` give what the original dataset gave. Each picture has a CRC-32, which is compared
-    whenever it is read; shapes, labels and names have a SHA-256, which is compared when the file is opened. The file is a
-    safetensors file, so other tools read it too.
+    ``batch(index)`` and ``dataset[i]`` return the same as the original dataset. The CRC-32 of each picture is verified on every
+    read; the SHA-256 of shapes, labels and names is verified when the file is opened. It is a safetensors file, so other tools
+    can read it too.
 
     Raises:
-        CorruptDataError: if the file, or a picture when it is read, is not what was written.
+        CorruptDataError: If the file or a picture does not match its checksum.
 
     >>> import tempfile
     >>> pictures = hs.data.open_source((torch.zeros(4, 8, 8), [0, 0, 1, 1])).dataset(hs.data.PicturePreprocessing((8, 8), 1))
@@ -77,7 +77,7 @@ class DecodedCache(Dataset[tuple[Tensor, int]]):
         return data[0], int(labels[0])
 
     def batch(self, index: Int[Tensor, "b"]) -> tuple[UInt8[Tensor, "b c h w"], Int[Tensor, "b"]]:
-        """The pictures at ``index``, copied out of the file and checked, and their labels."""
+        """Return copies of the pictures at ``index``, after verification, and their labels."""
         data = self._data[index.numpy()]
         for row, i in zip(data, index.tolist(), strict=True):
             if zlib.crc32(row) != self._sums[i]:
@@ -85,7 +85,7 @@ class DecodedCache(Dataset[tuple[Tensor, int]]):
         return torch.from_numpy(data), self.labels[index]
 
     def in_memory(self) -> InMemory:
-        """Everything in memory, checked."""
+        """Return the whole dataset in memory, after verification."""
         return InMemory(*self.batch(torch.arange(len(self))), self.classes)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -96,10 +96,10 @@ class DecodedCache(Dataset[tuple[Tensor, int]]):
 
 
 def cached(dataset: SourceDataset, folder: str | os.PathLike[str] | None = None, workers: int = 0) -> DecodedCache:
-    """The same pictures decoded once and kept on disk; made now if they are not there yet.
+    """Return the same pictures from a cache file; decode them and write the file if it does not exist.
 
-    The file's name is a digest of the preprocessing and of every file's path, size and time of change, so a source that
-    changed gets another one. It appears whole or not at all, whatever ends the process; what a killed one left is removed.
+    The file name is a digest of the preprocessing and of the path, size and modification time of every file, so a changed
+    source gets a new file. The file is written atomically, and leftovers of killed processes are removed.
 
     Args:
         dataset: The dataset of a source.
@@ -107,8 +107,8 @@ def cached(dataset: SourceDataset, folder: str | os.PathLike[str] | None = None,
         workers: Threads that decode.
 
     Raises:
-        DataError: if the folder has no room for the pictures.
-        ValueError: if the source has no digest, so that nothing would say whether it changed.
+        DataError: If the disk has too little space for the pictures.
+        ValueError: If the source has no digest, because a change could not be detected.
 
     >>> import tempfile
     >>> pictures = hs.data.open_source((torch.zeros(4, 8, 8), [0, 0, 1, 1])).dataset(hs.data.PicturePreprocessing((8, 8), 1))
@@ -171,7 +171,7 @@ def _checked(file: Any, blocks: Iterable[np.ndarray]) -> Iterator[int]:
 
 
 def _packed(shape: tuple[int, ...], size: int, classes: str, digest: str) -> bytes:
-    """The header, of the same length for any digest."""
+    """Return the header, which has the same length for every digest."""
     n = shape[0]
     text = json.dumps(
         {
@@ -186,7 +186,7 @@ def _packed(shape: tuple[int, ...], size: int, classes: str, digest: str) -> byt
 
 
 def _header(path: Path) -> bytes:
-    """The header with its length before it."""
+    """Return the header, preceded by its length."""
     try:
         with path.open("rb") as file:
             length = file.read(8)

@@ -1,4 +1,4 @@
-"""The digits that come with scikit-learn: real data without a network."""
+"""The handwritten digits that come with scikit-learn: real data without a download."""
 
 import numpy as np
 import torch
@@ -10,8 +10,8 @@ from .in_memory import InMemory
 class Digits(InMemory):
     """1,797 handwritten digits, uint8 (n, 1, 8, 8), with ink scaled from 0 … 16 to 0 … 255.
 
-    ``train=True`` gives four fifths and ``train=False`` the rest: within each class every fifth sample is held out, so both parts are
-    balanced as the whole and need no seed. ``train=None`` gives all.
+    ``train=True`` selects four fifths, ``train=False`` every fifth sample of each class, and ``train=None`` all samples. The split needs
+    no seed, and both parts have the class balance of the whole.
 
     >>> len(Digits()), len(Digits(train=False)), Digits(train=None).data.shape
     (1442, 355, torch.Size([1797, 1, 8, 8]))

@@ -1,4 +1,4 @@
-"""Random smooth bending of images beside an affine map, as one hand writes otherwise than another."""
+"""Random smooth deformation of images after an affine map, similar to the variation of handwriting."""
 
 import torch
 from jaxtyping import Float
@@ -8,11 +8,11 @@ from .affine import Affine
 
 
 class Elastic(Affine):
-    r"""An affine map after a smooth bend of the image, in one interpolation.
+    r"""A smooth deformation followed by an affine map, in one interpolation.
 
-    The bend looks for the pixel x at x + Σ_ij B_i(x₂)·B_j(x₁)·φ_ij, with uniform cubic B-splines B over the image and
-    ``points``×``points`` control vectors φ uniform in ±``bend`` pixels (free-form deformation, Rueckert et al. 1999). Few points bend
-    the whole image, many single strokes; a pixel moves by about a third of ``bend``.
+    The deformation takes the pixel x from x + Σ_ij B_i(x₂)·B_j(x₁)·φ_ij, with uniform cubic B-splines B over the image and
+    ``points``×``points`` control vectors φ uniform in ±``bend`` pixels (free-form deformation, Rueckert et al. 1999). Few points
+    deform the whole image, many points deform single strokes. A pixel moves by about a third of ``bend``.
 
     Args:
         bend: largest displacement of a control point along an axis, in pixels.
@@ -40,7 +40,7 @@ class Elastic(Affine):
         self.bend, self.points = bend, points
 
     def draws(self, shape: torch.Size) -> int:
-        """Those of the affine map, and two for each control point."""
+        """Return the number for the affine map plus two per control point."""
         return super().draws(shape) + 2 * self.points**2
 
     def _bent(self, v: Float[Tensor, "b more"], h: int, w: int) -> Float[Tensor, "b h w 2"]:
@@ -48,8 +48,10 @@ class Elastic(Affine):
         return torch.einsum("hi,bijc,wj->bhwc", self._splines(h).to(v), vectors, self._splines(w).to(v))
 
     def _splines(self, n: int) -> Float[Tensor, "n points"]:
-        """B_i at the centres of n pixels: of every pixel four are not zero, and their sum is one."""
+        """Return B_i at the centers of n pixels. For every pixel four of them are not zero, and their sum is one."""
         place = (torch.arange(n, dtype=torch.float64) + 0.5) / n * (self.points - 3)
-        away = (place[:, None] - torch.arange(-1, self.points - 1)).abs()  # in knots from the middle of each spline
+        away = (
+            place[:, None] - torch.arange(-1, self.points - 1)
+        ).abs()  # distance from the middle of each spline, in knots
         inner = 2 / 3 - away.square() + away.pow(3) / 2
         return torch.where(away < 1, inner, (2 - away).clamp(min=0).pow(3) / 6)

@@ -1,4 +1,4 @@
-"""What a reader says of a file it cannot use: which file, what was found, what was expected, and how to get it."""
+"""Errors of readers. They name the file, what was found, what was expected and how to get a good file."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ class DataError(ValueError):
 
 
 class CorruptDataError(DataError):
-    """A file is there but is not what it should be: truncated, of another format, or reaching out of the data root.
+    """A file that exists but is truncated, has another format, or leaves the data root.
 
     >>> hs.data.open_source((torch.zeros(3, 8, 8), ["ann", "bob"]))
     Traceback (most recent call last):
@@ -45,7 +45,7 @@ class UnusableSampleError(DataError):
 
 
 def corrupt(path: Path | str, found: str, expected: str, remedy: str = "") -> CorruptDataError:
-    """The error to raise for a file that is not what it should be.
+    """Return the error to raise for a damaged file.
 
     >>> print(corrupt("t10k-labels-idx1-ubyte", "magic number 0x803", "0x801", "`hypersphere data get mnist --force` gets it anew"))
     t10k-labels-idx1-ubyte: found magic number 0x803, expected 0x801; `hypersphere data get mnist --force` gets it anew

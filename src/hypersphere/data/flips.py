@@ -1,4 +1,4 @@
-"""Mirror images with any probability, in both directions."""
+"""Random mirroring of images."""
 
 import torch
 from jaxtyping import Shaped
@@ -8,7 +8,7 @@ from .augment import Augmentation, Uniforms
 
 
 class Flip(Augmentation):
-    """Each image mirrored left to right with probability ``horizontal`` and upside down with probability ``vertical``.
+    """Mirror images left to right with probability ``horizontal`` and upside down with probability ``vertical``.
 
     >>> Flip(1.0, 1.0)(torch.tensor([[[[1, 2], [3, 4]]]]), torch.zeros(1, 2)).tolist()
     [[[[4, 3], [2, 1]]]]
@@ -20,11 +20,11 @@ class Flip(Augmentation):
         self.horizontal, self.vertical = horizontal, vertical
 
     def draws(self, shape: torch.Size) -> int:
-        """One for each direction."""
+        """Return two, one per direction."""
         return 2
 
     def __call__(self, batch: Shaped[Tensor, "b c h w"], u: Uniforms) -> Shaped[Tensor, "b c h w"]:
-        """The images, some of them mirrored."""
+        """Return the images, some of them mirrored."""
         for column, chance, axis in ((0, self.horizontal, 3), (1, self.vertical, 2)):
             chosen = (u[:, column] < chance).to(batch.device)
             batch = torch.where(chosen[:, None, None, None], batch.flip(axis), batch)

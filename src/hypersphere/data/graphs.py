@@ -19,7 +19,7 @@ _BENCHMARK = tuple(f"{kind}_{part}" for kind in ("attr", "adj") for part in ("da
 
 
 class Nodes(Dataset[tuple[Tensor, int]]):
-    """The nodes of one graph, each a sample, and the edges that join them; ``train``, ``valid``, ``test`` are indices of nodes."""
+    """One graph whose nodes are samples. ``train``, ``valid`` and ``test`` are indices of nodes."""
 
     data: Float[Tensor, "n d"]
     labels: Int[Tensor, "n"]
@@ -37,16 +37,16 @@ class Nodes(Dataset[tuple[Tensor, int]]):
 
     @property
     def edge_index(self) -> Int[Tensor, "2 _"]:
-        """Every edge in both directions."""
+        """Return every edge in both directions."""
         return torch.cat([self.edges, self.edges.flip(1)]).T.contiguous()
 
 
 class Planetoid(Nodes):
-    """One citation graph; its samples are the nodes, ``graph[i]`` = (features, label), and its edges join them.
+    """A citation graph. Its samples are nodes: ``graph[i]`` is (features, label).
 
     ``data`` float32 (nodes, features), ``labels`` int64 (−1 for a node without one), ``edges`` int64 (e, 2) undirected and without self
-    loops, and node indices ``train``, ``valid``, ``test``: the public split of Cora and Citeseer (20 a class, 500, 1,000), and where
-    there is none, one of the same sizes drawn with ``seed``.
+    loops, and node indices ``train``, ``valid``, ``test``: the public split of Cora and Citeseer (20 per class, 500, 1,000), or a
+    random split of the same sizes drawn with ``seed`` for other graphs.
 
     Read from ``planetoid/<name>.npz`` below a data root. The original files are pickles and are not read; two pickle-free forms are:
     ``x_{data,indices,indptr,shape}``, ``y``, ``edges`` and optionally ``{train,val,test}_idx``, or the GNN benchmark's
@@ -102,7 +102,7 @@ def _graph(stored: Arrays) -> tuple[Float[Tensor, "n d"], Int[Tensor, "n"], Int[
 
 
 def _pattern(stored: Arrays, prefix: str) -> tuple[np.ndarray, np.ndarray]:
-    """Row pointers and columns of a matrix in compressed rows, checked against its shape."""
+    """Return row pointers and columns of a matrix in compressed row format, after checking them against its shape."""
     rows, columns = (int(size) for size in stored[f"{prefix}_shape"])
     pointers, indices = stored[f"{prefix}_indptr"].astype(np.int64), stored[f"{prefix}_indices"].astype(np.int64)
     if (

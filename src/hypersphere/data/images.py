@@ -1,9 +1,9 @@
-"""Image files decoded without trust: named formats only, limits on bytes and pixels, one kind of error.
+"""Decode image files from untrusted sources: named formats only, limits on bytes and pixels, one kind of error.
 
-Whatever a file holds becomes an upright 8-bit grey or RGB image. The orientation that a camera wrote into EXIF is applied.
-Palettes, CMYK and other colour spaces become RGB; what is transparent is laid on white. Grey values of more than 8 bits are
-scaled by the range that the file declares (0 … 65535 for 16 bits). Where a file declares none, as in 32-bit and float TIFFs, they
-are scaled by the smallest usual range that holds them: 0 … 1 (float only), 0 … 255, 0 … 65535, 0 … 2³² − 1 (integers only).
+Every file becomes an upright 8-bit gray or RGB image. The EXIF orientation is applied. Palettes, CMYK and other color spaces
+become RGB, and transparent pixels are blended with white. Gray values of more than 8 bits are scaled by the range that the file
+declares (0 … 65535 for 16 bits). If a file declares none, as in 32-bit and float TIFF files, the smallest usual range that
+contains the values is used: 0 … 1 (float only), 0 … 255, 0 … 65535, 0 … 2³² − 1 (integers only).
 """
 
 import functools
@@ -50,14 +50,14 @@ def decode_image(
     max_pixels: int = MAX_PIXELS,
     seconds: float = MAX_DECODING_SECONDS,
 ) -> Any:
-    """The upright 8-bit PIL image in ``content``, converted to ``mode``; None leaves grey images grey and makes others RGB.
+    """Return the upright 8-bit PIL image in ``content`` in ``mode``; None keeps gray images gray and converts others to RGB.
 
     Only ``formats`` are tried, so that a PostScript file never reaches an interpreter. The number of pixels, and ``shape`` =
     (height, width) where it is given, are checked before any pixel is decoded. ``where`` names the file in errors. A picture
     that may be expensive, by its pixels, scans and bytes, is decoded by another process that is killed after ``seconds``.
 
     Raises:
-        CorruptDataError: for whatever goes wrong in the decoder, with its reason.
+        CorruptDataError: If decoding fails, with the decoder's reason.
     """
     expected = "a whole image" + (f" of {shape[0]}×{shape[1]} pixels" if shape else "") + f" ({', '.join(formats)})"
     try:
@@ -80,7 +80,7 @@ def decode_image(
         return _convert(image, mode)
     except ImportError:
         raise
-    except Exception as error:  # a decoder may fail in any way on damaged bytes; the reason goes into the message
+    except Exception as error:  # a damaged image can raise any exception; its reason becomes part of the message
         reason = f"{type(error).__name__}: {error}".replace("\n", " ")
         if isinstance(error, require("PIL").UnidentifiedImageError):
             reason = "they are in no format of pictures"  # Pillow names the address of a buffer
@@ -88,7 +88,7 @@ def decode_image(
 
 
 def decode_here(content: bytes, formats: tuple[str, ...], mode: str | None) -> Any:
-    """Decode in this process what :func:`decode_image` has checked, however long it takes."""
+    """Decode an image in this process, without a time limit, after :func:`decode_image` has checked it."""
     return _convert(require("PIL.Image").open(io.BytesIO(content), formats=_known(formats)), mode)
 
 
@@ -118,17 +118,17 @@ def count_jpeg_scans(content: bytes) -> int:
 
 
 def read_image(path: str | os.PathLike[str], mode: Literal["RGB", "L"] | None = None) -> Any:
-    """The upright 8-bit PIL image in a file, as :func:`decode_image` gives it.
+    """Return the upright 8-bit PIL image in a file; see :func:`decode_image`.
 
     Raises:
-        MissingDataError: if there is no such file.
-        CorruptDataError: if it is not a whole image of a known format, or too large.
+        MissingDataError: If the file does not exist.
+        CorruptDataError: If it is damaged, too large, or not of a known format.
     """
     return decode_image(read_bytes(path), str(path), mode)
 
 
 def read_bytes(path: str | os.PathLike[str], limit: int = MAX_BYTES) -> bytes:
-    """The content of a file of at most ``limit`` bytes; a larger one is refused after ``limit`` bytes."""
+    """Return the content of a file; refuse it if it is larger than ``limit`` bytes."""
     try:
         with open(path, "rb") as file:
             content = file.read(limit + 1)
@@ -142,7 +142,7 @@ def read_bytes(path: str | os.PathLike[str], limit: int = MAX_BYTES) -> bytes:
 
 
 def upright(image: Any) -> Any:
-    """A PIL image turned as the orientation in its EXIF says; without one, itself."""
+    """Return a PIL image rotated by its EXIF orientation."""
     methods = require("PIL.Image").Transpose
     turns = {
         2: methods.FLIP_LEFT_RIGHT,
@@ -157,14 +157,14 @@ def upright(image: Any) -> Any:
     if turn is None:
         return image
     turned = image.transpose(turn)
-    # Pillow copies the old orientation, from which the image would be turned once more.
+    # Pillow copies the old orientation; remove it, or the image would be rotated again.
     turned.info = {key: value for key, value in image.info.items() if key == "transparency"}
     turned.format = image.format  # says what range a mode's numbers have
     return turned
 
 
 def eight_bit(image: Any) -> Any:
-    """A PIL image of any mode as "L" or "RGB", by the rules at the head of this file."""
+    """Return a PIL image of any mode as "L" or "RGB", by the rules in the module docstring."""
     mode = image.mode
     if mode == "F" or mode.startswith("I"):
         values, tags = np.asarray(image), dict(getattr(image, "tag_v2", {}))
@@ -182,13 +182,13 @@ def eight_bit(image: Any) -> Any:
 
 
 def to_array(image: Any) -> UInt8[np.ndarray, "c h w"]:
-    """A PIL image as a (channels, height, width) array."""
+    """Return a PIL image as an array (channels, height, width)."""
     pixels = np.array(image)  # a copy: the image's own memory is not writable
     return pixels[None] if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
 
 def fit(image: Any, crop: int | None = None, size: int | None = None) -> Any:
-    """The central ``crop``×``crop`` of a PIL image, resized to ``size``×``size`` (antialiased bilinear, integer arithmetic)."""
+    """Return the central ``crop``×``crop`` of a PIL image, resized to ``size``×``size`` (antialiased bilinear, integer arithmetic)."""
     if crop is not None:
         if not 1 <= crop <= min(image.size):
             raise ValueError(f"crop must lie in 1 … {min(image.size)}, got {crop}")
@@ -209,14 +209,14 @@ def _convert(image: Any, mode: str | None) -> Any:
 
 @functools.lru_cache
 def _known(formats: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of the formats that this Pillow was built with."""
+    """Return the formats that the installed Pillow supports."""
     module = require("PIL.Image")
     module.init()
     return tuple(name for name in formats if name in module.OPEN)
 
 
 def _top(image: Any) -> float | None:
-    """The value of white that the file declares, or None."""
+    """Return the value of white that the file declares, or None."""
     if image.mode == "F":
         return None
     if image.format == "TIFF":

@@ -11,7 +11,7 @@ from torch.utils.data import Dataset
 class InMemory(Dataset[tuple[Tensor, int]]):
     """A whole dataset as one tensor, usually uint8 (n, channels, height, width), and int64 labels 0 … len(classes) − 1.
 
-    ``dataset[i]`` is ``(data[i], label)``; ``dataset.batch(index)`` is many at once, which is what :class:`Loader` uses.
+    ``dataset[i]`` is ``(data[i], label)``; ``dataset.batch(index)`` returns many samples at once and is what :class:`Loader` uses.
 
     >>> images = InMemory(torch.zeros(4, 1, 2, 2, dtype=torch.uint8), torch.tensor([0, 1, 1, 0]), ("cat", "dog"))
     >>> len(images), images[1][1], images.batch(torch.tensor([0, 2]))[0].shape
@@ -34,10 +34,10 @@ class InMemory(Dataset[tuple[Tensor, int]]):
         return self.data[index], int(self.labels[index])
 
     def batch(self, index: Int[Tensor, "b"]) -> tuple[Tensor, Int[Tensor, "b"]]:
-        """The samples at ``index`` and their labels."""
+        """Return the samples at ``index`` and their labels."""
         index = index.to(self.data.device)
         return self.data[index], self.labels[index]
 
     def to(self, device: torch.device | str) -> "InMemory":
-        """The same dataset, kept on another device."""
+        """Return the same dataset on another device."""
         return InMemory(self.data.to(device), self.labels.to(device), self.classes)

@@ -22,7 +22,7 @@ _IMAGE = re.compile(r"(?:^|/)([^/]+)/\1_(\d{4})\.jpg$")
 class LFW(InMemory):
     """13,233 faces of 5,749 people, uint8 (n, 3, 128, 128): the part [64, 192) of the 250×250 deep-funneled images in both directions.
 
-    ``crop`` keeps the centre (112 shows the face and little else) and ``size`` resizes. A class is a person. Read from ``lfw/`` below a
+    ``crop`` keeps the center (112 shows little more than the face), and ``size`` resizes. Classes are people. Read from ``lfw/`` below a
     data root: ``lfw_deepfunneled_crop128.tar.xz``, or the authors' ``lfw-deepfunneled.tgz`` (packed or not) with its lists beside it.
 
     >>> faces = LFW(crop=112)  # doctest: +SKIP
@@ -53,7 +53,9 @@ class LFW(InMemory):
             if beside is not None:
                 self._lists[name] = beside.read_bytes()
         keys = [(found[1], int(found[2])) for found in map(_IMAGE.search, names) if found]
-        order = sorted(range(len(keys)), key=keys.__getitem__)  # by person, which is not quite the order of the files
+        order = sorted(
+            range(len(keys)), key=keys.__getitem__
+        )  # sorted by person, which differs slightly from the order of the files
         data, keys = data[order], [keys[i] for i in order]
         self._index = {key: i for i, key in enumerate(keys)}
         people = sorted({name for name, _ in keys})
@@ -61,7 +63,7 @@ class LFW(InMemory):
         super().__init__(data, torch.tensor([number[name] for name, _ in keys]), people)
 
     def pairs(self, view: Literal["folds", "train", "test"] = "folds") -> Pairs:
-        """View 2, the 10 folds of 300 + 300 pairs that results are reported on, or view 1's ``train`` or ``test`` pairs."""
+        """Return the pairs of view 2 (10 folds of 300 + 300, used for reported results) or view 1's ``train`` or ``test`` pairs."""
         name = {"folds": "pairs.txt", "train": "pairsDevTrain.txt", "test": "pairsDevTest.txt"}[view]
         lines = self._lines(name)
         try:
@@ -81,7 +83,7 @@ class LFW(InMemory):
         return Pairs(first, second, same, torch.arange(folds).repeat_interleave(2 * each))
 
     def people(self) -> Int[Tensor, "n"]:
-        """The fold 0 … 9 of each image's person in view 2 (``people.txt``); −1 for a person of none."""
+        """Return the fold 0 … 9 of each image's person in view 2 (``people.txt``), −1 for people in no fold."""
         lines, fold = self._lines("people.txt"), torch.full((len(self.classes),), -1)
         number = {name: i for i, name in enumerate(self.classes)}
         try:

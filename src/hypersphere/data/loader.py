@@ -1,4 +1,4 @@
-"""Batches whose order and augmentation depend on (seed, epoch, position) alone."""
+"""Batches whose order and augmentation depend only on (seed, epoch, position)."""
 
 from collections.abc import Iterator
 from itertools import islice, repeat
@@ -20,33 +20,33 @@ Batch = tuple[Tensor, Int[Tensor, "_"]]
 
 
 class Loader:
-    """Iterates over batches ``(data, labels)`` of one epoch after another.
+    """Iterator over the batches ``(data, labels)`` of successive epochs.
 
-    Any dataset will do. One with ``batch(index)`` (in memory, cached, or the dataset of a source) gives many samples at once; any
-    other map-style one is asked item by item; one that can only be iterated over comes in its own order.
+    Any dataset works. A dataset with ``batch(index)`` (in memory, cached, or of a source) returns many samples at once. Other
+    map-style datasets are read item by item, and an iterable dataset keeps its own order.
 
     ``batch_size`` is that of all processes together; process ``rank`` of ``world_size`` (by default those of ``torch.distributed``
     when the loader is iterated over) takes every ``world_size``-th sample of each batch, so together they see the same batches
-    as one process would, each sample augmented the same. Nothing is repeated to make shares equal: with ``drop_last=False`` the
-    last batch may be smaller, and empty on some processes. Of an iterable dataset every process iterates over all and keeps its
-    share.
+    as one process would, each sample augmented the same. No sample is repeated to make shares equal: with ``drop_last=False``
+    the last batch may be smaller, and empty on some processes. With an iterable dataset every process reads all samples and keeps
+    its share.
 
-    The state is (seed, epoch, position), with position the samples of the epoch that all processes together were given. A loop
-    that is left early goes on from there when iterated again, in this process or in one that loads :meth:`state_dict`, with any
-    number of processes and workers; :meth:`seek` goes anywhere.
+    The state is (seed, epoch, position), where position counts the samples of the epoch that all processes have received. A loop
+    that ends early continues there when iterated again, also in another process that loads :meth:`state_dict`, with any
+    number of processes and workers. :meth:`seek` moves to any position.
 
     Args:
-        dataset: Map-style, or iterable; items are (tensor, label). An iterable with ``set_epoch`` is told the epoch.
-        batch_size: Samples of a batch, of all processes together.
-        seed: Of the order and the augmentation.
-        shuffle: Whether map-style samples are shuffled; by default they are. An iterable dataset cannot be.
-        sampler: Gives another order.
+        dataset: A map-style or iterable dataset of (tensor, label). ``set_epoch`` of an iterable dataset is called if it exists.
+        batch_size: Samples per batch, over all processes.
+        seed: Seed of order and augmentation.
+        shuffle: Whether to shuffle a map-style dataset; True by default. An iterable dataset cannot be shuffled.
+        sampler: Determines another order.
         augment: Applied to whole batches in this process, with random numbers by position.
-        drop_last: Leave out a last batch that is not full.
-        rank: Of this process.
+        drop_last: Drop an incomplete last batch.
+        rank: Rank of this process.
         world_size: Number of processes.
-        workers: Batches are read and decoded ahead of their use by as many workers; 0 reads them when they are asked for.
-        worker_kind: "thread", or "process" for datasets whose own Python code takes the time.
+        workers: Number of workers that read and decode batches in advance; 0 reads them when they are requested.
+        worker_kind: "thread", or "process" for datasets that spend their time in Python code.
 
     >>> from hypersphere.data import CropFlip, Digits
     >>> loader = Loader(Digits(), batch_size=128, seed=0, augment=CropFlip(pad=1))
@@ -81,7 +81,7 @@ class Loader:
         self.dataset, self.seed, self.augment = dataset, seed, augment
         self.drop_last, self.workers, self.worker_kind = drop_last, workers, worker_kind
         self.sampler: Sampler | None = None
-        self.samples: int | None = None  # of an epoch; unknown for an iterable
+        self.samples: int | None = None  # samples per epoch; unknown for an iterable dataset
         if not self.iterable:
             order = Shuffled if shuffle or shuffle is None else Sequential
             self.sampler = sampler or order(len(dataset))
@@ -89,25 +89,25 @@ class Loader:
         self.epoch, self.position, self._ended = 0, 0, False
 
     def __len__(self) -> int:
-        """Batches of a whole epoch, the same on every process; an iterable dataset has no known number."""
+        """Return the number of batches per epoch, the same on every process. It is unknown for an iterable dataset."""
         if self.samples is None:
             raise TypeError("the number of batches of an iterable dataset is not known")
         return -(-self.samples // self.batch_size)
 
     @property
     def rank(self) -> int:
-        """Which process this is: as given, or as ``torch.distributed`` says now, which may start after the loader is made."""
+        """Rank of this process: as given, or the current one of ``torch.distributed``, which may start after the loader."""
         return (torch.distributed.get_rank() if _running() else 0) if self._rank is None else self._rank
 
     @property
     def world_size(self) -> int:
-        """How many processes divide each batch."""
+        """Number of processes that share each batch."""
         return (
             (torch.distributed.get_world_size() if _running() else 1) if self._world_size is None else self._world_size
         )
 
     def check_shares(self) -> None:
-        """Raise a ``ValueError`` if batches cannot be divided evenly among the processes that there are now."""
+        """Raise a ``ValueError`` if batches cannot be divided evenly among the current processes."""
         if not 0 <= self.rank < self.world_size:
             raise ValueError(f"rank must lie in 0 … {self.world_size - 1}, got {self.rank}")
         if self.batch_size < 1 or self.batch_size % self.world_size:
@@ -127,7 +127,7 @@ class Loader:
         self.seek(epoch + 1)
 
     def seek(self, epoch: int, position: int = 0) -> None:
-        """Go to a position of an epoch."""
+        """Move to a position of an epoch."""
         if epoch < 0 or position < 0 or (self.samples is not None and position > self.samples):
             limit = "" if self.samples is None else f" … {self.samples}"
             raise ValueError(f"epoch must be ≥ 0 and position lie in 0{limit}, got {epoch} and {position}")
@@ -135,7 +135,7 @@ class Loader:
         self._ended = self.samples is not None and position >= self.samples
 
     def state_dict(self) -> dict[str, int]:
-        """Where the loader is; the end of an epoch is the start of the next."""
+        """Return the position; the end of an epoch is the start of the next."""
         return {
             "seed": self.seed,
             "epoch": self.epoch + self._ended,
@@ -143,7 +143,7 @@ class Loader:
         }
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Go where another loader was: of the same data, with any number of processes and workers."""
+        """Move to the position of another loader of the same data, with any number of processes and workers."""
         if state.keys() != {"seed", "epoch", "position"} or not all(type(value) is int for value in state.values()):
             raise ValueError(f"a loader's state must be whole numbers seed, epoch and position, got {state}")
         self.seek(state["epoch"], state["position"])
@@ -152,7 +152,7 @@ class Loader:
     def _augmented(self, data: Tensor, epoch: int, start: int, stop: int) -> Tensor:
         assert self.augment is not None
         draws = self.augment.draws(data.shape[1:])
-        # Four numbers are one step of the counter: whole steps a sample keep position p at p·width for any batch and share.
+        # Four numbers are one step of the counter. Whole steps per sample keep position p at p·width for every batch and share.
         width = -(-draws // 4) * 4
         stream = Stream(self.seed, AUGMENT, epoch, start=start * width)
         u = stream.uniforms((stop - start) * width).reshape(stop - start, width)
@@ -167,7 +167,7 @@ class Loader:
             ) from error
 
     def _indexed(self) -> Iterator[tuple[int, int, bool, Batch]]:
-        """(start, stop, whether it is the last, this process's share) of each batch from the position on."""
+        """Yield (start, stop, whether it is the last, this process's share) of each batch from the position on."""
         assert self.sampler is not None
         assert self.samples is not None
         samples = self.samples
@@ -185,11 +185,11 @@ class Loader:
             yield start, stop, stop >= samples, batch
 
     def _streamed(self) -> Iterator[tuple[int, int, bool, Batch]]:
-        """The same of an iterable dataset; one batch is looked ahead, to know which is the last."""
+        """Yield the same for an iterable dataset, with one batch of lookahead to recognize the last one."""
         if hasattr(self.dataset, "set_epoch"):
             self.dataset.set_epoch(self.epoch)
         items = islice(iter(self.dataset), self.position, None)
-        # One worker: an iterator cannot be asked by two at once.
+        # One worker, because an iterator cannot be shared.
         rows = ahead(lambda _: list(islice(items, self.batch_size)), repeat(None), min(self.workers, 1))
         start, current = self.position, next(rows)
         while current and not (self.drop_last and len(current) < self.batch_size):
@@ -204,13 +204,13 @@ def _running() -> bool:
 
 
 class _Shares(Dataset[Any]):
-    """A map-style dataset asked for many samples at once; a class of its own, since processes are given it."""
+    """A map-style dataset that returns many samples at once; a class, because it is sent to worker processes."""
 
     def __init__(self, dataset: Any):
         self.dataset = dataset
 
     def fetch(self, index: Int[Tensor, "_"]) -> Batch:
-        """The samples at ``index``, in one tensor."""
+        """Return the samples at ``index`` in one tensor."""
         if hasattr(self.dataset, "batch"):
             data, labels = self.dataset.batch(index)
             return data, labels
@@ -220,12 +220,12 @@ class _Shares(Dataset[Any]):
     def __getitem__(self, index: Int[Tensor, "_"]) -> Batch | DataError:
         try:
             return self.fetch(index)
-        except DataError as error:  # carried over as it is: a worker's traceback would hide the one sentence
+        except DataError as error:  # raised unchanged, because a worker's traceback would hide the message
             return error
 
 
 def _by_processes(read: _Shares, shares: list[Int[Tensor, "_"]], workers: int) -> Iterator[Batch]:
-    # Its own generator: a plain DataLoader would draw a seed from torch's and shift the random numbers of the run.
+    # A separate generator: otherwise DataLoader draws a seed from torch's generator and changes the random numbers of the run.
     sampler: Any = shares
     loaded = DataLoader(read, None, sampler=sampler, num_workers=workers, generator=torch.Generator())
     for batch in loaded:
@@ -235,7 +235,7 @@ def _by_processes(read: _Shares, shares: list[Int[Tensor, "_"]], workers: int) -
 
 
 def _stacked(items: list[Any], example: Any) -> tuple[Shaped[Tensor, "b ..."], Int[Tensor, "b"]]:
-    """Items (tensor, label) as one batch; none of them as an empty one of the example's shape."""
+    """Return items (tensor, label) as one batch; no items give an empty batch of the example's shape."""
     inputs = [torch.as_tensor(item[0]) for item in items]
     data = torch.stack(inputs) if inputs else torch.as_tensor(example[0])[None][:0]
     return data, torch.tensor([int(item[1]) for item in items], dtype=torch.long)

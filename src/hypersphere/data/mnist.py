@@ -61,7 +61,7 @@ class FashionMNIST(MNIST):
 
 
 def read_idx(folder: Folder, name: str, dims: int) -> UInt8[np.ndarray, "..."]:
-    """The array of bytes in an IDX file: magic number, sizes, then exactly as many bytes as the sizes say."""
+    """Return the bytes of an IDX file: a magic number, sizes, then exactly as many bytes as the sizes say."""
     path = folder.file(name, name + ".gz")
     content = _content(folder, path)
     magic = content[:4]
@@ -83,6 +83,8 @@ def _content(folder: Folder, path: Path) -> bytes:
         return path.read_bytes()
     try:
         with gzip.open(path) as file:
-            return file.read(LIMIT)  # what is longer than any dataset here no longer fits its header
+            return file.read(
+                LIMIT
+            )  # refuse files that are longer than any dataset, because they do not match their header
     except (OSError, EOFError, zlib.error) as error:
         raise folder.corrupt(path, f"a damaged gzip file ({error})", "a whole one") from error

@@ -41,10 +41,10 @@ class ModelNet10Voxels(InMemory):
         super().__init__(data[kept][:, None], checked[kept], MODELNET10_NAMES)
 
     def clouds(self, points: int = 1024, seed: int = 0) -> InMemory:
-        """``points`` surface points of each shape, float32 (n, points, 3), centred and scaled into the unit ball.
+        """Return ``points`` surface points of each shape, float32 (n, points, 3), centered and scaled into the unit ball.
 
-        A point is the centre of a surface voxel (one with an empty face-neighbour), moved uniformly within the voxel; a shape with fewer
-        voxels uses some of them again. ``seed`` fixes which, the same on every platform.
+        A point is drawn uniformly in a surface voxel (a voxel with an empty neighbor across a face). A shape with fewer voxels than points
+        uses some of them repeatedly. ``seed`` determines the choice, the same on every platform.
         """
         if points < 1:
             raise ValueError(f"points must be an integer ≥ 1, got {points}")
@@ -66,7 +66,7 @@ class ModelNet10Clouds(InMemory):
         root: data root, or several.
         train: the training part rather than the test part.
         points: surface points of each shape.
-        seed: fixes which points.
+        seed: determines the points.
 
     >>> shapes = ModelNet10Clouds(train=False, points=64)  # doctest: +SKIP
     >>> shapes.data.shape, shapes.classes[:3]  # doctest: +SKIP
@@ -141,7 +141,7 @@ def _labels(folder: Folder, where: str, labels: np.ndarray, count: int, classes:
 
 
 def _surface(grid: Bool[Tensor, "x y z"]) -> Bool[Tensor, "x y z"]:
-    """Occupied voxels with an empty neighbour across one of their six faces; beyond the grid is empty."""
+    """Return occupied voxels with an empty neighbor across one of their six faces; everything outside the grid is empty."""
     padded = torch.nn.functional.pad(grid, (1,) * 6)
     inner = grid.clone()
     for axis in range(3):

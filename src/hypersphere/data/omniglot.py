@@ -16,11 +16,11 @@ from .streams import SPLIT, Stream
 class Omniglot(InMemory):
     """The ``background`` set (964 characters of 30 alphabets) or the evaluation set (659 of 20), uint8 (n, 1, 105, 105), ink 0 on 255.
 
-    A class is a character, named ``Alphabet/characterNN``; ``size`` resizes (28 is usual). The two sets share no character. Read from
+    Classes are characters, named ``Alphabet/characterNN``; ``size`` resizes (28 is usual). The two sets share no character. Read from
     ``omniglot/`` below a data root: ``omniglot_png.tar.xz``, the authors' ``images_{background,evaluation}.zip``, or either unpacked.
 
-    To choose settings without a look at the evaluation set, ``held_out`` alphabets of the background set, always the same ones, leave it
-    and take the evaluation set's place.
+    To choose settings without using the evaluation set, set ``held_out``: that many alphabets of the background set, always the same
+    ones, are removed from it and replace the evaluation set.
 
     >>> drawings = Omniglot(background=False, size=28)  # doctest: +SKIP
     >>> drawings.data.shape, len(drawings.classes), drawings.classes[0]  # doctest: +SKIP
@@ -50,7 +50,7 @@ class Omniglot(InMemory):
 
     @property
     def alphabets(self) -> torch.Tensor:
-        """The alphabet of each image, numbered in sorted order: for episodes or splits within or across alphabets."""
+        """Return the alphabet of each image, numbered in sorted order, for episodes or splits within or across alphabets."""
         names = [_alphabet(name) for name in self.classes]
         number = {name: i for i, name in enumerate(sorted(set(names)))}
         return torch.tensor([number[name] for name in names])[self.labels]
@@ -61,7 +61,7 @@ def _alphabet(name: str) -> str:
 
 
 def _alphabets(names: set[str], held_out: int, background: bool) -> set[str]:
-    """Those that are held out, drawn once for all, or the others."""
+    """Return the alphabets that are held out, which are fixed, or the others."""
     if not 0 < held_out < len(names):
         raise ValueError(f"held_out must lie in 0 … {len(names) - 1}, the alphabets but one, got {held_out}")
     order = Stream(0, SPLIT).permutation(len(names)).tolist()

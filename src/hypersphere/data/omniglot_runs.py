@@ -1,4 +1,4 @@
-"""Omniglot's published one-shot runs: 20 tasks of 20 characters of one alphabet, the same for everybody who reports on them."""
+"""Omniglot's published one-shot runs: 20 tasks, each with 20 characters of one alphabet."""
 
 import re
 from typing import NamedTuple
@@ -15,7 +15,7 @@ _FILE = re.compile(r"(run\d\d)/(?:class_labels\.txt|(?:test/item|training/class)
 
 
 class OneShotRun(NamedTuple):
-    """Query i shows the character of ``support[answers[i]]``, drawn by another hand.
+    """One run. Query i shows the character of ``support[answers[i]]``, drawn by another person.
 
     >>> support = torch.eye(9, dtype=torch.uint8).reshape(9, 1, 3, 3)
     >>> run = OneShotRun(support, query=support.flip(0), answers=torch.arange(9).flip(0))
@@ -30,7 +30,7 @@ class OneShotRun(NamedTuple):
 
 
 def one_shot_runs(root: Root = None, size: int | None = None) -> tuple[OneShotRun, ...]:
-    """The 20 runs of ``one_shot_all_runs.zip`` (the authors call it ``all_runs.zip``) in ``omniglot/`` below a data root.
+    """Return the 20 runs of ``one_shot_all_runs.zip`` (the authors call it ``all_runs.zip``) in ``omniglot/`` below a data root.
 
     Each has 20 support and 20 query images, uint8 (20, 1, 105, 105), ink 0 on 255, of characters of the evaluation set; ``size``
     resizes as :class:`Omniglot` does. Support images are in the order of their file names, queries in that of the list of answers.
@@ -70,7 +70,7 @@ def one_shot_runs(root: Root = None, size: int | None = None) -> tuple[OneShotRu
 
 
 def _answers(folder: Folder, where: str, content: bytes) -> list[tuple[str, str]]:
-    """Lines ``<query> <class>``, one for each query."""
+    """Read lines ``<query> <class>``, one per query."""
     lines = [line.split() for line in content.decode("utf-8", "replace").splitlines() if line.strip()]
     if len(lines) != WAYS or any(len(line) != 2 for line in lines) or len({line[0] for line in lines}) != WAYS:
         raise folder.corrupt(where, f"{len(lines)} lines", f"{WAYS} different queries, each with its class")

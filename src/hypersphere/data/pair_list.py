@@ -1,4 +1,4 @@
-"""Pairs of image files to verify, from a text file: LFW's ``pairs.txt``, or a line of two paths and 0 or 1 for each."""
+"""Read pairs of image files to verify from a text file: LFW's ``pairs.txt``, or lines of two paths and 0 or 1."""
 
 import os
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from .sources.source import Record, Source
 
 
 class PairSource(Source):
-    """The images that a list of pairs names, each once; a label is the first folder level below ``root``.
+    """The images of a list of pairs, each once. The label is the first folder level below ``root``.
 
     An image directly in ``root``, or outside it, is labeled with the name of its folder.
     """
@@ -23,11 +23,11 @@ class PairSource(Source):
         super().__init__(name, [Record(str(file), _identity(file, root)) for file in files])
 
     def fetch(self, index: int) -> bytes:
-        """The content of the file."""
+        """Return the content of the file."""
         return read_bytes(Path(self.records[index].name))
 
     def files(self) -> list[str]:
-        """One for each record."""
+        """Return one file per record."""
         return [record.name for record in self.records]
 
 
@@ -35,7 +35,7 @@ class PairSource(Source):
 class PairList:
     """Pairs ``index`` (n, 2) of the records of ``source``, whether each is of the ``same`` identity, and its ``fold``.
 
-    ``fold`` is None where the list has no folds.
+    ``fold`` is None if the list has no folds.
     """
 
     source: PairSource
@@ -57,7 +57,7 @@ def read_pair_list(path: str | os.PathLike[str], root: str | os.PathLike[str] | 
         root: The folder that paths are relative to; by default that of the text file.
 
     Raises:
-        DataError: with the line that is wrong, or the image that is missing.
+        DataError: If a line is wrong or an image is missing; the message names it.
     """
     file = Path(path)
     if not file.is_file():
@@ -125,7 +125,7 @@ def _lfw(
 
 
 def _face(file: Path, root: Path, number: int, name: str, image: str) -> Path:
-    """``name/name_0001`` with the ending that is there, LFW's own where none is."""
+    """Return ``name/name_0001`` with the ending of the existing file, or LFW's own ending if there is none."""
     if not image.strip().isdecimal():
         raise CorruptDataError(f"{file}, line {number}: the number of an image is needed, got {image!r}")
     stem = root / name / f"{name}_{int(image):04d}"

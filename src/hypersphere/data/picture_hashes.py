@@ -1,4 +1,4 @@
-"""Pictures that are the same, or nearly: a digest of the pixels, a perceptual hash, and the groups that hashes form."""
+"""Find equal and nearly equal pictures by a digest of the pixels and by a perceptual hash."""
 
 import hashlib
 from collections.abc import Sequence
@@ -8,16 +8,16 @@ from jaxtyping import UInt8
 from torch import Tensor
 from torch.nn import functional as F
 
-SIDE = 16  # the perceptual hash compares neighbours in a picture of 16 rows and 17 columns: 256 bits
-WORDS = 8  # the bits in words of 32, by which near hashes are looked for
+SIDE = 16  # the perceptual hash compares neighbors in a picture of 16 rows and 17 columns: 256 bits
+WORDS = 8  # similar hashes are found by words of 32 bits
 NEAR = WORDS - 1  # hashes that differ in fewer bits than there are words agree in at least one word
-STEP = 2.0  # a neighbour counts as brighter from so many of 255 levels on, so that noise in flat places says nothing
-# The bits of a word come from all over the picture: a word of neighbouring bits would be empty wherever pictures are.
+STEP = 2.0  # smallest difference (of 255 levels) that counts as brighter, so that noise in flat areas has no effect
+# The bits of a word come from the whole picture, because words of neighboring bits would often be zero.
 _ORDER = np.random.Generator(np.random.Philox(0)).permutation(SIDE * SIDE)
 
 
 def pixel_digest(pixels: UInt8[Tensor, "c h w"]) -> bytes:
-    """Return 16 bytes that two pictures share when all their pixels are equal.
+    """Return a digest of 16 bytes, equal for two pictures if all their pixels are equal.
 
     >>> pixel_digest(torch.zeros(1, 2, 3, dtype=torch.uint8)) == pixel_digest(torch.zeros(1, 3, 2, dtype=torch.uint8))
     False

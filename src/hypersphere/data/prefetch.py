@@ -1,4 +1,4 @@
-"""Work done ahead of its use by threads, in the order of the tasks."""
+"""Run tasks in advance in threads and return their results in order."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -11,10 +11,10 @@ Result = TypeVar("Result")
 
 
 def ahead(work: Callable[[Task], Result], tasks: Iterable[Task], workers: int) -> Iterator[Result]:
-    """``work(task)`` of each task, in order, by ``workers`` threads that are at most two tasks each ahead of the caller.
+    """Yield ``work(task)`` of each task in order, computed by ``workers`` threads at most two tasks each in advance.
 
-    Without workers each task is done when its result is asked for. An exception comes where its result would have. A caller
-    that stops early cancels what has not begun. One worker does the tasks one after the other.
+    Without workers each task runs when its result is requested. An exception is raised in place of its result. A caller that
+    stops early cancels the tasks that have not started.
 
     >>> list(ahead(lambda i: i * i, range(5), workers=2))
     [0, 1, 4, 9, 16]

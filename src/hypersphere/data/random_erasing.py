@@ -1,4 +1,4 @@
-"""A random rectangle of each image painted over (Zhong et al., 2020)."""
+"""Random erasing: fill a random rectangle of each image (Zhong et al., 2020)."""
 
 import math
 
@@ -10,10 +10,10 @@ from .augment import Augmentation, Uniforms, checked_range
 
 
 class RandomErasing(Augmentation):
-    """With ``probability``, a rectangle of the image becomes ``fill``.
+    """Fill a random rectangle of each image with ``fill``, with the given probability.
 
-    Its share of the image is uniform in ``area`` and the logarithm of its height over its width uniform in those of ``ratio``; a
-    side that would be longer than the image's is as long. Every place at which it lies inside is equally likely. The defaults
+    Its area, as a share of the image, is uniform in ``area``, and the logarithm of height over width is uniform between those of
+    ``ratio``. A side is limited to the side of the image. Every position inside the image is equally likely. The defaults
     are those of Zhong et al. (2020), "Random Erasing Data Augmentation".
 
     >>> RandomErasing(1.0, area=(1.0, 1.0), ratio=(1.0, 1.0), fill=7)(torch.zeros(1, 1, 2, 2), torch.zeros(1, 5)).unique().item()
@@ -33,11 +33,11 @@ class RandomErasing(Augmentation):
         self.probability, self.fill = probability, fill
 
     def draws(self, shape: torch.Size) -> int:
-        """Whether, area, ratio, row and column."""
+        """Return five: whether to erase, area, ratio, row and column."""
         return 5
 
     def __call__(self, batch: Shaped[Tensor, "b c h w"], u: Uniforms) -> Shaped[Tensor, "b c h w"]:
-        """The images, some of them with a rectangle painted over."""
+        """Return the images, some of them with a filled rectangle."""
         h, w = batch.shape[2:]
         u = u.double()
         share = self.area[0] + (self.area[1] - self.area[0]) * u[:, 1]

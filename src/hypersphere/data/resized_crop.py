@@ -1,4 +1,4 @@
-"""A random window of each image, resized to one size (Szegedy et al., 2015)."""
+"""Random resized crops (Szegedy et al., 2015)."""
 
 import math
 
@@ -11,12 +11,12 @@ from .augment import Augmentation, Uniforms, checked_range, floating, restored
 
 
 class ResizedCrop(Augmentation):
-    """A window with a random share of the image and a random aspect, resized bilinearly to ``size`` = (height, width).
+    """A random crop of random area and aspect ratio, resized bilinearly to ``size`` = (height, width).
 
     The share is uniform in ``area`` and the logarithm of the window's width over its height, relative to the image's own
-    aspect, uniform in those of ``ratio``; a side that would be longer than the image's is as long. ``size=None`` keeps the
+    aspect, uniform in those of ``ratio``; a side is limited to the side of the image. ``size=None`` keeps the
     image's size. The defaults of ``area`` and ``ratio`` are those of Szegedy et al. (2015), "Going Deeper with Convolutions",
-    which are strong; faces want an ``area`` near 1.
+    which are strong; use an ``area`` near 1 for faces.
 
     >>> image = torch.arange(16.0).reshape(1, 1, 4, 4)
     >>> ResizedCrop((2, 2), area=(0.25, 0.25), ratio=(1.0, 1.0))(image, torch.zeros(1, 4)).flatten().tolist()
@@ -35,11 +35,11 @@ class ResizedCrop(Augmentation):
         self.area, self.ratio = checked_range("area", area, 1e-6, 1), checked_range("ratio", ratio, 1e-3, 1e3)
 
     def draws(self, shape: torch.Size) -> int:
-        """Area, ratio, row and column."""
+        """Return four: area, ratio, row and column."""
         return 4
 
     def __call__(self, batch: Shaped[Tensor, "b c h w"], u: Uniforms) -> Shaped[Tensor, "b c _ _"]:
-        """The windows."""
+        """Return the crops."""
         tall, broad = batch.shape[2:] if self.size is None else self.size
         u = u.double()
         share = self.area[0] + (self.area[1] - self.area[0]) * u[:, 0]

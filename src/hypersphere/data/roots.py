@@ -1,4 +1,4 @@
-"""Where datasets lie: the data roots, and a dataset's folder below one of them."""
+"""Data roots, and the folder of a dataset below one of them."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +17,7 @@ Root = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
 
 
 def data_roots(root: Root = None) -> tuple[Path, ...]:
-    """The folders in which datasets are looked for, in order.
+    """Return the folders that are searched for datasets, in order.
 
     They are those given, else those of the environment variable ``HYPERSPHERE_DATA`` (several are separated as in ``PATH``), else
     ``hypersphere`` in the user's cache folder (``$XDG_CACHE_HOME`` or ``~/.cache``).
@@ -37,7 +37,7 @@ def data_roots(root: Root = None) -> tuple[Path, ...]:
 
 @dataclass(frozen=True)
 class Folder:
-    """A dataset found: its entry in the catalog and its folder, out of which nothing is read.
+    """The folder of a dataset and its entry in the catalog. Nothing outside the folder is read.
 
     In names of the catalog and here, one that ends in a slash is a folder, any other a file.
     """
@@ -46,7 +46,7 @@ class Folder:
     path: Path
 
     def first(self, *names: str) -> Path | None:
-        """The first of these files that is there."""
+        """Return the first of these files that exists."""
         for name in names:
             if _there(self.path, name):
                 with self._with_remedy():
@@ -54,7 +54,7 @@ class Folder:
         return None
 
     def file(self, *names: str) -> Path:
-        """The first of these files that is there; an error that names them if none is."""
+        """Return the first of these files that exists; raise an error that names them if there is none."""
         found = self.first(*names)
         if found is None:
             raise MissingDataError(f"{self.path} holds no {' or '.join(names)}; {self.entry.remedy}")
@@ -77,7 +77,7 @@ class Folder:
             return decode_image(content, str(where), mode, shape, formats=("PNG", "JPEG"))
 
     def corrupt(self, path: Path | str, found: str, expected: str) -> CorruptDataError:
-        """The error for one of the files, with the way to get the dataset anew."""
+        """Return the error for one of the files, with instructions to download the dataset again."""
         return corrupt(path, found, expected, self.entry.remedy)
 
     @contextmanager
@@ -89,7 +89,7 @@ class Folder:
 
 
 def locate(name: str, root: Root = None) -> Folder | None:
-    """The dataset's folder in the first root that has it, if any. A root may also be the dataset's own folder."""
+    """Return the dataset's folder in the first root that has it, if any. A root may be the folder of the dataset itself."""
     entry = CATALOG[name]
     for top in data_roots(root):
         for below in (*entry.folders, "."):
@@ -99,7 +99,7 @@ def locate(name: str, root: Root = None) -> Folder | None:
 
 
 def find(name: str, root: Root = None) -> Folder:
-    """The dataset's folder; the error lists where it was looked for and how to get it."""
+    """Return the dataset's folder; the error lists the searched folders and how to get the dataset."""
     found = locate(name, root)
     if found is not None:
         return found

@@ -1,4 +1,4 @@
-"""More classes from the same images: a character turned by a right angle is another character."""
+"""Rotated images as additional classes: a character rotated by a right angle is another character."""
 
 from typing import Any
 

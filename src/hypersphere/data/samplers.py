@@ -1,4 +1,4 @@
-"""Orders in which samples come: shuffled, sequential, class-balanced, and few-shot episodes, each a function of (seed, epoch) alone."""
+"""Sample orders: shuffled, sequential, class-balanced and few-shot episodes. Each depends only on (seed, epoch)."""
 
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -12,10 +12,10 @@ from .streams import BATCH, EPISODE, ORDER, Stream
 
 @runtime_checkable
 class Sampler(Protocol):
-    """Gives the order of one epoch."""
+    """Base class for the order of one epoch."""
 
     def order(self, seed: int, epoch: int) -> Int[Tensor, "_"]:
-        """Dataset indices, position by position."""
+        """Return the dataset index at each position."""
 
     def __len__(self) -> int: ...
 
@@ -34,7 +34,7 @@ class Shuffled:
         return self.n
 
     def order(self, seed: int, epoch: int) -> Int[Tensor, "n"]:
-        """A permutation that depends on (seed, epoch) only."""
+        """Return a permutation that depends only on (seed, epoch)."""
         return Stream(seed, ORDER, epoch).permutation(self.n)
 
 
@@ -53,8 +53,8 @@ class Sequential(Shuffled):
 class ClassBalancedSampler:
     """Blocks of ``classes`` random classes with ``each`` random samples of each: use a batch size of ``classes × each``.
 
-    Every class is equally likely however many samples it has; a class with fewer than ``each`` gives some twice. An epoch has as many
-    whole blocks as the dataset has room for, at least one.
+    Every class is equally likely, whatever its number of samples. A class with fewer than ``each`` samples repeats some. An epoch has
+    as many whole blocks as fit into the dataset, at least one.
 
     >>> sampler = ClassBalancedSampler(torch.tensor([0, 0, 0, 0, 0, 1, 1, 2]), classes=2, each=2)
     >>> len(sampler), sampler.order(seed=0, epoch=3).shape
@@ -72,7 +72,7 @@ class ClassBalancedSampler:
         return self.blocks * self.classes * self.each
 
     def order(self, seed: int, epoch: int) -> Int[Tensor, "_"]:
-        """Block after block, class after class within one."""
+        """Return the blocks one after another, each sorted by class."""
         taken = []
         for block in range(self.blocks):
             stream = Stream(seed, BATCH, epoch, block)

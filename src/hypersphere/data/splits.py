@@ -1,4 +1,4 @@
-"""Splits in which no identity is on two sides."""
+"""Splits by identity: no identity is in two parts."""
 
 from collections.abc import Sequence
 from itertools import pairwise

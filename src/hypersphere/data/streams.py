@@ -1,4 +1,4 @@
-"""Random numbers that depend on their address alone: the same on every platform, for any number of processes.
+"""Counter-based random numbers: the same on every platform and for any number of processes.
 
 A stream is addressed by integers such as (seed, purpose, epoch) and read from any position without drawing what comes before, because
 the generator underneath (Philox) is a counter put through a cipher. Only its raw 64-bit output is used, which NumPy promises to keep;
@@ -33,11 +33,11 @@ class Stream:
         self.raw(start % 4)
 
     def raw(self, count: int) -> "np.ndarray[tuple[int], np.dtype[np.uint64]]":
-        """The next ``count`` 64-bit integers."""
+        """Return the next ``count`` 64-bit integers."""
         return self._philox.random_raw(count) if count else np.empty(0, dtype=np.uint64)
 
     def uniforms(self, count: int) -> Float[Tensor, "count"]:
-        """The next ``count`` numbers in [0, 1), float64 with 53 random bits."""
+        """Return the next ``count`` numbers in [0, 1), float64 with 53 random bits."""
         return torch.from_numpy((self.raw(count) >> np.uint64(11)).astype(np.float64) * 2.0**-53)
 
     def integers(self, count: int, high: int) -> Int[Tensor, "count"]:

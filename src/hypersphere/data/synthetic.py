@@ -1,4 +1,4 @@
-"""Data made from a seed, to see that everything runs where nothing is downloaded: a graph with communities, clouds of solids."""
+"""Synthetic data for tests without downloads: a graph with communities, and point clouds of solids."""
 
 import math
 from collections.abc import Callable
@@ -15,8 +15,8 @@ from .streams import SYNTHETIC, Stream
 class PlantedGraph(Nodes):
     """A planted partition with the attributes of :class:`~hypersphere.data.Planetoid`: nodes, features, classes, edges, splits.
 
-    Two nodes of a class are joined with probability ``within``, of two classes with ``between``. A node's features are words: those of
-    its class occur with probability 0.3, others with 0.1. A sixth of the nodes trains, a sixth validates, the rest tests.
+    Two nodes of one class are joined with probability ``within``, nodes of two classes with ``between``. Features are words: those of
+    the node's class occur with probability 0.3, others with 0.1. The splits are a sixth to train, a sixth to validate, the rest to test.
 
     >>> graph = PlantedGraph(nodes=60)
     >>> graph.data.shape, len(graph.classes), len(graph.train), len(graph.test)
@@ -51,10 +51,10 @@ class PlantedGraph(Nodes):
 
 
 class Shapes(InMemory):
-    """Point clouds of four solids (ball, box, cylinder, cone), float32 (n, points, 3), centred and scaled into the unit ball.
+    """Point clouds of four solids (ball, box, cylinder, cone), float32 (n, points, 3), centered and scaled into the unit ball.
 
-    Every cloud is stretched by its own factors between 0.7 and 1.3 along the axes and turned about the vertical one; ``count`` of each
-    solid. ``train=False`` gives others, a quarter as many.
+    Each cloud is scaled by random factors between 0.7 and 1.3 along the axes and rotated about the vertical axis. There are ``count``
+    clouds per solid; ``train=False`` returns others, a quarter as many.
 
     >>> shapes = Shapes(count=8, points=64)
     >>> shapes.data.shape, shapes.classes
@@ -85,7 +85,7 @@ def _posed(surface: Callable[[Tensor], Tensor], stream: Stream, points: int) -> 
     return cloud / cloud.norm(dim=1).max().clamp(min=1e-6)
 
 
-# Each maps three uniform numbers a point, (3, points), to points of the surface, (points, 3), uniformly by area.
+# Each function maps three uniform numbers per point, (3, points), to points distributed uniformly on the surface, (points, 3).
 def _ball(u: Tensor) -> Tensor:
     height = 2 * u[0] - 1
     return _ring((1 - height**2).sqrt(), u[1], height)
