@@ -18,7 +18,7 @@ _VALID = re.compile(r"(?:^|/)val/images/([^/]+\.JPEG)$")
 class TinyImageNet(InMemory):
     """100,000 training (``train``) or 10,000 validation images, uint8 (n, 3, s, s), s = 64, or 32 in the reduced set.
 
-    Class names are WordNet numbers such as ``n01443537``, in sorted order; ``size`` resizes. The test images have no labels and are not read.
+    Class names are WordNet numbers such as ``n01443537``, in sorted order; ``size`` resizes. Test images have no labels and are not read.
     Read from ``tiny_imagenet/tiny-imagenet-200.zip`` (packed or not) or ``tiny_imagenet_32/tiny_imagenet_200_32x32_train_val.tar.xz``
     below a data root. The decoded images are cached (:func:`archived_pictures`).
 
