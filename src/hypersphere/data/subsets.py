@@ -62,7 +62,7 @@ class OfClasses(Subset):
 
 
 class ImbalancedSingle(Subset):
-    """Class imbalance: a few classes keep only some of their samples (5.5.1; D.1: class 0 of CIFAR-10 keeps 10 %; D.8: classes 0 – 9 of CIFAR-100).
+    """Imbalance: a few classes keep some of their samples (5.5.1; D.1: class 0 of CIFAR-10 keeps 10 %; D.8: classes 0 – 9 of CIFAR-100).
 
     ``keep`` is a fraction of each class's samples, or an integer count (the MNIST of Liu, 2020, keeps 100 zeros). All others keep theirs.
 
