@@ -15,6 +15,8 @@ class Given(Source):
     def __init__(self, content):
         self.content = content
 
+    place = "a test"
+
     def __str__(self):
         return "a test"
 

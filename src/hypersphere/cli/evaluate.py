@@ -55,6 +55,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also report false rejects when pictures with short features are rejected",
     )
+    scoring_group.add_argument(
+        "--by", metavar="COLUMN", help="tables: also report error rates for each group in this column, such as age"
+    )
     execution = parser.add_argument_group("execution")
     execution.add_argument("--device", help="device for the network, such as cuda (cpu)")
     execution.add_argument("--batch", type=int, default=64, help="batch size (%(default)s)")
@@ -104,6 +107,7 @@ def measured(args: argparse.Namespace) -> Any:
         unused = {
             "--fpir": args.fpir,
             "--quality": args.quality,
+            "--by": args.by,
             "--skip-errors": args.skip_errors,
             **{f"--{name}": getattr(args, name) for name in ("split", "depth", "labels", "images")},
         }
@@ -119,7 +123,7 @@ def measured(args: argparse.Namespace) -> Any:
         common["cohort"] = open_source(args.cohort, identities=1, **skip)
     return evaluate(
         embedder,
-        open_source(args.source, **read_source_options(args)),
+        open_source(args.source, **read_source_options(args), category=args.by),
         per_template=args.per_template,
         pool=args.pool,
         quality=args.quality,

@@ -10,17 +10,21 @@ from .license_option import add_license_option
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the name of one model, and the options to fetch it."""
     parser.add_argument("name", nargs="?", help="show the details of one model")
-    parser.add_argument("--fetch", action="store_true", help="download the weights now")
+    parser.add_argument(
+        "--fetch",
+        action="store_true",
+        help="download the weights now; without NAME, those of all models with a permissive license",
+    )
     add_license_option(parser)
     parser.add_argument("--json", action="store_true", help="print the catalog as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the catalogue or one entry, and fetch weights if asked."""
-    if args.fetch and args.name is None:
-        raise ValueError("--fetch needs the name of a model, such as: hypersphere models sface --fetch")
     if args.fetch:
-        print(fetch_model(args.name, accept_licence=args.accept_licence))
+        permissive = [entry.name for entry in CATALOG.values() if entry.tier == "permissive"]
+        for name in permissive if args.name is None else [args.name]:
+            print(fetch_model(name, accept_licence=args.accept_licence), flush=True)
         return 0
     entries = list(CATALOG.values()) if args.name is None else [find_entry(args.name)]
     if args.json:
@@ -40,7 +44,7 @@ def _describe(entry: ModelEntry) -> dict[str, str]:
         "input": entry.input,
         "features": str(entry.feature_dim or "none (a detector)"),
         "size": f"{entry.size / 1e6:.1f} MB",
-        "licence": f"{entry.licence} ({entry.tier})",
+        "license": f"{entry.licence} ({entry.tier})",
         "quality": entry.quality or "not measured",
         "time": time,
         "weights": "; ".join(map(str, entry.sources)),
@@ -52,13 +56,17 @@ def _describe(entry: ModelEntry) -> dict[str, str]:
 
 
 def _print_table(entries: list[ModelEntry]) -> None:
-    rows = [("NAME", "RECOGNIZES", "DIM", "MB", "LICENCE", "HERE")]
+    rows = [("NAME", "RECOGNIZES", "INPUT", "DIM", "MB", "LICENSE", "QUALITY", "CPU MS", "FROM", "HERE")]
     for entry in entries:
         here, dim = "yes" if entry.is_here else "no", str(entry.feature_dim or "-")
-        rows.append((entry.name, entry.task, dim, f"{entry.size / 1e6:.1f}", entry.licence, here))
+        time = "-" if entry.cpu_ms is None else f"{entry.cpu_ms:g}"
+        license_ = f"{entry.licence}, {entry.tier}"
+        sizes = (dim, f"{entry.size / 1e6:.1f}", license_, entry.quality or "-", time, entry.sources[0].place, here)
+        rows.append((entry.name, entry.task, entry.input.partition(";")[0], *sizes))
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
     print(
-        "\nhypersphere models NAME shows quality, time, source and licence of one. Weights are fetched when first used."
+        "\nhypersphere models NAME shows all about one model. Weights are fetched when first used. CPU MS is the time of "
+        "one core per sample."
     )

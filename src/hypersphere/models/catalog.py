@@ -49,6 +49,11 @@ class FetchError(ValueError):
 class Source(ABC):
     """A place from which a model file can be fetched."""
 
+    @property
+    @abstractmethod
+    def place(self) -> str:
+        """The place in a few words, for tables."""
+
     @abstractmethod
     def fetch(self, folder: pathlib.Path) -> pathlib.Path:
         """Fetch the file into ``folder`` and return its path. Raise ``OSError`` or ``FetchError`` if that fails."""
@@ -61,6 +66,11 @@ class PackageFile(Source):
     package: str
     version: str
     path: str
+
+    @property
+    def place(self) -> str:
+        """The place in a few words, for tables."""
+        return f"PyPI {self.package} {self.version}"
 
     def __str__(self) -> str:
         return f"{self.path} in {self.package} {self.version} (Python package index)"
@@ -87,6 +97,11 @@ class HubFile(Source):
     repository: str
     path: str
 
+    @property
+    def place(self) -> str:
+        """The place in a few words, for tables."""
+        return f"hub {self.repository}"
+
     def __str__(self) -> str:
         return f"{self.path} in {self.repository} (Hugging Face hub)"
 
@@ -104,6 +119,11 @@ class WebFile(Source):
     """A file at an https address."""
 
     address: str
+
+    @property
+    def place(self) -> str:
+        """The place in a few words, for tables."""
+        return self.address
 
     def __str__(self) -> str:
         return self.address

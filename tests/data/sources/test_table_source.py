@@ -126,3 +126,14 @@ def test_columns_of_other_names(tmp_path, ending):
     assert source.classes == ("ann", "bob")
     with pytest.raises(CorruptDataError, match="must have the columns path and who, got file, who, label"):
         open_source(path, labels="who")
+
+
+def test_groups_come_from_the_named_column(tmp_path):
+    for name in ("1.pgm", "2.pgm"):
+        (tmp_path / name).write_bytes(b"P5 2 2 255 1234")
+    table = tmp_path / "faces.csv"
+    table.write_text("path,label,age\n1.pgm,ann,young\n2.pgm,bob,old\n")
+    assert [record.category for record in open_source(table, category="age").records] == ["young", "old"]
+    assert [record.category for record in open_source(table).records] == [None, None]
+    with pytest.raises(CorruptDataError, match="must have the columns path and label and height, got path, label, age"):
+        open_source(table, category="height")

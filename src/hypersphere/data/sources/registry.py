@@ -30,6 +30,7 @@ def open_source(
     root: str | os.PathLike[str] | None = None,
     images: str | None = None,
     labels: str | None = None,
+    category: str | None = None,
     skip_missing: bool | None = None,
 ) -> Source:
     """Open labeled samples in any format; samples are read when asked for.
@@ -52,6 +53,7 @@ def open_source(
         root: For a table, the folder that its paths are relative to; by default the folder of the table.
         images: The name of the array (``.npz``) or column (table, saved dataset) of images.
         labels: The name of the array or column of labels.
+        category: For a table, the name of the column of groups, such as age, whose error rates are compared.
         skip_missing: For a table, leave out rows whose file does not exist and list them in ``missing`` of the source. By
             default such a row is an error, unless ``on_error`` is "skip".
 
@@ -71,7 +73,7 @@ def open_source(
         raise ValueError(f"on_error must be 'raise' or 'skip', got {on_error!r}")
     if loose not in ("skip", "keep"):
         raise ValueError(f"loose must be 'skip' or 'keep', got {loose!r}")
-    options = {"depth": depth, "root": root, "images": images, "labels": labels}
+    options = {"depth": depth, "root": root, "images": images, "labels": labels, "category": category}
     general = {"loose": loose, "skip_missing": on_error == "skip" if skip_missing is None else skip_missing}
     opened = _open(source, {name: value for name, value in options.items() if value is not None}, general)
     if split is not None:

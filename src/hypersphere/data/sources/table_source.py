@@ -29,6 +29,7 @@ class TableSource(Source):
         root: The folder that paths are relative to; by default the folder of the table.
         images: The column of paths.
         labels: The column of labels.
+        category: The column of groups whose error rates are compared; it must exist if another name is given.
         skip_missing: Leave out rows whose file does not exist and list their names in ``missing``.
 
     Raises:
@@ -53,14 +54,16 @@ class TableSource(Source):
         *,
         images: str = "path",
         labels: str = "label",
+        category: str = "category",
         skip_missing: bool = False,
     ):
         path = Path(table)
         if not path.is_file():
             raise MissingDataError(f"there is no table {path}")
         self.root = path.parent if root is None else Path(root)
-        rows = (_read_parquet if path.suffix == ".parquet" else _read_csv)(path, (images, labels))
-        records = [_record(path, number, row, self.root, (images, labels)) for number, row in rows]
+        required = (images, labels) if category == "category" else (images, labels, category)
+        rows = (_read_parquet if path.suffix == ".parquet" else _read_csv)(path, required)
+        records = [_record(path, number, row, self.root, (images, labels, category)) for number, row in rows]
         absent = {record.name for record in records if not os.path.isfile(record.name)}
         if absent and not skip_missing:
             number, record = next((n, r) for (n, _), r in zip(rows, records, strict=True) if r.name in absent)
@@ -85,7 +88,7 @@ class TableSource(Source):
 Rows = Sequence[tuple[int, Mapping[str, Any]]]
 
 
-def _read_csv(path: Path, required: tuple[str, str]) -> Rows:
+def _read_csv(path: Path, required: tuple[str, ...]) -> Rows:
     """Return (line number, row) of each row; the header is line 1."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -96,7 +99,7 @@ def _read_csv(path: Path, required: tuple[str, str]) -> Rows:
         raise CorruptDataError(f"{path} is not a table of comma-separated values in UTF-8: {error}") from error
 
 
-def _read_parquet(path: Path, required: tuple[str, str]) -> Rows:
+def _read_parquet(path: Path, required: tuple[str, ...]) -> Rows:
     arrow = require("pyarrow.parquet", "tables")
     try:
         file = arrow.ParquetFile(path)
@@ -111,7 +114,7 @@ def _read_parquet(path: Path, required: tuple[str, str]) -> Rows:
     return [(i + 1, {name: columns[name][i] for name in names}) for i in range(table.num_rows)]
 
 
-def _check_header(path: Path, names: Sequence[str], required: tuple[str, str]) -> None:
+def _check_header(path: Path, names: Sequence[str], required: tuple[str, ...]) -> None:
     absent = [name for name in required if name not in names]
     some = [name for name in BOX if name in names]
     if absent or 0 < len(some) < 4:
@@ -119,8 +122,8 @@ def _check_header(path: Path, names: Sequence[str], required: tuple[str, str]) -
         raise CorruptDataError(f"{path} must have the columns {wanted}, got {', '.join(map(str, names)) or 'none'}")
 
 
-def _record(path: Path, number: int, row: Mapping[str, Any], root: Path, required: tuple[str, str]) -> Record:
-    file, label = (_text(row.get(name)) for name in required)
+def _record(path: Path, number: int, row: Mapping[str, Any], root: Path, columns: tuple[str, str, str]) -> Record:
+    file, label, category = (_text(row.get(name)) for name in columns)
     cells = {name: _text(row.get(name)) for name in OPTIONAL_COLUMNS}
     if not file or label is None:
         raise CorruptDataError(f"{path}, row {number}: a path and a label are needed, got {dict(row)}")
@@ -131,7 +134,7 @@ def _record(path: Path, number: int, row: Mapping[str, Any], root: Path, require
             split=cells["split"],
             is_query=_flag("is_query", cells["is_query"]),
             is_gallery=_flag("is_gallery", cells["is_gallery"]),
-            category=cells["category"],
+            category=category,
             box=_box([cells[name] for name in BOX]),
         )
     except ValueError as error:

@@ -1,6 +1,6 @@
 """The routes of the service, with their OpenAPI description."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
@@ -8,16 +8,32 @@ from fastapi import FastAPI, File, Form, Query, UploadFile
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse
 from starlette.exceptions import HTTPException
+from torch import Tensor
 
 from ... import __version__
 from ...geometry import cosine
 from ..calibration import Calibration
+from ..gallery import Identification
 from .bearer_keys import BearerKeys
 from .errors import RequestError, handle_http_error, handle_invalid_form
 from .middleware import RequestMiddleware
 from .page import page
 from .recognizer import Recognizer, read
-from .schemas import Candidate, ComparisonAnswer, Embeddings, Error, Health, Person, Persons, Removed, Search, Threshold
+from .schemas import (
+    Candidate,
+    ComparisonAnswer,
+    Embeddings,
+    Error,
+    Health,
+    Identified,
+    Person,
+    Persons,
+    Recognized,
+    Removed,
+    Search,
+    Threshold,
+)
+from .uploads import Upload
 
 Image = Annotated[UploadFile, File()]
 Images = Annotated[list[UploadFile], File(description="one or more images")]
@@ -66,6 +82,7 @@ def create_app(recognizer: Recognizer, keys: BearerKeys | None = None) -> FastAP
         RequestMiddleware, limits=recognizer.limits, keys=keys, fingerprint=recognizer.embedder.fingerprint
     )
     _add_pictures(app, recognizer)
+    _add_faces(app, recognizer)
     _add_persons(app, recognizer)
     content, headers = page()
 
@@ -122,6 +139,37 @@ def _add_pictures(app: FastAPI, recognizer: Recognizer) -> None:
         )
 
 
+def _add_faces(app: FastAPI, recognizer: Recognizer) -> None:
+    @app.post("/v1/identify")
+    async def identify(image: Image, k: Annotated[int, Form(ge=1, le=100)] = 1) -> Identified:
+        """Find everybody on a photograph among the enrolled, with a box for each face."""
+        (upload,) = await read("image", [image])
+        photograph, features = await recognizer.find(upload)
+        size = {"width": photograph.width, "height": photograph.height}
+        if not photograph.found:
+            return Identified(**size, found=[], threshold=None, warning=None)
+        answers = await recognizer.read_gallery(lambda: recognizer.gallery.search_all(features, k))
+        found = [_describe(one.answer, prepared.info) for one, prepared in zip(answers, photograph.found, strict=True)]
+        threshold = _threshold(answers[0].calibration)
+        return Identified(**size, found=found, threshold=threshold, warning=answers[0].warning)
+
+
+def _describe(answer: Identification, info: Mapping[str, Any]) -> Recognized:
+    candidates = [
+        Candidate(name=match.identity, score=match.score, accepted=match.accepted) for match in answer.candidates
+    ]
+    return Recognized(
+        person=answer.name,
+        score=answer.best.score,
+        probability=answer.best.probability,
+        candidates=candidates,
+        box=info.get("box"),
+        landmarks=info.get("landmarks"),
+        detector_score=info.get("score"),
+        quality=info.get("quality"),
+    )
+
+
 def _add_persons(app: FastAPI, recognizer: Recognizer) -> None:
     gallery_access = recognizer.writable_gallery
 
@@ -136,11 +184,22 @@ def _add_persons(app: FastAPI, recognizer: Recognizer) -> None:
         return Persons(persons=page, next=page[-1].name if len(found) > limit else None)
 
     @app.post("/v1/persons", status_code=201)
-    async def enrol(name: Annotated[str, Form()], image: Images) -> Person:
-        """Enrol images of a person, new or known. On disk when this is answered; the same image again changes nothing."""
+    async def enrol(
+        name: Annotated[str, Form()],
+        image: Images,
+        face: Annotated[int | None, Form(ge=0, description="which face, as /v1/identify numbers them from 0")] = None,
+    ) -> Person:
+        """Enrol images of a person, new or known. On disk when this is answered; the same image again changes nothing.
+
+        Of several faces the embedder's policy chooses, which is the largest for pretrained models, unless ``face`` says
+        which one.
+        """
         uploads = await read("image", image)
-        features = await recognizer.features(uploads)
         sources = [upload.source for upload in uploads]
+        if face is None:
+            features = await recognizer.features(uploads)
+        else:
+            features, sources = await _choose_face(recognizer, uploads, face)
         count = await recognizer.change_gallery(lambda: gallery_access.enrol(name, features, sources))
         return Person(name=name.strip(), templates=count)
 
@@ -156,6 +215,17 @@ def _add_persons(app: FastAPI, recognizer: Recognizer) -> None:
     async def remove_path(name: str) -> Removed:
         """Remove a person."""
         return await removed(name)
+
+
+async def _choose_face(recognizer: Recognizer, uploads: list[Upload], face: int) -> tuple[Tensor, list[str]]:
+    if len(uploads) != 1:
+        raise RequestError(422, "wrong_number_of_images", f"face needs one image, got {len(uploads)}")
+    photograph, features = await recognizer.find(uploads[0])
+    if face >= len(photograph.found):
+        raise RequestError(
+            422, "no_such_face", f"face must be below {len(photograph.found)}, the faces found, got {face}"
+        )
+    return features[face : face + 1], [f"{uploads[0].source}#face={face}"]
 
 
 def _calibration(recognizer: Recognizer) -> Any:

@@ -102,15 +102,20 @@ class GalleryAccess:
 
     def search(self, features: Float[Tensor, "1 d"], k: int) -> Found:
         """Return the ``k`` likeliest persons; nobody is accepted below the calibrated threshold."""
+        return self.search_all(features, k)[0]
 
-        def work(gallery: Gallery) -> Found:
+    def search_all(self, features: Float[Tensor, "n d"], k: int) -> list[Found]:
+        """Return the ``k`` likeliest persons for each feature."""
+
+        def work(gallery: Gallery) -> list[Found]:
             if not len(gallery):
                 raise _empty()
             calibration = _identification(gallery)
             if calibration is None:
                 raise RequestError(409, "not_calibrated", _how_to_calibrate(self.location))
-            answer = gallery.identify(features, k, calibration.threshold)[0]
-            return Found(answer, calibration, calibration.warning(len(gallery)))
+            warning = calibration.warning(len(gallery))
+            answers = gallery.identify(features, k, calibration.threshold)
+            return [Found(answer, calibration, warning) for answer in answers]
 
         return self._with(work)
 

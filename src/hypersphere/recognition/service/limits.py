@@ -12,6 +12,7 @@ class Limits:
     Args:
         body_bytes: Of the whole body of a request.
         images: In one request.
+        faces: In one photograph; the largest are recognized.
         pixels: Of one image, compared before any pixel is decoded.
         decoding_seconds: For decoding one image; its decoder is stopped afterwards.
         sending_seconds: In which the head of a request, and then its body, must have arrived, and in which the client must
@@ -30,6 +31,7 @@ class Limits:
 
     body_bytes: int = 16 << 20
     images: int = 16
+    faces: int = 64
     pixels: int = 24_000_000
     decoding_seconds: float = 10.0
     sending_seconds: float = 15.0

@@ -2,7 +2,7 @@
 
 import asyncio
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
@@ -19,7 +19,7 @@ from .batching import Batcher
 from .errors import RequestError
 from .gallery_access import UNCERTAIN, GalleryAccess, State
 from .limits import Limits
-from .uploads import Upload, prepare
+from .uploads import Photograph, Upload, find_all, prepare
 
 T = TypeVar("T")
 HEALTH_SECONDS = 1.0
@@ -60,8 +60,15 @@ class Recognizer:
         if not uploads or len(uploads) > self.limits.images:
             message = f"a request must hold 1 to {self.limits.images} images, got {len(uploads)}"
             raise RequestError(413 if uploads else 422, "wrong_number_of_images", message)
+        return await self._in_time(self._features(uploads))
+
+    async def find(self, upload: Upload) -> tuple[Photograph, Float[Tensor, "n d"]]:
+        """Return everything found in an uploaded picture, such as all faces, with a feature for each."""
+        return await self._in_time(self._find(upload))
+
+    async def _in_time(self, work: Awaitable[T]) -> T:
         try:
-            return await asyncio.wait_for(self._features(uploads), self.limits.answer_seconds)
+            return await asyncio.wait_for(work, self.limits.answer_seconds)
         except asyncio.TimeoutError:
             message = f"no features within {self.limits.answer_seconds:g} s: the service is busy, come again"
             raise RequestError(503, "timeout", message, {"Retry-After": "5"}) from None
@@ -117,6 +124,14 @@ class Recognizer:
         preprocessing, limits = self.embedder.preprocessing, self.limits
         prepared = await _awaited(self._decoders.submit(lambda: prepare(uploads, preprocessing, limits)))
         return await asyncio.wrap_future(self.batcher.submit(prepared))
+
+    async def _find(self, upload: Upload) -> tuple[Photograph, Tensor]:
+        preprocessing, limits = self.embedder.preprocessing, self.limits
+        photograph = await _awaited(self._decoders.submit(lambda: find_all(upload, preprocessing, limits)))
+        if not photograph.found:
+            return photograph, torch.empty(0, 0)
+        tensors = [one.tensor for one in photograph.found]
+        return photograph, await asyncio.wrap_future(self.batcher.submit(tensors))
 
 
 async def read(field: str, files: Sequence[UploadFile]) -> list[Upload]:

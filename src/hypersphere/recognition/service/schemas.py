@@ -80,6 +80,31 @@ class Search(BaseModel):
     warning: str | None = Field(description="why the calibrated rate no longer holds, if it does not")
 
 
+class Recognized(BaseModel):
+    """A face in a picture, or the whole picture for embedders that do not look for faces, and whose it is."""
+
+    person: str | None = Field(description="null is unknown: nobody reaches the threshold")
+    score: float
+    probability: float | None = Field(
+        description="of being the first candidate, if half of all probes are enrolled; null if not calibrated"
+    )
+    candidates: list[Candidate]
+    box: tuple[float, float, float, float] | None = Field(description="left, top, right, bottom in pixels")
+    landmarks: list[tuple[float, float]] | None
+    detector_score: float | None
+    quality: dict[str, float] | None
+
+
+class Identified(BaseModel):
+    """Everybody on a picture, the largest face first; ``found`` is empty if there is no face."""
+
+    width: int
+    height: int
+    found: list[Recognized]
+    threshold: Threshold | None
+    warning: str | None = Field(description="why the calibrated rate no longer holds, if it does not")
+
+
 class ErrorBody(BaseModel):
     """What went wrong."""
 

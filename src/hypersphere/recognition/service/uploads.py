@@ -2,20 +2,21 @@
 
 import hashlib
 import logging
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from jaxtyping import UInt8
 from torch import Tensor
 
 from ..._extras import require
-from ...data import CorruptDataError, Preprocessing
+from ...data import CorruptDataError, Prepared, Preprocessing
 from ...data.decoding_process import DecodingTimeoutError
 from ...data.images import FORMATS, TooManyPixelsError, decode_image
 from .errors import RequestError
 from .limits import Limits
 
 log = logging.getLogger("hypersphere.service")
+T = TypeVar("T")
 
 
 class Upload(NamedTuple):
@@ -44,16 +45,46 @@ def prepare(uploads: Sequence[Upload], preprocessing: Preprocessing, limits: Lim
     >>> prepare([Upload("image", file.getvalue())], hs.data.PicturePreprocessing(size=(1, 1), channels=1), Limits())[0].tolist()
     [[[200]]]
     """
-    return [_prepared(upload, preprocessing, limits) for upload in uploads]
+    return [_use(upload, limits, preprocessing.load) for upload in uploads]
 
 
-def _prepared(upload: Upload, preprocessing: Preprocessing, limits: Limits) -> UInt8[Tensor, "c h w"]:
+class Photograph(NamedTuple):
+    """What was found in an uploaded picture, and the size of the upright picture in pixels."""
+
+    found: list[Prepared]
+    width: int
+    height: int
+
+
+def find_all(upload: Upload, preprocessing: Preprocessing, limits: Limits) -> Photograph:
+    """Return everything that a picture holds, such as all faces, largest first; nothing if there is none.
+
+    Raises:
+        RequestError: As :func:`prepare`.
+
+    >>> import io
+    >>> from PIL import Image
+    >>> file = io.BytesIO()
+    >>> Image.new("L", (4, 2), 200).save(file, "PNG")
+    >>> preprocessing = hs.data.PicturePreprocessing(size=(1, 1), channels=1)
+    >>> find_all(Upload("image", file.getvalue()), preprocessing, Limits())[1:]
+    (4, 2)
+    """
+    return _use(
+        upload,
+        limits,
+        lambda image: Photograph(preprocessing.load_all(image)[: limits.faces], image.width, image.height),
+    )
+
+
+def _use(upload: Upload, limits: Limits, work: Callable[[Any], T]) -> T:
+    """Decode an upload and do some work with the picture; turn failures into HTTP errors."""
     pillow = require("PIL.Image")
     try:
         image = decode_image(
             upload.content, upload.field, None, max_pixels=limits.pixels, seconds=limits.decoding_seconds
         )
-        return preprocessing.load(image)
+        return work(image)
     except CorruptDataError as error:
         reason = error.__cause__
         bombs = (TooManyPixelsError, pillow.DecompressionBombError, pillow.DecompressionBombWarning)
