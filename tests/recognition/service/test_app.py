@@ -157,6 +157,7 @@ def test_the_description_names_every_path_and_the_envelope(client):
         "/v1/embeddings",
         "/v1/compare",
         "/v1/search",
+        "/v1/identify",
         "/v1/persons",
         "/v1/persons/{name}",
     }
