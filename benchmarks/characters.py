@@ -27,7 +27,7 @@ def config(threads: int) -> Config:
     found = open_set("laptop", call(ArcFace, m=0.25, scale=24.0))
     samples = Selection(rotations=True)
     every = {"evaluate_every": 6000, "checkpoint_every": 500, "log_every": 100}
-    return replace(found, name="characters", steps=6000, model=model, samples=samples, threads=threads, **every)
+    return replace(found, name="characters", steps=6000, backbone=model, samples=samples, threads=threads, **every)
 
 
 def card(numbers: dict[str, Figure]) -> dict[str, str]:

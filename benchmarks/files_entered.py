@@ -4,12 +4,18 @@ Run ``python benchmarks/files_entered.py`` for a table, or ``--list`` for the na
 """
 
 import argparse
+import importlib
+import inspect
 import pathlib
 import sys
+import tempfile
+import threading
 from collections.abc import Callable
 from types import FrameType
 
+import numpy as np
 import torch
+from PIL import Image
 
 import hypersphere as hs
 
@@ -21,14 +27,16 @@ def trace_files(call: Callable[[], object]) -> list[str]:
     entered: set[str] = set()
 
     def note(frame: FrameType, event: str, argument: object) -> None:
-        if event == "call":
+        if event == "call" and frame.f_code.co_flags & inspect.CO_OPTIMIZED:  # a function, not a module or class body
             entered.add(frame.f_code.co_filename)
 
+    threading.setprofile(note)
     sys.setprofile(note)
     try:
         call()
     finally:
         sys.setprofile(None)
+        threading.setprofile(None)
     root = f"{SOURCE}/"
     return sorted(name.removeprefix(root) for name in entered if name.startswith(root))
 
@@ -49,6 +57,21 @@ def trace_head(num_classes: int, batch: int = 128, in_features: int = 512) -> li
     return trace_files(step)
 
 
+def trace_fit(pictures: int = 32, identities: int = 8) -> list[str]:
+    """Return the files that ``fit`` enters on a folder of small random pictures, in two training steps.
+
+    The package is imported first, because importing is not following the call.
+    """
+    importlib.import_module("hypersphere.training")
+    with tempfile.TemporaryDirectory() as folder:
+        pixels = np.random.default_rng(0).integers(0, 255, (pictures, 16, 16, 3), dtype=np.uint8)
+        for i, picture in enumerate(pixels):
+            path = pathlib.Path(folder, "people", f"{i % identities}", f"{i}.png")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(picture).save(path)
+        return trace_files(lambda: hs.fit(f"{folder}/people", f"{folder}/run", steps=2, threads=1))
+
+
 def main() -> None:
     """Print the counts."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -59,6 +82,10 @@ def main() -> None:
         print(f"head, {num_classes:,} classes: {len(files)} files")
         if listed:
             print(*[f"    {name}" for name in files], sep="\n")
+    files = trace_fit()
+    print(f"fit, 32 pictures: {len(files)} files")
+    if listed:
+        print(*[f"    {name}" for name in files], sep="\n")
 
 
 if __name__ == "__main__":

@@ -21,11 +21,11 @@ from typing import Any
 import torch
 from _fit_sources import faces, omniglot, small, spoken
 from _harness import parser, report
+from hypersphere.training.fitting.finished_run import HELD_OUT
 from safetensors.torch import load_file
 
 from hypersphere.evaluation import compare_embedders
 from hypersphere.training import fit
-from hypersphere.training.fitting.finished_run import HELD_OUT
 
 REPORTS = pathlib.Path(__file__).parent / "reports"
 SPHEREFACE4 = ["backbone=sphereface4", "backbone.norm=batch", "mirror=false"]
@@ -156,7 +156,7 @@ def made(one: Fit, work: pathlib.Path, steps: int | None, threads: int) -> dict[
     overrides = [*one.overrides, *quiet, f"threads={threads}", *([f"steps={steps}"] if steps else [])]
     busy, wall = time.process_time(), time.monotonic()
     name = "_".join(f"{value}" for value in (*one.key.values(), steps)).replace(" ", "_")
-    run = fit(one.source, work / "runs" / name, overrides=overrides)
+    run = fit(one.source, work / "runs" / name, settings=overrides)
     times = {"cpu": round(time.process_time() - busy, 1), "seconds": round(time.monotonic() - wall, 1)}
     figures = json.loads((run.folder / "report.json").read_text())["figures"]
     kept = {key: figures.get(key) for key in ("EER", "TAR@FAR=1e-2", "TAR@FAR=1e-3", "rank-1", "identities", "images")}

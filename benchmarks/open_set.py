@@ -50,7 +50,7 @@ def characters(seed: int) -> Config:
     """The recipe's setting, wider and longer, with turned characters as further classes."""
     found = open_set("laptop", call(Softmax))
     config = replace(found, steps=4000, evaluate_every=4000, checkpoint_every=500, seed=seed)
-    return replace(config, model__width=0.5, samples__rotations=True)
+    return replace(config, {"backbone.width": 0.5, "samples.rotations": True})
 
 
 def faces(fold: int) -> Config:
@@ -58,7 +58,7 @@ def faces(fold: int) -> Config:
     config: Config = sphereface_lfw("laptop")
     times = {"steps": 1000, "evaluate_every": 1000, "checkpoint_every": 500, "channels_last": True}
     optimizer = call(torch.optim.SGD, lr=0.1, momentum=0.9, nesterov=True, weight_decay=2e-3)
-    return replace(config, task__fold=fold, optimizer=optimizer, schedule=call(CosineRate), **times)
+    return replace(config, {"task.fold": fold}, optimizer=optimizer, schedule=call(CosineRate), **times)
 
 
 STUDIES = {

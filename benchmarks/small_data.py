@@ -107,7 +107,7 @@ def measure(task: str, half: str, seed: int, arm: str, overrides: list[str]) -> 
         file = pathlib.Path(folder, "set.npz")
         np.savez(file, images=images, labels=labels, split=split)
         began = time.process_time()
-        run = fit(file, pathlib.Path(folder, "run"), overrides=["pictures=false", "threads=1", *overrides])
+        run = fit(file, pathlib.Path(folder, "run"), settings=["pictures=false", "threads=1", *overrides])
         seconds = time.process_time() - began
         report = json.loads((run.folder / "report.json").read_text())
         last = [choice for choice in run.choices if choice.key == "last_layer"]

@@ -19,7 +19,7 @@ task = Classification(
     hs.CosFace(32, 10, m=0.2, scale=16.0),
     train=hs.data.Digits(train=True),
     measured=hs.data.Digits(train=False),
-    scaling=hs.training.Scaling(hs.data.PicturePreprocessing(size=(8, 8), channels=1, mean=0.3, std=1.0)),
+    preprocessing=hs.data.PicturePreprocessing(size=(8, 8), channels=1, mean=0.3, std=1.0),
     batch_size=64,
 )
 settings = Settings(

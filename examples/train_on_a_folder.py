@@ -25,7 +25,9 @@ def draw(folder: pathlib.Path, people: int, pictures: int) -> None:
 with tempfile.TemporaryDirectory() as folder:
     pictures = pathlib.Path(folder, "pictures")
     draw(pictures, people=10, pictures=6)
-    run = hs.fit(pictures, pathlib.Path(folder, "run"), steps=20, backbone__width=0.1, pictures=False, threads=1)
+    run = hs.fit(
+        pictures, pathlib.Path(folder, "run"), settings={"backbone.width": 0.1, "threads": 1}, steps=20, pictures=False
+    )
     print(run.report)  # about people that were never trained on
     with Gallery(pathlib.Path(folder, "known.db"), run.embedder) as gallery:
         for person in sorted(pictures.iterdir())[:5]:

@@ -295,3 +295,21 @@ def _runs(process: int) -> bool:
     except PermissionError:
         return True
     return process != os.getpid()
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error means that the memory of Python, the CPU or a GPU is exhausted.
+
+    Python and CUDA have exception types for it. The CPU allocator of torch raises a plain ``RuntimeError``, which only its
+    message identifies; this is the one place that reads it.
+
+    Args:
+        error: The exception that was caught.
+
+    >>> is_out_of_memory(MemoryError()), is_out_of_memory(RuntimeError("memory format must be contiguous"))
+    (True, False)
+    """
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    allocator = ("DefaultCPUAllocator", "Storage size calculation overflowed", "not enough memory")
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in allocator)

@@ -135,7 +135,7 @@ class Training(Arm):
 
     config: Config
     measures: tuple[Call, ...] = ()
-    held: Mapping[str, Any] = field(default_factory=lambda: {"samples__validation": 0.1})
+    held: Mapping[str, Any] = field(default_factory=lambda: {"samples.validation": 0.1})
     held_measures: tuple[Call, ...] = ()
 
     @property

@@ -57,7 +57,7 @@ class Taught(Training):
         if theirs.get("diverged"):
             return theirs
         assert isinstance(self.config.task, Call)
-        student = Training(self.config.replace(task__teacher=str(where), weights=str(where)), self.measures)
+        student = Training(self.config.replace({"task.teacher": str(where)}, weights=str(where)), self.measures)
         row = student.make(seed, folder / "student", threads)
         row["metrics"] |= {f"teacher_{key}": value for key, value in theirs["metrics"].items()}
         return row

@@ -8,8 +8,8 @@ import torch
 
 from hypersphere.config import Call, list_differences
 from hypersphere.training import Classification, Config, Experiment, NonFiniteLossError, read_log
-from hypersphere.training.config import from_document
 from hypersphere.training.run_folder import MARK, stored_document
+from hypersphere.training.settings import from_document
 
 from .arms import Row, short
 

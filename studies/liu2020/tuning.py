@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from hypersphere.config import Call
 from hypersphere.training import Config, replace
@@ -105,16 +104,16 @@ def rates(*factors: float) -> Axis:
 
     def change(config: Config, factor: float) -> Config:
         assert isinstance(config.optimizer, Call)
-        config = replace(config, optimizer__lr=_product(config.optimizer.get("lr"), factor))
+        config = replace(config, {"optimizer.lr": _product(config.optimizer.get("lr"), factor)})
         if config.orthogonal is None or config.orthogonal.arguments.get("method") != "ogd":
             return config
-        return replace(config, rotations__lr=_product(config.rotations.get("lr"), factor))
+        return replace(config, {"rotations.lr": _product(config.rotations.get("lr"), factor)})
 
     return Axis("lr", tuple(float(factor) for factor in factors), change)
 
 
 def weights(*factors: float) -> Axis:
-    """Weights of the penalty of an arm, energy or regulariser: those of its hidden and its output term together.
+    """Weights of the regularizers of an arm: those of its hidden and its output term together.
 
     >>> config = Config(energy=Call(hs.energy.MHE, {"hidden": 1.0, "output": 0.1}))
     >>> weights(0.1, 1, 10).change(config, 10).energy.arguments
@@ -124,12 +123,11 @@ def weights(*factors: float) -> Axis:
     """
 
     def change(config: Config, factor: float) -> Config:
-        parts = {"energy": config.energy, "regularizer": config.regularizer}
-        changes: dict[str, Any] = {name: _weighted(part, factor) for name, part in parts.items() if part is not None}
-        return replace(config, **changes)
+        weighted = tuple(_weighted(part, factor) for part in config.energies)
+        return replace(config, energy=weighted[0] if len(weighted) == 1 else weighted)
 
     def applies(config: Config) -> bool:
-        return config.energy is not None or config.regularizer is not None
+        return config.energy is not None
 
     return Axis("weight", tuple(float(factor) for factor in factors), change, applies)
 
@@ -160,8 +158,8 @@ def shown_choice(choice: Mapping[str, float] | None) -> str:
 def shown_changes(changes: Sequence[str]) -> str:
     """Changed settings in words.
 
-    >>> shown_changes(["steps=4000", "images.size=none"]), shown_changes([])
-    ('steps=4000 images.size=none', 'as it is')
+    >>> shown_changes(["steps=4000", "size=none"]), shown_changes([])
+    ('steps=4000 size=none', 'as it is')
     """
     return " ".join(changes) or "as it is"
 

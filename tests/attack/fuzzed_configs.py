@@ -36,7 +36,7 @@ def files(tally: Tally, count: int, block: int) -> Tally:
 def _file(draw: random.Random, number: int, folder: str) -> dict[str, Any]:
     from hypersphere import recipes
     from hypersphere.config import as_call, assign
-    from hypersphere.training.config import to_json
+    from hypersphere.training import to_json
 
     recipe = draw.choice(RECIPES)
     document = json.loads(to_json(assign(as_call(recipes.get(recipe).config("smoke")), SMALL).build()))

@@ -145,7 +145,7 @@ def _config() -> Any:
         timeout=60,
         samples=Selection(measured=60),
         augment=call(CropFlip, pad=2, horizontal=False),
-        model=call(models.cnn3, table="E.3", width=0.125),
+        backbone=call(models.cnn3, table="E.3", width=0.125),
         head=call(ASoftmax, annealing=call(Annealing)),
         energy=call(CoMHE),
         schedule=call(CosineRate),

@@ -100,7 +100,7 @@ def test_a_lost_process_is_told_by_those_left_with_the_line_that_goes_on(tmp_pat
         (["mhe-cifar10", "steps=many"], "steps must be an integer, got 'many'"),
         (["mhe-cifar10", "steps=0"], "steps must be an integer ≥ 1, got 0"),
         (["mhe-cifar10", "head=ArcFac"], "got 'ArcFac'; did you mean ArcFace?"),
-        (["mhe-cifar10", "model=nowhere.nets:make"], "model: 'nowhere.nets:make' cannot be imported"),
+        (["mhe-cifar10", "backbone=nowhere.nets:make"], "backbone: 'nowhere.nets:make' cannot be imported"),
     ],
 )
 def test_a_user_error_is_one_line(arguments, message, tmp_path, capsys, monkeypatch):
@@ -139,7 +139,7 @@ def test_keys_lists_every_key(capsys):
         ("schedule.milestones=", ("schedule", "milestones"), ()),
         ("schedule.milestones=7", ("schedule", "milestones"), (7,)),
         ("monitor=-error", ("monitor",), "-error"),
-        ("images.size=None", ("images", "size"), None),
+        ("size=None", ("size",), None),
         ("batch_size=7", ("batch_size",), 7),
         ("energy.half_space=False", ("energy", "half_space"), False),
         ("energy.skip=a,b", ("energy", "skip"), ("a", "b")),
@@ -155,13 +155,13 @@ def test_overrides_change_one_setting(override, path, value):
 
 def test_calls_and_their_arguments():
     words = ["optimizer=Adam", "optimizer.betas=0.5,0.9", "task=Adversarial", "task.epsilon=0.1", "head=ArcFace"]
-    words += ["head.m=0.4", "model.operator=Operator", "model.operator.magnitude=Tanh"]
-    words += ["model.operator.magnitude.radius=2", "energy=CoMHE", "energy.projection=AnglePreservingProjection"]
+    words += ["head.m=0.4", "backbone.operator=Operator", "backbone.operator.magnitude=Tanh"]
+    words += ["backbone.operator.magnitude.radius=2", "energy=CoMHE", "energy.projection=AnglePreservingProjection"]
     found = train.chosen("mhe-cifar10", "laptop", [*words, "energy.projection.mode=unrolled"])
     assert found.optimizer.get("betas") == (0.5, 0.9)
     assert found.task.get("epsilon") == 0.1
     assert found.head.arguments == {"m": 0.4}
-    assert found.model.get("operator").get("magnitude").arguments == {"radius": 2.0}
+    assert found.backbone.get("operator").get("magnitude").arguments == {"radius": 2.0}
     assert found.energy.get("projection").arguments == {"mode": "unrolled"}
 
 
@@ -188,11 +188,11 @@ def test_ones_own_network_and_data_by_their_path(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "mypackage").mkdir()
     (tmp_path / "mypackage" / "nets.py").write_text(OWN)
-    mine = ["model=mypackage.nets:make", "model.dim=3", "data=mypackage.nets:digits", "orthogonal=none"]
+    mine = ["backbone=mypackage.nets:make", "backbone.dim=3", "data=mypackage.nets:digits", "orthogonal=none"]
     assert main(["train", "opt-mlp-mnist", "--size", "smoke", *mine, *FEW]) == 0
     folder = tmp_path / "runs" / "opt-mlp-mnist"
     stored = json.loads((folder / "config.json").read_text())
-    assert stored["model"] == {"call": "mypackage.nets:make", "dim": 3}
+    assert stored["backbone"] == {"call": "mypackage.nets:make", "dim": 3}
     assert stored["data"]["call"] == "mypackage.nets:digits"
     capsys.readouterr()
     assert main(["train", "--resume", str(folder)]) == 1
@@ -212,8 +212,8 @@ NONSENSE = [
     ("head.m=1e6", "margin m must be a number ≥ 1 and below 100"),
     ("monitor=nothing", "monitor must be one of accuracy"),
     ("augment=RotateJitter", "augment=Compose does not fit samples of shape|RotateJitter turns clouds"),
-    ("model=gcn", "do not fit together"),
-    ("model.width=1e9", "memory|width"),
+    ("backbone=gcn", "do not fit together"),
+    ("backbone.width=1e9", "memory|width"),
 ]
 
 
@@ -227,7 +227,7 @@ def test_nonsense_is_refused_with_its_range_and_leaves_no_folder(setting, said, 
 
 
 def test_pixels_as_they_are_can_be_trained_on(tmp_path):
-    few = [*FEW, "pictures=false", "samples.measured=20", "images.normalize=none"]
+    few = [*FEW, "pictures=false", "samples.measured=20", "normalize=none"]
     assert main(["train", "lsoftmax-mnist", "--size", "smoke", "-o", str(tmp_path / "x"), *few]) == 0
 
 

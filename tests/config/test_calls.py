@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from hypersphere.angular import Sigmoid
-from hypersphere.config import Call, Kind, call, replace_nested
+from hypersphere.config import Call, Kind, call
 from hypersphere.objectives import ArcFace, MarginSoftmax
 from hypersphere.objectives.margins import AdditiveAngle
 
@@ -67,10 +67,9 @@ def test_partial_is_a_factory():
 
 def test_replace_reaches_inner_calls():
     head = call(MarginSoftmax, margin=call(AdditiveAngle, m=0.2))
-    assert head.replace(scale=5.0, margin__m=0.4).get("margin").arguments == {"m": 0.4}
-    with pytest.raises(ValueError, match="angular is not set, so it has no k to change"):
-        head.replace(angular__k=1)
-    assert replace_nested({"a": 1}, {"b": 2}) == {"a": 1, "b": 2}
+    assert head.replace({"margin.m": 0.4}, scale=5.0).get("margin").arguments == {"m": 0.4}
+    with pytest.raises(ValueError, match=r"angular.k cannot be set before angular"):
+        head.replace({"angular.k": 1})
 
 
 def test_get_gives_defaults_and_refuses_strangers():

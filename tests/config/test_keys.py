@@ -29,8 +29,8 @@ def test_the_readmes_examples():
 
 
 def test_settings_of_dataclasses_inside():
-    config = made("images.size=16", "samples.validation=0.1", "steps=7", "images.normalize=unit")
-    assert (config.images.size, config.samples.validation, config.steps, config.images.normalize) == (
+    config = made("size=16", "samples.validation=0.1", "steps=7", "normalize=unit")
+    assert (config.size, config.samples.validation, config.steps, config.normalize) == (
         16,
         0.1,
         7,
@@ -46,8 +46,8 @@ def test_entries_of_lists():
 
 
 def test_ones_own_code_by_its_path():
-    config = made("model=tests.config.test_keys:Net", "model.width=9")
-    assert config.model.build().width == 9
+    config = made("backbone=tests.config.test_keys:Net", "backbone.width=9")
+    assert config.backbone.build().width == 9
 
 
 def test_a_slot_with_one_natural_choice_starts_by_itself():
@@ -68,7 +68,7 @@ def test_a_slot_with_one_natural_choice_starts_by_itself():
         ("=3", "settings are changed by KEY=VALUE"),
         ("clip=-1", "clip must be a number > 0 or none, got -1"),
         ("optimizer.lr=NaN", "optimizer.lr must be a finite number ≥ 0, got nan"),
-        ("images.normalize=all", "images.normalize must be 'none' or 'unit' or"),
+        ("normalize=all", "normalize must be 'none' or 'unit' or"),
         ("threads=1000000", "threads must lie in 0 … 1024"),
     ],
 )
@@ -85,4 +85,4 @@ def test_keys_are_listed_with_values_and_help():
     assert found["optimizer.lr"].value == 0.1
     assert "head.in_features" not in found
     assert found["samples.validation"].value == 0.0
-    assert "unit" in found["images.normalize"].accepted
+    assert "unit" in found["normalize"].accepted

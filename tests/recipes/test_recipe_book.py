@@ -64,7 +64,7 @@ def test_sizes_grow(entry):
     smoke, laptop, paper = (entry.config(size) for size in SIZES)
     assert smoke.data.target in (Digits, PlantedGraph, Shapes)
     assert smoke.steps <= 20 < laptop.steps <= paper.steps
-    assert laptop.model.arguments.get("width", 1) <= paper.model.arguments.get("width", 1) == 1
+    assert laptop.backbone.arguments.get("width", 1) <= paper.backbone.arguments.get("width", 1) == 1
 
 
 def test_milestones_lie_before_the_end():
@@ -75,7 +75,7 @@ def test_milestones_lie_before_the_end():
                 continue
             milestones = config.schedule.get("milestones")
             assert list(milestones) == sorted(milestones)
-            assert all(step < config.steps for step in milestones) or config.model.target is models.pointnet
+            assert all(step < config.steps for step in milestones) or config.backbone.target is models.pointnet
 
 
 def test_saturated_milestones_are_those_of_the_appendix():

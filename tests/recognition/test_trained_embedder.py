@@ -11,7 +11,6 @@ from hypersphere.models import cnn3
 from hypersphere.objectives import CosFace
 from hypersphere.recognition import Embedder, embed
 from hypersphere.training import Settings, Trainer
-from hypersphere.training.datasets import Scaling
 from hypersphere.training.tasks import Classification
 
 TURNED = Image.Exif()
@@ -45,7 +44,7 @@ def test_training_and_serving_see_the_same_image(pictures, tmp_path, options):
     network = call(
         cnn3, num_classes=None, widths=(4, 4, 4), in_channels=preprocessing.channels, input_size=(16, 12), feature_dim=6
     )
-    task = Classification(network, call(CosFace), samples, scaling=Scaling(preprocessing), batch_size=4)
+    task = Classification(network, call(CosFace), samples, preprocessing=preprocessing, batch_size=4)
     Trainer(task, tmp_path / "run", Settings(steps=2, evaluate_every=2)).run()
     task.eval()
     with torch.no_grad():

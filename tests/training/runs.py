@@ -27,12 +27,12 @@ def small(**changes: Any) -> Config:
         threads=1,
         batch_size=64,
         augment=call(CropFlip, pad=2, horizontal=False),
-        model=call(models.cnn3, table="E.3", width=0.125),
+        backbone=call(models.cnn3, table="E.3", width=0.125),
         head=call(ASoftmax, annealing=call(Annealing)),
         energy=call(CoMHE),
         schedule=call(CosineRate),
     )
-    return replace(config, **{"optimizer__lr": 0.05, **changes})
+    return replace(config, **{"optimizer.lr": 0.05, **changes})
 
 
 def own(settings: Settings, folder: str | pathlib.Path, **options: Any) -> Trainer:

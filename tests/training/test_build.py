@@ -9,21 +9,22 @@ from hypersphere.neurons import Classifier
 from hypersphere.objectives import ArcFace, CenterLoss
 from hypersphere.operators import Operator, magnitudes
 from hypersphere.orthogonal import OrthogonalityPenalty, overparameterize
-from hypersphere.training import Classification, Config, Images, Selection, Term, build_task, replace
+from hypersphere.training import Classification, Config, Selection, Term, build_task, replace
 from hypersphere.training.build import read
 
-SMALL = Config(model=call(models.cnn3, table="E.3", width=0.1, feature_dim=8), batch_size=32)
+SMALL = Config(backbone=call(models.cnn3, table="E.3", width=0.1, feature_dim=8), batch_size=32)
 
 
 def test_sizes_come_from_the_data_and_everything_is_put_together():
     config = replace(
         SMALL,
-        images=Images(size=12, channels=3, normalize="unit"),
+        size=12,
+        channels=3,
+        normalize="unit",
         samples=Selection(classes=4, measured=50),
         head=call(ArcFace, m=0.2),
         losses=(Term(call(CenterLoss), 0.5),),
-        energy=call(MHE),
-        regularizer=call(OrthogonalityPenalty),
+        energy=(call(MHE), call(OrthogonalityPenalty)),
         orthogonal=call(overparameterize, method="regularized"),
         augment=call(CropFlip, pad=1),
     )
@@ -51,7 +52,9 @@ def test_a_margin_head_is_the_classifier_of_regularisers():
 
 
 def test_operators_reach_the_layers():
-    task = build_task(replace(SMALL, model__operator=call(Operator, magnitude=call(magnitudes.Tanh, radius=2.0))))
+    task = build_task(
+        replace(SMALL, {"backbone.operator": call(Operator, magnitude=call(magnitudes.Tanh, radius=2.0))})
+    )
     found = [module for module in task.model.modules() if isinstance(module, magnitudes.Tanh)]
     assert found
 
@@ -71,7 +74,7 @@ def test_datasets_are_read_once_and_from_where_they_are(monkeypatch, tmp_path):
 
 
 def test_a_dataset_of_ones_own(tmp_path):
-    task = build_task(replace(SMALL, data=call(both), images=Images(normalize="unit")))
+    task = build_task(replace(SMALL, data=call(both), normalize="unit"))
     assert len(task.measured_samples) == len(Digits(train=False))
     with pytest.raises(ValueError, match=r"one has no test part: hold samples out with samples.validation=0.1"):
         build_task(replace(SMALL, data=call(one)))
@@ -89,7 +92,7 @@ def one():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"samples__classes": 11}, "samples.classes must lie in 2 … 10, got 11"),
+        ({"samples.classes": 11}, "samples.classes must lie in 2 … 10, got 11"),
         ({"data": call(Shapes, points=0)}, "points"),
         ({"head": call(ArcFace, scale=-1.0)}, "scale must be"),
     ],
@@ -103,5 +106,5 @@ def test_slots_take_what_they_are_for():
     from hypersphere.training import Graph
 
     with pytest.raises(ValueError, match="data must be a graph for the task Graph, such as Planetoid, got Digits"):
-        build_task(replace(SMALL, task=call(Graph), model=call(models.gcn)))
-    assert build_task(replace(SMALL, task=call(Graph), data=call(PlantedGraph), model=call(models.gcn)))
+        build_task(replace(SMALL, task=call(Graph), backbone=call(models.gcn)))
+    assert build_task(replace(SMALL, task=call(Graph), data=call(PlantedGraph), backbone=call(models.gcn)))

@@ -3,8 +3,9 @@ import torch
 from torch.utils.data import TensorDataset
 
 from hypersphere.data import Digits, InMemory, PicturePreprocessing
-from hypersphere.training import Listed, MeanImage, Scaling
-from hypersphere.training.datasets import as_samples, classes_of, is_stream, shaped, statistics
+from hypersphere.training import Listed
+from hypersphere.training.build import choose_normalizer
+from hypersphere.training.datasets import as_samples, classes_of, is_stream, resize_samples
 from tests.training.own import Squares, Stream
 
 
@@ -60,13 +61,13 @@ def test_normalizations_by_hand(kind: str) -> None:
     digits = Digits()
     pixels = digits.data.double()
     base = PicturePreprocessing(size=(8, 8), channels=1, mean=0.0, std=1.0)
-    scaling, expected = {
-        "unit": (Scaling(base), pixels / 255),
-        "deviation": (Scaling(statistics(digits, base)), (pixels - pixels.mean()) / pixels.std(correction=0)),
-        "faces": (Scaling(base.with_statistics(127.5 / 255, 128 / 255)), (pixels - 127.5) / 128),
-        "pixel_mean": (MeanImage.of(digits, pixelwise=True, scale=128.0), (pixels - pixels.mean(0)) / 128),
+    expected = {
+        "unit": pixels / 255,
+        "deviation": (pixels - pixels.mean()) / pixels.std(correction=0),
+        "faces": (pixels - 127.5) / 128,
+        "pixel_mean": (pixels - pixels.mean(0)) / 128,
     }[kind]
-    found = scaling(digits.data, torch.empty(len(digits), 0, dtype=torch.float64))
+    found = choose_normalizer(kind, base, digits).normalize(digits.data)
     torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-5)
 
 
@@ -74,7 +75,7 @@ def test_images_at_another_size_and_in_colour() -> None:
     digits = Digits()
     plain = InMemory(digits.data, digits.labels, digits.classes)
     wanted = PicturePreprocessing(size=(12, 12), channels=3, mean=0.0, std=1.0)
-    large = shaped(plain, wanted)
+    large = resize_samples(plain, wanted)
     assert large.data.shape[1:] == (3, 12, 12)
     assert large.data.dtype == torch.uint8
-    assert shaped(plain, wanted) is large
+    assert resize_samples(plain, wanted) is large

@@ -72,7 +72,7 @@ def losses(folder: pathlib.Path) -> list[float]:
 
 def test_two_processes_give_the_losses_of_one_and_go_on_as_one(tmp_path: pathlib.Path) -> None:
     # without batch normalization, whose statistics would be of half a batch
-    config = small(steps=12, model__norm="none", evaluate_every=12, checkpoint_every=6, pictures=False)
+    config = small({"backbone.norm": "none"}, steps=12, evaluate_every=12, checkpoint_every=6, pictures=False)
     Experiment(config, tmp_path / "one").run()
     (tmp_path / "config.json").write_text(to_json(config))
     launch(tmp_path, 2, "two")
@@ -91,7 +91,7 @@ def test_two_processes_give_the_losses_of_one_and_go_on_as_one(tmp_path: pathlib
 
 @pytest.mark.slow
 def test_two_launchers_give_the_losses_of_one_process(tmp_path: pathlib.Path) -> None:
-    config = small(steps=12, model__norm="none", evaluate_every=12, checkpoint_every=6, pictures=False)
+    config = small({"backbone.norm": "none"}, steps=12, evaluate_every=12, checkpoint_every=6, pictures=False)
     Experiment(config, tmp_path / "one").run()
     (tmp_path / "config.json").write_text(to_json(config))
     (tmp_path / "script.py").write_text(SCRIPT)

@@ -30,10 +30,10 @@ def trained(folder: pathlib.Path, **changes: Any) -> Experiment:
     "changes",
     [
         {},
-        {"images__channels": 3, "model__norm": "none", "model__activation": "prelu"},
-        {"images__normalize": "faces", "orthogonal": call(overparameterize, method="cayley")},
-        {"model": call(models.sphereface4, norm="batch", feature_dim=4, width=0.125), "images__normalize": "unit"},
-        {"model__operator": call(Operator, magnitude=call(magnitudes.Tanh)), "images__crop": 6},
+        {"channels": 3, "backbone.norm": "none", "backbone.activation": "prelu"},
+        {"normalize": "faces", "orthogonal": call(overparameterize, method="cayley")},
+        {"backbone": call(models.sphereface4, norm="batch", feature_dim=4, width=0.125), "normalize": "unit"},
+        {"backbone.operator": call(Operator, magnitude=call(magnitudes.Tanh)), "crop": 6},
     ],
     ids=["plain", "colour", "merged", "sphereface", "operators"],
 )
@@ -48,7 +48,7 @@ def test_embeds_images_as_training_did(changes: dict[str, Any], tmp_path: pathli
 
 def test_files_are_prepared_as_in_training(tmp_path: pathlib.Path) -> None:
     """The whole image in a file is cropped and resized by the embedder as the dataset's images were in training."""
-    task = trained(tmp_path / "run", images__crop=6, images__size=8).task.eval()
+    task = trained(tmp_path / "run", crop=6, size=8).task.eval()
     Image.fromarray(Digits(train=False).data[0, 0].numpy()).save(tmp_path / "digit.png")
     features = embed(Embedder.load(tmp_path / "run" / "embedder.safetensors"), [tmp_path / "digit.png"]).features
     with torch.no_grad():
@@ -58,7 +58,7 @@ def test_files_are_prepared_as_in_training(tmp_path: pathlib.Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"images__normalize": "pixel_mean"}, "a normalization by MeanImage is not one of files"),
+        ({"normalize": "pixel_mean"}, "a normalization by MeanImage is not one of files"),
     ],
 )
 def test_what_a_file_cannot_say_is_not_written_and_the_run_says_so(

@@ -130,7 +130,7 @@ def test_what_is_no_misfit_passes(error):
 def test_a_network_of_graphs_on_images_leaves_no_folder(tmp_path):
     from hypersphere.models import gcn
 
-    config = small(model=call(gcn), energy=None, steps=1, pictures=False)
+    config = small(backbone=call(gcn), energy=None, steps=1, pictures=False)
     with pytest.raises(ValueError, match="do not fit together"):
         Experiment(config, tmp_path / "runs" / "x").run()
     assert not (tmp_path / "runs").exists()

@@ -20,10 +20,10 @@ def test_the_seed_decides_where_training_starts(tmp_path):
 
 
 def test_a_stored_run_of_ones_own_code_is_resumed_only_with_trust(tmp_path):
-    config = small(steps=2, evaluate_every=1, pictures=False, energy=None, images__channels=3, model=call(Net, dim=4))
+    config = small(steps=2, evaluate_every=1, pictures=False, energy=None, channels=3, backbone=call(Net, dim=4))
     Experiment(config, tmp_path).run()
     with pytest.raises(
-        ValueError, match=r"model is 'tests.training.own:Net', code outside hypersphere: it is imported"
+        ValueError, match=r"backbone is 'tests.training.own:Net', code outside hypersphere: it is imported"
     ):
         Experiment.resume(tmp_path)
     assert Experiment.resume(tmp_path, trust=True).run()["accuracy"] >= 0

@@ -11,7 +11,7 @@ from tests.training.runs import small
 
 
 def run(folder: pathlib.Path, **changes: object) -> Experiment:
-    experiment = Experiment(small(**{"steps": 2, "evaluate_every": 1, "model__feature_dim": 2, **changes}), folder)
+    experiment = Experiment(small(**{"steps": 2, "evaluate_every": 1, "backbone.feature_dim": 2, **changes}), folder)
     experiment.run()
     return experiment
 

@@ -58,7 +58,9 @@ TWO_STEPS = Settings(steps=2, evaluate_every=2, checkpoint_every=1, threads=1, p
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bound") / "run"
-    Experiment(small(steps=2, evaluate_every=2, checkpoint_every=2, pictures=False, samples__measured=40), folder).run()
+    Experiment(
+        small({"samples.measured": 40}, steps=2, evaluate_every=2, checkpoint_every=2, pictures=False), folder
+    ).run()
     return folder
 
 

@@ -17,7 +17,7 @@ def document(**changes):
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("folder") / "run"
-    Experiment(small(steps=4, evaluate_every=2, model__feature_dim=2), folder).run()
+    Experiment(small({"backbone.feature_dim": 2}, steps=4, evaluate_every=2), folder).run()
     return folder
 
 

@@ -22,7 +22,7 @@ def test_two_processes_with_a_divided_and_drawn_head_give_the_losses_of_one(tmp_
     head = call(ArcFace, parallel=True, sample=0.5, sub_centers=2, scale=10.0)
     optimizer = call(RowSGD, lr=0.05, momentum=0.9, weight_decay=5e-4)
     options = {"evaluate_every": 12, "checkpoint_every": 6, "pictures": False}
-    config = small(steps=12, model__norm="none", head=head, optimizer=optimizer, energy=None, **options)
+    config = small({"backbone.norm": "none"}, steps=12, head=head, optimizer=optimizer, energy=None, **options)
     Experiment(config, tmp_path / "one").run()
     (tmp_path / "config.json").write_text(to_json(config))
     launch(tmp_path, 2, "two")

@@ -69,7 +69,7 @@ def same(one: pathlib.Path, other: pathlib.Path) -> None:
         },
         {"optimizer": call(torch.optim.AdamW, lr=0.01), "clip": 0.5},
         {
-            "model__operator": call(Operator, magnitude=call(magnitudes.Tanh)),
+            "backbone.operator": call(Operator, magnitude=call(magnitudes.Tanh)),
             "project_every": 2,
             "precision": "bf16",
             "energy": None,
@@ -77,7 +77,7 @@ def same(one: pathlib.Path, other: pathlib.Path) -> None:
         {
             "task": call(Graph),
             "data": call(PlantedGraph),
-            "model": call(models.gcn),
+            "backbone": call(models.gcn),
             "energy": None,
         },
         {"ema": 0.9, "accumulate": 2, "schedule": call(PlateauRate, patience=1), "gradient_checkpointing": True},
@@ -220,7 +220,13 @@ def test_callbacks_hear_everything_and_keep_their_state(tmp_path: pathlib.Path) 
 
 def test_accumulated_batches_are_one_large_batch(tmp_path: pathlib.Path) -> None:
     plain = small(
-        steps=4, evaluate_every=4, checkpoint_every=4, energy=None, model__norm="none", pictures=False, augment=None
+        {"backbone.norm": "none"},
+        steps=4,
+        evaluate_every=4,
+        checkpoint_every=4,
+        energy=None,
+        pictures=False,
+        augment=None,
     )
     run(tmp_path / "whole", plain)
     run(tmp_path / "parts", replace(plain, batch_size=32, accumulate=2))
@@ -257,7 +263,7 @@ def test_half_precision_is_that_of_the_network(tmp_path: pathlib.Path) -> None:
 
 
 def test_early_stopping_stops(tmp_path: pathlib.Path) -> None:
-    config = small(steps=60, evaluate_every=2, patience=2, monitor="-accuracy", pictures=False, optimizer__lr=0.02)
+    config = small({"optimizer.lr": 0.02}, steps=60, evaluate_every=2, patience=2, monitor="-accuracy", pictures=False)
     experiment = Experiment(config, tmp_path)
     experiment.run()
     assert experiment.step < 60
@@ -307,7 +313,7 @@ def test_best_is_the_best_and_last_the_last(tmp_path: pathlib.Path) -> None:
 
 
 def diverging(**changes: Any) -> Config:
-    return small(energy=None, head=call(Softmax), schedule=call(ConstantRate), optimizer__lr=1e30, **changes)
+    return small({"optimizer.lr": 1e30}, energy=None, head=call(Softmax), schedule=call(ConstantRate), **changes)
 
 
 def test_a_loss_that_is_not_finite_stops_and_names_the_checkpoint(tmp_path: pathlib.Path) -> None:
@@ -323,11 +329,11 @@ def test_a_loss_that_is_not_finite_stops_and_names_the_checkpoint(tmp_path: path
 def test_weights_that_are_not_finite_are_never_saved(tmp_path: pathlib.Path) -> None:
     """The loss of the last step is finite, its update is not: no checkpoint, no model, no end with success."""
     with pytest.raises(NonFiniteLossError, match=r"the features are not finite at step 1; .*\(of step 0\)"):
-        run(tmp_path, replace(diverging(steps=1), optimizer__lr=1e30, optimizer__weight_decay=1e30))
+        run(tmp_path, replace(diverging(steps=1), {"optimizer.lr": 1e30, "optimizer.weight_decay": 1e30}))
     with pytest.raises(NonFiniteLossError, match="weights or the optimizer's state are not finite at step 1"):
         run(
             tmp_path / "unseen",
-            replace(diverging(steps=2), optimizer__lr=1e30, optimizer__weight_decay=1e30, checkpoint_every=1),
+            replace(diverging(steps=2), {"optimizer.lr": 1e30, "optimizer.weight_decay": 1e30}, checkpoint_every=1),
         )
     for folder in (tmp_path, tmp_path / "unseen"):
         assert not (folder / "model.safetensors").exists()
@@ -385,7 +391,12 @@ def test_nothing_to_resume(tmp_path: pathlib.Path) -> None:
 
 def test_a_failed_start_leaves_no_folder(tmp_path: pathlib.Path) -> None:
     with pytest.raises(ValueError, match=r"samples.classes must lie in 2 … 10, got 11"):
-        run(tmp_path / "run", small(samples__classes=11))
+        run(
+            tmp_path / "run",
+            small(
+                {"samples.classes": 11},
+            ),
+        )
     with pytest.raises(ValueError, match="freeze: no parameter is called 'nothing'"):
         run(tmp_path / "run", small(freeze=("nothing",)))
     assert not (tmp_path / "run").exists()

@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
             done = fit(
                 args.source,
                 args.output,
-                overrides=[*args.overrides, *(f"{name}={value}" for name, value in read_source_options(args).items())],
+                settings=[*args.overrides, *(f"{name}={value}" for name, value in read_source_options(args).items())],
                 budget=args.budget,
                 fresh=args.fresh,
                 progress=lambda trainer: stack.enter_context(bar(trainer, console)),
@@ -78,6 +78,8 @@ def bar(trainer: Any, console: Any) -> Iterator[Any]:
 
     Where the output is no terminal a line is printed for each evaluation instead, with the mean speed so far.
     """
+    from ..training.fitting.fit import format_measures
+
     progress = require("rich.progress")
     columns = (
         progress.TextColumn("fit"),
@@ -102,7 +104,7 @@ def bar(trainer: Any, console: Any) -> Iterator[Any]:
             if "loss" in row:
                 shown["loss"] = f"loss {row['loss']:.3g}"
             if "eer" in row:
-                shown["measure"] = measures(row, trained=settings.validation == 0)
+                shown["measure"] = format_measures(row, settings)
                 if not console.is_terminal:
                     going = pace(done * settings.batch_size, (settings.steps - step) * settings.batch_size, spent)
                     console.print(f"step {step} of {settings.steps}{going}: {shown['measure']}")
@@ -120,16 +122,3 @@ def pace(done: float, left: float, seconds: float) -> str:
     if done <= 0 or seconds <= 0:
         return ""
     return f", {done / seconds:.0f} images/s, {left * seconds / done:.0f} s left"
-
-
-def measures(row: dict[str, Any], trained: bool = False) -> str:
-    """EER, TAR and rank-1 of a row of the log in one line.
-
-    >>> measures({"step": 3, "eer": 4.25, "tar@0.001": 61.0, "rank1": 80.5})
-    'unseen identities: EER 4.25 %, TAR at FAR 0.001 61 %, rank-1 80.5 %'
-    """
-    names = {"eer": "EER", "rank1": "rank-1"}
-    tar = {key: f"TAR at FAR {key.partition('@')[2]}" for key in row if key.startswith("tar@")}
-    wanted = {"eer": names["eer"], **tar, "rank1": names["rank1"]}
-    whose = "trained identities: " if trained else "unseen identities: "
-    return whose + ", ".join(f"{text} {row[key]:.3g} %" for key, text in wanted.items() if key in row)

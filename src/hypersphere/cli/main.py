@@ -152,7 +152,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discard what is still buffered
         return 128 + PIPE
     except (MemoryError, RuntimeError) as error:
-        from ..training.errors import is_out_of_memory
+        from ..files import is_out_of_memory
 
         if os.environ.get("HYPERSPHERE_DEBUG") or not is_out_of_memory(error):
             raise

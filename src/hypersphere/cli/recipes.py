@@ -37,8 +37,8 @@ def run(args: argparse.Namespace) -> int:
         if args.size:
             config = entry.config(args.size)
             data = config.data.name
-            width = config.model.arguments.get("width")
-            network = config.model.name if width is None else f"{config.model.name} × {width:g}"
+            width = config.backbone.arguments.get("width")
+            network = config.backbone.name if width is None else f"{config.backbone.name} × {width:g}"
             details = [network, str(config.batch_size), f"{config.steps:,}"]
         table.add_row(entry.name, entry.tables, data, *details, entry.summary)
     console = require("rich.console").Console()

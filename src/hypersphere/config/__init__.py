@@ -1,9 +1,8 @@
 """Configs whose values are constructor calls: names, arguments, types, defaults and help come from the classes themselves."""
 
 from .allow_list import CONSTRUCTIBLE, list_constructible
-from .calls import Call, call, replace_nested
+from .calls import Call, Key, as_call, assign, call, keys
 from .documents import decode, decode_arguments, encode, flatten, list_differences, remove_locations
-from .keys import Key, as_call, assign, keys
 from .names import find_builders, import_target, list_packages, look_up, spell_target, suggest
 from .signatures import OWN, Parameter, parameters, summary
 from .values import Kind
@@ -31,7 +30,6 @@ __all__ = [
     "look_up",
     "parameters",
     "remove_locations",
-    "replace_nested",
     "spell_target",
     "suggest",
     "summary",

@@ -57,7 +57,7 @@ ImbalancedMultiple ImbalancedSingle LFW Letters MNIST ModelNet10Clouds ModelNet1
 PicturePreprocessing PlantedGraph RandomErasing ResizedCrop RotateJitter Rotations Shapes TinyImageNet
 """
 TRAINING = """
-Choice ConstantRate CosineRate Images MovingAverage PlateauRate Scaling Selection Settings StepRate Term
+Choice ConstantRate CosineRate MovingAverage PlateauRate Selection Settings StepRate Term
 """
 TASKS = "Adversarial Classification Distillation Faces FewShotRecognition GAN Graph OpenSet"
 TORCH_LAYERS = """

@@ -1,14 +1,30 @@
-"""A value of a config is a constructor call that has not been made yet: what is called, and with which arguments."""
+"""Settings as constructor calls that have not been made yet, and ``key.path=value``, which changes one argument of them."""
 
+import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+import inspect
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..files import is_out_of_memory
+from .names import find_builders, import_target, list_packages, look_up, suggest
 from .signatures import Parameter, parameters
-from .values import accepts_callable, check_value, is_deferred
+from .values import (
+    SEQUENCES,
+    accepts_callable,
+    check_value,
+    describe,
+    entry_annotation,
+    get_kind,
+    is_deferred,
+    list_bases,
+    list_options,
+    parse,
+)
 
-# How constructors that do not check their arguments fail on wrong ones.
+# Errors that constructors which do not check their arguments raise on wrong ones.
 WRONG_VALUES = (TypeError, AttributeError, LookupError, ArithmeticError, RuntimeError)
 
 
@@ -16,8 +32,13 @@ WRONG_VALUES = (TypeError, AttributeError, LookupError, ArithmeticError, Runtime
 class Call:
     """``target(**arguments)``, to be made by :meth:`build`; arguments may be calls themselves.
 
-    ``arguments`` are checked against the signature of the target at once, so a wrong name or type is an error where it is
-    written, not where it is used.
+    Args:
+        target: The class or function to call.
+        arguments: Its arguments by name. They are checked against the signature at once, so a wrong name or type is an
+            error where it is written. A ``functools.partial`` becomes a call.
+
+    Raises:
+        ValueError: If an argument is unknown or has another type.
 
     >>> from hypersphere.objectives import ArcFace
     >>> head = Call(ArcFace, {"m": 0.4})
@@ -38,16 +59,21 @@ class Call:
         for name, value in self.arguments.items():
             if name not in known:
                 raise ValueError(f"{self.name} has no argument {name}; it has {', '.join(known)}")
+            value = as_call(value) if isinstance(value, functools.partial) else value
             checked[name] = check_value(value, known[name].annotation, f"{self.name}.{name}")
         object.__setattr__(self, "arguments", checked)
 
     @property
     def name(self) -> str:
-        """The name of what is called."""
+        """The name of the target."""
         return str(getattr(self.target, "__name__", type(self.target).__name__))
 
     def get(self, name: str) -> Any:
-        """The argument as it is set here, or its default in the signature; ``ValueError`` if there is none of that name."""
+        """Return an argument, or its default in the signature.
+
+        Raises:
+            ValueError: If the target has no such argument.
+        """
         if name in self.arguments:
             return self.arguments[name]
         known = parameters(self.target)
@@ -55,23 +81,23 @@ class Call:
             raise ValueError(f"{self.name} has no argument {name}; it has {', '.join(known)}")
         return known[name].default
 
-    def replace(self, **changes: Any) -> "Call":
-        """A copy with other arguments; ``inner__name`` changes an argument of an argument that is a call.
+    def replace(self, changes: Mapping[str, Any] | None = None, /, **more: Any) -> "Call":
+        """Return a copy with other arguments, nested ones by dotted keys.
 
         >>> from hypersphere.objectives import ArcFace
-        >>> Call(ArcFace, {"m": 0.4}).replace(scale=20.0).arguments
-        {'m': 0.4, 'scale': 20.0}
+        >>> Call(ArcFace, {"m": 0.4}).replace({"annealing.floor": 5.0}, scale=20.0).get("annealing").arguments
+        {'floor': 5.0}
         """
-        return Call(self.target, replace_nested(self.arguments, changes, f"{self.name}."))
+        return assign(self, {**(changes or {}), **more})
 
     def build(self, **context: Any) -> Any:
         """Make the call.
 
         Arguments that are calls are made first. Parameters of the target that are not set here are taken from ``context``
-        by their name: what the surroundings know, such as ``num_classes`` for a head or ``model`` for a regulariser.
+        by their name: what the surroundings know, such as ``num_classes`` for a head or ``model`` for a regularizer.
 
         Raises:
-            ValueError: if the target refuses its arguments, in whatever way a class of another library does so.
+            ValueError: If the target refuses its arguments, in whatever way a class of another library does so.
         """
         known = parameters(self.target)
         given = {name: value for name, value in context.items() if name in known}
@@ -82,7 +108,7 @@ class Call:
         try:
             return self.target(**given)
         except WRONG_VALUES as error:
-            if isinstance(error, RuntimeError) and "memory" in str(error):
+            if is_out_of_memory(error):
                 raise
             written = ", ".join(f"{name}={value!r}"[:60] for name, value in self.arguments.items())
             raise ValueError(
@@ -90,14 +116,14 @@ class Call:
             ) from error
 
     def partial(self, **context: Any) -> Callable[..., Any]:
-        """A function that makes the call with further positional and keyword arguments: a factory of layers or heads."""
+        """Return a function that makes the call with further arguments: a factory of layers or heads."""
         known = parameters(self.target)
         given = {name: _make(value, known[name], context) for name, value in self.arguments.items()}
         return functools.partial(self.target, **given)
 
 
 def call(target: Callable[..., Any], /, **arguments: Any) -> Call:
-    """``Call(target, arguments)`` written like the call it stands for.
+    """Return ``Call(target, arguments)``, written like the call it stands for.
 
     >>> from hypersphere.objectives import CosFace
     >>> call(CosFace, m=0.2).arguments
@@ -106,31 +132,236 @@ def call(target: Callable[..., Any], /, **arguments: Any) -> Call:
     return Call(target, arguments)
 
 
-def replace_nested(values: Mapping[str, Any], changes: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """``values`` with ``changes``, of which ``part__knob`` changes the call, mapping or dataclass ``values[part]``.
+@dataclass(frozen=True)
+class Key:
+    """One line of the list of keys: where, what is there now, what is accepted, and what it means.
 
-    >>> from hypersphere.config import call, replace_nested
-    >>> values = replace_nested({"steps": 10, "head": call(hs.objectives.ArcFace)}, {"steps": 20, "head__m": 0.4})
-    >>> values["steps"], values["head"].arguments
-    (20, {'m': 0.4})
+    >>> from hypersphere.config import call, keys
+    >>> key = next(keys(call(hs.training.StepRate, gamma=0.5)))
+    >>> key.path, key.value, key.accepted, key.help
+    ('milestones', (), 'a list', 'steps, counted from the start of the run.')
     """
-    result = dict(values)
-    inner: dict[str, dict[str, Any]] = {}
-    for key, value in changes.items():
-        part, _, rest = key.partition("__")
-        if rest:
-            inner.setdefault(part, {})[rest] = value
-        else:
-            result[key] = value
-    for part, more in inner.items():
-        if not hasattr(result.get(part), "replace"):
-            raise ValueError(f"{path}{part} is not set, so it has no {', '.join(more)} to change")
-        result[part] = result[part].replace(**more)
-    return result
+
+    path: str
+    value: Any
+    accepted: str
+    help: str
+
+
+def as_call(value: Any) -> Call:
+    """Return a call as it is, or the call that makes a dataclass, runs a ``functools.partial`` or constructs a class.
+
+    Raises:
+        ValueError: If a partial has positional arguments, which have no name in settings.
+
+    >>> from hypersphere.config import as_call
+    >>> as_call(hs.training.Selection(classes=16)).replace(per_class=1).build().per_class
+    1
+    >>> as_call(functools.partial(hs.objectives.ArcFace, m=0.3)).arguments
+    {'m': 0.3}
+    """
+    if isinstance(value, Call):
+        return value
+    if isinstance(value, functools.partial):
+        if value.args:
+            raise ValueError(f"a partial of settings takes arguments by name, got {value.args!r} without names")
+        return Call(value.func, value.keywords)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return Call(type(value), {field.name: getattr(value, field.name) for field in dataclasses.fields(value)})
+    assert callable(value)
+    return Call(value)
+
+
+def assign(tree: Call, changes: Iterable[str] | Mapping[str, Any]) -> Call:
+    """Return a copy of the tree with some arguments changed.
+
+    Args:
+        tree: The call whose arguments change.
+        changes: ``key.path=value`` texts, carried out in their order, or Python values by dotted key. In both forms a name
+            stands for a class or function; Python values may also be the class itself, a call or a ``functools.partial``.
+
+    Raises:
+        ValueError: If a key is unknown or a value is not accepted. The message names the key.
+
+    >>> from hypersphere.objectives import ArcFace
+    >>> assign(Call(ArcFace), ["m=0.4", "annealing.floor=5"]).get("annealing").arguments
+    {'floor': 5.0}
+    >>> assign(Call(ArcFace), {"m": 0.4, "annealing.floor": 5}).arguments["m"]
+    0.4
+    >>> assign(Call(ArcFace), ["scal=3"])
+    Traceback (most recent call last):
+    ...
+    ValueError: there is no key scal: ArcFace has ...; did you mean scale?
+    """
+    if isinstance(changes, Mapping):
+        for key, value in sorted(
+            changes.items(), key=lambda change: change[0].count(".")
+        ):  # a part before its arguments
+            tree = _assign(tree, key.split("."), value, key)
+        return tree
+    for assignment in changes:
+        key, equals, text = assignment.partition("=")
+        if not equals or not key:
+            raise ValueError(f"settings are changed by KEY=VALUE, got {assignment!r}")
+        tree = _assign(tree, key.split("."), text, key)
+    return tree
+
+
+def keys(tree: Call, prefix: str = "", given: tuple[str, ...] = ()) -> Iterator[Key]:
+    """Every key of a tree that can be set now, in the order of the signatures.
+
+    Arguments that come from the surroundings are left out: those that a slot says are ``given``, and required ones.
+
+    >>> from hypersphere.config import call, keys
+    >>> [f"{key.path}={key.value}" for key in keys(call(hs.training.StepRate, gamma=0.5))]
+    ['milestones=()', 'gamma=0.5', 'warmup=0']
+    """
+    for name, parameter in parameters(tree.target).items():
+        if name not in tree.arguments and (parameter.required or name in given):
+            continue
+        value, path = tree.get(name), f"{prefix}{name}"
+        inner = as_call(value) if _is_call(value) else None
+        shown = inner.name if inner is not None else value
+        yield Key(path, shown, describe_accepted(parameter), parameter.help)
+        if inner is not None:
+            kind = get_kind(parameter.annotation)
+            yield from keys(inner, f"{path}.", given if kind is None else kind.given)
+
+
+def describe_accepted(parameter: Parameter) -> str:
+    """Return what a parameter takes, in words: a type, or the names there are."""
+    kind = get_kind(parameter.annotation)
+    found = [(base, _order_packages(parameter), None) for base in list_bases(parameter.annotation)]
+    wanted = [(kind.base, kind.packages, kind.takes)] if kind else found
+    named = [find_builders(base, packages, takes) for base, packages, takes in wanted if base is not object]
+    names = [name for known in named for name in known if "." not in name]
+    plain = [
+        option for option in list_options(parameter.annotation) if not list_bases(option) and get_kind(option) is None
+    ]
+    words = [describe(option) for option in plain if option is not Any]
+    return ", ".join([*dict.fromkeys(names), *dict.fromkeys(words)]) or describe(parameter.annotation)
+
+
+def read(value: Any, parameter: Parameter, path: str) -> Any:
+    """Return the value that text or a Python object stands for in a slot.
+
+    Args:
+        value: Text as on the command line, or an object: a plain value, a call, a class, a function or a partial.
+        parameter: The slot.
+        path: The name of the slot in messages.
+
+    Raises:
+        ValueError: If the slot does not accept it.
+    """
+    if isinstance(value, str):
+        return _read_text(value, parameter, path)
+    if isinstance(value, list | tuple) and get_kind(parameter.annotation) is not None:
+        entry = Parameter(parameter.name, entry_annotation(parameter.annotation), None)
+        return tuple(read(item, entry, f"{path}.{i}") for i, item in enumerate(value))
+    if isinstance(value, functools.partial) or (callable(value) and is_deferred(parameter.annotation)):
+        return as_call(value) if not isinstance(value, Call) else value
+    return check_value(value, parameter.annotation, path)
+
+
+def _read_text(text: str, parameter: Parameter, path: str) -> Any:
+    """The value that text stands for: a plain value where the annotation takes one, else the call of a name."""
+    kind = get_kind(parameter.annotation)
+    if kind is not None:
+        if type(None) in list_options(parameter.annotation) and text.lower() in ("none", "null"):
+            return None
+        if "," in text and _is_sequence(parameter):
+            return read([part.strip() for part in text.split(",")], parameter, path)
+        return Call(
+            import_target(text, path) if ":" in text else look_up(text, kind.base, kind.packages, path, kind.takes)
+        )
+    wanted = list_bases(parameter.annotation)
+    classes = tuple(base for base in wanted if base is not object)
+    if classes and text in find_builders(
+        classes, _order_packages(parameter)
+    ):  # where text is accepted too, a public name is the class
+        return Call(look_up(text, classes, _order_packages(parameter), path))
+    try:
+        return check_value(parse(text, parameter.annotation), parameter.annotation, path)
+    except ValueError:
+        if not wanted or not text.replace(".", "").replace(":", "").isidentifier():
+            raise
+    return Call(
+        import_target(text, path) if ":" in text else look_up(text, classes or object, _order_packages(parameter), path)
+    )
+
+
+def _assign(node: Call, path: list[str], value: Any, full: str) -> Call:
+    name, *rest = path
+    known = parameters(node.target)
+    if name not in known:
+        raise ValueError(f"there is no key {full}: {node.name} has {', '.join(known)}{suggest(name, known)}")
+    parameter = known[name]
+    current = node.arguments.get(name, None if parameter.required else parameter.default)
+    result: Any
+    if rest and _is_sequence(parameter) and (rest[0].isdigit() or isinstance(current, tuple | list)):
+        result = _assign_entry(parameter, current, rest, value, full)
+    elif rest:
+        result = _assign(_inner(parameter, current, full, len(rest)), rest, value, full)
+    else:
+        result = read(value, parameter, full)
+    return Call(node.target, {**node.arguments, name: result})
+
+
+def _assign_entry(parameter: Parameter, current: Any, path: list[str], value: Any, full: str) -> tuple[Any, ...]:
+    """One entry of a list, changed, or added behind the last. The number may be left out if there is one entry."""
+    entries = list(current) if isinstance(current, tuple | list) else [] if current is None else [current]
+    if not path[0].isdigit():
+        if len(entries) != 1:
+            parts = full.split(".")
+            at = len(parts) - len(path)
+            numbered = ".".join([*parts[:at], "0", *parts[at:]])
+            raise ValueError(f"{full}: there are {len(entries)} entries, so write which one, such as {numbered}")
+        path = ["0", *path]
+    index = int(path[0])
+    if index > len(entries):
+        raise ValueError(f"{full}: there are {len(entries)} entries, so the next is {len(entries)}, got {index}")
+    one = Parameter(parameter.name, entry_annotation(parameter.annotation), None)
+    before = entries[index] if index < len(entries) else None
+    if path[1:]:
+        changed: Any = _assign(_inner(one, before, full, len(path) - 1), path[1:], value, full)
+    else:
+        changed = read(value, one, full)
+    return (*entries[:index], changed, *entries[index + 1 :])
+
+
+def _inner(parameter: Parameter, current: Any, full: str, depth: int) -> Call:
+    """The call inside a parameter: the one that is there, or the one natural choice for an empty slot."""
+    if _is_call(current):
+        return as_call(current)
+    kind, wanted = get_kind(parameter.annotation), list_bases(parameter.annotation)
+    if kind is not None and kind.start is not None:
+        return Call(kind.start)
+    for base in wanted:
+        known = find_builders(base, _order_packages(parameter)) if inspect.isclass(base) and base is not object else {}  # type: ignore[arg-type]
+        if base in known.values():
+            return Call(base)
+        if dataclasses.is_dataclass(base):
+            return Call(base)  # type: ignore[arg-type]
+    slot = ".".join(full.split(".")[:-depth])
+    raise ValueError(f"{full} cannot be set before {slot}, which is {describe_accepted(parameter)}")
+
+
+def _is_call(value: Any) -> bool:
+    return isinstance(value, Call) or (dataclasses.is_dataclass(value) and not isinstance(value, type))
+
+
+def _is_sequence(parameter: Parameter) -> bool:
+    return any(typing.get_origin(option) in SEQUENCES for option in list_options(parameter.annotation))
+
+
+def _order_packages(parameter: Parameter) -> tuple[str, ...]:
+    """The packages in which a name is looked up: first the one that is named like the parameter."""
+    word = parameter.name.rstrip("s")
+    return tuple(sorted(list_packages(), key=lambda package: not package.rpartition(".")[2].startswith(word)))
 
 
 def _make(value: Any, parameter: Parameter, context: Mapping[str, Any]) -> Any:
-    """An argument as the target wants it: a call stays one, becomes a factory, or is made."""
+    """An argument as the target takes it: a call stays one, becomes a factory, or is made."""
     if isinstance(value, tuple | list):
         return type(value)(_make(item, parameter, context) for item in value)
     if not isinstance(value, Call) or is_deferred(parameter.annotation):

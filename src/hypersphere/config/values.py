@@ -5,6 +5,7 @@ import collections.abc
 import inspect
 import json
 import math
+import re
 import types
 import typing
 from collections.abc import Callable
@@ -128,6 +129,7 @@ def parse(text: str, annotation: Any) -> Any:
     if str in wanted and "," not in text:
         return text
     if any(typing.get_origin(o) in SEQUENCES or o in SEQUENCES for o in wanted) and not text.startswith(("[", "(")):
+        text = text.replace("x", ",").replace("×", ",") if re.fullmatch(r"\d+([x×]\d+)+", text) else text  # a size
         inner = next((a for o in wanted for a in typing.get_args(o)[:1]), Any)
         return tuple(parse(part.strip(), inner) for part in text.split(",") if part.strip())
     return text if str in wanted else value

@@ -10,6 +10,7 @@ from jaxtyping import Int, Shaped
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
+from ..files import is_out_of_memory
 from .augment import Augmentation
 from .errors import DataError
 from .prefetch import ahead
@@ -159,7 +160,7 @@ class Loader:
         try:
             return self.augment(data, u[self.rank :: self.world_size, :draws])
         except (RuntimeError, IndexError, TypeError) as error:
-            if isinstance(error, RuntimeError) and "memory" in str(error):
+            if is_out_of_memory(error):
                 raise
             kind = type(self.augment).__name__
             raise ValueError(

@@ -125,7 +125,7 @@ class Players(nn.Module):
         super().__init__()
         height, across = (input_size, input_size) if isinstance(input_size, int) else input_size
         if height != across:
-            raise ValueError(f"input_size must be square, got {height}×{across}: set images.size")
+            raise ValueError(f"input_size must be square, got {height}×{across}: set size")
         self.latent_dim = latent_dim
         self.generator = generator(latent_dim, image_size=height, out_channels=in_channels, width=width)
         self.discriminator = discriminator(

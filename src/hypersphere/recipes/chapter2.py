@@ -1,6 +1,7 @@
 """Chapter 2: margin objectives, L-Softmax networks (2.2) and SphereFace (2.3)."""
 
 import math
+from typing import Any
 
 from ..config import Call, call
 from ..data import CIFAR10, CIFAR100, LFW, MNIST, Affine, Digits, Omniglot, TinyImageNet
@@ -15,7 +16,7 @@ from ..models import (
 )
 from ..models import sphereface4, sphereface20, sphereface64
 from ..objectives import Annealing, ASoftmax, LSoftmax
-from ..training import Config, CosineRate, Faces, Images, OpenSet, Selection, replace
+from ..training import Config, CosineRate, Faces, OpenSet, Selection, replace
 from .recipe_book import CROP_FLIP, MIRROR, Size, falls, make, recipe, sgd, smoke
 
 # The dissertation names no law for λ. These are those of the authors' L-Softmax code for MNIST and CIFAR, and of SphereFace's code.
@@ -39,13 +40,12 @@ def lsoftmax_mnist(size: Size) -> Config:
         return _lsoftmax(call(MNIST), call(mnist_network), head)
     head = call(LSoftmax, m=4, annealing=SHORT_LAMBDA)
     if size == "laptop":
-        model, images = call(mnist_network, width=0.25), Images(normalize="unit")
-        common = {"model": model, "head": head, "optimizer": sgd(0.05), "schedule": falls(1000, 1300)}
-        return make(steps=1500, data=call(MNIST), images=images, **common)
-    images = Images(size=16, normalize="unit")
+        model = call(mnist_network, width=0.25)
+        common = {"backbone": model, "head": head, "optimizer": sgd(0.05), "schedule": falls(1000, 1300)}
+        return make(steps=1500, data=call(MNIST), normalize="unit", **common)
     model = call(mnist_network, width=0.125)
     few = {"steps": 20, "evaluate_every": 10, "log_every": 5, "checkpoint_every": 10}
-    return make(**few, data=call(Digits), images=images, model=model, head=head, optimizer=sgd(0.05))
+    return make(**few, data=call(Digits), size=16, normalize="unit", backbone=model, head=head, optimizer=sgd(0.05))
 
 
 @recipe("lsoftmax-cifar10", tables="2.3", data="CIFAR10")
@@ -60,10 +60,10 @@ def lsoftmax_cifar10(size: Size) -> Config:
         return replace(_lsoftmax(call(CIFAR10), call(cifar10_network), head), augment=CROP_FLIP)
     head = call(LSoftmax, m=4, annealing=SHORT_LAMBDA)
     if size == "laptop":
-        common = {"optimizer": sgd(0.05), "schedule": falls(800, 1100), "images": Images(normalize="pixel_mean")}
+        common = {"optimizer": sgd(0.05), "schedule": falls(800, 1100), "normalize": "pixel_mean"}
         model = call(cifar10_network, width=0.25)
-        return make(steps=1200, data=call(CIFAR10), augment=CROP_FLIP, model=model, head=head, **common)
-    return smoke(model=call(cifar10_network, width=0.1, feature_dim=16), head=head)
+        return make(steps=1200, data=call(CIFAR10), augment=CROP_FLIP, backbone=model, head=head, **common)
+    return smoke(backbone=call(cifar10_network, width=0.1, feature_dim=16), head=head)
 
 
 @recipe("lsoftmax-cifar100", tables="2.4", data="CIFAR100 (laptop: Tiny-ImageNet)")
@@ -78,11 +78,11 @@ def lsoftmax_cifar100(size: Size) -> Config:
         return _lsoftmax(call(CIFAR100), call(cifar100_network), head)
     head = call(LSoftmax, m=4, annealing=SHORT_LAMBDA)
     if size == "laptop":
-        images, samples = Images(size=32, normalize="pixel_mean"), Selection(classes=100)
-        common = {"optimizer": sgd(0.05), "schedule": falls(800, 1100), "images": images, "samples": samples}
+        common: dict[str, Any] = {"optimizer": sgd(0.05), "schedule": falls(800, 1100), "size": 32}
+        common |= {"normalize": "pixel_mean", "samples": Selection(classes=100)}
         model = call(cifar100_network, width=0.2)
-        return make(steps=1200, data=call(TinyImageNet), model=model, head=head, **common)
-    return smoke(model=call(cifar100_network, width=0.06, feature_dim=16), head=head)
+        return make(steps=1200, data=call(TinyImageNet), backbone=model, head=head, **common)
+    return smoke(backbone=call(cifar100_network, width=0.06, feature_dim=16), head=head)
 
 
 def _lsoftmax(data: Call, model: Call, head: Call) -> Config:
@@ -92,8 +92,8 @@ def _lsoftmax(data: Call, model: Call, head: Call) -> Config:
         evaluate_every=1000,
         batch_size=256,
         data=data,
-        images=Images(normalize="pixel_mean"),
-        model=model,
+        normalize="pixel_mean",
+        backbone=model,
         head=head,
         optimizer=sgd(0.1),
         schedule=falls(12000, 15000),
@@ -113,14 +113,13 @@ def sphereface_lfw(size: Size) -> Config:
     if size == "smoke":
         return open_set(size, SPHEREFACE)
     task, data = call(Faces), call(LFW)
-    common = {"task": task, "data": data, "augment": MIRROR, "head": SPHEREFACE, "optimizer": sgd(0.1)}
+    common: dict[str, Any] = {"task": task, "data": data, "augment": MIRROR, "head": SPHEREFACE, "optimizer": sgd(0.1)}
+    common |= {"crop": 96, "normalize": "faces", "mirror": True}
     if size == "paper":
-        images = Images(size=112, crop=96, normalize="faces", mirror=True)
         schedule, model = falls(16000, 24000), call(sphereface64)
-        return make(steps=28000, evaluate_every=2000, images=images, model=model, schedule=schedule, **common)
-    images = Images(size=48, crop=96, normalize="faces", mirror=True)
+        return make(steps=28000, evaluate_every=2000, size=112, backbone=model, schedule=schedule, **common)
     model = call(sphereface4, width=0.25, feature_dim=128, norm="batch")
-    return make(steps=1200, evaluate_every=300, images=images, model=model, schedule=falls(700, 1000), **common)
+    return make(steps=1200, evaluate_every=300, size=48, backbone=model, schedule=falls(700, 1000), **common)
 
 
 @recipe("sphereface-omniglot", tables="2.8 (stand-in)", data="Omniglot")
@@ -140,7 +139,7 @@ def open_set(size: Size, head: Call) -> Config:
     if size == "smoke":  # seven digits to train on, three held out
         model = call(sphereface4, width=0.1, feature_dim=16)
         samples = Selection(validation=0.3)
-        return smoke(task=call(OpenSet), evaluate_every=4, monitor="rank1", samples=samples, model=model, head=head)
+        return smoke(task=call(OpenSet), evaluate_every=4, monitor="rank1", samples=samples, backbone=model, head=head)
     config = Config(
         task=call(OpenSet, published_runs=True),
         steps=2000,
@@ -148,14 +147,14 @@ def open_set(size: Size, head: Call) -> Config:
         monitor="rank1",
         channels_last=True,
         data=call(Omniglot),
-        images=Images(size=28),
+        size=28,
         augment=call(Affine, rotation=math.radians(15), scale=0.15, shear=0.2, shift=2.0, fill=255.0),
-        model=call(sphereface4, width=0.25, feature_dim=128, norm="batch"),
+        backbone=call(sphereface4, width=0.25, feature_dim=128, norm="batch"),
         head=head,
         optimizer=sgd(0.1, 2e-3, nesterov=True),
         schedule=call(CosineRate),
     )
     if size == "laptop":
         return config
-    paper = {"model": call(sphereface20), "optimizer": sgd(0.1), "schedule": falls(16000, 24000)}
+    paper = {"backbone": call(sphereface20), "optimizer": sgd(0.1), "schedule": falls(16000, 24000)}
     return replace(config, steps=28000, samples=Selection(rotations=True), **paper)

@@ -10,7 +10,7 @@ from ..models import cnn9, resnet32
 from ..objectives import Softmax, WSoftmax
 from ..operators import Operator
 from ..operators.magnitudes import Sphere, Tanh
-from ..training import Adversarial, Config, Images, Selection
+from ..training import Adversarial, Config, Selection
 from .recipe_book import CROP_FLIP_BOTH, Size, adam, make, recipe, saturated, smoke
 
 TANH = call(Operator, magnitude=call(Tanh), angular=call(Cosine))  # the radius ρ is learned from 1 (C.1–C.3)
@@ -29,41 +29,41 @@ def dcnet_cifar10(size: Size) -> Config:
     """
     if size == "smoke":
         model = call(cnn9, table="C.1", width=0.06, feature_dim=16, operator=TANH)
-        return smoke(model=model, head=call(WSoftmax), regularizer=ORTHOGONAL, optimizer=adam(1e-3), project_every=2)
+        return smoke(backbone=model, head=call(WSoftmax), energy=ORTHOGONAL, optimizer=adam(1e-3), project_every=2)
     common: dict[str, Any] = {
         "data": call(CIFAR10),
         "augment": CROP_FLIP_BOTH,
         "head": call(WSoftmax),
-        "regularizer": ORTHOGONAL,
+        "energy": ORTHOGONAL,
     }
     if size == "paper":
         model = call(resnet32, table="C.1", shortcut="plain", operator=TANH)
         timing = {"steps": 42500, "evaluate_every": 2500, "optimizer": adam(1e-3), "schedule": saturated()}
-        return make(**timing, model=model, project_every=100, **common)
+        return make(**timing, backbone=model, project_every=100, **common)
     model = call(cnn9, table="C.1", width=0.25, feature_dim=128, operator=TANH)
     timing = {"steps": 1200, "evaluate_every": 300, "optimizer": adam(2e-3), "schedule": saturated(1200)}
-    return make(**timing, model=model, project_every=10, **common)
+    return make(**timing, backbone=model, project_every=10, **common)
 
 
 @recipe("dcnet-cifar100", tables="4.1, 4.2, 4.3", data="CIFAR100 (laptop: Tiny-ImageNet)")
 def dcnet_cifar100(size: Size) -> Config:
     """Decoupled operators in CNN-9 on CIFAR-100 under the plain softmax loss.
 
-    Liu (2020, 4.6.1, C.1): CNN-9 of table C.1, otherwise as dcnet-cifar10 without projection. ``model.norm=none`` is table
-    4.2, ``model.activation=none`` the second half of 4.3, ``project_every=100`` and ``weighted_gradients=true`` are 4.1, other
-    operators ``model.operator.magnitude=Ball`` and so on.
+    Liu (2020, 4.6.1, C.1): CNN-9 of table C.1, otherwise as dcnet-cifar10 without projection. ``backbone.norm=none`` is table
+    4.2, ``backbone.activation=none`` the second half of 4.3, ``project_every=100`` and ``weighted_gradients=true`` are 4.1, other
+    operators ``backbone.operator.magnitude=Ball`` and so on.
     """
     if size == "smoke":
         model = call(cnn9, table="C.1", width=0.06, feature_dim=16, operator=TANH)
-        return smoke(model=model, regularizer=ORTHOGONAL, optimizer=adam(1e-3))
-    common: dict[str, Any] = {"augment": CROP_FLIP_BOTH, "head": call(Softmax), "regularizer": ORTHOGONAL}
+        return smoke(backbone=model, energy=ORTHOGONAL, optimizer=adam(1e-3))
+    common: dict[str, Any] = {"augment": CROP_FLIP_BOTH, "head": call(Softmax), "energy": ORTHOGONAL}
     if size == "paper":
         timing = {"steps": 42500, "evaluate_every": 2500, "optimizer": adam(1e-3), "schedule": saturated()}
-        return make(**timing, data=call(CIFAR100), model=call(cnn9, table="C.1", operator=TANH), **common)
+        return make(**timing, data=call(CIFAR100), backbone=call(cnn9, table="C.1", operator=TANH), **common)
     model = call(cnn9, table="C.1", width=0.25, feature_dim=128, operator=TANH)
-    common |= {"data": call(TinyImageNet), "images": Images(size=32), "samples": Selection(classes=100)}
+    common |= {"data": call(TinyImageNet), "size": 32, "samples": Selection(classes=100)}
     timing = {"steps": 1200, "evaluate_every": 300, "optimizer": adam(2e-3), "schedule": saturated(1200)}
-    return make(**timing, model=model, **common)
+    return make(**timing, backbone=model, **common)
 
 
 @recipe("adversarial-cifar10", tables="4.7", data="CIFAR10")
@@ -72,23 +72,22 @@ def adversarial_cifar10(size: Size) -> Config:
 
     Liu (2020, 4.6.2, C.1.2): CNN-9 of table C.1 for attacks, no batch normalization, Adam, FGSM with ε = 8/255 in training,
     BIM with τ = 2 and N = 20, standard gradients. Rate and batch are those of the other experiments (0.001, 128); the steps are
-    not said, and are those of dcnet-cifar10. ``task.attacked=0`` is natural training, ``model.operator=none`` the baseline, and
-    ``model.operator.magnitude=Ball`` or ``Tanh`` (with a learned ρ) the other columns.
+    not said, and are those of dcnet-cifar10. ``task.attacked=0`` is natural training, ``backbone.operator=none`` the baseline, and
+    ``backbone.operator.magnitude=Ball`` or ``Tanh`` (with a learned ρ) the other columns.
     """
     model = call(cnn9, table="C.1 adversarial", norm="none", operator=SPHERE)
-    images = Images(normalize="unit")
     if size == "smoke":
         small = model.replace(width=0.1, feature_dim=16)
         task = call(Adversarial, iterations=2, attacked_images=64)
-        return smoke(task=task, data=call(Digits), images=images, model=small, optimizer=adam(1e-3))
+        return smoke(task=task, data=call(Digits), normalize="unit", backbone=small, optimizer=adam(1e-3))
     common: dict[str, Any] = {
         "data": call(CIFAR10),
-        "images": images,
+        "normalize": "unit",
         "augment": CROP_FLIP_BOTH,
         "optimizer": adam(1e-3),
     }
     if size == "paper":
         task = call(Adversarial, attacked_images=10000)
-        return make(task=task, steps=42500, evaluate_every=8500, model=model, schedule=saturated(), **common)
+        return make(task=task, steps=42500, evaluate_every=8500, backbone=model, schedule=saturated(), **common)
     task, small = call(Adversarial, attacked_images=256), model.replace(width=0.5, feature_dim=128)
-    return make(task=task, steps=1000, evaluate_every=500, model=small, schedule=saturated(1000), **common)
+    return make(task=task, steps=1000, evaluate_every=500, backbone=small, schedule=saturated(1000), **common)

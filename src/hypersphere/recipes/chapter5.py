@@ -4,7 +4,7 @@ from ..config import call
 from ..data import CIFAR10, MNIST, ImbalancedMultiple
 from ..energy import MHE
 from ..models import Players, cnn9
-from ..training import GAN, Config, Images, Selection, replace
+from ..training import GAN, Config, Selection, replace
 from .chapter2 import SPHEREFACE, open_set, sphereface_lfw
 from .recipe_book import CROP_FLIP, Size, adam, falls, make, recipe, saturated, sgd, smoke
 
@@ -24,11 +24,11 @@ def mhe_cifar10(size: Size) -> Config:
     common = {"data": call(CIFAR10), "augment": CROP_FLIP, "energy": HALF_SPACE, "optimizer": sgd(0.1, 1e-4)}
     if size == "paper":
         schedule = falls(20000, 30000, 37500)
-        return make(steps=42500, evaluate_every=2500, model=call(cnn9, table="D.1"), schedule=schedule, **common)
+        return make(steps=42500, evaluate_every=2500, backbone=call(cnn9, table="D.1"), schedule=schedule, **common)
     if size == "laptop":
         model = call(cnn9, table="D.1", width=0.25, feature_dim=64)
-        return make(steps=1200, evaluate_every=300, model=model, schedule=saturated(1200), **common)
-    return smoke(model=call(cnn9, table="D.1", width=0.06, feature_dim=16), energy=HALF_SPACE)
+        return make(steps=1200, evaluate_every=300, backbone=model, schedule=saturated(1200), **common)
+    return smoke(backbone=call(cnn9, table="D.1", width=0.06, feature_dim=16), energy=HALF_SPACE)
 
 
 @recipe("imbalance-cifar10", tables="5.7", data="CIFAR10")
@@ -72,15 +72,15 @@ def gan_mhe_cifar10(size: Size) -> Config:
     """
     energy = call(MHE, hidden=1e-6, output=0.0)
     rate, steady = adam(2e-4, betas=(0.5, 0.9)), falls()
-    common = {"monitor": "-frechet", "images": Images(normalize="unit"), "energy": energy, "schedule": steady}
+    common = {"monitor": "-frechet", "normalize": "unit", "energy": energy, "schedule": steady}
     if size == "paper":
         timing = {"steps": 600000, "evaluate_every": 10000, "checkpoint_every": 5000, "batch_size": 64}
         model = call(Players, spectral_norm=True)
         task = call(GAN, turns=5, samples=10000)
-        return make(task=task, data=call(CIFAR10), model=model, optimizer=rate, **timing, **common)
+        return make(task=task, data=call(CIFAR10), backbone=model, optimizer=rate, **timing, **common)
     if size == "laptop":
-        common |= {"images": Images(size=32, normalize="unit"), "optimizer": adam(5e-4, betas=(0.5, 0.9))}
+        common |= {"size": 32, "normalize": "unit", "optimizer": adam(5e-4, betas=(0.5, 0.9))}
         model = call(Players, width=0.25, spectral_norm=True)
-        return make(task=call(GAN), steps=2000, batch_size=64, data=call(MNIST), model=model, **common)
+        return make(task=call(GAN), steps=2000, batch_size=64, data=call(MNIST), backbone=model, **common)
     task, model = call(GAN, samples=100, components=16), call(Players, width=0.06, latent_dim=16, spectral_norm=True)
-    return smoke(task=task, model=model, optimizer=rate, **common)
+    return smoke(task=task, backbone=model, optimizer=rate, **common)

@@ -7,7 +7,7 @@ from ..data import CIFAR100, ModelNet10Clouds, ModelNet40, Planetoid, PlantedGra
 from ..energy import CoMHE
 from ..energy.projections import RandomProjection
 from ..models import cnn9, gcn, pointnet
-from ..training import Config, Graph, Images, Selection, replace
+from ..training import Config, Graph, Selection, replace
 from .recipe_book import CROP_FLIP, Size, adam, falls, make, recipe, saturated, sgd, smoke
 
 # Five projections to 30 dimensions, half-space energy, weight 1, s = 2 (6.6.1, E.1), and the classes in full space (D.1).
@@ -29,12 +29,12 @@ def comhe_cifar100(size: Size) -> Config:
     common: dict[str, Any] = {"augment": CROP_FLIP, "energy": COMPRESSIVE, "optimizer": sgd(0.1, 1e-4)}
     if size == "paper":
         model, schedule = call(cnn9, table="D.1"), saturated()
-        return make(steps=42500, evaluate_every=2500, data=call(CIFAR100), model=model, schedule=schedule, **common)
+        return make(steps=42500, evaluate_every=2500, data=call(CIFAR100), backbone=model, schedule=schedule, **common)
     if size == "laptop":
-        common |= {"data": call(TinyImageNet), "images": Images(size=32), "samples": Selection(classes=100)}
+        common |= {"data": call(TinyImageNet), "size": 32, "samples": Selection(classes=100)}
         model = call(cnn9, table="D.1", width=0.25, feature_dim=64)
-        return make(steps=1200, evaluate_every=300, model=model, schedule=saturated(1200), **common)
-    return smoke(model=call(cnn9, table="D.1", width=0.06, feature_dim=16), energy=COMPRESSIVE)
+        return make(steps=1200, evaluate_every=300, backbone=model, schedule=saturated(1200), **common)
+    return smoke(backbone=call(cnn9, table="D.1", width=0.06, feature_dim=16), energy=COMPRESSIVE)
 
 
 @recipe("comhe-pointnet", tables="6.8", data="ModelNet40 (laptop: ModelNet10)")
@@ -59,7 +59,7 @@ def gcn_cora(size: Size) -> Config:
     """The graph network without anything of this dissertation."""
     common: dict[str, Any] = {
         "task": call(Graph),
-        "model": call(gcn),
+        "backbone": call(gcn),
         "optimizer": adam(0.01, 5e-4),
         "schedule": falls(),
     }
@@ -74,10 +74,10 @@ def pointnet_modelnet40(size: Size) -> Config:
     jitter = call(RotateJitter, up=2)  # the voxels and solids stand on the third axis
     if size == "smoke":
         model = call(pointnet, width=0.1)
-        return smoke(data=call(Shapes, points=32), batch_size=16, augment=jitter, model=model, **common)
+        return smoke(data=call(Shapes, points=32), batch_size=16, augment=jitter, backbone=model, **common)
     if size == "paper":
         upright = call(RotateJitter, up=1)
         timing = {"steps": 76750, "evaluate_every": 3070, "batch_size": 32}
-        return make(data=call(ModelNet40, points=1024), augment=upright, model=call(pointnet), **timing, **common)
+        return make(data=call(ModelNet40, points=1024), augment=upright, backbone=call(pointnet), **timing, **common)
     model, timing = call(pointnet, width=0.25), {"steps": 1200, "evaluate_every": 300, "batch_size": 32}
-    return make(data=call(ModelNet10Clouds, points=256), augment=jitter, model=model, **timing, **common)
+    return make(data=call(ModelNet10Clouds, points=256), augment=jitter, backbone=model, **timing, **common)

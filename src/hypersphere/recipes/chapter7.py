@@ -6,7 +6,7 @@ from ..config import call
 from ..data import CIFAR10, CIFAR100, MNIST, CropFlip, Omniglot, TinyImageNet
 from ..models import cnn4, cnn6, mlp, resnet20
 from ..orthogonal import overparameterize
-from ..training import Config, FewShotRecognition, Images, replace
+from ..training import Config, FewShotRecognition, replace
 from .chapter6 import gcn_cora, pointnet_modelnet40
 from .recipe_book import CROP_FLIP, Size, adam, falls, make, recipe, saturated, sgd, smoke
 
@@ -18,16 +18,16 @@ GRAM_SCHMIDT = call(overparameterize, method="gram_schmidt")
 def opt_mlp_mnist(size: Size) -> Config:
     """OPT (Cayley) of a three-layer perceptron.
 
-    Liu (2020, 7.5.2, F.3): 784-256-256-10, Xavier initialisation (``model.init=normal`` is the other column), SGD with
+    Liu (2020, 7.5.2, F.3): 784-256-256-10, Xavier initialisation (``backbone.init=normal`` is the other column), SGD with
     momentum 0.9 at 0.01, batch 100, 100 epochs, weight decay 5e-4. ``orthogonal.method=gram_schmidt`` and others are the rows,
     ``orthogonal=none`` the baseline, which starts from the same weights.
     """
     common: dict[str, Any] = {"orthogonal": CAYLEY, "optimizer": sgd(0.01), "schedule": falls()}
     if size == "smoke":
-        return smoke(model=call(mlp, width=0.25, init="xavier"), **common)
-    common |= {"batch_size": 100, "data": call(MNIST), "images": Images(normalize="unit")}
+        return smoke(backbone=call(mlp, width=0.25, init="xavier"), **common)
+    common |= {"batch_size": 100, "data": call(MNIST), "normalize": "unit"}
     steps = 60000 if size == "paper" else 3000
-    return make(steps=steps, evaluate_every=steps // 20, model=call(mlp, init="xavier"), **common)
+    return make(steps=steps, evaluate_every=steps // 20, backbone=call(mlp, init="xavier"), **common)
 
 
 @recipe("opt-cnn-cifar100", tables="7.1, 7.4", data="CIFAR100 (laptop: CIFAR10)")
@@ -36,17 +36,17 @@ def opt_cnn_cifar100(size: Size) -> Config:
 
     Liu (2020, 7.5.3, F.3): CNN-6 of table F.1 with batch normalization, batch 128, SGD with momentum 0.9 at 0.1, divided by 10
     "when the performance is saturated" (here at the steps of D.1), weight decay 5e-4, He initialisation, R from N(0, 1).
-    Augmentation is not said: crop and flip as in the chapters before. ``model.norm=none`` is table 7.5,
+    Augmentation is not said: crop and flip as in the chapters before. ``backbone.norm=none`` is table 7.5,
     ``orthogonal.normalize=true`` 7.7, ``orthogonal.refine.half_space=true`` 7.6, ``orthogonal.mean=0.01`` 7.2.
     """
     if size == "smoke":
-        return smoke(model=call(cnn6, table="F.1", width=0.1, feature_dim=16), orthogonal=GRAM_SCHMIDT)
+        return smoke(backbone=call(cnn6, table="F.1", width=0.1, feature_dim=16), orthogonal=GRAM_SCHMIDT)
     common: dict[str, Any] = {"augment": CROP_FLIP, "orthogonal": GRAM_SCHMIDT, "optimizer": sgd(0.1)}
     if size == "paper":
         model, schedule = call(cnn6, table="F.1"), saturated()
-        return make(steps=42500, evaluate_every=2500, data=call(CIFAR100), model=model, schedule=schedule, **common)
+        return make(steps=42500, evaluate_every=2500, data=call(CIFAR100), backbone=model, schedule=schedule, **common)
     model, schedule = call(cnn6, table="F.1", width=0.25), saturated(1000)
-    return make(steps=1000, evaluate_every=250, data=call(CIFAR10), model=model, schedule=schedule, **common)
+    return make(steps=1000, evaluate_every=250, data=call(CIFAR10), backbone=model, schedule=schedule, **common)
 
 
 @recipe("opt-resnet-cifar100", tables="7.8", data="CIFAR100 (laptop: CIFAR10)")
@@ -56,13 +56,13 @@ def opt_resnet_cifar100(size: Size) -> Config:
     Liu (2020, 7.5.3, F.3): ResNet-20 of table F.2, otherwise as opt-cnn-cifar100.
     """
     if size == "smoke":
-        return smoke(model=call(resnet20, width=0.25), orthogonal=CAYLEY)
+        return smoke(backbone=call(resnet20, width=0.25), orthogonal=CAYLEY)
     common: dict[str, Any] = {"augment": CROP_FLIP, "orthogonal": CAYLEY, "optimizer": sgd(0.1)}
     if size == "paper":
         model, schedule = call(resnet20, table="F.2"), saturated()
-        return make(steps=42500, evaluate_every=2500, data=call(CIFAR100), model=model, schedule=schedule, **common)
+        return make(steps=42500, evaluate_every=2500, data=call(CIFAR100), backbone=model, schedule=schedule, **common)
     model, schedule = call(resnet20, table="F.2", width=0.5), saturated(800)
-    return make(steps=800, evaluate_every=200, data=call(CIFAR10), model=model, schedule=schedule, **common)
+    return make(steps=800, evaluate_every=200, data=call(CIFAR10), backbone=model, schedule=schedule, **common)
 
 
 @recipe("opt-gcn-cora", tables="7.11", data="Cora")
@@ -103,13 +103,13 @@ def opt_few_shot(size: Size) -> Config:
             **{"ways": 3, "shots": 2, "queries": 5, "episodes": 10, "epochs": 2},
             **{"train_classes": 7, "validation_classes": 0, "test_classes": 3},
         )
-        return smoke(task=task, images=Images(size=16), model=call(cnn4, width=0.1), **common)
+        return smoke(task=task, size=16, backbone=call(cnn4, width=0.1), **common)
     common |= {"data": call(TinyImageNet), "augment": CROP_FLIP}
     if size == "paper":
         timing = {"steps": 400000, "evaluate_every": 20000, "batch_size": 16}
-        return make(task=call(FewShotRecognition), images=Images(size=84), model=call(cnn4), **timing, **common)
+        return make(task=call(FewShotRecognition), size=84, backbone=call(cnn4), **timing, **common)
     task, model = call(FewShotRecognition, episodes=200), call(cnn4, width=0.5)
-    return make(task=task, steps=1500, evaluate_every=500, images=Images(size=32), model=model, **common)
+    return make(task=task, steps=1500, evaluate_every=500, size=32, backbone=model, **common)
 
 
 @recipe("few-shot-omniglot", tables="7.10 (stand-in)", data="Omniglot")
@@ -124,10 +124,10 @@ def few_shot_omniglot(size: Size) -> Config:
     task = call(FewShotRecognition, shots=1, validation_classes=100, episodes=200)
     crop = call(CropFlip, pad=2, horizontal=False)
     common: dict[str, Any] = {
-        "images": Images(size=28),
+        "size": 28,
         "augment": crop,
         "optimizer": adam(1e-3, 5e-4),
         "schedule": falls(),
     }
     model = call(cnn4, width=width)
-    return make(task=task, steps=steps, evaluate_every=steps // 4, data=call(Omniglot), model=model, **common)
+    return make(task=task, steps=steps, evaluate_every=steps // 4, data=call(Omniglot), backbone=model, **common)

@@ -1,11 +1,10 @@
-"""Anyone's model on anyone's data: config, trainer, tasks, checkpoints, run folders."""
+"""Training: settings, trainer, tasks, checkpoints, run folders, and ``fit``."""
 
 from ..config import Call, call
 from .averaging import MovingAverage, average_states
 from .build import build_task
 from .callbacks import Callback
-from .config import Config, Images, Term, from_json, replace, to_json
-from .datasets import Listed, MeanImage, Scaling
+from .datasets import Listed, MeanImage
 from .errors import NonFiniteLossError
 from .experiment import Experiment
 from .fitting import Choice, FitSettings, Run, fit
@@ -13,8 +12,19 @@ from .log import read_log
 from .processes import LostProcessError
 from .schedules import ConstantRate, CosineRate, PlateauRate, Schedule, StepRate
 from .selection import Selection
-from .settings import Settings
-from .tasks import GAN, Adversarial, Classification, Distillation, Faces, FewShotRecognition, Graph, OpenSet, Task
+from .settings import Config, Settings, TaskSettings, Term, from_json, replace, to_json
+from .tasks import (
+    GAN,
+    Adversarial,
+    Classification,
+    Distillation,
+    Faces,
+    FewShotRecognition,
+    Graph,
+    OpenSet,
+    Recognition,
+    Task,
+)
 from .trainer import Trainer
 from .weights import load_weights, start_from
 
@@ -34,7 +44,6 @@ __all__ = [
     "FewShotRecognition",
     "FitSettings",
     "Graph",
-    "Images",
     "Listed",
     "LostProcessError",
     "MeanImage",
@@ -42,13 +51,14 @@ __all__ = [
     "NonFiniteLossError",
     "OpenSet",
     "PlateauRate",
+    "Recognition",
     "Run",
-    "Scaling",
     "Schedule",
     "Selection",
     "Settings",
     "StepRate",
     "Task",
+    "TaskSettings",
     "Term",
     "Trainer",
     "average_states",

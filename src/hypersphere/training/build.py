@@ -1,131 +1,218 @@
-"""From a config to a task: the dataset is read, the network and its head are built for it, and everything is put together."""
+"""Build a task from settings: read the data, build the network with its head and regularizers, put them together."""
 
 import functools
-from typing import Any, cast
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
-from ..config import Call
-from ..data import Augmentation, InMemory, PicturePreprocessing, data_roots
+from ..config import Call, encode, parameters
+from ..data import Compose, InMemory, OfClasses, PicturePreprocessing, data_roots
 from ..data.graphs import Nodes
+from ..models import Projected
 from ..recognition.networks import feature_dim
-from .config import Config, Images
-from .datasets import MeanImage, Scaling, as_samples, shaped, statistics
-from .selection import held_out, of_first_classes, some, trained_on
+from .datasets import MeanImage, Normalizer, as_samples, resize_samples, with_statistics
+from .selection import held_out, materialize, of_first_classes, some, trained_on
+from .settings import Config, TaskSettings
 from .tasks import Classification, Faces, FewShotRecognition, Graph, Task
 from .tasks.classification import with_head
 from .tasks.faces import divided
 
 
+class TaskData(NamedTuple):
+    """The data of a task.
+
+    Attributes:
+        arguments: Arguments of the task that come from the data: ``train``, ``measured``, for some tasks pairs or a graph.
+        classes: The number of classes to train on.
+        sizes: Sizes of the input by the names that networks use: ``in_channels``, ``input_size``, ``in_features``.
+        preprocessing: How stored samples become inputs; None if they are inputs already.
+        sample: One or more inputs, to find the dimension of the features; None for a graph.
+    """
+
+    arguments: Mapping[str, Any]
+    classes: int
+    sizes: Mapping[str, Any]
+    preprocessing: Normalizer | None = None
+    sample: Tensor | None = None
+
+
 def build_task(config: Config) -> Task:
-    """The task a config describes; its network starts from torch's random state, so seed it first.
+    """Return the task that the settings describe.
+
+    The network starts from torch's random state, so seed it first.
+
+    Args:
+        config: All settings of a run.
+
+    Raises:
+        ValueError: If the data is missing or the parts do not fit together.
 
     >>> from hypersphere.training import Config, build_task, call
-    >>> task = build_task(Config(model=call(hs.models.mlp, width=0.05), head=call(hs.objectives.ArcFace)))
+    >>> task = build_task(Config(backbone=call(hs.models.mlp, width=0.05), head=call(hs.objectives.ArcFace)))
     >>> type(task).__name__, len(task.train_samples), task.model.classifier.num_classes
     ('Classification', 1442, 10)
     >>> loss, parts = task(0, *next(iter(task.loader)))  # of the first batch
     >>> loss.shape, list(parts)
     (torch.Size([]), ['objective'])
     """
-    kind = config.task.target
-    if inspect_graph(config):
-        return _graph(config)
-    parts = _parts(config, kind)
-    train = parts["train"]
-    scaling, sizes = _inputs(config.images, train)
-    augment = None if config.augment is None else config.augment.build()
-    sampler = None if config.sampler is None else config.sampler.build(labels=as_samples(train).labels)
-    context = {**parts, "scaling": scaling, "augment": augment, "seed": config.seed, "batch_size": config.batch_size}
-    context |= {"sampler": sampler, "workers": config.workers}
-    recipe = _recipe(config.model, sizes)
-    if not issubclass(cast(type, kind), Classification):
-        model = recipe.build()
-        return cast(Task, config.task.build(model=model, regularizers=_regularizers(config, model), **context))
-    return _classification(config, recipe, context, _sample(train, scaling))
+    return assemble_task(config, config.task, read_data(config))
 
 
-def inspect_graph(config: Config) -> bool:
-    """Whether the task is one graph."""
-    return isinstance(config.task.target, type) and issubclass(config.task.target, Graph)
+def assemble_task(
+    settings: TaskSettings,
+    task: Call,
+    data: TaskData,
+    *,
+    feature_size: int | None = None,
+    project: bool | None = False,
+    load: Callable[[nn.Module], None] | None = None,
+) -> Task:
+    """Return a task on data that has been read: backbone, head, orthogonal training, losses and regularizers.
 
+    Args:
+        settings: The settings of the parts.
+        task: The call of the task.
+        data: Samples, preprocessing and sizes.
+        feature_size: The dimension of the features, where the backbone lets it be chosen or is followed by a projection.
+        project: Put a trained projection to ``feature_size`` behind the backbone. None does so if the backbone has no
+            argument ``feature_dim``.
+        load: Called with the new network before its head is built, to load weights.
 
-def _classification(config: Config, recipe: Call, context: dict[str, Any], sample: Tensor | None) -> Task:
-    body = recipe.build()
-    dim = feature_dim(body, sample) if sample is not None else int(body.feature_dim)
-    classes = len(context["graph"].classes if "graph" in context else as_samples(context["train"]).classes)
-    head = config.head.build(in_features=dim, num_classes=classes)
+    Raises:
+        ValueError: If the parts do not fit together.
+    """
+    backbone = _complete_backbone(settings.backbone, data, feature_size, project)
+    body = cast(nn.Module, backbone.build())
+    if load is not None:
+        load(body)
+    context = {
+        **data.arguments,
+        "preprocessing": data.preprocessing,
+        "augment": _build_augmentation(settings),
+        "sampler": None
+        if settings.sampler is None
+        else settings.sampler.build(labels=as_samples(data.arguments["train"]).labels),
+        "seed": settings.seed,
+        "batch_size": settings.batch_size,
+        "workers": settings.workers or 0,
+    }
+    if not issubclass(cast(type, task.target), Classification):
+        return cast(Task, task.build(model=body, regularizers=_build_regularizers(settings, body), **context))
+    dim = int(body.feature_dim) if data.sample is None else feature_dim(body, data.sample)  # type: ignore[arg-type]
+    sizes = {"in_features": dim, "num_classes": data.classes, "feature_dim": dim}
+    head = settings.head.build(**{name: sizes[name] for name in ("in_features", "num_classes")})
     model = with_head(body, head)
-    generator = torch.Generator().manual_seed(config.seed)
-    if config.orthogonal is not None:
-        config.orthogonal.build(model=model, generator=generator)
-    losses = [
-        (t.weight, t.objective.build(in_features=dim, num_classes=classes, feature_dim=dim)) for t in config.losses
-    ]
-    task = config.task.build(
+    if settings.orthogonal is not None:
+        settings.orthogonal.build(model=model, generator=torch.Generator().manual_seed(settings.seed))
+    built = task.build(
         model=model,
         head=head,
-        losses=losses,
-        regularizers=_regularizers(config, model),
-        project_every=config.project_every,
-        weighted_gradients=config.weighted_gradients,
+        losses=[(term.weight, term.objective.build(**sizes)) for term in settings.losses],
+        regularizers=_build_regularizers(settings, model),
+        project_every=settings.project_every,
+        weighted_gradients=settings.weighted_gradients,
         **context,
     )
-    task.recipe = recipe
-    task.mirror = config.images.mirror
-    return cast(Task, task)
+    built.recipe = backbone
+    return cast(Task, built)
 
 
-def _regularizers(config: Config, model: nn.Module) -> list[nn.Module]:
-    wanted = getattr(model, "discriminator", model)  # of two players the one that judges is regularised
-    chosen = [part for part in (config.energy, config.regularizer) if part is not None]
-    return [part.build(model=wanted, seed=config.seed) for part in chosen]
+def read_data(config: Config) -> TaskData:
+    """Return the data of a task: read, selected and resized as the settings say.
+
+    Raises:
+        ValueError: If a file is missing or a setting does not fit the data.
+    """
+    if isinstance(config.task.target, type) and issubclass(config.task.target, Graph):
+        graph = config.data.build()
+        if not isinstance(graph, Nodes):
+            raise ValueError(f"data must be a graph for the task Graph, such as Planetoid, got {config.data.name}")
+        arguments = {"graph": graph, "validation": config.samples.validation > 0}
+        return TaskData(arguments, len(graph.classes), {"in_features": graph.data.shape[1]})
+    arguments = _read_samples(config, config.task.target)
+    train = as_samples(arguments["train"])
+    sample = train.batch(torch.arange(1))[0]
+    sizes: dict[str, Any] = {"in_features": sample[0].numel()}
+    normalizer = None
+    if sample.ndim == 4:
+        sizes |= {"in_channels": sample.shape[1], "input_size": (int(sample.shape[2]), int(sample.shape[3]))}
+        if not sample.is_floating_point():
+            base = base_preprocessing(config, tuple(sample.shape[1:]))
+            normalizer = choose_normalizer(config.normalize, base, arguments["train"])
+    inputs = sample if normalizer is None else normalizer.normalize(sample)
+    inputs = inputs.transpose(1, 2) if inputs.ndim == 3 and inputs.shape[-1] == 3 else inputs  # clouds of points
+    return TaskData(arguments, len(train.classes), sizes, normalizer, inputs)
 
 
-def _graph(config: Config) -> Task:
-    graph = config.data.build()
-    if not isinstance(graph, Nodes):
-        raise ValueError(f"data must be a graph for the task Graph, such as Planetoid, got {config.data.name}")
-    recipe = _recipe(config.model, {"in_features": graph.data.shape[1]})
-    validation = config.samples.validation > 0
-    context = {"graph": graph, "validation": validation, "seed": config.seed, "batch_size": config.batch_size}
-    return _classification(config, recipe, context, None)
+def choose_normalizer(name: str, base: PicturePreprocessing, train: Any) -> Normalizer:
+    """Return the preprocessing with the normalization of a name, whose statistics are those of the training samples."""
+    if name == "pixel_mean":
+        return cast(MeanImage, MeanImage.of(train, pixelwise=True, scale=128.0))
+    if name == "deviation":
+        return with_statistics(base, as_samples(train))
+    known = {"none": (0.0, 1 / 255), "unit": (0.0, 1.0), "faces": (127.5 / 255, 128 / 255)}
+    return base.with_statistics(*known[name])
 
 
-def _recipe(model: Call, sizes: dict[str, Any]) -> Call:
-    """The model's call with what the data decides: it builds the network again wherever the data is not."""
-    from ..config import parameters
+def base_preprocessing(settings: TaskSettings, shape: tuple[int, ...]) -> PicturePreprocessing:
+    """Return the preprocessing of pictures with (channels, height, width) before their statistics are known."""
+    return PicturePreprocessing(
+        size=(shape[1], shape[2]) if settings.input_size is None else settings.input_size,
+        channels=shape[0] if settings.channels is None else settings.channels,
+        mean=0.0,
+        std=1.0,
+        mirror=bool(settings.mirror),
+        crop=settings.crop,
+        resize=settings.resize,
+    )
 
-    known = parameters(model.target)
-    added = {key: value for key, value in sizes.items() if key in known and key not in model.arguments}
-    if "num_classes" in known and "num_classes" not in model.arguments:
-        added["num_classes"] = None
-    return Call(model.target, {**model.arguments, **added})
+
+def _build_augmentation(settings: TaskSettings) -> Any:
+    steps = [step.build() for step in settings.augmentations]
+    return Compose(*steps) if len(steps) > 1 else steps[0] if steps else None
 
 
-def _parts(config: Config, kind: Any) -> dict[str, Any]:
-    """The samples to train on and to measure, shaped as the images' settings say."""
+def _build_regularizers(settings: TaskSettings, model: nn.Module) -> list[nn.Module]:
+    regularized = getattr(model, "discriminator", model)  # of a GAN the discriminator is regularized
+    return [part.build(model=regularized, seed=settings.seed) for part in settings.energies]
+
+
+def _complete_backbone(backbone: Call, data: TaskData, dim: int | None, project: bool | None) -> Call:
+    """The backbone's call with the sizes that the data decides, so that it can be repeated without the data."""
+    known = parameters(backbone.target)
+    sizes = {**data.sizes, "num_classes": None} | ({} if dim is None else {"feature_dim": dim})
+    added = {name: value for name, value in sizes.items() if name in known and name not in backbone.arguments}
+    complete = Call(backbone.target, {**backbone.arguments, **added})
+    if not (project or (project is None and "feature_dim" not in known)):
+        return complete
+    assert data.sample is not None
+    with torch.random.fork_rng():
+        found = feature_dim(cast(nn.Module, complete.build()), data.sample)
+    return Call(Projected, {"network": complete, "in_features": found, "feature_dim": dim})
+
+
+def _read_samples(config: Config, kind: Any) -> dict[str, Any]:
+    """The samples to train on and to measure, resized as the settings say."""
     if issubclass(kind, Faces):
-        fold = config.task.get("fold")
-        faces = read(config, None)
-        found = divided(faces, fold, config.samples.validation > 0)
-        return {**found, **{k: _shaped(config.images, found[k]) for k in ("train", "measured")}}
+        found = divided(read(config, None), config.task.get("fold"), config.samples.validation > 0)
+        return {**found, **{part: _resize(config, found[part]) for part in ("train", "measured")}}
     if issubclass(kind, FewShotRecognition):
-        train, measured = _few_shot(config)
+        train, measured = _split_few_shot(config)
     else:
         whole = of_first_classes(config.samples, read(config, True))
         train, measured = held_out(config.samples, whole, getattr(kind, "unseen", False))
         measured = of_first_classes(config.samples, read(config, False)) if measured is None else measured
-    train = trained_on(config.samples, _shaped(config.images, train))
-    return {"train": train, "measured": some(config.samples, _shaped(config.images, measured))}
+    train = trained_on(config.samples, _resize(config, train))
+    return {"train": train, "measured": some(config.samples, _resize(config, measured))}
 
 
-def _few_shot(config: Config) -> tuple[Any, Any]:
+def _split_few_shot(config: Config) -> tuple[Any, Any]:
     """Classes to train on and others: the dataset's own division where its parts share no class, else one by number."""
     whole, held = read(config, True), config.samples.validation > 0
     division = [config.task.get(f"{part}_classes") for part in ("train", "validation", "test")]
-    own = "background" in _arguments(config.data)
+    own = "background" in parameters(config.data.target)
     if own:
         division = [len(whole.classes) - division[1], division[1], 0]
     if division[0] < 2 or min(division) < 0 or sum(division) > len(whole.classes):
@@ -133,9 +220,6 @@ def _few_shot(config: Config) -> tuple[Any, Any]:
             "task.train_classes, validation_classes and test_classes must leave 2 classes to train and sum to at most "
             f"{len(whole.classes)}, got {', '.join(map(str, division))}"
         )
-    from ..data import OfClasses
-    from .selection import materialize
-
     last = division[0] + division[1]
     train = materialize(OfClasses(whole, range(division[0])))
     if own and not held:
@@ -145,12 +229,10 @@ def _few_shot(config: Config) -> tuple[Any, Any]:
 
 
 def read(config: Config, train: bool | None) -> Any:
-    """The training part of the dataset (True), its test part (False) or all of it (None); the last few are kept.
+    """Return the training part of the dataset (True), its test part (False) or all of it (None).
 
-    What is returned is shared and must not be written to.
+    The last few results are kept and shared, so do not write to them.
     """
-    from ..config import encode
-
     try:
         key = repr(encode(config.data))
     except ValueError:
@@ -173,57 +255,20 @@ class _Keyed:
 
 @functools.lru_cache(maxsize=4)
 def _read(keyed: _Keyed, train: bool | None, roots: tuple[str, ...]) -> Any:
-    """``roots`` is where the files are, so that another data root is another dataset."""
+    """``roots`` are the folders of the files, so that another data root is another dataset."""
     return _read_now(keyed.call, train)
 
 
 def _read_now(data: Call, train: bool | None) -> Any:
     context = {} if train is None else {"train": train, "background": train}
-    if train is False and not {"train", "background"} & set(_arguments(data)):
+    if train is False and not {"train", "background"} & set(parameters(data.target)):
         raise ValueError(f"{data.name} has no test part: hold samples out with samples.validation=0.1")
     return data.build(**context)
 
 
-def _arguments(data: Call) -> list[str]:
-    from ..config import parameters
-
-    return list(parameters(data.target))
-
-
-def _shaped(images: Images, dataset: Any) -> Any:
+def _resize(config: Config, dataset: Any) -> Any:
     if not isinstance(dataset, InMemory) or dataset.data.ndim != 4 or dataset.data.dtype != torch.uint8:
         return dataset
-    wanted = _preprocessing(images, tuple(dataset.data.shape[1:]))
-    same = tuple(dataset.data.shape[1:]) == (wanted.channels, *wanted.size) and images.crop is None
-    return dataset if same else shaped(InMemory(dataset.data, dataset.labels, dataset.classes), wanted)
-
-
-def _preprocessing(images: Images, shape: tuple[int, ...]) -> PicturePreprocessing:
-    size = (shape[1], shape[2]) if images.size is None else (images.size, images.size)
-    channels = shape[0] if images.channels is None else images.channels
-    crop = images.crop
-    return PicturePreprocessing(size=size, channels=channels, mean=0.0, std=1.0, mirror=images.mirror, crop=crop)
-
-
-def _inputs(images: Images, train: Any) -> tuple[Augmentation | None, dict[str, Any]]:
-    """What makes numbers of pixels, with statistics of the training part, and the sizes a network is built for."""
-    sample = as_samples(train).batch(torch.arange(1))[0]
-    if sample.ndim != 4:
-        return None, {"in_features": sample[0].numel()}
-    sizes = {"in_channels": sample.shape[1], "input_size": (int(sample.shape[2]), int(sample.shape[3]))}
-    sizes["in_features"] = sample[0].numel()
-    if sample.is_floating_point():
-        return None, sizes
-    base = _preprocessing(images, tuple(sample.shape[1:]))
-    if images.normalize == "pixel_mean":
-        return MeanImage.of(train, pixelwise=True, scale=128.0), sizes
-    if images.normalize == "deviation":
-        return Scaling(statistics(as_samples(train), base)), sizes
-    known = {"none": (0.0, 1 / 255), "unit": (0.0, 1.0), "faces": (127.5 / 255, 128 / 255)}
-    return Scaling(base.with_statistics(*known[images.normalize])), sizes
-
-
-def _sample(train: Any, scaling: Augmentation | None) -> Tensor:
-    raw = as_samples(train).batch(torch.arange(1))[0]
-    scaled = raw if scaling is None else scaling(raw, raw.new_empty(1, 0, dtype=torch.float64))
-    return scaled.transpose(1, 2) if scaled.ndim == 3 and scaled.shape[-1] == 3 else scaled
+    target = base_preprocessing(config, tuple(dataset.data.shape[1:]))
+    same = tuple(dataset.data.shape[1:]) == (target.channels, *target.size) and config.crop is None
+    return dataset if same else resize_samples(InMemory(dataset.data, dataset.labels, dataset.classes), target)

@@ -1,4 +1,4 @@
-"""Samples as tasks want them: any dataset with labels and classes, pixels scaled for a network, shares of several processes."""
+"""Datasets of tasks: any dataset with labels and classes, and the normalization of its samples."""
 
 import functools
 from collections.abc import Sequence
@@ -28,32 +28,41 @@ class Samples(Protocol):
         """The samples at ``index`` and their labels."""
 
 
-class Scaling(Augmentation):
-    """Pixels as a network sees them: the last, fixed part of a :class:`~hypersphere.data.PicturePreprocessing`.
+@runtime_checkable
+class Normalizer(Protocol):
+    """How stored samples become the inputs of a network: a :class:`~hypersphere.data.Preprocessing`, or a mean image."""
 
-    >>> scale = Scaling(PicturePreprocessing(size=(1, 2), channels=1, mean=0.5, std=0.5))
+    def normalize(self, stored: Tensor) -> Tensor:
+        """Return the inputs of a batch."""
+
+
+class NormalizeBatch(Augmentation):
+    """The normalization of a preprocessing as the last step of an augmentation; nothing random.
+
+    >>> scale = NormalizeBatch(PicturePreprocessing(size=(1, 2), channels=1, mean=0.5, std=0.5))
     >>> scale(torch.tensor([[[[0, 255]]]], dtype=torch.uint8), torch.empty(1, 0, dtype=torch.float64)).flatten().tolist()
     [-1.0, 1.0]
     """
 
-    def __init__(self, preprocessing: PicturePreprocessing):
+    def __init__(self, preprocessing: Normalizer):
         self.preprocessing = preprocessing
 
     def __call__(self, batch: Shaped[Tensor, "b ..."], u: Float[Tensor, "b draws"]) -> Shaped[Tensor, "b ..."]:
-        """(x − mean)/std of pixels in 0 … 1; nothing random."""
+        """Return the inputs of a batch."""
         return self.preprocessing.normalize(batch)
 
 
 class MeanImage(Normalize):
-    """(x − mean image)/128: what is subtracted differs from pixel to pixel, so no preprocessing of files can say it.
+    """(x − mean image)/128. The mean differs from pixel to pixel, so a preprocessing of files cannot hold it.
 
     >>> images = InMemory(torch.tensor([[[[0, 100]]], [[[128, 100]]]], dtype=torch.uint8), torch.tensor([0, 1]), ("a", "b"))
-    >>> scale = MeanImage.of(images, pixelwise=True, scale=128.0)
-    >>> scale(images.data, torch.empty(2, 0, dtype=torch.float64)).flatten().tolist()
+    >>> MeanImage.of(images, pixelwise=True, scale=128.0).normalize(images.data).flatten().tolist()
     [-0.5, 0.0, 0.5, 0.0]
     """
 
-    preprocessing: PicturePreprocessing | None = None
+    def normalize(self, stored: Shaped[Tensor, "b ..."]) -> Shaped[Tensor, "b ..."]:
+        """Return the inputs of a batch."""
+        return self(stored, stored.new_empty(len(stored), 0, dtype=torch.float64))
 
 
 class Listed:
@@ -118,14 +127,14 @@ def as_samples(dataset: Any, name: str = "dataset") -> Samples:
     return Listed(dataset)
 
 
-def shaped(images: InMemory, preprocessing: PicturePreprocessing) -> InMemory:
-    """Images of the size, crop and channels of a preprocessing; the last few results are kept, as many runs share them."""
-    return _shaped(_Same(images), preprocessing)
+def resize_samples(images: InMemory, preprocessing: PicturePreprocessing) -> InMemory:
+    """Return images of the size, crop and channels of a preprocessing. The last few results are kept, as many runs share them."""
+    return _resize(_Same(images), preprocessing)
 
 
-def statistics(images: Samples, preprocessing: PicturePreprocessing) -> PicturePreprocessing:
-    """The preprocessing with the mean and deviation of each channel of these images, which are at its size already."""
-    measured = Normalize.of(images)
+def with_statistics(preprocessing: PicturePreprocessing, samples: Samples) -> PicturePreprocessing:
+    """Return the preprocessing with the mean and deviation of each channel of samples that have its size already."""
+    measured = Normalize.of(samples)
     mean, std = (tuple((value.flatten() / 255).tolist()) for value in (measured.mean, measured.scale))
     return preprocessing.with_statistics(mean, std)
 
@@ -144,7 +153,7 @@ class _Same:
 
 
 @functools.lru_cache(maxsize=4)
-def _shaped(same: _Same, preprocessing: PicturePreprocessing) -> InMemory:
+def _resize(same: _Same, preprocessing: PicturePreprocessing) -> InMemory:
     images = same.images
     parts = [preprocessing.load(part) for part in images.data.split(1024)]
     return InMemory(torch.cat(parts).contiguous(), images.labels, images.classes)

@@ -4,10 +4,9 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NoReturn
 
-import torch
 import torch.distributed as dist
 
-from ..files import load_tree
+from ..files import is_out_of_memory, load_tree
 
 if TYPE_CHECKING:
     from .trainer import Trainer
@@ -56,18 +55,3 @@ def explain_misfits() -> Iterator[None]:
         if lost or is_out_of_memory(error):
             raise
         raise ValueError(f"the parts of this run do not fit together: {reason}") from error
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an error means that the memory of Python, the CPU or a GPU is exhausted.
-
-    Python and CUDA have exception types for it. The CPU allocator of torch raises a plain ``RuntimeError``, which only its
-    message identifies; this is the one place that reads it.
-
-    >>> is_out_of_memory(MemoryError()), is_out_of_memory(RuntimeError("memory format must be contiguous"))
-    (True, False)
-    """
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    allocator = ("DefaultCPUAllocator", "Storage size calculation overflowed", "not enough memory")
-    return isinstance(error, RuntimeError) and any(words in str(error) for words in allocator)

@@ -9,9 +9,9 @@ import torch
 from ..config import as_call, assign, encode
 from .build import build_task
 from .callbacks import Callback
-from .config import Config, from_document
 from .errors import explain_misfits
 from .run_folder import RunFolder, stored_document
+from .settings import Config, from_document
 from .trainer import Trainer
 
 
@@ -20,7 +20,7 @@ class Experiment(Trainer):
 
     >>> import tempfile
     >>> from hypersphere.training import Config, Experiment, call
-    >>> config = Config(steps=2, model=call(hs.models.cnn3, table="E.3", width=0.1), threads=1, pictures=False)
+    >>> config = Config(steps=2, backbone=call(hs.models.cnn3, table="E.3", width=0.1), threads=1, pictures=False)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     metrics = Experiment(config, folder).run()
     >>> metrics["accuracy"] > 0

@@ -29,7 +29,7 @@ class Selection:
 
     >>> from hypersphere.training import Config, Selection, build_task, call
     >>> few = Selection(classes=3, per_class=20, validation=0.1)
-    >>> task = build_task(Config(samples=few, model=call(hs.models.mlp, width=0.05)))
+    >>> task = build_task(Config(samples=few, backbone=call(hs.models.mlp, width=0.05)))
     >>> task.train_samples.labels.bincount().tolist()
     [20, 20, 20]
     """
@@ -48,10 +48,6 @@ class Selection:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ValueError(f"samples.{name} must be an integer ≥ {least} or none, got {value}")
-
-    def replace(self, **changes: Any) -> "Selection":
-        """A copy with other values."""
-        return Selection(**{**vars(self), **changes})
 
 
 def of_first_classes(selection: Selection, dataset: Any) -> Any:

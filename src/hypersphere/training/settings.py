@@ -1,21 +1,61 @@
-"""How a run is trained: plain numbers and constructor calls, checked where they are written."""
+"""The settings of a run as one tree of plain values and constructor calls, changed by ``key.path=value``.
 
+:class:`Settings` says how the trainer trains, :class:`TaskSettings` adds the network, its losses and its inputs. A recipe
+returns a :class:`Config`, which adds a dataset by name; ``fit`` uses :class:`~hypersphere.training.FitSettings`, which adds
+the choice of identities. :func:`~hypersphere.training.build_task` builds the task of both.
+"""
+
+import functools
+import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 import torch
+from torch import nn
 from torch.optim import Optimizer
+from torch.utils.data import Dataset
 
-from ..config import Call, Kind, call, replace_nested
-from ..orthogonal import OGD
+from .. import models
+from ..config import Call, Kind, as_call, assign, call, decode_arguments, encode, parameters
+from ..config.values import get_kind
+from ..data import Augmentation, Digits
+from ..data.graphs import Nodes
+from ..neurons import Classifier
+from ..objectives import Softmax
+from ..orthogonal import OGD, overparameterize
 from .schedules import Schedule, StepRate
+from .selection import Selection
+from .tasks import Classification, Task
 
 OptimizerCall = Annotated[
     Call, Kind(Optimizer, ("torch.optim", "hypersphere.orthogonal", "hypersphere.objectives"), given=("params",))
 ]
 ScheduleCall = Annotated[Call, Kind(Schedule, ("hypersphere.training",))]
+
+# Arguments that the builder gives when it makes the call of a slot.
+OF_TASK = (
+    *("model", "head", "train", "measured", "losses", "regularizers", "batch_size", "augment", "preprocessing", "seed"),
+    *("sampler", "workers", "frozen", "head_first", "facts", "mirror"),
+    *("project_every", "weighted_gradients", "graph", "validation", "threshold_pairs", "measured_pairs"),
+)
+OF_BACKBONE = ("num_classes", "in_channels", "input_size", "in_features")
+OF_HEAD = ("in_features", "num_classes", "feature_dim")
+TaskCall = Annotated[Call, Kind(Task, ("hypersphere.training.tasks",), given=OF_TASK)]
+DataCall = Annotated[Call, Kind((Dataset, Nodes), ("hypersphere.data",), given=("train", "background"))]
+BackboneCall = Annotated[Call, Kind(nn.Module, ("hypersphere.models",), given=OF_BACKBONE)]
+HeadCall = Annotated[Call, Kind(Classifier, ("hypersphere.objectives",), given=OF_HEAD)]
+LossCall = Annotated[Call, Kind(nn.Module, ("hypersphere.objectives",), given=OF_HEAD)]
+EnergyCall = Annotated[
+    Call, Kind(nn.Module, ("hypersphere.energy", "hypersphere.orthogonal"), takes="model", given=("model", "seed"))
+]
+OrthogonalCall = Annotated[
+    Call, Kind(nn.Module, ("hypersphere.orthogonal",), overparameterize, "model", ("model", "generator"))
+]
+SamplerCall = Annotated[Call, Kind(object, ("hypersphere.data",), takes="labels", given=("labels",))]
+AugmentCall = Annotated[Call, Kind(Augmentation, ("hypersphere.data",))]
+Self = TypeVar("Self", bound="Settings")
 
 
 @dataclass(frozen=True)
@@ -84,6 +124,10 @@ class Settings:
     weights: str | None = None
 
     def __post_init__(self) -> None:
+        for name, parameter in parameters(cast(Any, type(self))).items():
+            value = getattr(self, name)
+            if get_kind(parameter.annotation) is not None and isinstance(value, type | functools.partial):
+                object.__setattr__(self, name, as_call(value))
         for name in ("steps", "evaluate_every", "log_every", "checkpoint_every", "timeout"):
             _check(self, name, 1)
         _check(self, "seed", 0)
@@ -111,13 +155,191 @@ class Settings:
             if isinstance(part, Call):
                 _check_rates(part)
 
-    def replace(self, **changes: Any) -> Any:
-        """A copy with settings changed, arguments of calls by ``part__argument``.
+    def replace(self: Self, changes: Mapping[str, Any] | None = None, /, **more: Any) -> Self:
+        """Return a copy with settings changed, nested ones by dotted keys.
 
-        >>> Settings().replace(steps=10, optimizer__lr=0.5).optimizer.arguments["lr"]
+        Args:
+            changes: Python values by key, with the keys of the command line.
+            **more: Settings of the first level.
+
+        Raises:
+            ValueError: If a key is unknown or a value is not accepted.
+
+        >>> Settings().replace({"optimizer.lr": 0.5}, steps=10).optimizer.arguments["lr"]
         0.5
         """
-        return type(self)(**replace_nested({f.name: getattr(self, f.name) for f in fields(self)}, changes))
+        changed: Self = assign(as_call(self), {**(changes or {}), **more}).build()
+        return changed
+
+
+@dataclass(frozen=True)
+class Term:
+    """Another objective of features and labels in the loss, with its weight.
+
+    Args:
+        objective: the objective, such as CenterLoss.
+        weight: the factor of its value in the sum.
+
+    >>> from hypersphere.training import Config, Term, call
+    >>> config = Config(losses=(Term(call(hs.objectives.CenterLoss), weight=0.01),))
+    >>> config.losses[0].objective.name, config.losses[0].weight
+    ('CenterLoss', 0.01)
+    """
+
+    objective: LossCall
+    weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class TaskSettings(Settings):
+    """:class:`Settings`, and the network with its losses and inputs.
+
+    Args:
+        size: height and width of the network's input, or one number for both; none keeps the size of the data.
+        channels: 1 for gray, 3 for color; none keeps those of the data.
+        crop: size of the central square to cut out before resizing, or "square" for the largest one.
+        resize: "stretch" to the size, "cover" it and cut off the rest, or "contain" the whole picture with borders.
+        normalize: scaling of pixels. none keeps 0 … 255; unit gives 0 … 1; deviation subtracts the mean of each channel and
+            divides by its standard deviation; pixel_mean subtracts the mean image and divides by 128; faces is
+            (x − 127.5)/128.
+        mirror: append the features of the mirror image, in measuring and serving.
+        augment: random changes of training batches, one after the other.
+        batch_size: samples per batch, of all processes together.
+        sampler: another order of the training samples, such as ClassBalancedSampler for P classes with K samples each.
+        workers: threads that read batches ahead of the step.
+        backbone: the network up to its features.
+        head: the classifier and its loss.
+        losses: further objectives of features and labels.
+        energy: regularizers of the neurons, such as MHE, CoMHE or an orthogonality penalty.
+        orthogonal: train hidden neurons as rotations of fixed ones.
+        project_every: steps between weight projections of operators; 0 for none.
+        weighted_gradients: multiply the gradients of operators by the norm of the weight.
+    """
+
+    size: int | tuple[int, ...] | None = None
+    channels: int | None = None
+    crop: int | Literal["square"] | None = None
+    resize: Literal["stretch", "cover", "contain"] = "stretch"
+    normalize: Literal["none", "unit", "deviation", "pixel_mean", "faces"] = "deviation"
+    mirror: bool | None = False
+    augment: tuple[AugmentCall, ...] | AugmentCall | None = None
+    batch_size: int = 128
+    sampler: SamplerCall | None = None
+    workers: int | None = 0
+    backbone: BackboneCall = field(default_factory=lambda: call(models.cnn9))
+    head: HeadCall = field(default_factory=lambda: call(Softmax))
+    losses: tuple[Term, ...] = ()
+    energy: tuple[EnergyCall, ...] | EnergyCall | None = None
+    orthogonal: OrthogonalCall | None = None
+    project_every: int = 0
+    weighted_gradients: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        size = self.input_size
+        if size is not None and not all(1 <= side <= 4096 for side in size):
+            raise ValueError(f"size must be one number or height and width, each in 1 … 4096, got {self.size!r}")
+        if self.channels not in (None, 1, 3):
+            raise ValueError(f"channels must be 1, 3 or none, got {self.channels!r}")
+        if isinstance(self.crop, int) and self.crop < 1:
+            raise ValueError(f"crop must be an integer ≥ 1, square or none, got {self.crop}")
+        _check(self, "batch_size", 1)
+        if self.workers is not None:
+            _check(self, "workers", 0, 256)
+        if self.project_every < 0:
+            raise ValueError(f"project_every must be an integer ≥ 0, got {self.project_every!r}")
+
+    @property
+    def input_size(self) -> tuple[int, int] | None:
+        """Height and width of the network's input, or None if the data decides."""
+        if self.size is None or isinstance(self.size, int):
+            return None if self.size is None else (self.size, self.size)
+        if len(self.size) not in (1, 2):
+            raise ValueError(f"size must be one number or height and width, got {self.size!r}")
+        return self.size[0], self.size[-1]
+
+    @property
+    def augmentations(self) -> tuple[Call, ...]:
+        """The augmentations in order."""
+        return _as_tuple(self.augment)
+
+    @property
+    def energies(self) -> tuple[Call, ...]:
+        """The regularizers in order."""
+        return _as_tuple(self.energy)
+
+
+@dataclass(frozen=True)
+class Config(TaskSettings):
+    """The settings of a run on a dataset that has a name: :class:`TaskSettings`, the task and the data.
+
+    Args:
+        name: the name of the run.
+        task: the task: what is learned and how it is measured.
+        data: the dataset. Its training part is trained on and, if no samples are held out, its test part is measured.
+        samples: the samples of it that are used.
+
+    >>> from hypersphere.training import Config, call
+    >>> config = Config(steps=200, head=call(hs.objectives.ArcFace, m=0.3), energy=call(hs.energy.MHE))
+    >>> config.data.name, config.backbone.name, config.head.arguments
+    ('Digits', 'cnn9', {'m': 0.3})
+    >>> config.replace({"head.m": 0.4}, size=16).head.arguments
+    {'m': 0.4}
+    """
+
+    name: str = "run"
+    task: TaskCall = field(default_factory=lambda: call(Classification))
+    data: DataCall = field(default_factory=lambda: call(Digits))
+    samples: Selection = field(default_factory=Selection)
+
+
+def _as_tuple(value: Any) -> tuple[Call, ...]:
+    return () if value is None else (value,) if isinstance(value, Call) else tuple(value)
+
+
+def to_json(config: Config) -> str:
+    """Return the settings as JSON text, every one written out.
+
+    >>> text = to_json(Config(steps=7))
+    >>> json.loads(text)["steps"], json.loads(text)["head"]["call"]
+    (7, 'Softmax')
+    """
+    return json.dumps(encode(config, defaults=True), indent=1) + "\n"
+
+
+def from_json(text: str, *, trust: bool = False) -> Config:
+    """Return the settings that :func:`to_json` wrote.
+
+    Args:
+        text: JSON.
+        trust: Import code outside the library that the text names.
+
+    Raises:
+        ValueError: If it is not JSON, or a key or value is not accepted.
+
+    >>> from_json(to_json(Config(steps=7))).steps
+    7
+    """
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"a config must be JSON: {error}") from error
+    return from_document(values, trust=trust)
+
+
+def from_document(values: Any, *, trust: bool = False) -> Config:
+    """Return the settings of a JSON object."""
+    config: Config = Call(Config, decode_arguments(Config, values, trust=trust)).build()
+    return config
+
+
+def replace(config: Self, changes: Mapping[str, Any] | None = None, /, **more: Any) -> Self:
+    """Return ``config.replace(changes, **more)``.
+
+    >>> replace(Config(), {"optimizer.lr": 0.5}, steps=10, size=16).size
+    16
+    """
+    return config.replace(changes, **more)
 
 
 def _check(settings: Settings, name: str, least: int, most: int | None = None) -> None:

@@ -1,6 +1,7 @@
 """The training loop: one for every task, on one process or many, that can be killed at any moment and goes on where it was."""
 
 import contextlib
+import dataclasses
 import functools
 import math
 import os
@@ -10,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..config import Call
+from ..config import Call, encode
 from ..data import Loader
 from ..files import finite, load_tree, save_tree
 from .averaging import MovingAverage, load_average
@@ -26,7 +27,7 @@ from .run_folder import RunFolder
 from .schedules import Schedule
 from .settings import Settings
 from .sharding import shard_heads, unshard_heads
-from .tasks.task import Task, describe
+from .tasks.task import Task
 from .weights import start_from
 
 
@@ -304,3 +305,17 @@ class Trainer:
             self.progress(self.step, row)
         for callback in self.callbacks:
             callback.on_log(self, row)
+
+
+def describe(task: Task, settings: Settings) -> dict[str, Any]:
+    """Return the content of ``config.json`` for a task made of objects: the settings, and a description of the task."""
+    kept = {field.name: _plain(getattr(settings, field.name)) for field in dataclasses.fields(settings)}
+    names = {"class": type(task).__qualname__, "model": type(task.model).__qualname__}
+    return {"settings": kept, "task": {**names, **{str(k): _plain(v) for k, v in task.summary().items()}}}
+
+
+def _plain(value: Any) -> Any:
+    try:
+        return encode(value, defaults=isinstance(value, Call))
+    except ValueError:
+        return getattr(value, "__qualname__", type(value).__qualname__)

@@ -9,7 +9,7 @@ from hypersphere.models import cnn9
 from hypersphere.operators import Operator, magnitudes
 from hypersphere.recipes.chapter4 import dcnet_cifar100
 from hypersphere.recipes.recipe_book import MIRROR, adam, sgd
-from hypersphere.training import Config, CosineRate, Images, Selection, replace
+from hypersphere.training import Config, CosineRate, Selection, replace
 
 from ..arms import Arm, Training
 from ..claim import Check, Claim, Published, Size, read_text
@@ -45,35 +45,35 @@ def arms(size: Size) -> dict[str, Arm]:
     base = _base(size)
     groups: dict[str, tuple[dict[str, Any], Call]] = {
         "BN, ReLU": ({}, call(Cosine)),
-        "no ReLU": ({"model__activation": "none"}, call(SquareCosine)),
-        "no BN": ({"model__norm": "none"}, call(Cosine)),
+        "no ReLU": ({"backbone.activation": "none"}, call(SquareCosine)),
+        "no BN": ({"backbone.norm": "none"}, call(Cosine)),
     }
     found: dict[str, Config] = {}
     for group, (changes, angular) in groups.items():
         found[f"{group}/convolution"] = replace(base, **changes)
         for name in PUBLISHED[group]:
             operator = call(Operator, magnitude=MAGNITUDES[name], angular=angular)
-            found[f"{group}/{name}"] = replace(base, model__operator=operator, **changes)
+            found[f"{group}/{name}"] = replace(base, {"backbone.operator": operator}, **changes)
     for name, (changes, _) in TRICKS.items():
         if size == "paper" and "project_every" in changes:
             changes = {"project_every": 100}
         found[f"BN, ReLU/TanhConv, {name}"] = replace(found["BN, ReLU/TanhConv"], **changes)
     for form in WEIGHTED:
         found[f"BN, ReLU/TanhConv, weighted {form}"] = replace(
-            found["BN, ReLU/TanhConv"], model__operator__magnitude__weighted=form
+            found["BN, ReLU/TanhConv"], {"backbone.operator.magnitude.weighted": form}
         )
     for name in ("convolution", "TanhConv"):  # C.6
         found[f"SGD/{name}"] = replace(found[f"BN, ReLU/{name}"], optimizer=sgd(0.1 if size == "paper" else 0.05, 0.0))
     for batch, times in BATCHES.items():
         longer = {} if size == "paper" else {"steps": times * base.steps, "evaluate_every": times * base.evaluate_every}
         for name, norm in (("BatchNorm", "batch"), ("SphereNorm", "sphere")):
-            found[f"batch {batch}/{name}"] = replace(base, batch_size=batch, model__norm=norm, **longer)
+            found[f"batch {batch}/{name}"] = replace(base, {"backbone.norm": norm}, batch_size=batch, **longer)
     return {name: Training(config) for name, config in found.items()}
 
 
 def _base(size: Size) -> Config:
     if size == "paper":
-        return replace(dcnet_cifar100(size), data=call(CIFAR100), model__operator=None, regularizer=None)
+        return replace(dcnet_cifar100(size), {"backbone.operator": None}, data=call(CIFAR100), energy=None)
     return Config(
         steps=800,
         evaluate_every=200,
@@ -82,9 +82,9 @@ def _base(size: Size) -> Config:
         batch_size=64,
         data=call(TinyImageNet),
         samples=Selection(classes=20, per_class=200),
-        images=Images(size=16),
+        size=16,
         augment=MIRROR,
-        model=call(cnn9, table="C.1", width=0.25),
+        backbone=call(cnn9, table="C.1", width=0.25),
         optimizer=adam(0.001),
         schedule=call(CosineRate),
     )
@@ -109,7 +109,7 @@ CLAIM = Claim(
         Published("figure 3.5", "SphereNorm at small batches", {"SphereNorm": "final accuracy similar to BatchNorm, sooner"}),
     ),
     arms=arms,
-    about=("model.operator", "model.operator.*", "project_every", "weighted_gradients", "model.norm"),
+    about=("backbone.operator", "backbone.operator.*", "project_every", "weighted_gradients", "backbone.norm"),
     metrics={"error": "test error (%)", "early": "accuracy after a quarter of the steps (%)"},
     checks=(
         *(_below(group, name) for group, values in PUBLISHED.items() for name in values),

@@ -30,7 +30,7 @@ def arms(size: Size) -> dict[str, Arm]:
         for name in reversed(names):
             arm = there[name]
             assert isinstance(arm, Training)
-            found[f"{claim.id}: {name}"] = arm.with_config(replace(arm.config, images__size=None))
+            found[f"{claim.id}: {name}"] = arm.with_config(replace(arm.config, size=None))
     return found
 
 

@@ -11,7 +11,7 @@ from hypersphere.geometry import angle
 from hypersphere.models import cnn6, cnn9
 from hypersphere.recipes.chapter5 import mhe_cifar10
 from hypersphere.recipes.recipe_book import CROP_FLIP, sgd
-from hypersphere.training import Config, CosineRate, Images, Selection, replace
+from hypersphere.training import Config, CosineRate, Selection, replace
 
 from ..arms import Arm, Training
 from ..claim import Check, Claim, Published, Size, read_text
@@ -67,8 +67,9 @@ def _digits(size: Size) -> Config:
         checkpoint_every=1000,
         data=call(MNIST),
         samples=Selection(imbalance=call(ImbalancedSingle, keep=100)),
-        images=Images(size=14 if small else None, normalize="unit"),
-        model=call(cnn6, table="D.1", width=0.125 if small else 1.0, feature_dim=2),
+        size=14 if small else None,
+        normalize="unit",
+        backbone=call(cnn6, table="D.1", width=0.125 if small else 1.0, feature_dim=2),
         optimizer=sgd(0.1, 1e-4),
         clip=1.0,
         schedule=call(CosineRate),
@@ -85,9 +86,9 @@ def _images(size: Size) -> dict[str, Config]:
             checkpoint_every=500,
             channels_last=True,
             batch_size=64,
-            images=Images(size=16),
+            size=16,
             augment=CROP_FLIP,
-            model=call(cnn9, table="D.1", width=0.25),
+            backbone=call(cnn9, table="D.1", width=0.25),
             optimizer=sgd(0.05, 1e-4),
             schedule=call(CosineRate),
         )

@@ -12,7 +12,7 @@ from hypersphere.energy.projections import (
 from hypersphere.models import cnn9, cnn15
 from hypersphere.recipes.chapter5 import mhe_cifar10
 from hypersphere.recipes.recipe_book import MIRROR, sgd
-from hypersphere.training import Config, CosineRate, Images, Selection, replace
+from hypersphere.training import Config, CosineRate, Selection, replace
 
 from ..arms import Arm, Training
 from ..claim import Check, Claim, Published, Size, read_text
@@ -59,9 +59,9 @@ def arms(size: Size) -> dict[str, Arm]:
             batch_size=64,
             data=call(TinyImageNet),
             samples=Selection(classes=20),
-            images=Images(size=16),
+            size=16,
             augment=MIRROR,
-            model=call(cnn9, table="D.1"),
+            backbone=call(cnn9, table="D.1"),
             optimizer=sgd(0.05, 1e-4),
             schedule=call(CosineRate),
         )
@@ -72,7 +72,7 @@ def arms(size: Size) -> dict[str, Arm]:
         "CNN-15": call(cnn15, table="D.1", width=0.25 if size == "laptop" else 1.0),
     }
     return {
-        f"{group}/{name}": Training(replace(base, model=models[group], energy=PENALTIES[name]))
+        f"{group}/{name}": Training(replace(base, backbone=models[group], energy=PENALTIES[name]))
         for group, names in GROUPS.items()
         for name in names
     }

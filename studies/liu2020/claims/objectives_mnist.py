@@ -6,7 +6,7 @@ from hypersphere.models import lsoftmax_mnist_2d, sphereface4
 from hypersphere.objectives import Annealing, ASoftmax, LSoftmax, Softmax, WSoftmax
 from hypersphere.recipes.chapter2 import MNIST_LAMBDA, SPHEREFACE_LAMBDA, lsoftmax_mnist
 from hypersphere.recipes.recipe_book import falls, sgd
-from hypersphere.training import Config, CosineRate, Images, Selection, replace
+from hypersphere.training import Config, CosineRate, Selection, replace
 
 from ..arms import Arm, Training
 from ..claim import Check, Claim, Published, Size, read_text
@@ -30,7 +30,7 @@ ABLATION = {
 def arms(size: Size) -> dict[str, Arm]:
     """L-Softmax with m = 1 … 4 on digits with two-dimensional features, m = 1 being softmax without a bias; table A.1 from A to G."""
     paper = size == "paper"
-    base = replace(lsoftmax_mnist("paper"), model=call(lsoftmax_mnist_2d)) if paper else _small()
+    base = replace(lsoftmax_mnist("paper"), backbone=call(lsoftmax_mnist_2d)) if paper else _small()
     law = MNIST_LAMBDA if paper else _faster(18000)
     planar = {f"2-D/m = {m}": replace(base, head=call(LSoftmax, m=m, annealing=law)) for m in MARGINS}
     return {name: Training(config) for name, config in {**planar, **_ablation(size)}.items()}
@@ -43,8 +43,9 @@ def _small() -> Config:
         checkpoint_every=400,
         data=call(MNIST),
         samples=Selection(measured=5000),
-        images=Images(size=16, normalize="unit"),
-        model=call(lsoftmax_mnist_2d, width=0.125),
+        size=16,
+        normalize="unit",
+        backbone=call(lsoftmax_mnist_2d, width=0.125),
         optimizer=sgd(0.02),
         schedule=call(CosineRate),
     )
@@ -61,8 +62,9 @@ def _ablation(size: Size) -> dict[str, Config]:
     wide = 1.0 if paper else 0.125
     base = replace(
         lsoftmax_mnist("paper") if paper else _small(),
-        images=Images(size=32 if paper else 16, normalize="unit"),
-        model=call(sphereface4, width=wide, feature_dim=512 if paper else 8, norm="batch"),
+        size=32 if paper else 16,
+        normalize="unit",
+        backbone=call(sphereface4, width=wide, feature_dim=512 if paper else 8, norm="batch"),
         optimizer=sgd(0.1 if paper else 0.05),
         **({"steps": 28000, "schedule": falls(16000, 24000)} if paper else {}),
     )
@@ -75,7 +77,7 @@ def _ablation(size: Size) -> dict[str, Config]:
         **{f"{letter}: A-Softmax m = {m}": call(ASoftmax, m=m, annealing=law) for letter, m in zip("EFG", MARGINS[1:], strict=True)},
     }  # fmt: skip
     found = {f"A.1/{name}": replace(base, head=head) for name, head in heads.items()}
-    found["A.1/A: ReLU, bias"] = replace(found["A.1/A: ReLU, bias"], model__last_activation="relu")
+    found["A.1/A: ReLU, bias"] = replace(found["A.1/A: ReLU, bias"], {"backbone.last_activation": "relu"})
     return found
 
 
@@ -83,7 +85,7 @@ def _short(config: Config) -> Config:
     """Half of the steps, λ falling twice as fast where there is one."""
     config = replace(config, steps=config.steps // 2, evaluate_every=config.steps // 2)
     annealing = config.head.arguments.get("annealing")
-    return config if annealing is None else replace(config, head__annealing__rate=2 * annealing.get("rate"))
+    return config if annealing is None else replace(config, {"head.annealing.rate": 2 * annealing.get("rate")})
 
 
 def _tighter(name: str, than: str) -> Check:
@@ -101,7 +103,7 @@ CLAIM = Claim(
         Published("A.1", "angular Fisher score on LFW", {name: values[0] for name, values in ABLATION.items()}),
     ),
     arms=arms,
-    about=("head", "head.*", "model.last_activation"),
+    about=("head", "head.*", "backbone.last_activation"),
     metrics={
         "error": "test error (%)",
         "angular_fisher": "angular Fisher score",

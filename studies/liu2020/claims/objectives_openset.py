@@ -76,8 +76,8 @@ def arms(size: Size) -> dict[str, Arm]:
         for name in ("softmax", "A-Softmax m = 4"):
             arm = found[name]
             assert isinstance(arm, Training)
-            model = call(network, **arm.config.model.arguments)
-            found[f"{depth}/{name}"] = arm.with_config(replace(arm.config, model=model))
+            model = call(network, **arm.config.backbone.arguments)
+            found[f"{depth}/{name}"] = arm.with_config(replace(arm.config, backbone=model))
     return found
 
 
@@ -85,7 +85,7 @@ def _short(config: Config) -> Config:
     """A third of the steps, λ falling three times as fast where there is one."""
     config = replace(config, steps=config.steps // 3, evaluate_every=config.steps // 3)
     annealing = config.head.arguments.get("annealing")
-    return config if annealing is None else replace(config, head__annealing__rate=3 * annealing.get("rate"))
+    return config if annealing is None else replace(config, {"head.annealing.rate": 3 * annealing.get("rate")})
 
 
 CLAIM = Claim(
@@ -127,7 +127,7 @@ CLAIM = Claim(
         ),
     ),
     arms=arms,
-    about=("head", "head.*", "energy", "energy.*", "model"),
+    about=("head", "head.*", "energy", "energy.*", "backbone"),
     metrics={"eer": "EER (%)", "tar": "TAR at FAR 1e-3 (%)", "rank1": "rank-1 (%)", "one_shot": "20-way 1-shot (%)",
         **{f"rank1_{count}": f"rank-1 of 60, {count} distractors (%)" for count in DISTRACTORS}},
     checks=(

@@ -15,7 +15,7 @@ from hypersphere.geometry import normalize
 from hypersphere.models import sphereface10
 from hypersphere.objectives import ArcFace
 from hypersphere.recipes.recipe_book import sgd
-from hypersphere.training import Config, CosineRate, Distillation, Images, OpenSet, Selection, replace
+from hypersphere.training import Config, CosineRate, Distillation, OpenSet, Selection, replace
 
 from ..arms import Arm, Training
 from ..claim import Check, Claim, Published, Size, read_text
@@ -98,7 +98,7 @@ def arms(size: Size) -> dict[str, Arm]:
         precision="bf16",
         data=call(Omniglot),
         samples=Selection(rotations=True),
-        images=Images(size=PIXELS),
+        size=PIXELS,
         augment=call(
             Elastic,
             bend=PIXELS / 7,
@@ -108,22 +108,22 @@ def arms(size: Size) -> dict[str, Arm]:
             shift=PIXELS / 14,
             fill=255.0,
         ),
-        model=call(sphereface10, width=0.5, feature_dim=FEATURES, norm="batch"),
+        backbone=call(sphereface10, width=0.5, feature_dim=FEATURES, norm="batch"),
         head=call(ArcFace, m=0.25, scale=24.0),
         optimizer=sgd(0.1, 2e-3, nesterov=True),
         schedule=call(CosineRate),
     )
     student = replace(
         teacher,
+        {"backbone.feature_dim": TURNS * FEATURES},
         task=call(Distillation, turns=TURNS, shrink=SHRINK, published_runs=True),
         steps=TAUGHT_STEPS,
         evaluate_every=TAUGHT_STEPS,
         samples=Selection(),
         batch_size=128 // TURNS,
-        model__feature_dim=TURNS * FEATURES,
         optimizer=call(torch.optim.AdamW, lr=1e-3, weight_decay=0.02),
     )
-    held = {"data__held_out": HELD_OUT, "task__published_runs": False}
+    held = {"data.held_out": HELD_OUT, "task.published_runs": False}
     theirs, own = (call(answered, shrink=SHRINK),), (call(answered),)
     return {ARM: Taught(student, own, held, own, teacher=Training(teacher, theirs, held, theirs))}
 

@@ -9,7 +9,7 @@ from hypersphere.models import cnn6
 from hypersphere.orthogonal import OGD, OrthogonalityPenalty, overparameterize, prepare_neurons
 from hypersphere.recipes.chapter7 import opt_cnn_cifar100, opt_mlp_mnist
 from hypersphere.recipes.recipe_book import MIRROR, sgd
-from hypersphere.training import Config, CosineRate, Images, Selection, replace
+from hypersphere.training import Config, CosineRate, Selection, replace
 
 from ..arms import Arm, Training
 from ..claim import Check, Claim, Published, Size, read_text
@@ -31,7 +31,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "OPT (LS)": {"orthogonal": _opt("lowdin")},
     "OPT (CP)": {"orthogonal": _opt("cayley")},
     "OPT (OGD)": {"orthogonal": _opt("ogd")},
-    "OPT (OR)": {"orthogonal": _opt("regularized"), "regularizer": call(OrthogonalityPenalty, weight=1.0)},
+    "OPT (OR)": {"orthogonal": _opt("regularized"), "energy": call(OrthogonalityPenalty, weight=1.0)},
     "OPT (GS), trained neurons": {"orthogonal": _opt("gram_schmidt", train_neurons=True)},
     "OPT (GS), normalised": {"orthogonal": _opt("gram_schmidt", normalize=True)},
     "baseline, shifted start": {"orthogonal": call(prepare_neurons, mean=0.02)},
@@ -70,9 +70,11 @@ def arms(size: Size) -> dict[str, Arm]:
     xavier, cnn = _mlp(size), _cnn(size)
     base = {
         "MLP, Xavier": xavier,
-        "MLP, Normal": replace(xavier, model__init="normal", **({"optimizer": sgd(0.003)} if size == "laptop" else {})),
+        "MLP, Normal": replace(
+            xavier, {"backbone.init": "normal"}, **({"optimizer": sgd(0.003)} if size == "laptop" else {})
+        ),
         "CNN-6": cnn,
-        "CNN-6, no BN": replace(cnn, model__norm="none"),
+        "CNN-6, no BN": replace(cnn, {"backbone.norm": "none"}),
     }
     found: dict[str, Arm] = {}
     for group, names in GROUPS.items():
@@ -108,7 +110,8 @@ def _mlp(size: Size) -> Config:
         steps=600,
         evaluate_every=300,
         checkpoint_every=300,
-        images=Images(size=14, normalize="unit"),
+        size=14,
+        normalize="unit",
         optimizer=sgd(0.05),
         schedule=call(CosineRate),
     )
@@ -125,9 +128,9 @@ def _cnn(size: Size) -> Config:
         batch_size=64,
         data=call(TinyImageNet),
         samples=Selection(classes=20),
-        images=Images(size=16),
+        size=16,
         augment=MIRROR,
-        model=call(cnn6, table="F.1", width=0.25),
+        backbone=call(cnn6, table="F.1", width=0.25),
         optimizer=sgd(0.03),
         schedule=call(CosineRate),
     )
@@ -174,7 +177,7 @@ CLAIM = Claim(
         Published("7.2", "error (%) of CNN-6 by the mean of the start", {"0": 32.49, "1e-2": 39.51, "2e-2": 53.89}),
     ),
     arms=arms,
-    about=("orthogonal", "orthogonal.*", "energy", "energy.*", "regularizer", "regularizer.*", "rotations.*"),
+    about=("orthogonal", "orthogonal.*", "energy", "energy.*", "rotations.*"),
     metrics={
         "error": "test error (%)",
         "energy": "energy at the end (s = 2, hidden layers)",

@@ -11,7 +11,7 @@ from hypersphere.evaluation import robustness
 from hypersphere.operators import Operator, magnitudes
 from hypersphere.recipes.chapter4 import adversarial_cifar10
 from hypersphere.recipes.recipe_book import adam
-from hypersphere.training import Adversarial, Config, CosineRate, Images, replace
+from hypersphere.training import Adversarial, Config, CosineRate, replace
 
 from ..arms import Arm, Training
 from ..claim import Check, Claim, Published, Size, read_text
@@ -40,11 +40,9 @@ def withstood(experiment: Any, folder: pathlib.Path, rate: float, images: int = 
     task, config = experiment.task, experiment.config
     plain = replace(
         config,
+        {"task.attacked": 0.0, "backbone.operator": None, "optimizer.lr": rate},
         name="attacker",
         seed=config.seed + ELSEWHERE,
-        task__attacked=0.0,
-        model__operator=None,
-        optimizer__lr=rate,
     )
     place = folder.parents[2] / "attacker" / str(config.seed)
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -79,16 +77,14 @@ def arms(size: Size) -> dict[str, Arm]:
     if size == "laptop":
         base = replace(
             base,
+            {"task.epsilon": 2 / 255, "task.step": 0.5 / 255, "backbone.width": 0.5, "backbone.feature_dim": None},
             steps=1200,
             evaluate_every=1200,
             checkpoint_every=400,
             batch_size=64,
-            task__epsilon=2 / 255,
-            task__step=0.5 / 255,
-            images=Images(size=16, normalize="unit"),
+            size=16,
+            normalize="unit",
             augment=None,
-            model__width=0.5,
-            model__feature_dim=None,
             optimizer=adam(6e-4),
             schedule=call(CosineRate),
         )
@@ -97,14 +93,14 @@ def arms(size: Size) -> dict[str, Arm]:
     found: dict[str, Arm] = {}
     for group, weight in (("natural", 0.0), ("FGSM-trained", 0.5)):
         for name, operator in OPERATORS.items():
-            config = replace(base, task__attacked=weight, model__operator=operator)
+            config = replace(base, {"task.attacked": weight, "backbone.operator": operator})
             found[f"{group}/{name}"] = Training(config, (call(withstood, rate=rate),))
     return found
 
 
 def hardly_attacked(config: Config) -> Config:
     """A run for choosing a rate, by accuracy without an attack: where the task attacks, it attacks one image."""
-    return replace(config, task__attacked_images=1) if config.task.target is Adversarial else config
+    return replace(config, {"task.attacked_images": 1}) if config.task.target is Adversarial else config
 
 
 def _short(config: Config) -> Config:
@@ -139,7 +135,7 @@ CLAIM = Claim(
         ),
     ),
     arms=arms,
-    about=("model.operator", "model.operator.*"),
+    about=("backbone.operator", "backbone.operator.*"),
     metrics={
         "accuracy": "accuracy (%)",
         "fgsm_accuracy": "FGSM (%)",

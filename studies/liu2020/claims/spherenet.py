@@ -13,7 +13,7 @@ from hypersphere.operators import Operator, magnitudes
 from hypersphere.recipes.chapter2 import CIFAR_LAMBDA
 from hypersphere.recipes.chapter3 import spherenet_cifar10
 from hypersphere.recipes.recipe_book import MIRROR, adam
-from hypersphere.training import Config, CosineRate, Images, Selection, replace
+from hypersphere.training import Config, CosineRate, Selection, replace
 
 from ..arms import Arm, Training
 from ..claim import Check, Claim, Published, Size, read_text
@@ -30,8 +30,8 @@ OPERATORS: dict[str, Call | None] = {
 }
 GROUPS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "softmax": (tuple(OPERATORS), {}),
-    "no ReLU": (("convolution", "linear", "cosine", "sigmoid (0.3)"), {"model__activation": "none"}),
-    "no BN": (("convolution", "cosine"), {"model__norm": "none"}),
+    "no ReLU": (("convolution", "linear", "cosine", "sigmoid (0.3)"), {"backbone.activation": "none"}),
+    "no BN": (("convolution", "cosine"), {"backbone.norm": "none"}),
     "A-Softmax": (("convolution", "cosine"), {"head": call(ASoftmax, m=4, annealing=CIFAR_LAMBDA)}),
     "GA-Softmax": (("convolution", "cosine"), {"head": call(GASoftmax, m=4, annealing=CIFAR_LAMBDA)}),
     "CNN-45": (("convolution", "cosine"), {}),
@@ -59,7 +59,7 @@ def curvatures(experiment: Any) -> dict[str, float]:
 def arms(size: Size) -> dict[str, Arm]:
     """CNN-9 of table B.1 with each operator in every hidden layer; without ReLU; without BN; under A- and GA-Softmax; and CNN-45."""
     if size == "paper":
-        base = replace(spherenet_cifar10(size), head=call(Softmax), model__operator=None, regularizer=None)
+        base = replace(spherenet_cifar10(size), {"backbone.operator": None}, head=call(Softmax), energy=None)
     else:
         base = Config(
             steps=1500,
@@ -69,9 +69,9 @@ def arms(size: Size) -> dict[str, Arm]:
             batch_size=64,
             data=call(CIFAR10),
             samples=Selection(measured=4000, per_class=500),
-            images=Images(size=16),
+            size=16,
             augment=MIRROR,
-            model=call(cnn9, table="B.1", width=0.25),
+            backbone=call(cnn9, table="B.1", width=0.25),
             optimizer=adam(0.001),
             schedule=call(CosineRate),
         )
@@ -81,9 +81,9 @@ def arms(size: Size) -> dict[str, Arm]:
             changes = {"head": changes["head"].replace(annealing=CIFAR_LAMBDA.replace(rate=12e-5))}
         if group == "CNN-45" and size == "laptop":
             changes = {"steps": 1000, "evaluate_every": 250, "checkpoint_every": 250}
-        model = call(cnn45, **base.model.arguments) if group == "CNN-45" else base.model
+        model = call(cnn45, **base.backbone.arguments) if group == "CNN-45" else base.backbone
         for name in names:
-            config = replace(replace(base, model=model), model__operator=OPERATORS[name], **changes)
+            config = replace(replace(base, backbone=model), {"backbone.operator": OPERATORS[name]}, **changes)
             found[f"{group}/{name}"] = Training(config, (call(curvatures),))
     return found
 
@@ -108,7 +108,7 @@ CLAIM = Claim(
         Published("3.2", "accuracy (%) of CNN-45", ACCURACY["CNN-45"]),
     ),
     arms=arms,
-    about=("model.operator", "model.operator.*"),
+    about=("backbone.operator", "backbone.operator.*"),
     metrics={
         "accuracy": "test accuracy (%)",
         "early": "after a quarter of the steps (%)",

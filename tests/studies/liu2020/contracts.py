@@ -38,7 +38,7 @@ class ClaimContract:
             groups = {}
             for name, config in self.configs(size).items():
                 groups.setdefault(name.rpartition("/")[0], set()).add(
-                    (config.steps, config.batch_size, config.model.arguments.get("width"))
+                    (config.steps, config.batch_size, config.backbone.arguments.get("width"))
                 )
             assert all(len(budgets) == 1 for budgets in groups.values())
 

@@ -8,6 +8,6 @@ class TestDecoupled(ClaimContract):
 
     def test_radii_are_learned_where_there_is_one(self):
         for name, config in self.configs().items():
-            operator = config.model.arguments.get("operator")
+            operator = config.backbone.arguments.get("operator")
             if operator is not None and name.endswith(("BallConv", "TanhConv", "SegConv")):
                 assert operator.get("magnitude").get("learnable_radius") is True

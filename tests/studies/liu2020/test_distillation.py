@@ -15,14 +15,14 @@ def marked(experiment, folder, value=1.0):
     return {"features": float(experiment.task.summary()["features"]), "value": value}
 
 
-HELD = {"samples__validation": 0.2}
+HELD = {"samples.validation": 0.2}
 ARM = Taught(
     STUDENT, (call(marked),), HELD, (call(marked),), teacher=Training(TEACHER, (call(marked, value=2.0),), HELD)
 )
 
 
 def test_both_are_trained_and_measured_and_the_student_starts_from_its_teacher(tmp_path):
-    arm = Taught(replace(STUDENT, steps=1, optimizer__lr=0.0), ARM.measures, teacher=ARM.teacher)
+    arm = Taught(replace(STUDENT, {"optimizer.lr": 0.0}, steps=1), ARM.measures, teacher=ARM.teacher)
     row = arm.row(3, tmp_path, threads=1)
     metrics = row["metrics"]
     assert (metrics["features"], metrics["value"]) == (32.0, 1.0)
@@ -61,7 +61,7 @@ def test_goes_on_with_the_teacher_there_is(tmp_path):
 
 
 def test_a_teacher_that_diverges_is_a_row_without_metrics(tmp_path):
-    arm = Taught(STUDENT, teacher=Training(replace(TEACHER, optimizer__lr=1e30, steps=10)))
+    arm = Taught(STUDENT, teacher=Training(replace(TEACHER, {"optimizer.lr": 1e30}, steps=10)))
     row = arm.row(0, tmp_path, threads=1)
     assert row["diverged"]
     assert row["metrics"] == {}

@@ -26,7 +26,9 @@ class TestImbalance(ClaimContract):
     def test_the_rare_class_is_measured_by_itself(self, tmp_path):
         arm = self.claim.arms("laptop")["MNIST/MHE"]
         samples = arm.config.samples.replace(imbalance=call(ImbalancedSingle, keep=5))
-        small = replace(arm.config, steps=2, evaluate_every=2, data=call(Digits), samples=samples, model__width=0.0625)
+        small = replace(
+            arm.config, {"backbone.width": 0.0625}, steps=2, evaluate_every=2, data=call(Digits), samples=samples
+        )
         metrics = arm.with_config(small).row(0, tmp_path / "run", threads=1)["metrics"]
         assert 0 <= metrics["rare_error"] <= 100
         assert 0 <= metrics["rare_angle"] <= torch.pi

@@ -10,7 +10,7 @@ class TestObjectivesMnist(ClaimContract):
     def test_planar_arms_differ_in_the_margin_only(self):
         arms = [config for name, config in self.configs().items() if name.startswith("2-D/")]
         assert [config.head.get("m") for config in arms] == [1, 2, 3, 4]
-        assert len({to_json(replace(config, head__m=1)) for config in arms}) == 1
+        assert len({to_json(replace(config, {"head.m": 1})) for config in arms}) == 1
 
     def test_lambda_ends_where_the_authors_law_ends(self):
         """1000·(1 + γ·steps)^−35 at the end of a run is the same for 18,000 steps as for a short one."""
@@ -23,6 +23,6 @@ class TestObjectivesMnist(ClaimContract):
 
     def test_table_a_1_takes_away_one_thing_at_a_time(self):
         found = {pair: set(keys) for pair, keys in self.claim.compared().items() if pair[0].startswith("A.1/")}
-        assert found["A.1/B: bias", "A.1/A: ReLU, bias"] == {"model.last_activation"}
+        assert found["A.1/B: bias", "A.1/A: ReLU, bias"] == {"backbone.last_activation"}
         assert found["A.1/C: softmax without bias", "A.1/B: bias"] == {"head.bias"}
         assert found["A.1/F: A-Softmax m = 3", "A.1/E: A-Softmax m = 2"] == {"head.m"}

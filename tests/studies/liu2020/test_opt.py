@@ -12,7 +12,7 @@ class TestOPT(ClaimContract):
         for size in ("laptop", "paper"):
             groups = {}
             for name, config in self.configs(size).items():
-                groups.setdefault(name.rpartition("/")[0], set()).add(config.model.arguments.get("init"))
+                groups.setdefault(name.rpartition("/")[0], set()).add(config.backbone.arguments.get("init"))
             assert all(len(starts) == 1 for starts in groups.values())
             assert groups["MLP, Normal"] == {"normal"}
 

@@ -14,8 +14,8 @@ class TestRobustness(ClaimContract):
 
     def test_radii_are_learned_and_nothing_is_normalized(self):
         for name, config in self.configs().items():
-            assert config.model.get("norm") == "none"
-            operator = config.model.arguments.get("operator")
+            assert config.backbone.get("norm") == "none"
+            operator = config.backbone.arguments.get("operator")
             if name.endswith(("BallConv", "TanhConv")):
                 assert operator.get("magnitude").get("learnable_radius") is True
 
@@ -23,13 +23,11 @@ class TestRobustness(ClaimContract):
         arm = self.claim.arms("laptop")["natural/SphereConv"]
         small = replace(
             arm.config,
+            {"backbone.width": 0.125, "task.iterations": 2, "task.attacked_images": 8},
             steps=2,
             evaluate_every=2,
             data=call(Digits),
-            images__size=8,
-            model__width=0.125,
-            task__iterations=2,
-            task__attacked_images=8,
+            size=8,
         )
         measures = (call(robustness.withstood, rate=0.002, images=4),)
         place = tmp_path / "laptop"
@@ -38,7 +36,9 @@ class TestRobustness(ClaimContract):
         attacker = (place / "attacker" / "0" / "config.json").read_text()
         assert '"seed": 1000' in attacker
         assert "Sphere" not in attacker
-        trained = replace(small, task__attacked=0.5, optimizer__lr=0.01)  # another arm with another rate of its own
+        trained = replace(
+            small, {"task.attacked": 0.5, "optimizer.lr": 0.01}
+        )  # another arm with another rate of its own
         Training(trained, measures).row(0, place / "FGSM-trained" / "SphereConv" / "0", threads=1)
         events = (place / "attacker" / "0" / "events.jsonl").read_text().splitlines()
         assert [json.loads(line)["event"] for line in events].count("start") == 1

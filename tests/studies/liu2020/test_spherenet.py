@@ -15,10 +15,10 @@ class TestSphereNet(ClaimContract):
         arms = self.configs()
 
         def found(group, argument):
-            return {c.model.arguments.get(argument) for name, c in arms.items() if name.startswith(group)}
+            return {c.backbone.arguments.get(argument) for name, c in arms.items() if name.startswith(group)}
 
         assert found("no ReLU", "activation") == {"none"}
-        assert {c.model.name for name, c in arms.items() if name.startswith("CNN-45")} == {"cnn45"}
+        assert {c.backbone.name for name, c in arms.items() if name.startswith("CNN-45")} == {"cnn45"}
         assert {c.head.name for name, c in arms.items() if name.startswith("A-Softmax")} == {"SphereFace"}
 
     def test_nothing_decays(self):

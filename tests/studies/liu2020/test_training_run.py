@@ -8,7 +8,10 @@ from .tiny import arms
 
 def test_planar_features_and_neurons_are_kept_for_the_picture(tmp_path):
     config = replace(
-        arms("laptop")["a/softmax"].config, model=call(models.lsoftmax_mnist_2d, width=0.03125), steps=1, pictures=False
+        arms("laptop")["a/softmax"].config,
+        backbone=call(models.lsoftmax_mnist_2d, width=0.03125),
+        steps=1,
+        pictures=False,
     )
     points = training_run.trained_row(config, (), tmp_path / "run")["points"]
     assert len(points["features"]) == len(points["labels"])

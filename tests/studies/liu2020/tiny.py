@@ -4,7 +4,7 @@ from hypersphere import models
 from hypersphere.config import call
 from hypersphere.objectives import LSoftmax
 from hypersphere.recipes.recipe_book import sgd
-from hypersphere.training import Config, Images, replace
+from hypersphere.training import Config, replace
 from studies.liu2020 import Check, Claim, ClaimText, Published, Training, Tuning, rates
 from studies.liu2020.claim_pictures import curves
 
@@ -15,8 +15,8 @@ def arms(size):
         evaluate_every=2,
         checkpoint_every=2,
         batch_size=32,
-        images=Images(normalize="unit"),
-        model=call(models.mlp, width=0.03125),
+        normalize="unit",
+        backbone=call(models.mlp, width=0.03125),
         optimizer=sgd(0.1),
     )
     return {"a/softmax": Training(base), "b/margin": Training(replace(base, head=call(LSoftmax, m=2)))}

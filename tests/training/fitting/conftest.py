@@ -14,5 +14,5 @@ def pictures(tmp_path_factory):
 def fitted(pictures, tmp_path_factory):
     """One run that many tests look at, with every line that it said."""
     lines = []
-    run = fit(pictures, tmp_path_factory.mktemp("runs") / "run", overrides=[*QUICK, "steps=60"], say=lines.append)
+    run = fit(pictures, tmp_path_factory.mktemp("runs") / "run", settings=[*QUICK, "steps=60"], say=lines.append)
     return run, lines

@@ -15,7 +15,6 @@ from hypersphere.training.fitting.backbones import (
     embedder_behind,
     processor_of,
     weights_of,
-    with_dim,
 )
 
 VIT = {
@@ -109,11 +108,6 @@ def test_names_of_timm(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)
     with pytest.raises(ValueError, match="timm, whose names are taken too, is not installed"):
         backbone_call("tiny")
-
-
-def test_the_dimension_is_set_where_it_can_be():
-    assert with_dim(backbone_call("sphereface4"), 7).arguments["feature_dim"] == 7
-    assert with_dim(backbone_call("torch.nn:Flatten"), 7).arguments == {}
 
 
 def test_weights_of_an_embedder_bring_their_backbone(tmp_path):

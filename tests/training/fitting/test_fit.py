@@ -59,7 +59,7 @@ def test_the_report_has_baselines(fitted):
 
 def test_selection_never_ends_worse_than_it_started(tmp_path):
     people = folder(tmp_path / "people", identities=25)
-    run = fit(people, tmp_path / "run", overrides=[*QUICK, "optimizer.lr=1e-9", "evaluate_every=6", "pictures=false"])
+    run = fit(people, tmp_path / "run", settings=[*QUICK, "optimizer.lr=1e-9", "evaluate_every=6", "pictures=false"])
     rows = [json.loads(line) for line in (run.folder / "log.jsonl").read_text().splitlines()]
     eers = [row["eer"] for row in rows if "eer" in row]
     assert json.loads((run.folder / "metrics.json").read_text())["eer"] == min(eers)
@@ -99,10 +99,10 @@ def test_every_choice_is_said_with_its_reason_and_kept(fitted):
 def test_typed_again_it_is_the_same_run(fitted, pictures):
     run, _ = fitted
     before = (run.folder / "report.json").read_bytes()
-    again = hs.fit(pictures, run.folder, overrides=[*QUICK, "steps=60"])
+    again = hs.fit(pictures, run.folder, settings=[*QUICK, "steps=60"])
     assert (again.folder / "report.json").read_bytes() == before
     with pytest.raises(ValueError, match=r"holds a run with other settings \(.*head.m is 0.2 there, 0.3 here"):
-        fit(pictures, run.folder, overrides=[*QUICK, "steps=60", "head.m=0.3"])
+        fit(pictures, run.folder, settings=[*QUICK, "steps=60", "head.m=0.3"])
 
 
 @pytest.mark.parametrize("kind", SOURCES)
@@ -110,10 +110,10 @@ def test_a_stopped_run_of_any_source_goes_on_exactly(kind, tmp_path):
     source = SOURCES[kind](tmp_path / "source")
     blocks = ["sampler=ClassBalancedSampler", "sampler.classes=4", "sampler.each=3", "memory=false", "workers=2"]
     overrides = [*(text for text in QUICK if "batch" not in text), "pictures=false", *blocks, "steps=12"]
-    whole = fit(source, tmp_path / "whole", overrides=overrides)
+    whole = fit(source, tmp_path / "whole", settings=overrides)
     with pytest.raises(KeyboardInterrupt):
-        fit(source, tmp_path / "run", overrides=overrides, progress=stop_at(8))
-    run = fit(source, tmp_path / "run", overrides=overrides)
+        fit(source, tmp_path / "run", settings=overrides, progress=stop_at(8))
+    run = fit(source, tmp_path / "run", settings=overrides)
     events = [json.loads(line)["event"] for line in (run.folder / "events.jsonl").read_text().splitlines()]
     assert "resume" in events
     for name, tensor in weights(whole).items():
@@ -123,8 +123,8 @@ def test_a_stopped_run_of_any_source_goes_on_exactly(kind, tmp_path):
 
 def test_a_cache_gives_the_same_pictures(pictures, tmp_path):
     few = [*QUICK, "steps=4", "pictures=false"]
-    plain = fit(pictures, tmp_path / "plain", overrides=few)
-    stored = fit(pictures, tmp_path / "stored", overrides=[*few, f"cache={tmp_path / 'cache'}"])
+    plain = fit(pictures, tmp_path / "plain", settings=few)
+    stored = fit(pictures, tmp_path / "stored", settings=[*few, f"cache={tmp_path / 'cache'}"])
     assert len(list((tmp_path / "cache").glob("*.safetensors"))) == 2
     for name, tensor in weights(plain).items():
         assert torch.equal(tensor, weights(stored)[name]), name
@@ -133,9 +133,9 @@ def test_a_cache_gives_the_same_pictures(pictures, tmp_path):
 def test_a_budget_is_planned_once(pictures, tmp_path):
     few = [*(text for text in QUICK if "steps=24" not in text), "pictures=false"]
     with pytest.raises(KeyboardInterrupt):
-        fit(pictures, tmp_path / "run", overrides=few, budget="8s", progress=stop_at(10))
+        fit(pictures, tmp_path / "run", settings=few, budget="8s", progress=stop_at(10))
     first = json.loads((tmp_path / "run" / "choices.json").read_text())
-    run = fit(pictures, tmp_path / "run", overrides=few, budget="8s")
+    run = fit(pictures, tmp_path / "run", settings=few, budget="8s")
     assert json.loads((run.folder / "choices.json").read_text())["steps"] == first["steps"]
     assert "planned for 8s" in next(c.reason for c in run.choices if c.key == "steps")
 
@@ -143,11 +143,11 @@ def test_a_budget_is_planned_once(pictures, tmp_path):
 def test_other_data_in_the_same_place_is_refused(tmp_path):
     source = folder(tmp_path / "people", identities=6)
     few = [*QUICK, "steps=2", "pictures=false"]
-    fit(source, tmp_path / "run", overrides=few)
+    fit(source, tmp_path / "run", settings=few)
     folder(source, identities=1, first=20)
     with pytest.raises(ValueError, match=r"other settings \(source.*digest"):
-        fit(source, tmp_path / "run", overrides=few)
-    assert fit(source, tmp_path / "run", overrides=few, fresh=True).metrics["identities"] == 2
+        fit(source, tmp_path / "run", settings=few)
+    assert fit(source, tmp_path / "run", settings=few, fresh=True).metrics["identities"] == 2
 
 
 class TestBadInput:
@@ -160,7 +160,7 @@ class TestBadInput:
 
     def refused(self, source, tmp_path, message, *overrides):
         with pytest.raises((DataError, ValueError), match=message) as error:
-            fit(source, tmp_path / "run", overrides=[*QUICK, *overrides])
+            fit(source, tmp_path / "run", settings=[*QUICK, *overrides])
         assert "\n" not in str(error.value)
 
     def test_no_folder(self, tmp_path):
@@ -242,14 +242,14 @@ class TestBadInput:
 def test_unreadable_pictures_are_left_out_when_asked(tmp_path):
     source = folder(tmp_path / "people", 5)
     (source / "id00" / "note.jpg").write_text("hello")
-    run = fit(source, tmp_path / "run", overrides=[*QUICK, "steps=2", "pictures=false", "on_error=skip"])
+    run = fit(source, tmp_path / "run", settings=[*QUICK, "steps=2", "pictures=false", "on_error=skip"])
     assert list(run.check["unreadable"]) == [str(source / "id00" / "note.jpg")]
     assert run.check["images"] == 30
 
 
 def test_validation_of_zero_measures_who_is_trained_on(tmp_path):
     source = folder(tmp_path / "people", 3)
-    run = fit(source, tmp_path / "run", validation=0, overrides=[*QUICK, "steps=2", "pictures=false"])
+    run = fit(source, tmp_path / "run", validation=0, settings=[*QUICK, "steps=2", "pictures=false"])
     assert run.metrics["identities"] == 3
     assert "those that are trained on" in next(c.reason for c in run.choices if c.key == "validation")
 
@@ -257,7 +257,7 @@ def test_validation_of_zero_measures_who_is_trained_on(tmp_path):
 def test_the_folder_is_named_after_the_source(tmp_path, monkeypatch):
     source = folder(tmp_path / "people", 4)
     monkeypatch.chdir(tmp_path)
-    assert str(fit(source, overrides=[*QUICK, "steps=1", "pictures=false"]).folder) == "runs/people"
+    assert str(fit(source, settings=[*QUICK, "steps=1", "pictures=false"]).folder) == "runs/people"
 
 
 def test_the_report_is_computed_once_and_each_picture_decoded_at_most_twice(tmp_path, monkeypatch):
@@ -267,7 +267,7 @@ def test_the_report_is_computed_once_and_each_picture_decoded_at_most_twice(tmp_
     compute, opened = results.open_set_report, Image.open
     monkeypatch.setattr(results, "open_set_report", lambda *a, **k: reports.append(1) or compute(*a, **k))
     monkeypatch.setattr(Image, "open", lambda *a, **k: decoded.append(1) or opened(*a, **k))
-    run = fit(source, tmp_path / "run", overrides=[*QUICK, "steps=1", "pictures=false"])
+    run = fit(source, tmp_path / "run", settings=[*QUICK, "steps=1", "pictures=false"])
     assert run.report.eer >= 0
     assert len(reports) == 1
     assert 32 <= len(decoded) <= 64
@@ -280,7 +280,7 @@ def test_a_run_is_opened_without_trust(fitted):
 
 def test_trained_identities_are_not_called_unseen(tmp_path):
     run = fit(
-        folder(tmp_path / "people", 3), tmp_path / "run", validation=0, overrides=[*QUICK, "steps=1", "pictures=false"]
+        folder(tmp_path / "people", 3), tmp_path / "run", validation=0, settings=[*QUICK, "steps=1", "pictures=false"]
     )
     assert "unseen" not in str(run.report)
     assert "unseen" not in str(Run(run.folder).report)

@@ -19,28 +19,28 @@ CNN = call(models.cnn3, table="E.3", width=0.1, feature_dim=8)
 
 
 class TestMargin(TaskContract):
-    config = Config(batch_size=32, model=CNN, head=call(ASoftmax, annealing=call(Annealing)), energy=call(MHE))
+    config = Config(batch_size=32, backbone=CNN, head=call(ASoftmax, annealing=call(Annealing)), energy=call(MHE))
 
 
 class TestJointLosses(TaskContract):
-    config = Config(batch_size=32, model=CNN, losses=(Term(call(CenterLoss), 0.01),))
+    config = Config(batch_size=32, backbone=CNN, losses=(Term(call(CenterLoss), 0.01),))
 
 
 class TestCompressiveEnergy(TaskContract):
-    config = Config(batch_size=32, model=CNN, energy=call(CoMHE))
+    config = Config(batch_size=32, backbone=CNN, energy=call(CoMHE))
 
 
 class TestRotations(TaskContract):
     config = Config(
         batch_size=32,
-        model=call(models.mlp, width=0.1),
+        backbone=call(models.mlp, width=0.1),
         orthogonal=call(overparameterize, method="regularized"),
-        regularizer=call(OrthogonalityPenalty),
+        energy=call(OrthogonalityPenalty),
     )
 
 
 class TestClouds(TaskContract):
-    config = Config(batch_size=16, data=call(Shapes, points=32), model=call(models.pointnet, width=0.1))
+    config = Config(batch_size=16, data=call(Shapes, points=32), backbone=call(models.pointnet, width=0.1))
 
 
 def test_sphereface_plus_is_a_margin_with_the_energy_of_its_classes():

@@ -12,9 +12,7 @@ from hypersphere.training import (
     Config,
     Distillation,
     Experiment,
-    Images,
     OpenSet,
-    Scaling,
     Selection,
     build_task,
     replace,
@@ -28,12 +26,14 @@ TEACHER = Config(
     monitor="rank1",
     threads=1,
     pictures=False,
-    images=Images(size=16),
+    size=16,
     samples=Selection(validation=0.4),
     batch_size=32,
-    model=call(models.sphereface4, width=0.1, feature_dim=8),
+    backbone=call(models.sphereface4, width=0.1, feature_dim=8),
 )
-STUDENT = replace(TEACHER, task=call(Distillation, turns=4), model__feature_dim=32, batch_size=8, optimizer__lr=1e-2)
+STUDENT = replace(
+    TEACHER, {"backbone.feature_dim": 32, "optimizer.lr": 1e-2}, task=call(Distillation, turns=4), batch_size=8
+)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def taught(tmp_path_factory):
 class TestDistillation(TaskContract):
     @pytest.fixture(autouse=True)
     def _of_a_teacher(self, taught):
-        self.config = replace(STUDENT, task__teacher=str(taught), task__shrink=0.1)
+        self.config = replace(STUDENT, {"task.teacher": str(taught), "task.shrink": 0.1})
 
 
 def linear(dims, seed=0):
@@ -112,7 +112,7 @@ def test_a_student_that_says_the_same_has_no_loss_and_its_cosine_is_the_mean_of_
 
 
 def test_the_teacher_and_the_head_stay_as_they_are(taught, tmp_path):
-    config = replace(STUDENT, task__teacher=str(taught), weights=str(taught), channels_last=True, precision="bf16")
+    config = replace(STUDENT, {"task.teacher": str(taught)}, weights=str(taught), channels_last=True, precision="bf16")
     experiment = Experiment(config, tmp_path)
     before = {k: v.clone() for k, v in experiment.task._teacher[0].state_dict().items()}
     head = experiment.task.model.classifier.weight.clone()
@@ -154,10 +154,10 @@ def test_a_checkpoint_is_of_its_teacher(tmp_path):
 
 def test_statistics_may_differ_by_rounding():
     data = drawings()
-    scaling = Scaling(PicturePreprocessing(size=(8, 8), channels=1, mean=1e-9, std=1.0 + 1e-7))
+    prepare = PicturePreprocessing(size=(8, 8), channels=1, mean=1e-9, std=1.0 + 1e-7)
     teacher = linear(6)
     teacher.preprocessing = PicturePreprocessing(size=(8, 8), channels=1, mean=1e-9, std=1.0)
-    assert Distillation(student(6), call(Softmax), data, data, teacher=teacher, scaling=scaling).turns == 1
+    assert Distillation(student(6), call(Softmax), data, data, teacher=teacher, preprocessing=prepare).turns == 1
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_statistics_may_differ_by_rounding():
         ({"turns": 3}, 6, r"turns must be 1, 2, or 4 where images are square, got 3 for images of \(8, 8\)"),
         ({"turns": 4}, 6, "the features must have 4 × 6 dimensions, those of the teacher in each turn, got 6"),
         (
-            {"scaling": Scaling(PicturePreprocessing(size=(8, 8), channels=1, mean=0.5, std=1.0))},
+            {"preprocessing": PicturePreprocessing(size=(8, 8), channels=1, mean=0.5, std=1.0)},
             6,
             "images must be prepared as the teacher's, got mean 0.5 where the teacher has 0.0",
         ),
@@ -187,7 +187,7 @@ def test_refuses_a_teacher_that_is_not_there_and_samples_that_are_no_images(tmp_
     with pytest.raises(ValueError, match="a teacher needs images that are prepared as its own; here inputs of shape"):
         Distillation(torch.nn.Linear(4, 6), call(Softmax), rows, rows, teacher=linear(6))
     with pytest.raises(ValueError, match="images must be prepared as the teacher's, got size"):
-        build_task(replace(STUDENT, images__size=32, task__teacher=str(_saved(linear(8), tmp_path))))
+        build_task(replace(STUDENT, {"task.teacher": str(_saved(linear(8), tmp_path))}, size=32))
 
 
 def _saved(embedder, folder):

@@ -7,7 +7,7 @@ from hypersphere.data import CropFlip, InMemory
 from hypersphere.data.verification_pairs import Pairs
 from hypersphere.evaluation import mirrored, pair_scores, verification
 from hypersphere.objectives import ASoftmax
-from hypersphere.training import Config, Faces, Images, build_task, replace
+from hypersphere.training import Config, Faces, build_task, replace
 from tests.training.contracts import TaskContract
 
 PEOPLE = 60  # six in each fold, 4 images of each but for the last, who has one
@@ -41,8 +41,9 @@ CONFIG = Config(
     data=call(Made),
     batch_size=16,
     augment=call(CropFlip, pad=0),
-    images=Images(normalize="faces", mirror=True),
-    model=call(models.sphereface4, width=0.1, feature_dim=8),
+    normalize="faces",
+    mirror=True,
+    backbone=call(models.sphereface4, width=0.1, feature_dim=8),
     head=call(ASoftmax),
 )
 
@@ -59,13 +60,13 @@ def test_no_one_of_two_folds_is_trained_on():
 
 
 def test_the_last_folds_threshold_comes_from_the_first():
-    task = build_task(replace(CONFIG, task__fold=9))
+    task = build_task(replace(CONFIG, {"task.fold": 9}))
     assert task.threshold_pairs.fold.unique().tolist() == [0]
     assert task.measured_pairs.fold.unique().tolist() == [9]
 
 
 def test_validation_does_not_touch_the_measured_fold():
-    task = build_task(replace(CONFIG, samples__validation=0.5))
+    task = build_task(replace(CONFIG, {"samples.validation": 0.5}))
     assert task.threshold_pairs.fold.unique().tolist() == task.measured_pairs.fold.unique().tolist() == [3]
     assert len(task.threshold_pairs) + len(task.measured_pairs) == len(Made().pairs().fold[Made().pairs().fold == 3])
 
@@ -87,4 +88,4 @@ def test_measures_by_hand():
 
 def test_refuses_a_fold_that_is_none():
     with pytest.raises(ValueError, match=r"fold must lie in 0 … 9, got 10"):
-        build_task(replace(CONFIG, task__fold=10))
+        build_task(replace(CONFIG, {"task.fold": 10}))

@@ -5,7 +5,7 @@ from hypersphere import models
 from hypersphere.config import call
 from hypersphere.data import InMemory
 from hypersphere.evaluation import few_shot
-from hypersphere.training import Config, FewShotRecognition, Images, build_task, replace
+from hypersphere.training import Config, FewShotRecognition, build_task, replace
 from tests.training.contracts import TaskContract
 
 CONFIG = Config(
@@ -14,9 +14,9 @@ CONFIG = Config(
         **{"ways": 3, "shots": 2, "queries": 5, "episodes": 5, "epochs": 3},
         **{"train_classes": 7, "validation_classes": 0, "test_classes": 3},
     ),
-    images=Images(size=16),
+    size=16,
     batch_size=32,
-    model=call(models.cnn4, width=0.1),
+    backbone=call(models.cnn4, width=0.1),
 )
 
 
@@ -31,9 +31,9 @@ def parts(config):
 
 def test_classes_are_disjoint():
     assert parts(CONFIG) == (tuple("0123456"), tuple("789"))
-    held = replace(CONFIG, samples__validation=0.1, task__train_classes=5, task__validation_classes=2)
+    held = replace(CONFIG, {"samples.validation": 0.1, "task.train_classes": 5, "task.validation_classes": 2})
     assert parts(held)[1] == ("5", "6")
-    assert parts(replace(held, samples__validation=0.0))[1] == tuple("789")
+    assert parts(replace(held, {"samples.validation": 0.0}))[1] == tuple("789")
 
 
 def divided(background: bool = True) -> InMemory:
@@ -44,11 +44,11 @@ def divided(background: bool = True) -> InMemory:
 
 
 def test_a_dataset_with_its_own_division_keeps_it():
-    config = replace(CONFIG, data=call(divided), task__validation_classes=2)
+    config = replace(CONFIG, {"task.validation_classes": 2}, data=call(divided))
     train, test = parts(config)
     assert train == ("train 0", "train 1", "train 2", "train 3")
     assert test == tuple(f"test {i}" for i in range(6))
-    assert parts(replace(config, samples__validation=0.5))[1] == ("train 4", "train 5")
+    assert parts(replace(config, {"samples.validation": 0.5}))[1] == ("train 4", "train 5")
 
 
 def test_each_method_is_that_of_the_evaluation():
@@ -64,8 +64,8 @@ def test_each_method_is_that_of_the_evaluation():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"task__train_classes": 9}, r"must leave 2 classes to train and sum to at most 10, got 9, 0, 3"),
-        ({"task__shots": 0}, "ways, shots, queries, episodes and epochs must be integers ≥ 1"),
+        ({"task.train_classes": 9}, r"must leave 2 classes to train and sum to at most 10, got 9, 0, 3"),
+        ({"task.shots": 0}, "ways, shots, queries, episodes and epochs must be integers ≥ 1"),
     ],
 )
 def test_refuses(changes, message):

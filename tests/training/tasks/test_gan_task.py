@@ -5,15 +5,15 @@ from torch.nn import functional as F
 from hypersphere import models
 from hypersphere.config import call
 from hypersphere.energy import MHE
-from hypersphere.training import GAN, Config, Images, build_task, replace
+from hypersphere.training import GAN, Config, build_task, replace
 from tests.training.contracts import TaskContract
 
 CONFIG = Config(
     task=call(GAN, samples=60, components=10),
     monitor="-frechet",
     batch_size=16,
-    images=Images(normalize="unit"),
-    model=call(models.Players, width=0.05, latent_dim=8),
+    normalize="unit",
+    backbone=call(models.Players, width=0.05, latent_dim=8),
     energy=call(MHE, output=0.0),
 )
 
@@ -23,7 +23,7 @@ class TestGAN(TaskContract):
 
 
 class TestGANWithSpectralNorm(TaskContract):
-    config = replace(CONFIG, model__spectral_norm=True)
+    config = replace(CONFIG, {"backbone.spectral_norm": True})
 
 
 def gradients(task, step):
@@ -37,7 +37,7 @@ def test_players_take_turns():
     names = {name for name, _ in task.model.named_parameters()}
     assert gradients(task, 0) == {name for name in names if name.startswith("discriminator")}
     assert gradients(task, 1) == {name for name in names if name.startswith("generator")}
-    patient = build_task(replace(CONFIG, task__turns=2)).train()
+    patient = build_task(replace(CONFIG, {"task.turns": 2})).train()
     turns = ["generator.dense.weight" in gradients(patient, step) for step in range(6)]
     assert turns == [False, False, True, False, False, True]
 
@@ -96,10 +96,10 @@ def test_shares_of_latent_vectors_are_those_of_one_process():
     ("change", "message"),
     [
         (
-            {"images__normalize": "deviation"},
+            {"normalize": "deviation"},
             r"inputs must lie in \[0, 1\] for the task GAN.*set images.normalize=unit",
         ),
-        ({"task__turns": 0}, "turns, samples and components must be integers ≥ 1, got 0"),
+        ({"task.turns": 0}, "turns, samples and components must be integers ≥ 1, got 0"),
     ],
 )
 def test_refuses(change, message):

@@ -10,7 +10,7 @@ from hypersphere.training import Config, Graph, Settings, build_task, replace
 from hypersphere.training.optimizers import build_optimizers
 from tests.training.contracts import TaskContract
 
-CONFIG = Config(task=call(Graph), data=call(PlantedGraph), model=call(models.gcn))
+CONFIG = Config(task=call(Graph), data=call(PlantedGraph), backbone=call(models.gcn))
 
 
 class TestGraph(TaskContract):
@@ -39,7 +39,7 @@ def test_it_learns_the_communities():
 def test_unseen_nodes_are_measured():
     graph = PlantedGraph()
     assert torch.equal(build_task(CONFIG).measured_samples.data, graph.test)
-    assert torch.equal(build_task(replace(CONFIG, samples__validation=0.5)).measured_samples.data, graph.valid)
+    assert torch.equal(build_task(replace(CONFIG, {"samples.validation": 0.5})).measured_samples.data, graph.valid)
 
 
 def test_the_features_of_a_node_sum_to_one():

@@ -8,7 +8,7 @@ from hypersphere.config import call
 from hypersphere.data import MissingDataError
 from hypersphere.data.omniglot_runs import OneShotRun
 from hypersphere.evaluation import unseen_classes
-from hypersphere.training import Config, Experiment, Images, OpenSet, Selection, build_task, replace
+from hypersphere.training import Config, Experiment, OpenSet, Selection, build_task, replace
 from hypersphere.training.tasks import open_set as module
 from studies.liu2020.claims.objectives_openset import CLAIM
 from tests.training.contracts import TaskContract
@@ -16,10 +16,10 @@ from tests.training.contracts import TaskContract
 CONFIG = Config(
     task=call(OpenSet),
     monitor="rank1",
-    images=Images(size=16),
+    size=16,
     samples=Selection(validation=0.4),
     batch_size=32,
-    model=call(models.sphereface4, width=0.1, feature_dim=8),
+    backbone=call(models.sphereface4, width=0.1, feature_dim=8),
 )
 
 
@@ -53,7 +53,7 @@ def test_published_runs_are_measured_where_asked_for(monkeypatch):
     )
     sizes = []
     monkeypatch.setattr(module, "one_shot_runs", lambda size: sizes.append(size) or runs)
-    task = build_task(replace(CONFIG, task__published_runs=True)).eval()
+    task = build_task(replace(CONFIG, {"task.published_runs": True})).eval()
     with torch.no_grad():
         assert task.evaluate()["published_runs"] == 50.0  # all right, all wrong
     assert sizes == [16]
@@ -61,7 +61,7 @@ def test_published_runs_are_measured_where_asked_for(monkeypatch):
 
 def test_refuses():
     with pytest.raises(ValueError, match="ways must be an integer ≥ 2, got 1"):
-        build_task(replace(CONFIG, task__ways=1))
+        build_task(replace(CONFIG, {"task.ways": 1}))
 
 
 @pytest.mark.slow

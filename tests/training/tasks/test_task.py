@@ -9,7 +9,8 @@ from hypersphere import plots
 from hypersphere.config import call
 from hypersphere.objectives import ArcFace
 from hypersphere.training import Classification, Settings, Task
-from hypersphere.training.tasks.task import describe, draw
+from hypersphere.training.tasks.task import draw
+from hypersphere.training.trainer import describe
 from tests.training.own import Net, Squares
 
 
@@ -47,7 +48,7 @@ def test_a_run_of_objects_is_described_by_its_settings_and_in_words():
     assert said["settings"]["optimizer"] == "SGD"
     assert said["settings"]["schedule"]["call"] == "StepRate"
     assert said["task"] == {
-        **{"class": "Classification", "model": "Headed", "training samples": 20, "classes": 5},
+        **{"class": "Classification", "backbone": "Headed", "training samples": 20, "classes": 5},
         **{"measured samples": "the training samples", "features": 6, "network": "Net", "head": "ArcFace"},
     }
 

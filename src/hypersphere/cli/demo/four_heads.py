@@ -20,7 +20,7 @@ from ...evaluation.evidence import FILE as EVIDENCE
 from ...files import write_json
 from ...models import Conv, ConvNet, Pool
 from ...objectives import Annealing, ArcFace, CosFace, MarginSoftmax, Softmax, SphereFace
-from ...training import Callback, Classification, CosineRate, Scaling, Settings, Trainer, read_log
+from ...training import Callback, Classification, CosineRate, Settings, Trainer, read_log
 from ...training.run_folder import RunFolder
 
 BATCH = 64
@@ -92,8 +92,8 @@ def _train(
     torch.manual_seed(seed)
     train, test = Digits(train=True), Digits(train=False)
     network = ConvNet([Conv(16), Conv(32), Pool(), Conv(48)], None, in_channels=1, input_size=8, fc=[64, 3])
-    scaling = Scaling(PicturePreprocessing(size=(8, 8), channels=1, mean=0.3, std=1.0))
-    task = Classification(network, HEADS[name](), train, test, scaling=scaling, batch_size=BATCH, seed=seed)
+    preprocessing = PicturePreprocessing(size=(8, 8), channels=1, mean=0.3, std=1.0)
+    task = Classification(network, HEADS[name](), train, test, preprocessing=preprocessing, batch_size=BATCH, seed=seed)
     epoch = len(train) // BATCH
     steps = epochs * epoch
     settings = Settings(

@@ -1,8 +1,8 @@
-"""From a folder of pictures to a recogniser: defaults from the data, training, and a report on identities never seen."""
+"""Train an embedder on pictures sorted by identity, with defaults chosen from the data, and report on other identities."""
 
 from .choices import Choice
-from .finished_run import Run
 from .fit import fit
-from .fit_settings import FitSettings
+from .run import Run
+from .settings import FitSettings
 
 __all__ = ["Choice", "FitSettings", "Run", "fit"]

@@ -1,6 +1,5 @@
 """What ``backbone=`` may name: a network of this library, one's own callable, a model of transformers, one of timm."""
 
-import dataclasses
 import json
 import os
 import pathlib
@@ -115,13 +114,25 @@ def weights_of(folder: str) -> str | None:
     return None
 
 
-def with_dim(backbone: Call, dim: int) -> Call:
-    """The call with the dimension of its features, where it has such an argument and does not set it."""
-    from ...config import parameters
+def load_folder_weights(body: nn.Module, folder: str) -> None:
+    """Load the weights of a folder of ``transformers`` into the network that was built from its configuration.
 
-    if "feature_dim" in parameters(backbone.target) and "feature_dim" not in backbone.arguments:
-        return backbone.replace(feature_dim=dim)
-    return backbone
+    Raises:
+        ValueError: If the weights cannot be read.
+    """
+    holder = next(module for module in body.modules() if isinstance(module, TransformersNetwork))
+    transformers = require("transformers", "hub")
+    bars = transformers.utils.logging
+    enabled = bars.is_progress_bar_enabled()
+    bars.disable_progress_bar()  # it would appear for a moment between the lines of a fit
+    try:
+        stored = transformers.AutoModel.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise ValueError(f"backbone: the weights in {folder} cannot be read: {error}") from error
+    finally:
+        if enabled:
+            bars.enable_progress_bar()
+    holder.model.load_state_dict(stored.state_dict())
 
 
 def _model_config(file: pathlib.Path) -> dict[str, Any]:
@@ -144,8 +155,3 @@ def _size(given: Any) -> tuple[int, int] | None:
     if "shortest_edge" in given:
         return int(given["shortest_edge"]), int(given["shortest_edge"])
     return int(given["height"]), int(given["width"])
-
-
-def replaced(preprocessing: PicturePreprocessing, **changes: Any) -> PicturePreprocessing:
-    """A copy of a preprocessing with other fields."""
-    return dataclasses.replace(preprocessing, **changes)

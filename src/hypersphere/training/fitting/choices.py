@@ -15,14 +15,14 @@ from ...data import Affine, Flip
 from ...models import sphereface4, sphereface10
 from ...objectives import ArcFace, CosFace
 from ..schedules import CosineRate
-from .fit_settings import FitSettings
-from .fit_sides import ROOM
+from .settings import FitSettings
 
 SYMMETRIC = 0.9  # correlation of the mean picture with its mirror image from which on mirroring keeps who is on it
 ELONGATED = 1.8  # longer over shorter side from which on pictures are taken for spectra and the like
 FEW = 5  # pictures of an identity at the median, below which a fit learns them by heart sooner than what tells people apart
 ASKED = "you asked for it"
 LONG = 60  # characters of a text that are shown
+MAX_MEMORY = 2 << 30  # bytes of decoded pictures that are kept in memory unless the user says otherwise
 
 
 @dataclass(frozen=True)
@@ -248,11 +248,11 @@ def _machine(chosen: Chosen, facts: Facts) -> None:
 def memory_choices(chosen: Chosen, facts: Facts) -> None:
     """Choose whether all pictures are decoded into memory, and the number of threads that decode."""
     settings: FitSettings = chosen.tree.build()
-    assert settings.size is not None
+    assert settings.input_size is not None
     assert settings.channels is not None
-    height, width = settings.size[0], settings.size[-1]
+    height, width = settings.input_size
     needed = facts.all_images * settings.channels * height * width
-    fits = needed <= ROOM
+    fits = needed <= MAX_MEMORY
     where = f"{needed / 1e6:.{0 if needed > 1e7 else 1}f} MB of decoded pictures"
     chosen.take(
         "memory", fits and settings.cache is None, where + (" fit" if fits else " are read when they are needed")

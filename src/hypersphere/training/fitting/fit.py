@@ -1,4 +1,4 @@
-"""From pictures sorted by who or what is on them to a recogniser of others, in one call."""
+"""Train an embedder on pictures sorted by identity, in one call."""
 
 import hashlib
 import json
@@ -6,118 +6,136 @@ import os
 import pathlib
 import shutil
 import time
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from ...config import encode
+from ...config import call, encode
 from ...data import DataError, Source, check, open_source
-from ...evaluation import Baseline, OpenSetReport
+from ...evaluation import Baseline, OpenSetReport, format_baselines, summarize_baselines
 from ...files import write_json
 from ...recognition import Embedder, all_processes, extract_features
 from ...recognition.baselines import MAX_PICTURES, first_identities, measure_baselines
+from ..build import TaskData, assemble_task
 from ..callbacks import Callback, Progress
 from ..run_folder import RunFolder
+from ..tasks import Recognition
 from ..trainer import Trainer
-from .backbones import weights_of
-from .building import build
+from .backbones import load_folder_weights, weights_of
 from .choices import Choice
 from .division import Division, divide, separate_selection
-from .finished_run import CHECK, CHOICES, EMBEDDER, HELD_OUT, REPORT, Run
-from .fit_settings import FitSettings
-from .fit_sides import Sides
 from .last_layer import choose_last_layer
-from .planning import seconds
-from .plans import make_plan, planned_steps, with_steps
-from .recognising import Recognising
-from .unseen_report import describe_report, draw_report, embed_samples, read_report, write_features
-from .wishes import wanted, wishes
+from .plan import Plan, Splits, make_plan, parse_seconds, plan_steps, with_steps
+from .run import (
+    CHECK,
+    CHOICES,
+    EMBEDDER,
+    HELD_OUT,
+    REPORT,
+    Run,
+    describe_report,
+    draw_report,
+    embed_samples,
+    read_report,
+    write_features,
+)
+from .settings import FitSettings, Overrides
 
 Say = Callable[[str], None]
 MAX_TRAINING_PICTURES = 4000  # that PCA and LDA are fitted to
-ROOM = 64 << 20  # bytes that must be free where a run is written
+MIN_FREE_BYTES = 64 << 20  # on the disk of the run
 
 
 def fit(
     source: Any,
     out: str | os.PathLike[str] | None = None,
     *,
-    overrides: Iterable[str] = (),
+    settings: Mapping[str, Any] | Iterable[str] = (),
     budget: str | float | None = None,
     fresh: bool = False,
+    quiet: bool = False,
     progress: Callable[[Trainer], Progress] | None = None,
     say: Say | None = None,
     write_page: Callable[[pathlib.Path], Any] | None = None,
-    **settings: Any,
+    **more: Any,
 ) -> Run:
-    """Train a recogniser on pictures sorted by identity, and measure it on identities it never saw.
+    """Train an embedder on pictures sorted by identity, and measure it on identities that were not in the training set.
 
-    Nothing has to be decided: identities are divided, the size of pictures, augmentation, head, steps and the rest are
-    chosen from the data, each with a reason that :attr:`Run.choices` keeps. Called again with the same arguments a run
-    that was stopped goes on, and computes what it would have.
+    Everything that you do not set is chosen from the data: the identities to measure, the size of the pictures, augmentation,
+    network, head, steps. Each choice comes with a reason, which is printed and kept in :attr:`Run.choices`. Calling it again
+    with the same arguments continues a run that was stopped, with the same result as without the stop.
 
     Args:
-        source: A folder with a sub-folder for each identity, a table, tar shards, an ``.npz``, a saved dataset, a pair of
-            arrays or a torch dataset: what :func:`~hypersphere.data.open_source` takes.
-        out: Folder of the run; by default ``runs/`` and the source's name.
-        overrides: Settings as text, ``key=value``; every knob of :class:`FitSettings` and of what it builds.
-        budget: A time such as ``"10m"``, for which steps are planned by measuring the first ones.
-        fresh: Forget a run that the folder holds.
-        progress: Given the trainer, returns what is called with ``(step, row)`` for every row of the log.
-        say: Called with each line that a user should read.
+        source: A folder with one sub-folder per identity, a table, tar shards, an ``.npz``, a saved dataset, a pair of
+            arrays or a torch dataset: whatever :func:`~hypersphere.data.open_source` accepts.
+        out: Folder of the run. The default is ``runs/`` and the source's name.
+        settings: Settings by dotted key, with the keys of the command line, such as ``{"head.m": 0.3}``; or texts
+            ``"head.m=0.3"``. :class:`FitSettings` lists them. An override of one argument keeps the automatic choice of
+            the others.
+        budget: A time such as ``"10m"``. The number of steps is planned by measuring the first ones.
+        fresh: Delete a run that the folder holds and start over.
+        quiet: Print nothing.
+        progress: Called with the trainer; returns a function that is called with ``(step, row)`` for every row of the log.
+        say: Called with each line for the user. The default prints it.
         write_page: Called with the folder of the finished run; ``hypersphere.report.write_page`` writes ``report.html``.
-        **settings: Settings as Python values, those of parts as ``head__m``.
+        **more: Settings of the first level, such as ``steps=100``.
+
+    Returns:
+        The finished run, with its embedder, report and choices.
 
     Raises:
-        DataError: if the pictures cannot be used, with one sentence that says why.
-        ValueError: if a setting is wrong, or the folder holds another run.
-        KeyboardInterrupt: when stopped; the same call goes on.
+        DataError: If the pictures cannot be used.
+        ValueError: If a setting is wrong, or the folder holds another run.
+        KeyboardInterrupt: If it was stopped. The same call continues.
 
     >>> import tempfile
     >>> import numpy as np
     >>> images = np.random.default_rng(0).integers(0, 255, (32, 8, 8), dtype=np.uint8)  # eight identities, four pictures each
+    >>> small = {"backbone.width": 0.1, "pictures": False, "threads": 1}
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     run = fit((images, np.arange(8).repeat(4)), folder, steps=1, backbone__width=0.1, pictures=False, threads=1)
+    ...     run = fit((images, np.arange(8).repeat(4)), folder, settings=small, steps=1, quiet=True)
     ...     run.metrics["identities"], run.embedder(list(images[:3])).shape
     (2, torch.Size([3, 128]))
     """
     began = time.monotonic()
-    tell = say or (lambda line: None)
-    limit = None if budget is None else seconds(budget)
-    asked = wishes(overrides, settings)
-    first = wanted(asked)
-    opened = open_source(source, **first.opening)
+    prints = say is None and not quiet and os.environ.get("RANK", "0") == "0"
+    tell: Say = (lambda line: None) if quiet else (say or _print)
+    limit = None if budget is None else parse_seconds(budget)
+    overrides = Overrides(settings)
+    overrides = Overrides({**overrides.changes, **more}) if more else overrides
+    first: FitSettings = overrides.apply_to_defaults().build()
+    opened = open_source(source, **first.source_options)
     folder = pathlib.Path(out) if out is not None else pathlib.Path("runs") / _stem(opened.name)
-    _check_room(folder)
-    found = _checked(opened, folder, tell)
-    opened = _readable(opened, found, first)
+    _check_disk(folder)
+    found = _check_source(opened, folder, tell)
+    opened = _keep_readable(opened, found, first)
     division = divide(opened, first.validation, first.least_images)
     division, selection, why = separate_selection(opened, division, first.selection)
-    plan = make_plan(opened, found, division, asked, selection, why)
-    sides = plan.sides
-    facts = {"source": opened.name, "images": len(division.train), "identities": len(sides.train.classes)}
-    folder_weights = None if asked.model_folder is None else weights_of(asked.model_folder)
-    pretrained = asked.model_folder if folder_weights else None
-    task = build(plan.settings, sides, plan.preprocessing, pretrained=pretrained, facts=facts)
+    plan = make_plan(opened, found, division, overrides, selection, why)
+    splits = plan.splits
+    facts = {"source": opened.name, "images": len(division.train), "identities": len(splits.train.classes)}
+    task = _build_task(plan, facts, overrides.model_folder)
     if limit is not None:
-        steps, why = planned_steps(task, folder, budget, limit - (time.monotonic() - began), len(division.measured))
-        plan = with_steps(plan, asked, steps, why)
+        steps, why = plan_steps(task, folder, budget, limit - (time.monotonic() - began), len(division.measured))
+        plan = with_steps(plan, overrides, steps, why)
     for choice in plan.choices:
         tell(str(choice))
     document = {"fit": encode(plan.settings, defaults=True), "source": {**facts, "digest": _digest(opened, division)}}
-    kept = {"budget": budget, "steps": plan.settings.steps, "choices": [vars(choice) for choice in plan.choices]}
-    trainer = Trainer(task, folder, plan.settings, callbacks=[_Written(found, kept)], fresh=fresh, document=document)
+    content = {"budget": budget, "steps": plan.settings.steps, "choices": [vars(choice) for choice in plan.choices]}
+    files = _WriteFiles({CHECK: found, CHOICES: content})
+    trainer = Trainer(task, folder, plan.settings, callbacks=[files], fresh=fresh, document=document)
     _check_frozen(task, plan.settings)
-    before = _features_before(task, sides) if plan.settings.baselines else None
-    trainer.run(None if progress is None else progress(trainer))
+    before = _features_before(task, splits) if plan.settings.baselines else None
+    shown = _print_progress if prints and progress is None else progress
+    trainer.run(None if shown is None else shown(trainer))
     if trainer.main:
         if trainer.no_embedder is not None:
             raise ValueError(f"{folder} has no embedder: {trainer.no_embedder}")
         if plan.selects and plan.settings.last_layer == "auto":
-            tell(str(_refine(folder, sides, kept)))
-        report = _finish(folder, opened.part(division.measured), sides, plan.settings, facts, before)
+            tell(str(_refine(folder, splits, content)))
+        report = _finish(folder, opened.part(division.measured), splits, plan.settings, facts, before)
         if write_page is not None:
             RunFolder(folder).record("report.html")
             write_page(folder)
@@ -125,22 +143,94 @@ def fit(
     run = Run(folder, trust=True)  # the code that it names has just been running
     if trainer.main:
         run.report = report  # computed a moment ago
+        if prints:
+            _print_report(run)
     return run
 
 
-def _refine(folder: pathlib.Path, sides: Sides, kept: dict[str, Any]) -> Choice:
+def _build_task(plan: Plan, facts: dict[str, Any], model_folder: str | None) -> Recognition:
+    """The task, whose network starts from the seed of the settings, or from the weights in a folder."""
+    settings, splits, preprocessing = plan.settings, plan.splits, plan.preprocessing
+    torch.manual_seed(settings.seed)
+    sample = preprocessing.normalize(splits.watched.batch(torch.arange(2))[0])
+    data = TaskData(
+        arguments={
+            "train": splits.train,
+            "measured": splits.watched,
+            "frozen": settings.frozen,
+            "head_first": settings.head_first,
+            "facts": facts,
+        },
+        classes=len(splits.train.classes),
+        sizes={
+            "in_channels": preprocessing.channels,
+            "input_size": preprocessing.size,
+            "in_features": sample[0].numel(),
+        },
+        preprocessing=preprocessing,
+        sample=sample,
+    )
+    has_weights = model_folder is not None and weights_of(model_folder) is not None
+    task = assemble_task(
+        settings,
+        call(Recognition),
+        data,
+        feature_size=settings.feature_dim,
+        project=True if settings.project is None and settings.frozen else settings.project,
+        load=(lambda body: load_folder_weights(body, cast(str, model_folder))) if has_weights else None,
+    )
+    return cast(Recognition, task)
+
+
+def _print(line: str) -> None:
+    print(line, flush=True)
+
+
+def _print_progress(trainer: Trainer) -> Progress:
+    """Print a line for every evaluation."""
+
+    def show(step: int, row: dict[str, Any]) -> None:
+        if "eer" in row:
+            _print(f"step {step} of {trainer.settings.steps}: {format_measures(row, trainer.settings)}")
+
+    return show
+
+
+def format_measures(row: Mapping[str, Any], settings: Any) -> str:
+    """Return EER, TAR and rank-1 of a row of the log as one line.
+
+    >>> format_measures({"step": 3, "eer": 4.25, "tar@0.001": 61.0, "rank1": 80.5}, FitSettings())
+    'unseen identities: EER 4.25 %, TAR at FAR 0.001 61 %, rank-1 80.5 %'
+    """
+    names = {"eer": "EER"}
+    names |= {key: f"TAR at FAR {key.partition('@')[2]}" for key in row if key.startswith("tar@")}
+    names |= {"rank1": "rank-1"}
+    whose = "trained identities: " if settings.validation == 0 else "unseen identities: "
+    return whose + ", ".join(f"{text} {row[key]:.3g} %" for key, text in names.items() if key in row)
+
+
+def _print_report(run: Run) -> None:
+    if run.baselines:
+        _print(summarize_baselines(run.baselines))
+    _print(str(run.report))
+    for line in format_baselines(run.baselines):
+        _print(line)
+    _print(f"embedder, report, pictures and choices: {run.folder}")
+
+
+def _refine(folder: pathlib.Path, splits: Splits, content: dict[str, Any]) -> Choice:
     """Choose the last layer of the embedder, and write what was chosen."""
-    embedder, choice = choose_last_layer(Embedder.load(folder / EMBEDDER, trust=True), sides.train, sides.watched)
+    embedder, choice = choose_last_layer(Embedder.load(folder / EMBEDDER, trust=True), splits.train, splits.watched)
     embedder.save(folder / EMBEDDER)
-    write_json(folder / CHOICES, {**kept, "choices": [*kept["choices"], vars(choice)]})
+    write_json(folder / CHOICES, {**content, "choices": [*content["choices"], vars(choice)]})
     return choice
 
 
-class _Written(Callback):
-    """Writes what was found and chosen into the folder once it is the run's own."""
+class _WriteFiles(Callback):
+    """Write JSON files into the folder of the run once it is locked."""
 
-    def __init__(self, found: dict[str, Any], kept: dict[str, Any]):
-        self.files = {CHECK: found, CHOICES: kept}
+    def __init__(self, files: Mapping[str, Any]):
+        self.files = files
 
     def on_start(self, trainer: Trainer) -> None:
         """The folder has been opened and locked."""
@@ -150,7 +240,7 @@ class _Written(Callback):
                 write_json(trainer.folder.path / name, content)
 
 
-def _check_frozen(task: Recognising, settings: FitSettings) -> None:
+def _check_frozen(task: Recognition, settings: FitSettings) -> None:
     """A frozen backbone must not keep parts that started at random because the weights did not fit them."""
     if not settings.frozen or settings.weights is None:
         return
@@ -164,7 +254,7 @@ def _check_frozen(task: Recognising, settings: FitSettings) -> None:
         )
 
 
-def _checked(source: Source, folder: pathlib.Path, tell: Say) -> dict[str, Any]:
+def _check_source(source: Source, folder: pathlib.Path, tell: Say) -> dict[str, Any]:
     """The check of the source as plain values, that of the run in the folder if nothing has changed since."""
     digest = _source_digest(source)
     try:
@@ -178,7 +268,7 @@ def _checked(source: Source, folder: pathlib.Path, tell: Say) -> dict[str, Any]:
     return {**report.to_json(), "digest": digest}
 
 
-def _readable(source: Source, found: dict[str, Any], settings: FitSettings) -> Source:
+def _keep_readable(source: Source, found: dict[str, Any], settings: FitSettings) -> Source:
     bad = found["unreadable"]
     if not bad:
         return source
@@ -196,7 +286,7 @@ def _readable(source: Source, found: dict[str, Any], settings: FitSettings) -> S
 def _finish(
     folder: pathlib.Path,
     held_out: Source,
-    sides: Sides,
+    splits: Splits,
     settings: FitSettings,
     facts: dict[str, Any],
     before: Tensor | None,
@@ -205,57 +295,57 @@ def _finish(
     run = RunFolder(folder)
     run.record(HELD_OUT, REPORT)
     embedder = Embedder.load(folder / EMBEDDER, trust=True)
-    features = embed_samples(embedder, sides.measured)
+    features = embed_samples(embedder, splits.measured)
     trained = settings.validation == 0
     write_features(folder / HELD_OUT, features, held_out.labels, held_out.records, trained=trained)
     report = read_report(folder / HELD_OUT)
-    simple = () if before is None else _measure_baselines(features, held_out, sides, before, settings)
-    drawn = draw_report(report, sides.measured, held_out.records, folder / "pictures") if settings.pictures else []
+    simple = () if before is None else _measure_baselines(features, held_out, splits, before, settings)
+    drawn = draw_report(report, splits.measured, held_out.records, folder / "pictures") if settings.pictures else []
     run.record(*(f"pictures/{name}" for name in drawn))
-    write_json(folder / REPORT, describe_report(report, features, sides.measured, held_out.records, simple, **facts))
+    write_json(folder / REPORT, describe_report(report, features, splits.measured, held_out.records, simple, **facts))
     return report
 
 
-def _features_before(task: Recognising, sides: Sides) -> Tensor:
+def _features_before(task: Recognition, splits: Splits) -> Tensor:
     """Features of measured samples by the network before it is trained, those of whole identities if there are many."""
-    rows = first_identities(sides.measured.labels, MAX_PICTURES)
+    rows = first_identities(splits.measured.labels, MAX_PICTURES)
     training = task.training
     task.eval()
     with torch.no_grad(), torch.random.fork_rng():
         features = extract_features(
-            task.embed_batch, lambda index: sides.measured.batch(rows[index])[0], len(rows), 256, group=all_processes()
+            task.embed_batch, lambda index: splits.measured.batch(rows[index])[0], len(rows), 256, group=all_processes()
         )
     task.train(training)
     return features
 
 
 def _measure_baselines(
-    features: Tensor, held_out: Source, sides: Sides, before: Tensor, settings: FitSettings
+    features: Tensor, held_out: Source, splits: Splits, before: Tensor, settings: FitSettings
 ) -> tuple[Baseline, ...]:
     rows = first_identities(held_out.labels, MAX_PICTURES)
-    known = first_identities(sides.train.labels, MAX_TRAINING_PICTURES)
-    pictures, labels = sides.train.batch(known)
+    known = first_identities(splits.train.labels, MAX_TRAINING_PICTURES)
+    pictures, labels = splits.train.batch(known)
     named = (
         {"the network before training": before}
         if settings.weights is None
         else {f"{settings.weights} before training": before}
     )
-    stored = sides.measured.batch(rows)[0]
+    stored = splits.measured.batch(rows)[0]
     return measure_baselines(
         features[rows], held_out.part(rows), stored, train=(pictures, labels), others=named, seed=settings.seed
     )
 
 
-def _check_room(folder: pathlib.Path) -> None:
+def _check_disk(folder: pathlib.Path) -> None:
     above = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
     if not above.is_dir():
         raise ValueError(f"{above} is a file: choose another folder for the run")
     if not os.access(above, os.W_OK | os.X_OK):
         raise ValueError(f"{above} cannot be written: choose another folder for the run")
     free = shutil.disk_usage(above).free
-    if free < ROOM:
+    if free < MIN_FREE_BYTES:
         raise ValueError(
-            f"the disk of {above} is full: {free / 1e6:.0f} MB are free, {ROOM / 1e6:.0f} MB are needed for a run"
+            f"the disk of {above} is full: {free / 1e6:.0f} MB are free, {MIN_FREE_BYTES / 1e6:.0f} MB are needed for a run"
         )
 
 

@@ -1,4 +1,4 @@
-"""What is trained and how it is measured; one file a kind."""
+"""Tasks: what is trained and how it is measured, one file per kind."""
 
 from .adversarial_task import Adversarial
 from .classification import Classification, Headed
@@ -8,6 +8,7 @@ from .few_shot_task import FewShotRecognition
 from .gan_task import GAN
 from .graph import Graph
 from .open_set import OpenSet
+from .recognition import Recognition
 from .task import Task
 
 __all__ = [
@@ -20,5 +21,6 @@ __all__ = [
     "Graph",
     "Headed",
     "OpenSet",
+    "Recognition",
     "Task",
 ]

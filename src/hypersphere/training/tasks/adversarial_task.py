@@ -15,7 +15,7 @@ from .classification import Classification, TaskOptions
 class Adversarial(Classification):
     """Classification whose loss is half that of the images and half that of their FGSM neighbours, measured under attack.
 
-    Inputs lie in [0, 1] (``images.normalize=unit``), so that ε and the attacks' bounds mean what they say. What is attacked
+    Inputs lie in [0, 1] (``normalize=unit``), so that ε and the attacks' bounds mean what they say. What is attacked
     is the head's own loss in training, margin included, and the cross-entropy of the logits in evaluation. The defaults are
     those of C.1.2: ε = 8, τ = 2 of 255 grey levels, N = 20.
 
@@ -54,9 +54,9 @@ class Adversarial(Classification):
             )
         if min(iterations, attacked_images) < 1:
             raise ValueError(f"iterations and attacked_images must be ≥ 1, got {iterations} and {attacked_images}")
-        sample = self._scaled(self.train_samples.batch(torch.arange(1))[0])
+        sample = self._normalize(self.train_samples.batch(torch.arange(1))[0])
         if float(sample.min()) < 0 or float(sample.max()) > 1:
-            raise ValueError("inputs must lie in [0, 1] for attacks of size ε: set images.normalize=unit")
+            raise ValueError("inputs must lie in [0, 1] for attacks of size ε: set normalize=unit")
         self.epsilon, self.step_size, self.iterations = epsilon, step, iterations
         self.attacked, self.attacked_images = attacked, attacked_images
 
@@ -73,7 +73,7 @@ class Adversarial(Classification):
         right: dict[str, int] = {"unattacked": 0, "fgsm": 0, "bim": 0, "pgd": 0}
         for i, index in enumerate(torch.arange(count).split(128)):
             raw, labels = self.measured_samples.batch(index)
-            x, y = self._scaled(raw.to(self.device)), labels.to(self.device)
+            x, y = self._normalize(raw.to(self.device)), labels.to(self.device)
             made = {
                 "unattacked": x,
                 "fgsm": fgsm(self.model, x, y, self.epsilon),

@@ -1,5 +1,6 @@
 """Classification: features, a head with its margin, other losses, regularisers; the task most runs are."""
 
+import functools
 import inspect
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from typing_extensions import TypedDict
 
 from ... import operators, plots
-from ...config import Call, parameters
+from ...config import Call, as_call, parameters
 from ...data import Augmentation, Compose, Loader, PicturePreprocessing
 from ...data.samplers import Sampler
 from ...evaluation import Evidence, shown_samples, thumbnails
@@ -20,7 +21,7 @@ from ...neurons import Classifier
 from ...recognition import Embedder, all_processes, extract_features
 from ...recognition.networks import embedding, feature_dim
 from ..averaging import to_sphere
-from ..datasets import Samples, as_samples, classes_of, is_stream
+from ..datasets import NormalizeBatch, Normalizer, Samples, as_samples, classes_of, is_stream
 from ..measures import feature_measures
 from .task import Task, draw
 
@@ -29,8 +30,9 @@ class Classification(Task):
     """Any network and head on any dataset of classes, measured by its accuracy on other samples.
 
     Args:
-        model: gives features: any module, or a :class:`~hypersphere.config.Call` of one, which an embedder file can repeat.
-        head: a head of ``hypersphere.objectives``, or a call of one, to which the sizes are given.
+        model: the network up to its features: any module, or a :class:`~hypersphere.config.Call` or ``functools.partial`` of
+            one, which an embedder file can repeat.
+        head: a head of ``hypersphere.objectives``, or a call or partial of one, which is completed with the sizes.
         train: samples ``(input, label)`` to train on: a map-style dataset, or one that is iterated over and says its
             ``classes`` or ``num_classes``.
         measured: samples to measure; the training samples if left out.
@@ -38,7 +40,8 @@ class Classification(Task):
         regularizers: terms that look at weights: ``R(labels)``, with ``terms`` and ``step``.
         batch_size: of all processes together.
         augment: changes training batches at random.
-        scaling: makes inputs of samples: normalization of pixels; none leaves samples as they are.
+        preprocessing: how stored samples become inputs, such as :class:`~hypersphere.data.PicturePreprocessing`; none leaves
+            samples as they are.
         seed: of batches and augmentation.
         sampler: another order of the training samples, such as blocks of P classes with K samples each.
         workers: threads that read batches ahead of the step.
@@ -57,8 +60,8 @@ class Classification(Task):
 
     def __init__(
         self,
-        model: nn.Module | Call,
-        head: nn.Module | Call,
+        model: nn.Module | Call | functools.partial[nn.Module],
+        head: nn.Module | Call | functools.partial[nn.Module],
         train: Any,
         measured: Any = None,
         *,
@@ -66,7 +69,7 @@ class Classification(Task):
         regularizers: Sequence[nn.Module] = (),
         batch_size: int = 128,
         augment: Augmentation | None = None,
-        scaling: Augmentation | None = None,
+        preprocessing: Normalizer | None = None,
         seed: int = 0,
         sampler: Sampler | None = None,
         workers: int = 0,
@@ -84,15 +87,19 @@ class Classification(Task):
         self.num_classes = classes_of(self.train_samples)
         self.measured_samples = self.train_samples if measured is None else as_samples(measured, "measured")
         self.itself = measured is None
-        self.scaling, self.project_every = scaling, project_every
-        self.recipe = model if isinstance(model, Call) else None
-        self.model = self._network(model, head)
+        self.preprocessing, self.project_every = preprocessing, project_every
+        self.recipe = as_call(model) if isinstance(model, Call | functools.partial) else None
+        self.model = self._network(
+            model if self.recipe is None else self.recipe,  # type: ignore[arg-type]
+            as_call(head) if isinstance(head, functools.partial) else head,
+        )
         self.losses = nn.ModuleList([loss for _, loss in losses])
         self.loss_weights = [float(weight) for weight, _ in losses]
         self.regularizers = nn.ModuleList(regularizers)
         if weighted_gradients:
             operators.weighted_gradients(self.model)
-        steps = [step for step in (augment, scaling) if step is not None]
+        normalization = None if preprocessing is None else NormalizeBatch(preprocessing)
+        steps = [step for step in (augment, normalization) if step is not None]
         count = batch_size if is_stream(train) else min(batch_size, len(self.train_samples))
         options: dict[str, Any] = {
             "augment": Compose(*steps) if steps else None,
@@ -106,7 +113,7 @@ class Classification(Task):
         if getattr(body, "classifier", None) is not None and isinstance(body.classifier, Classifier):
             return body  # built with its head
         if isinstance(head, Call):
-            dim = feature_dim(body, self.inputs(self._scaled(self.measured_samples.batch(torch.arange(1))[0])))
+            dim = feature_dim(body, self.inputs(self._normalize(self.measured_samples.batch(torch.arange(1))[0])))
             head = cast(nn.Module, head.build(in_features=dim, num_classes=self.num_classes))
         return with_head(body, head)
 
@@ -153,10 +160,10 @@ class Classification(Task):
 
     def embed_batch(self, raw: Tensor) -> Float[Tensor, "b d"]:
         """Features of samples as the dataset gives them."""
-        return self.features(self.inputs(self._scaled(raw.to(self.device))))
+        return self.features(self.inputs(self._normalize(raw.to(self.device))))
 
-    def _scaled(self, raw: Tensor) -> Tensor:
-        return raw if self.scaling is None else self.scaling(raw, raw.new_empty(len(raw), 0, dtype=torch.float64))
+    def _normalize(self, raw: Tensor) -> Tensor:
+        return raw if self.preprocessing is None else self.preprocessing.normalize(raw)
 
     def evaluate(self) -> dict[str, float]:
         """Accuracy and error in percent, the mean of the classes' accuracies, and the geometry of the features."""
@@ -262,7 +269,7 @@ class TaskOptions(TypedDict, total=False):
     - ``regularizers``: terms that look at weights.
     - ``batch_size``: of all processes together.
     - ``augment``: changes training batches at random.
-    - ``scaling``: makes inputs of samples.
+    - ``preprocessing``: how stored samples become inputs.
     - ``seed``: of batches and augmentation.
     - ``sampler``: another order of the training samples.
     - ``workers``: threads that read batches ahead of the step.
@@ -274,7 +281,7 @@ class TaskOptions(TypedDict, total=False):
     regularizers: Sequence[nn.Module]
     batch_size: int
     augment: Augmentation | None
-    scaling: Augmentation | None
+    preprocessing: Normalizer | None
     seed: int
     sampler: Sampler | None
     workers: int
@@ -314,13 +321,13 @@ def preprocessing_of(task: Classification, sample: Tensor) -> PicturePreprocessi
     """How files become inputs of this task's network, or why that cannot be said."""
     if sample.ndim != 4:
         return f"inputs of shape {tuple(sample.shape[1:])} are not images"
-    known = getattr(task.scaling, "preprocessing", None)
+    known = task.preprocessing
+    if isinstance(known, PicturePreprocessing):
+        return known
     if known is not None:
-        return known if isinstance(known, PicturePreprocessing) else "its preprocessing is of another kind"
-    if task.scaling is not None:
-        return f"a normalization by {type(task.scaling).__name__} is not one of files"
+        return f"a normalization by {type(known).__name__} is not one of files"
     if not sample.is_floating_point():
-        return "its dataset gives pixels in integers and no scaling says how a network sees them"
+        return "its dataset gives integer pixels and the task has no preprocessing="
     size = (int(sample.shape[2]), int(sample.shape[3]))
     return PicturePreprocessing(size=size, channels=int(sample.shape[1]), mean=0.0, std=1.0)
 

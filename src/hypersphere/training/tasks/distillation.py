@@ -73,7 +73,7 @@ class Distillation(OpenSet):
         # Kept outside the module's state: it is not learned, and not saved with the student.
         self._teacher: tuple[Embedder, nn.Module] = embedder.eval().requires_grad_(False), nn.Identity()
         self.taught_by = embedder.fingerprint
-        theirs, own = self._directions(self._scaled(sample)).shape[1], self.summary()["features"]
+        theirs, own = self._directions(self._normalize(sample)).shape[1], self.summary()["features"]
         if own != turns * theirs:
             raise ValueError(
                 f"the features must have {turns} × {theirs} dimensions, those of the teacher in each turn, got {own}"
@@ -114,7 +114,7 @@ class Distillation(OpenSet):
         samples, embedder = self.train_samples, self._teacher[0]
 
         def features(index: Tensor, k: int) -> Tensor:
-            return upcast(embedder.of_inputs(self._turn(self._scaled(samples.batch(index)[0]), k)))
+            return upcast(embedder.of_inputs(self._turn(self._normalize(samples.batch(index)[0]), k)))
 
         index = torch.arange(len(samples)).split(batch)
         turned = torch.cat([features(part, k) for k in range(self.turns) for part in index])

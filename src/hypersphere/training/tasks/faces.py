@@ -54,7 +54,7 @@ class Faces(Classification):
 
     def embed_batch(self, raw: Tensor) -> Tensor:
         """Features of each image and of its mirror image, one after the other."""
-        return mirrored(self.features, self._scaled(raw.to(self.device)))
+        return mirrored(self.features, self._normalize(raw.to(self.device)))
 
     def evaluate(self) -> dict[str, float]:
         """Accuracy at the other fold's best threshold, EER, AUC and TAR at the FAR of 1 %, in percent."""

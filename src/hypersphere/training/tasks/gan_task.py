@@ -13,7 +13,7 @@ from ... import plots
 from ...data import Augmentation, Compose, Loader
 from ...evaluation import frechet_distance
 from ...models import Players
-from ..datasets import as_samples
+from ..datasets import NormalizeBatch, Normalizer, as_samples
 from ..measures import layer_energies
 from .task import Task, draw
 
@@ -36,7 +36,7 @@ class GAN(Task):
         components: principal components of the pixels in which they are compared.
         batch_size: of all processes together.
         augment: changes training batches at random.
-        scaling: makes inputs of samples; they must lie in [0, 1].
+        preprocessing: how stored samples become inputs, which must lie in [0, 1].
         seed: of batches, augmentation and latent vectors.
 
     >>> from hypersphere.training import GAN
@@ -64,7 +64,7 @@ class GAN(Task):
         components: int = 64,
         batch_size: int = 128,
         augment: Augmentation | None = None,
-        scaling: Augmentation | None = None,
+        preprocessing: Normalizer | None = None,
         seed: int = 0,
     ):
         super().__init__()
@@ -73,9 +73,10 @@ class GAN(Task):
                 f"turns, samples and components must be integers ≥ 1, got {turns}, {samples}, {components}"
             )
         train_samples, measured_samples = as_samples(train, "train"), as_samples(measured, "measured")
-        self.scaling, self.turns, self.model = scaling, turns, model
+        self.preprocessing, self.turns, self.model = preprocessing, turns, model
         self.regularizers = nn.ModuleList(regularizers)
-        steps = [step for step in (augment, scaling) if step is not None]
+        normalization = None if preprocessing is None else NormalizeBatch(preprocessing)
+        steps = [step for step in (augment, normalization) if step is not None]
         batch = min(batch_size, len(train_samples))
         chosen = Compose(*steps) if steps else None
         self.loader: Loader = Loader(train_samples, batch, seed, augment=chosen, drop_last=True)
@@ -146,14 +147,10 @@ class GAN(Task):
     def shown(self, images: Tensor) -> Float[Tensor, "n c h w"]:
         """Images as the discriminator sees them, in [−1, 1]."""
         images = images.to(self.device)
-        scaled = (
-            images
-            if self.scaling is None
-            else self.scaling(images, images.new_empty(len(images), 0, dtype=torch.float64))
-        )
+        scaled = images if self.preprocessing is None else self.preprocessing.normalize(images)
         if float(scaled.min()) < 0 or float(scaled.max()) > 1:
             raise ValueError(
-                "inputs must lie in [0, 1] for the task GAN, whose images are in (−1, 1): set images.normalize=unit"
+                "inputs must lie in [0, 1] for the task GAN, whose images are in (−1, 1): set normalize=unit"
             )
         return 2 * scaled - 1
 

@@ -1,6 +1,5 @@
 """What a task is to the trainer: a module whose forward is a loss, the batches it wants, and how it is measured."""
 
-import dataclasses
 import os
 import pathlib
 from abc import ABC, abstractmethod
@@ -11,11 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from ..._extras import require
-from ...config import Call, encode
 from ...evaluation import Evidence
 from ...files import write_atomically
 from ..measures import annealing_value, layer_energies
-from ..settings import Settings
 
 Batch = tuple[Tensor, ...]
 
@@ -98,20 +95,6 @@ class Task(nn.Module, ABC):
     def device(self) -> torch.device:
         """Where the parameters are."""
         return next(self.parameters()).device
-
-
-def describe(task: Task, settings: Settings) -> dict[str, Any]:
-    """What ``config.json`` says of a run made from objects: its settings, and what it trains in words."""
-    kept = {field.name: _plain(getattr(settings, field.name)) for field in dataclasses.fields(settings)}
-    names = {"class": type(task).__qualname__, "model": type(task.model).__qualname__}
-    return {"settings": kept, "task": {**names, **{str(k): _plain(v) for k, v in task.summary().items()}}}
-
-
-def _plain(value: Any) -> Any:
-    try:
-        return encode(value, defaults=isinstance(value, Call))
-    except ValueError:
-        return getattr(value, "__qualname__", type(value).__qualname__)
 
 
 def draw(

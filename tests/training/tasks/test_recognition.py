@@ -5,7 +5,6 @@ from hypersphere.data import InMemory, PicturePreprocessing
 from hypersphere.evaluation import all_pairs
 from hypersphere.models import Projected
 from hypersphere.objectives import CosFace
-from hypersphere.training.fitting.recognising import Recognising
 from hypersphere.training.tasks import Headed
 
 
@@ -17,7 +16,7 @@ def task(**options):
     body = Projected(nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU()), 4, 3)
     prepare = options.pop("preprocessing", PicturePreprocessing(size=(6, 6), channels=1))
     model = Headed(body, CosFace(3, 8))
-    return Recognising(model, model.classifier, data, data, preprocessing=prepare, batch_size=8, **options)
+    return Recognition(model, model.classifier, data, data, preprocessing=prepare, batch_size=8, **options)
 
 
 def moved(made, steps):
@@ -33,7 +32,7 @@ def moved(made, steps):
 
 
 def test_a_still_backbone_keeps_its_statistics_too():
-    changed = moved(task(still=True), 2)
+    changed = moved(task(frozen=True), 2)
     assert "model.body.projection.weight" in changed
     assert not [name for name in changed if ".network." in name]
 

@@ -1,14 +1,11 @@
 import json
 
+import pytest
 import torch
 
 from hypersphere.data import InMemory, Record
-from hypersphere.training.fitting.unseen_report import (
-    describe_report,
-    draw_report,
-    read_report,
-    write_features,
-)
+from hypersphere.training import Choice, Run
+from hypersphere.training.fitting.run import describe_report, draw_report, read_report, write_features
 
 LABELS = torch.arange(6).repeat_interleave(5)
 
@@ -47,3 +44,18 @@ def test_pictures_are_drawn(tmp_path):
     assert set(names) == {"roc.png", "worst_different.png", "worst_same.png", "confused.png"}
     for name in names:
         assert (tmp_path / "pictures" / name).read_bytes()[:4] == b"\x89PNG"
+
+
+def test_a_run_is_read_from_its_folder(fitted):
+    run, _ = fitted
+    again = Run(run.folder)
+    assert again.metrics == json.loads(json.dumps(again.report.numbers()))
+    assert all(isinstance(choice, Choice) for choice in again.choices)
+    assert again.check["images"] == 72
+    assert again.embedder(torch.zeros(2, 1, 16, 16, dtype=torch.uint8)).shape == (2, 16)
+    assert repr(again) == f"Run({str(run.folder)!r})"
+
+
+def test_another_folder_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"holds no finished fit: there is no report.json in it"):
+        Run(tmp_path)

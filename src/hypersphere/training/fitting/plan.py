@@ -1,0 +1,278 @@
+"""The plan of a fit: settings that the user gave or the data decides, the samples, and the steps that fit into a time."""
+
+import dataclasses
+import json
+import pathlib
+import re
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Int, UInt8
+from torch import Tensor
+
+from ...data import ClassBalancedSampler, InMemory, PicturePreprocessing, Source, cached
+from ...recognition.baselines import first_identities
+from ..build import choose_normalizer
+from ..datasets import Samples
+from ..tasks import Recognition
+from .backbones import embedder_behind, processor_of
+from .choices import (
+    Choice,
+    Chosen,
+    Facts,
+    memory_choices,
+    network_choices,
+    picture_choices,
+    shown,
+    training_choices,
+)
+from .division import Division
+from .run import CHOICES
+from .settings import FitSettings, Overrides
+
+PATIENCE = 5  # evaluations of the ten
+MAX_INSPECTED = 2048  # pictures from which settings and statistics are taken
+TIMED_STEPS = 8  # after one that warms up
+SPARE = 0.92  # share of the remaining time that is planned for steps; the rest is for checkpoints and other programs
+EVALUATIONS = 11  # during training: one before the first step and ten after
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
+
+
+class Splits(NamedTuple):
+    """The samples to train on, those measured in the report, and the few measured during training."""
+
+    train: Samples
+    measured: Samples
+    watched: Samples
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """Settings with everything that the data decides, why, and how pictures become inputs."""
+
+    settings: FitSettings
+    choices: tuple[Choice, ...]
+    preprocessing: PicturePreprocessing
+    splits: Splits
+    selects: bool = False
+    """Whether some identities choose weights and last layer."""
+
+
+def make_plan(
+    source: Source,
+    found: dict[str, Any],
+    division: Division,
+    overrides: Overrides,
+    selection: Tensor | None = None,
+    why_selection: str = "",
+) -> Plan:
+    """Return the plan for a divided source: what ``check`` found decides what was not asked for."""
+    counts = torch.bincount(source.part(division.train).labels)
+    facts = Facts(
+        images=len(division.train),
+        identities=len(counts),
+        per_identity=float(counts.double().median()),
+        most=int(counts.max()),
+        all_images=len(division.train) + len(division.measured),
+        size=tuple(found["median_size"]),
+        channels=1 if all(size["channels"] == 1 for size in found["sizes"]) else 3,
+        accelerated=torch.accelerator.is_available(),
+    )
+    first = overrides.apply_to_defaults()
+    chosen = Chosen(overrides.given, first)
+    chosen.choices.append(Choice("validation", shown(first.get("validation")), division.reason))
+    selects = selection is not None and len(selection) > 0
+    chosen.choices.append(Choice("selection", shown(first.get("selection")), why_selection))
+    chosen.take(
+        "keep_best",
+        selects,
+        "those with the lowest EER of the selection identities, the first included" if selects else "",
+    )
+    if selects:
+        chosen.take("patience", PATIENCE, f"training stops early after {PATIENCE} evaluations without a lower EER")
+    start = None if "backbone" in overrides.given else embedder_behind(first.get("weights"))
+    processor, whose = None, "that of the weights"
+    if start is not None:
+        if not isinstance(start[1], PicturePreprocessing):
+            raise ValueError(
+                f"weights={first.get('weights')} prepares its input with {type(start[1]).__name__}; fit trains on pictures"
+            )
+        processor = start[1]
+    if overrides.model_folder is not None:
+        processor, whose = processor_of(overrides.model_folder), f"the processor of {overrides.model_folder}"
+    if processor is None:
+        picture_choices(chosen, facts)
+    else:
+        chosen.take("size", processor.size, whose)
+        chosen.take("channels", processor.channels, whose)
+    network_choices(chosen, facts, None if start is None else start[0])
+    settings: FitSettings = chosen.tree.build()
+    base = _preprocessing(settings, processor)
+    memory_choices(chosen, facts)
+    settings = chosen.tree.build()
+    splits = load_splits(
+        source,
+        division,
+        base,
+        memory=bool(settings.memory),
+        cache=settings.cache,
+        workers=settings.workers or 0,
+        watched=settings.watched,
+        selection=selection,
+    )
+    pictures = sample_pictures(splits.train)
+    training_choices(chosen, facts, pictures)
+    settings = _in_blocks(chosen.keep_automatic(overrides.apply(chosen.tree)).build(), overrides)
+    choices = tuple(_as_set(choice, settings, overrides) for choice in chosen.choices if choice.reason)
+    base = dataclasses.replace(base, mirror=bool(settings.mirror))
+    if settings.normalize != "deviation" and (processor is None or "normalize" in overrides.given):
+        found_normalizer = choose_normalizer(settings.normalize, base, splits.train)
+        assert isinstance(found_normalizer, PicturePreprocessing)  # pixel_mean is refused by the settings
+        base = found_normalizer
+    elif processor is None:
+        levels = pictures.transpose(0, 1).flatten(1).double() / 255
+        base = base.with_statistics(tuple(levels.mean(1).tolist()), tuple(levels.std(1).clamp_min(1e-3).tolist()))
+    return Plan(settings, choices, base, splits, selects)
+
+
+def plan_steps(task: Any, folder: pathlib.Path, budget: Any, left: float, measured: int) -> tuple[int, str]:
+    """Return the steps of the run in the folder if it was planned for the same time, else as many as are measured to fit."""
+    try:
+        stored = json.loads((folder / CHOICES).read_text(encoding="utf-8"))
+        if stored["budget"] == budget:
+            return int(stored["steps"]), f"planned for {budget} when the run was begun"
+    except (OSError, ValueError, KeyError, TypeError):
+        pass  # no run has been begun here
+    steps, speed = count_steps_within(task, left, measured)
+    return steps, f"as many as fit into {budget} at {speed:.0f} images/s"
+
+
+def with_steps(plan: Plan, overrides: Overrides, steps: int, why: str) -> Plan:
+    """Return the plan for another number of steps; what is counted in steps goes with it, unless the user set it."""
+    changes: dict[str, Any] = {"steps": steps, "evaluate_every": max(steps // 10, 1)}
+    changes |= {"checkpoint_every": max(min(steps // 10, 200), 1), "log_every": max(min(steps // 100, 50), 1)}
+    settings = plan.settings.replace(**{key: value for key, value in changes.items() if key not in overrides.given})
+    if "schedule" not in overrides.given and "warmup" in settings.schedule.arguments:
+        settings = settings.replace({"schedule.warmup": min(100, settings.steps // 10)})
+    choices = [c for c in plan.choices if c.key not in ("steps", "schedule")]
+    choices += [Choice("steps", str(settings.steps), why)]
+    return dataclasses.replace(plan, settings=settings, choices=tuple(choices))
+
+
+def _as_set(choice: Choice, settings: FitSettings, overrides: Overrides) -> Choice:
+    """The choice with the value that it has in the end."""
+    value = shown(getattr(settings, choice.key))
+    changed = " (changed by you)" if overrides.reaches_into(choice.key) and choice.key not in overrides.given else ""
+    return Choice(choice.key, value, choice.reason + changed)
+
+
+def _preprocessing(settings: FitSettings, processor: PicturePreprocessing | None) -> PicturePreprocessing:
+    size = settings.input_size
+    assert size is not None
+    assert settings.channels is not None
+    if processor is not None:
+        return dataclasses.replace(processor, size=size, channels=settings.channels)
+    return PicturePreprocessing(
+        size=size, channels=settings.channels, mean=0.0, std=1.0, crop=settings.crop, resize=settings.resize
+    )
+
+
+def _in_blocks(settings: FitSettings, overrides: Overrides) -> FitSettings:
+    """With P classes of K samples a batch is one such block, unless another size was asked for."""
+    sampler = settings.sampler
+    if sampler is None or sampler.target is not ClassBalancedSampler or "batch_size" in overrides.given:
+        return settings
+    changed: FitSettings = settings.replace(batch_size=sampler.get("classes") * sampler.get("each"))
+    return changed
+
+
+def load_splits(
+    source: Source,
+    division: Division,
+    preprocessing: PicturePreprocessing,
+    *,
+    memory: bool,
+    cache: str | None,
+    workers: int,
+    watched: int,
+    selection: Int[Tensor, "k"] | None = None,
+) -> Splits:
+    """Return the samples of both sides; ``cache`` names a folder for decoded pictures, ``memory`` keeps all in memory.
+
+    Watched are identities of ``selection`` if there are any, else some of the measured ones.
+    """
+    loaded: list[Any] = []
+    chosen = [selection] if selection is not None and len(selection) else []
+    for index in (division.train, division.measured, *chosen):
+        dataset = source.part(index).dataset(preprocessing)
+        decoded: Any = cached(dataset, cache, workers) if cache is not None else dataset
+        loaded.append(decoded.in_memory() if memory else decoded)
+    few = first_identities(loaded[-1].labels, watched)
+    pictures, labels = loaded[-1].batch(few)
+    few_samples = InMemory(*_compact(pictures, labels, loaded[-1].classes))
+    return Splits(loaded[0], loaded[1], few_samples)
+
+
+def sample_pictures(samples: Samples, count: int = MAX_INSPECTED) -> UInt8[Tensor, "k c h w"]:
+    """Return up to ``count`` pictures, spread evenly over the samples, from which settings are chosen."""
+    few = torch.linspace(0, len(samples) - 1, min(len(samples), count)).long()
+    return torch.cat([samples.batch(part)[0] for part in few.split(256)])
+
+
+def _compact(data: Tensor, labels: Tensor, classes: Sequence[str]) -> tuple[Tensor, Tensor, list[str]]:
+    present, owner = labels.unique(return_inverse=True)
+    return data, owner, [str(classes[i]) for i in present.tolist()]
+
+
+def parse_seconds(budget: str | float) -> float:
+    """Return a time in seconds: a number, or text such as ``90s``, ``10m``, ``1.5h`` and ``1h30m``.
+
+    >>> parse_seconds("10m"), parse_seconds("1h30m"), parse_seconds(45)
+    (600.0, 5400.0, 45.0)
+    """
+    parts = re.findall(r"(\d+(?:\.\d+)?)([smh]?)", str(budget))
+    total = sum(float(number) * _UNITS[unit] for number, unit in parts)
+    if "".join(number + unit for number, unit in parts) != str(budget) or not total > 0:
+        raise ValueError(f"budget must be a time such as 90s, 10m or 1.5h, got {budget!r}")
+    return total
+
+
+def count_steps_within(task: Recognition, budget: float, images: int) -> tuple[int, float]:
+    """Return how many steps fit into ``budget`` seconds, and the images trained on in a second.
+
+    The time of evaluations, and of the report on ``images`` images at the end, is taken off first. Weights, statistics,
+    random numbers and the position of the loader are as before.
+    """
+    state = {name: tensor.clone() for name, tensor in task.state_dict().items()}
+    position = task.loader.state_dict()
+    with torch.random.fork_rng():
+        step = _step_seconds(task)
+        task.eval()
+        start = time.perf_counter()
+        with torch.no_grad():
+            task.evaluate()
+        evaluation = time.perf_counter() - start
+    task.load_state_dict(state)
+    task.loader.load_state_dict(position)
+    left = budget - EVALUATIONS * evaluation - evaluation * images / len(task.measured_samples)
+    return max(int(SPARE * left / step), 20), task.loader.batch_size / step  # type: ignore[attr-defined]
+
+
+def _step_seconds(task: Recognition) -> float:
+    """The median time of a step of the network without the optimizer, which is little beside it."""
+    task.train()
+    times = []
+    done = 0
+    while done <= TIMED_STEPS:
+        for batch in task.loader:
+            start = time.perf_counter()
+            loss, _ = task(task.head_first, *(tensor.to(task.device) for tensor in batch))
+            loss.backward()
+            times.append(time.perf_counter() - start)
+            done += 1
+            if done > TIMED_STEPS:
+                break
+    task.zero_grad()
+    return sorted(times[1:])[len(times[1:]) // 2]

@@ -1,0 +1,168 @@
+"""The settings of ``fit``, and the overrides of a user, which are applied to the automatic choices."""
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+
+from ...config import Call, as_call, assign, call
+from ...models import sphereface10
+from ...objectives import CosFace
+from ..schedules import CosineRate
+from ..settings import BackboneCall, HeadCall, OptimizerCall, ScheduleCall, TaskSettings
+from .backbones import backbone_call
+
+SOURCE_OPTIONS = ("depth", "root", "images", "labels")
+
+
+@dataclass(frozen=True)
+class FitSettings(TaskSettings):
+    """The settings of ``fit``: :class:`TaskSettings`, and the choice of identities. None means chosen from the data.
+
+    Args:
+        depth: folders: number of levels that name an identity.
+        root: tables: folder to which the paths are relative.
+        images: ``.npz`` and saved datasets: array or column of images.
+        labels: array or column of labels.
+        on_error: "skip" leaves out pictures that cannot be read; "raise" refuses to train.
+        validation: share of the identities that are not trained on and measured in the report; 0 measures the training ones.
+        selection: share of the training identities that are taken out of training to choose the best weights and the last
+            layer; 0 trains on all and keeps the last weights.
+        last_layer: "auto" puts a linear discriminant behind the network if the selection identities say it helps.
+        least_images: identities with fewer pictures are left out.
+        mirror: append the features of the mirror image, in measuring and serving.
+        memory: decode all pictures once and keep them in memory.
+        cache: folder for a file of decoded pictures, for sets beyond memory.
+        workers: threads that decode batches ahead of the step.
+        feature_dim: dimension of the features, if the backbone lets it be chosen; otherwise of a projection behind it.
+        project: put a trained projection to ``feature_dim`` behind the backbone.
+        frozen: keep the backbone as it is and train only the layers behind it.
+        head_first: number of first steps that train only the head and the projection.
+        baselines: measure simple methods, the network before training and pretrained networks beside the trained one.
+        watched: at most this many pictures are measured during training; the report at the end uses all.
+
+    >>> FitSettings(size=(32, 32), validation=0.3).input_size
+    (32, 32)
+    """
+
+    depth: int | None = None
+    root: str | None = None
+    images: str | None = None
+    labels: str | None = None
+    on_error: Literal["raise", "skip"] = "raise"
+    validation: float = 0.2
+    selection: float = 0.2
+    last_layer: Literal["auto", "none"] = "auto"
+    least_images: int = 2
+    mirror: bool | None = None
+    memory: bool | None = None
+    cache: str | None = None
+    workers: int | None = None
+    backbone: BackboneCall = field(default_factory=lambda: call(sphereface10, width=0.25, norm="batch"))
+    feature_dim: int = 128
+    project: bool | None = None
+    frozen: bool = False
+    head_first: int = 0
+    head: HeadCall = field(default_factory=lambda: call(CosFace))
+    baselines: bool = True
+    watched: int = 2000
+    monitor: str = "-eer"
+    optimizer: OptimizerCall = field(
+        default_factory=lambda: call(torch.optim.SGD, lr=0.1, momentum=0.9, weight_decay=2e-3, nesterov=True)
+    )
+    schedule: ScheduleCall = field(default_factory=lambda: call(CosineRate))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.validation < 1:
+            raise ValueError(f"validation must lie in [0, 1), got {self.validation!r}")
+        if not 0 <= self.selection <= 0.5:
+            raise ValueError(f"selection must lie in [0, 0.5], got {self.selection!r}")
+        for name, least in (("least_images", 1), ("batch_size", 2), ("feature_dim", 2), ("watched", 4)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be an integer ≥ {least}, got {getattr(self, name)!r}")
+        if self.head_first < 0:
+            raise ValueError(f"head_first must be an integer ≥ 0, got {self.head_first!r}")
+        if self.input_size is not None and min(self.input_size) < 4:
+            raise ValueError(f"size must be one number or height and width, each ≥ 4, got {self.size!r}")
+        if self.normalize == "pixel_mean":
+            raise ValueError("normalize=pixel_mean cannot be stored in an embedder file: use deviation, unit or faces")
+
+    @property
+    def source_options(self) -> dict[str, Any]:
+        """The options of :func:`~hypersphere.data.open_source` that are set."""
+        return {name: getattr(self, name) for name in SOURCE_OPTIONS if getattr(self, name) is not None}
+
+
+class Overrides:
+    """The settings that a user gave, by dotted key.
+
+    Args:
+        settings: Python values by key, or texts ``key=value``.
+
+    Raises:
+        ValueError: If a text is not of this form, or ``backbone`` names nothing that is known.
+
+    Attributes:
+        changes: Values by key.
+        given: The keys that are set as a whole, such as ``head``, in contrast to ``head.m``.
+        model_folder: The folder of a model of ``transformers``, if ``backbone`` names one.
+
+    >>> overrides = Overrides(["head.m=0.3", "size=32"])
+    >>> sorted(overrides.given), overrides.reaches_into("head")
+    (['size'], True)
+    """
+
+    def __init__(self, settings: Mapping[str, Any] | Iterable[str] = ()):
+        self.changes = dict(settings) if isinstance(settings, Mapping) else _split_texts(settings)
+        self.model_folder: str | None = None
+        chosen = self.changes.get("backbone")
+        if isinstance(chosen, str | os.PathLike):
+            name = os.fspath(chosen)
+            self.changes["backbone"] = backbone_call(name)
+            self.model_folder = name if os.path.exists(name) else None
+        elif chosen is not None:
+            self.changes["backbone"] = as_call(chosen)
+        self.given = frozenset(key for key in self.changes if "." not in key)
+
+    def apply(self, tree: Call) -> Call:
+        """Return the tree with all overrides.
+
+        Raises:
+            ValueError: If a key is unknown or a value is not accepted. The message names the key.
+        """
+        return assign(tree, self.changes)
+
+    def apply_to_defaults(self) -> Call:
+        """Return the settings before anything is chosen from the data.
+
+        A key inside a part that is chosen later, such as ``augment.0.rotation``, is left for :meth:`apply`.
+        """
+        tree = Call(FitSettings)
+        later = [k for k in self.changes if "." in k and self._part(k) not in self.given and not self._is_set(tree, k)]
+        return assign(tree, {key: value for key, value in self.changes.items() if key not in later})
+
+    def reaches_into(self, key: str) -> bool:
+        """Return whether an override changes an argument inside a key, such as ``head.m`` for ``head``."""
+        return any(name.startswith(f"{key}.") for name in self.changes)
+
+    @staticmethod
+    def _part(key: str) -> str:
+        return key.partition(".")[0]
+
+    def _is_set(self, tree: Call, key: str) -> bool:
+        part = self._part(key)
+        return part != "augment" or tree.get(part) is not None
+
+
+def _split_texts(texts: Iterable[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise ValueError(f"settings are changed by KEY=VALUE, got {text!r}")
+        found.pop(key, None)
+        found[key] = value
+    return found
