@@ -263,7 +263,7 @@ def test_the_folder_is_named_after_the_source(tmp_path, monkeypatch):
 def test_the_report_is_computed_once_and_each_picture_decoded_at_most_twice(tmp_path, monkeypatch):
     source = folder(tmp_path / "people", 8, 4)
     decoded, reports = [], []
-    results = importlib.import_module("hypersphere.training.fitting.unseen_report")
+    results = importlib.import_module("hypersphere.training.fitting.run")
     compute, opened = results.open_set_report, Image.open
     monkeypatch.setattr(results, "open_set_report", lambda *a, **k: reports.append(1) or compute(*a, **k))
     monkeypatch.setattr(Image, "open", lambda *a, **k: decoded.append(1) or opened(*a, **k))

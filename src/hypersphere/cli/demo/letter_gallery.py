@@ -89,7 +89,7 @@ def fit_letters(folder: pathlib.Path, seed: int, steps: int | None, say: Callabl
         The finished run.
     """
     overrides = [*FIT, f"seed={seed}", *([] if steps is None else [f"steps={steps}"])]
-    return fit(folder / "letters.npz", folder / "fit", overrides=overrides, fresh=True, say=say)
+    return fit(folder / "letters.npz", folder / "fit", settings=overrides, fresh=True, quiet=say is None, say=say)
 
 
 def ask_gallery(folder: pathlib.Path, embedder: Embedder) -> tuple[list[Answers], list[Probe], Calibration]:
