@@ -21,11 +21,11 @@ from typing import Any
 import torch
 from _fit_sources import faces, omniglot, small, spoken
 from _harness import parser, report
-from hypersphere.training.fitting.finished_run import HELD_OUT
 from safetensors.torch import load_file
 
 from hypersphere.evaluation import compare_embedders
 from hypersphere.training import fit
+from hypersphere.training.fitting.run import HELD_OUT
 
 REPORTS = pathlib.Path(__file__).parent / "reports"
 SPHEREFACE4 = ["backbone=sphereface4", "backbone.norm=batch", "mirror=false"]

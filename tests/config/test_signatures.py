@@ -1,3 +1,6 @@
+import inspect
+import types
+import typing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -5,6 +8,7 @@ import torch
 from typing_extensions import TypedDict, Unpack
 
 from hypersphere import models
+from hypersphere.config.names import list_packages, list_public
 from hypersphere.config.signatures import MISSING, OWN, parameters, summary
 
 
@@ -84,3 +88,20 @@ def test_summary_and_real_constructors():
     assert {"num_classes", "table", "width", "norm"} <= parameters(models.cnn9).keys()
     assert {"lr", "betas", "params"} <= parameters(torch.optim.Adam).keys()
     assert repr(OWN) == "(its own)"
+
+
+def test_every_annotation_of_an_exported_class_or_function_can_be_resolved():
+    """An unresolved annotation would be read as ``Any``, and settings could not reach the argument."""
+    unresolved = []
+    for package in [name for name in list_packages() if name.startswith("hypersphere")]:
+        for value in list_public(package).values():
+            function = value.__init__ if inspect.isclass(value) else value
+            while hasattr(function, "__wrapped__"):
+                function = function.__wrapped__
+            for name, hint in getattr(function, "__annotations__", {}).items():
+                holder = types.SimpleNamespace(__annotations__={name: hint}, __module__=function.__module__)
+                try:
+                    typing.get_type_hints(holder, getattr(function, "__globals__", None))
+                except (NameError, TypeError) as error:
+                    unresolved.append(f"{package}.{value.__name__}.{name}: {error}")
+    assert unresolved == []

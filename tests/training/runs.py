@@ -17,7 +17,7 @@ from tests.processes import forked
 from tests.training.own import Net, Squares
 
 
-def small(**changes: Any) -> Config:
+def small(nested: dict[str, Any] | None = None, /, **changes: Any) -> Config:
     """A few steps of a small network with everything that has a state: λ, projection bases, momentum."""
     config = Config(
         steps=60,
@@ -32,7 +32,7 @@ def small(**changes: Any) -> Config:
         energy=call(CoMHE),
         schedule=call(CosineRate),
     )
-    return replace(config, **{"optimizer.lr": 0.05, **changes})
+    return replace(config, **{"optimizer.lr": 0.05, **(nested or {}), **changes})
 
 
 def own(settings: Settings, folder: str | pathlib.Path, **options: Any) -> Trainer:

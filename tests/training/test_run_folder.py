@@ -10,8 +10,8 @@ from hypersphere.training.run_folder import RunFolder, environment, stored_docum
 from tests.training.runs import small
 
 
-def document(**changes):
-    return json.loads(to_json(small(**changes)))
+def document(nested=None, **changes):
+    return json.loads(to_json(small(nested, **changes)))
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def test_explains_itself(finished: pathlib.Path) -> None:
 
 def test_a_folder_with_another_config_is_refused(finished: pathlib.Path) -> None:
     with pytest.raises(ValueError, match=r"holds a run with other settings \(optimizer.lr is 0.05 there, 0.1 here\)"):
-        RunFolder(finished).open(document(steps=4, evaluate_every=2, model__feature_dim=2, optimizer__lr=0.1))
+        RunFolder(finished).open(document({"backbone.feature_dim": 2, "optimizer.lr": 0.1}, steps=4, evaluate_every=2))
 
 
 def test_a_run_may_go_on_with_another_timeout(tmp_path: pathlib.Path) -> None:

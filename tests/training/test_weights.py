@@ -15,7 +15,7 @@ def network() -> nn.Module:
     return nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
 
 
-@pytest.mark.parametrize("wrap", [lambda s: s, lambda s: {"state_dict": s, "epoch": 3}, lambda s: {"backbone": s}])
+@pytest.mark.parametrize("wrap", [lambda s: s, lambda s: {"state_dict": s, "epoch": 3}, lambda s: {"model": s}])
 def test_a_state_dict_of_torch(tmp_path, wrap):
     model = network()
     torch.save(wrap(model.state_dict()), tmp_path / "weights.pt")

@@ -214,6 +214,10 @@ class TaskSettings(Settings):
         orthogonal: train hidden neurons as rotations of fixed ones.
         project_every: steps between weight projections of operators; 0 for none.
         weighted_gradients: multiply the gradients of operators by the norm of the weight.
+
+    >>> from hypersphere.training import TaskSettings
+    >>> TaskSettings(size=16, energy=call(hs.MHE)).input_size
+    (16, 16)
     """
 
     size: int | tuple[int, ...] | None = None

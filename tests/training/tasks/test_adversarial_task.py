@@ -65,7 +65,7 @@ def test_attacks_do_harm():
     [
         (
             {"normalize": "deviation"},
-            r"inputs must lie in \[0, 1\] for attacks of size ε: set images.normalize=unit",
+            r"inputs must lie in \[0, 1\] for attacks of size ε: set normalize=unit",
         ),
         ({"task.epsilon": 0.0}, r"epsilon and step must lie in \(0, 1\], attacked in \[0, 1\], got 0.0"),
         ({"task.iterations": 0}, "iterations and attacked_images must be ≥ 1, got 0"),

@@ -45,10 +45,10 @@ def test_a_run_of_objects_is_described_by_its_settings_and_in_words():
     task = Classification(Net(), call(ArcFace, m=0.2), Squares(20))
     said = describe(task, Settings(steps=3, optimizer=torch.optim.SGD))
     assert said["settings"]["steps"] == 3
-    assert said["settings"]["optimizer"] == "SGD"
+    assert said["settings"]["optimizer"]["call"] == "SGD"
     assert said["settings"]["schedule"]["call"] == "StepRate"
     assert said["task"] == {
-        **{"class": "Classification", "backbone": "Headed", "training samples": 20, "classes": 5},
+        **{"class": "Classification", "model": "Headed", "training samples": 20, "classes": 5},
         **{"measured samples": "the training samples", "features": 6, "network": "Net", "head": "ArcFace"},
     }
 

@@ -26,6 +26,12 @@ class Recognition(Classification):
         frozen: keep the backbone as it is, its batch statistics included.
         head_first: number of first steps that train only the layers behind the backbone.
         facts: entries of the embedder's card.
+
+    >>> from hypersphere.training import Recognition, call
+    >>> data = hs.data.InMemory(torch.randn(30, 4), torch.arange(30) % 3, ("a", "b", "c"))
+    >>> task = Recognition(torch.nn.Linear(4, 8), call(hs.CosFace), data, data, batch_size=10)
+    >>> sorted(task.evaluate())[:2]
+    ['eer', 'rank1']
     """
 
     unseen = True
