@@ -66,7 +66,7 @@ def test_the_report_as_json(tmp_path, capsys):
     ("make", "message"),
     [
         (lambda path: path / "none", "there is no file or folder"),
-        (lambda path: path, "holds no image"),
+        (lambda path: path, "holds no picture"),
         (lambda path: folder(path / "one", 1), "at least 2 are needed"),
     ],
 )

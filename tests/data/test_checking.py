@@ -90,9 +90,9 @@ def test_progress_and_refusals(folder, tmp_path_factory):
     check(open_source(folder), progress=seen.append)
     assert seen == [12]
     empty = tmp_path_factory.mktemp("empty")
-    with pytest.raises(DataError, match="holds no image"):
+    with pytest.raises(DataError, match="holds no picture"):
         check(empty)
     (empty / "a").mkdir()
     (empty / "a" / "x.jpg").write_text("no")
-    with pytest.raises(DataError, match=r"none of the 1 pictures of .* can be read"):
+    with pytest.raises(DataError, match=r"none of the 1 samples of .* can be read"):
         check(empty)

@@ -132,7 +132,7 @@ cached(dataset, sys.argv[2])
 
 def test_a_full_disk_is_one_sentence(people, tmp_path, monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 10}))
-    with pytest.raises(DataError, match=r"cache has no room for .* GB of decoded pictures"):
+    with pytest.raises(DataError, match=r"cache has no room for .* GB of decoded samples"):
         cached(people, tmp_path / "cache")
     assert not list((tmp_path / "cache").iterdir())
 

@@ -28,7 +28,7 @@ def test_lines_of_two_paths_and_a_flag(faces):
     assert listed.same.tolist() == [True, False]
     assert listed.fold is None
     assert [record.label for record in listed.source.records] == ["Ann_B", "Ann_B", "Carl"]
-    assert np.array(listed.source.image(2)).max() == 120
+    assert np.array(listed.source.sample(2)).max() == 120
 
 
 def test_lfws_format_with_folds_and_without(faces):

@@ -90,7 +90,7 @@ def test_what_cannot_be_read_is_named(embedder, folder, tmp_path):
     assert list(features.skipped) == [str(tmp_path / name) for name in contents]
     assert all(str(file) in reason for file, reason in features.skipped.items())
     assert torch.equal(features.features, embedder(whole))
-    with pytest.raises(ValueError, match="none of 1 images could be read"):
+    with pytest.raises(ValueError, match="none of 1 samples could be read"):
         embed(embedder, paths[:1], on_error="skip")
 
 

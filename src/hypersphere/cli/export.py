@@ -67,7 +67,7 @@ def to_onnx(args: argparse.Namespace, embedder: Any) -> None:
         f"{written.path}: {written.size:,} bytes; features of {written.images} images of {where} "
         f"differ from torch by at most {written.difference:.1e} of their length"
     )
-    print(f"{written.path}.json: how images are cropped and resized before it")
+    print(f"{written.path}.json: how samples are prepared before it")
 
 
 def to_hub(args: argparse.Namespace, embedder: Any) -> None:
@@ -107,9 +107,12 @@ def samples(source: str | None, embedder: Any) -> tuple[Any, str]:
     """Prepared images to compare on, and where they are from."""
     import torch
 
-    from ..data import Digits
+    from ..data import Digits, PicturePreprocessing
     from ..data.sources import open_source
 
+    if source is None and not isinstance(embedder.preprocessing, PicturePreprocessing):
+        drawn = embedder.preprocessing.draw_stored(CHECKED, torch.Generator().manual_seed(0))
+        return drawn, "random numbers"
     if source is None:
         digits, _ = Digits().batch(torch.arange(CHECKED))
         try:
@@ -119,5 +122,5 @@ def samples(source: str | None, embedder: Any) -> tuple[Any, str]:
     opened = open_source(source, identities=1)
     index = torch.linspace(0, len(opened) - 1, min(CHECKED, len(opened))).long().unique()
     if len(index) < 2:
-        raise ValueError(f"--images {source} must hold at least two pictures, got {len(opened)}")
+        raise ValueError(f"--images {source} must hold at least two samples, got {len(opened)}")
     return opened.dataset(embedder.preprocessing).batch(index)[0], source

@@ -12,7 +12,7 @@ import torch
 
 from ..data import FaceQualityGate
 from ..data.faces import CHOICES
-from ..data.images import IMAGE_ENDINGS
+from ..data.media import SAMPLE_ENDINGS
 from ..data.sources import Source, open_source
 from ..recognition import Embedder, Features, Gallery, Identification, Match, embed, load
 from ..recognition.features import score_all_pairs
@@ -149,7 +149,7 @@ def _enrol(args: argparse.Namespace, model: Embedder) -> None:
 
 def _open_people(args: argparse.Namespace) -> Source:
     """Open pictures of identities as every command does; single files do not say whose they are."""
-    files = [path for path in args.images if Path(path).suffix.lower() in IMAGE_ENDINGS and Path(path).is_file()]
+    files = [path for path in args.images if Path(path).suffix.lower() in SAMPLE_ENDINGS and Path(path).is_file()]
     if args.identity is None and files:
         raise ValueError(f"{files[0]} is a single file: give --identity, or a folder with one sub-folder per identity")
     return open_source(args.images, identities=1, loose="skip" if args.identity is None else "keep")

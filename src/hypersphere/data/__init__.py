@@ -1,6 +1,7 @@
 """Datasets, pairs, episodes, samplers and augmentation: every dataset family of Liu (2020), read safely and fast."""
 
 from .affine import Affine
+from .audio_preprocessing import AudioPreprocessing
 from .augment import FACES, Augmentation, Compose, CropFlip, Normalize, RotateJitter
 from .catalog import CATALOG
 from .checking import CheckReport, Twins, check
@@ -25,6 +26,7 @@ from .omniglot import Omniglot
 from .omniglot_runs import OneShotRun, one_shot_runs
 from .preprocessing import PicturePreprocessing, Prepared, Preprocessing
 from .random_erasing import RandomErasing
+from .recordings import Recording, read_recording
 from .resized_crop import ResizedCrop
 from .roots import data_roots
 from .rotations import Rotations
@@ -44,12 +46,14 @@ from .sources import (
     open_source,
     source_formats,
 )
+from .spectrograms import mel_filters, mel_spectrogram
 from .splits import identity_split
 from .streams import Stream
 from .subsets import ImbalancedMultiple, ImbalancedSingle, OfClasses, Subset
 from .synthetic import PlantedGraph, Shapes
 from .tiny_imagenet import TinyImageNet
 from .verification_pairs import Pairs, pairs
+from .voice_activity import trim_silence
 
 __all__ = [
     "CATALOG",
@@ -60,6 +64,7 @@ __all__ = [
     "MNIST",
     "Affine",
     "ArraySource",
+    "AudioPreprocessing",
     "Augmentation",
     "CheckReport",
     "ClassBalancedSampler",
@@ -105,6 +110,7 @@ __all__ = [
     "Preprocessing",
     "RandomErasing",
     "Record",
+    "Recording",
     "ResizedCrop",
     "RotateJitter",
     "Rotations",
@@ -127,8 +133,12 @@ __all__ = [
     "detect_faces",
     "get",
     "identity_split",
+    "mel_filters",
+    "mel_spectrogram",
     "one_shot_runs",
     "open_source",
     "pairs",
+    "read_recording",
     "source_formats",
+    "trim_silence",
 ]

@@ -1,10 +1,10 @@
-"""Whether pictures are fit for training: what cannot be read, what is there twice, who has one picture, what leaks."""
+"""Whether samples are fit for training: unreadable and duplicate files, identities with one sample, leaks between splits."""
 
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Int
@@ -12,14 +12,14 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from .errors import CorruptDataError, DataError
-from .picture_hashes import difference_hash, near_groups, pixel_digest, same_groups
+from .media import MEDIA, Inspection, find_medium
+from .picture_hashes import near_groups, same_groups
 from .prefetch import ahead
-from .preprocessing import eight_bit_pixels
 from .sources import Source, open_source
 
 FORMAT = "hypersphere-check/1"
 SHOWN = 8  # names of a kind that are printed
-_BLOCK = 64  # pictures a worker decodes at a time
+_BLOCK = 64  # samples that a worker decodes at a time
 
 
 def check(
@@ -29,18 +29,19 @@ def check(
     progress: Callable[[int], None] | None = None,
     **options: Any,
 ) -> "CheckReport":
-    """Decode every picture of a source once and report on them.
+    """Decode every picture or recording of a source once and report on them.
 
-    Nothing is kept of a picture but a digest of its pixels (16 bytes), a perceptual hash (32 bytes) and its size.
+    Nothing is kept of a sample but a digest of its content (16 bytes), a perceptual hash (32 bytes, pictures only), its size
+    and what is suspicious about it.
 
     Args:
         source: Anything that :func:`open_source` takes.
         workers: Threads that decode; by default one for each processor.
-        progress: Called with the number of pictures seen so far.
+        progress: Called with the number of samples seen so far.
         **options: Those of :func:`open_source`, such as ``depth``.
 
     Raises:
-        DataError: if the source cannot be opened, or none of its pictures can be read.
+        DataError: if the source cannot be opened, or none of its samples can be read.
 
     >>> pictures = torch.randint(0, 256, (6, 8, 8), dtype=torch.uint8)
     >>> report = check((pictures.repeat(2, 1, 1), torch.arange(12) // 4))
@@ -48,7 +49,7 @@ def check(
     (12, 3, 6)
     """
     opened = open_source(source, **{"identities": 1, "skip_missing": True, **options})
-    seen = _Seen([], [], [], [], {name: f"there is no file {name}" for name in opened.missing})
+    seen = _Seen([], [], {name: f"there is no file {name}" for name in opened.missing})
     blocks = torch.arange(len(opened)).split(_BLOCK)
     count = (os.cpu_count() or 1) if workers is None else workers
     for block in ahead(lambda index: [_look(opened, i) for i in index.tolist()], blocks, count):
@@ -58,7 +59,7 @@ def check(
             progress(len(seen.kept) + len(seen.unreadable))
     if not seen.kept:
         reason = next(iter(seen.unreadable.values()))
-        raise CorruptDataError(f"none of the {len(opened)} pictures of {opened.name} can be read: {reason}")
+        raise CorruptDataError(f"none of the {len(opened)} samples of {opened.name} can be read: {reason}")
     return _report(opened, seen)
 
 
@@ -88,18 +89,23 @@ class CheckReport:
 
     Attributes:
         source: Its name.
-        images: How many pictures can be read.
-        identities: How many identities have such a picture.
-        per_identity: The least, the median and the largest number of pictures of an identity.
-        singles: Identities with one picture.
-        unreadable: Pictures that cannot be read, with the reason.
-        sizes: (height, width, channels) and how many pictures have them, the most frequent first.
-        median_size: The median height and the median width.
-        duplicates: Groups of pictures whose pixels are all equal.
+        images: How many samples can be read.
+        identities: How many identities have such a sample.
+        per_identity: The least, the median and the largest number of samples of an identity.
+        singles: Identities with one sample.
+        unreadable: Samples that cannot be read, with the reason.
+        sizes: (height, width, channels) of pictures or (samples, rate, channels) of recordings, and how many have them, the most
+            frequent first.
+        median_size: The median of the first and of the second of these.
+        duplicates: Groups of samples whose content is equal.
         near_duplicates: Groups of pictures that look the same and are not all equal.
-        splits: Pictures and identities of each split.
+        splits: Samples and identities of each split.
         shared_identities: Identities that are in more than one split.
-        readable: Positions of the pictures that can be read.
+        readable: Positions of the samples that can be read.
+        noun: What the samples are: "picture", "recording" or "sample" for a mixture.
+        summary: Their sizes in words.
+        facts: Their sizes as JSON values.
+        suspicious: Kind of finding, such as "silent", with the names of the samples.
 
     >>> print(check((torch.randint(0, 256, (6, 8, 8), dtype=torch.uint8), ["ann", "bob"] * 3)))
     the arrays
@@ -121,6 +127,10 @@ class CheckReport:
     splits: dict[str, tuple[int, int]]
     shared_identities: tuple[str, ...]
     readable: Int[Tensor, "n"]
+    noun: str = "picture"
+    summary: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    suspicious: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def across_identities(self) -> tuple[Twins, ...]:
@@ -143,8 +153,9 @@ class CheckReport:
             "images_per_identity": {"least": least, "median": median, "most": most},
             "identities_with_one_image": list(self.singles),
             "unreadable": self.unreadable,
-            "sizes": [{"height": h, "width": w, "channels": c, "images": n} for (h, w, c), n in self.sizes],
-            "median_size": list(self.median_size),
+            "medium": self.noun,
+            **self.facts,
+            "suspicious": {kind: list(names) for kind, names in self.suspicious.items()},
             "duplicates": [_plain(group) for group in self.duplicates],
             "near_duplicates": [_plain(group) for group in self.near_duplicates],
             "duplicates_across_identities": [_plain(group) for group in self.across_identities],
@@ -154,21 +165,24 @@ class CheckReport:
         }
 
     def __str__(self) -> str:
+        one_sample = {"picture": "image"}.get(self.noun, self.noun)
+        many = f"{one_sample}s"
         least, median, most = self.per_identity
-        each = str(least) if least == most else f"{least} to {most} images each, {median:g} at the median"
+        each = str(least) if least == most else f"{least} to {most} {many} each, {median:g} at the median"
         lines = [
             self.source,
-            f"  {self.images} images of {self.identities} identities: {each if least < most else each + ' images each'}",
-            f"  sizes, height × width × channels: {_sizes(self.sizes)}",
+            f"  {self.images} {many} of {self.identities} identities: {each if least < most else f'{each} {many} each'}",
+            f"  {self.summary}",
         ]
         if self.splits:
-            parts = (f"{name} {n} images of {k} identities" for name, (n, k) in self.splits.items())
+            parts = (f"{name} {n} {many} of {k} identities" for name, (n, k) in self.splits.items())
             lines.append(f"  splits: {'; '.join(parts)}")
         findings = (
-            ("image cannot", "images cannot", "be read", [_reason(*found) for found in self.unreadable.items()]),
-            ("identity has", "identities have", "one image only", self.singles),
-            ("group", "groups", "of equal images", self.duplicates),
-            ("group", "groups", "of nearly equal images", self.near_duplicates),
+            (f"{one_sample} cannot", f"{many} cannot", "be read", [_reason(*f) for f in self.unreadable.items()]),
+            *((f"{one_sample} is", f"{many} are", kind, names) for kind, names in self.suspicious.items()),
+            ("identity has", "identities have", f"one {one_sample} only", self.singles),
+            ("group", "groups", f"of equal {many}", self.duplicates),
+            ("group", "groups", f"of nearly equal {many}", self.near_duplicates),
             ("of these groups is", "of these groups are", "of several identities", self.across_identities),
             ("of these groups is", "of these groups are", "in several splits", self.across_splits),
             ("identity is", "identities are", "in several splits", self.shared_identities),
@@ -179,7 +193,7 @@ class CheckReport:
                 text = f"  {len(found)} {one if len(found) == 1 else several} {what}: {_listed(found)}"
                 lines.append(text.replace(inside, ""))
         if not any(found for *_, found in findings):
-            lines.append("  every image can be read, and none is there twice")
+            lines.append(f"  every {one_sample} can be read, and none is there twice")
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -190,21 +204,19 @@ def _reason(name: str, reason: str) -> str:
     return f"{name} ({reason.partition(f'{name}: ')[2] or reason})"
 
 
-@dataclass
-class _Look:
-    digest: bytes
-    hash: bytes
-    size: tuple[int, int, int]
+class _Look(NamedTuple):
+    """The findings about one sample and the noun of its medium."""
+
+    noun: str
+    found: Inspection
 
 
 @dataclass
 class _Seen:
-    """What is kept of the pictures, in the order of the source."""
+    """Findings about the samples, in the order of the source."""
 
     kept: list[int]
-    digests: list[bytes]
-    hashes: list[bytes]
-    sizes: list[tuple[int, int, int]]
+    looks: list[_Look]
     unreadable: dict[str, str]
 
     def add(self, source: Source, index: int, found: "_Look | str") -> None:
@@ -212,19 +224,16 @@ class _Seen:
             self.unreadable[source.records[index].name] = found
             return
         self.kept.append(index)
-        self.digests.append(found.digest)
-        self.hashes.append(found.hash)
-        self.sizes.append(found.size)
+        self.looks.append(found)
 
 
 def _look(source: Source, index: int) -> tuple[int, _Look | str]:
     try:
-        record = source.records[index]
-        pixels = eight_bit_pixels(source.image(index), record.box)
+        sample = source.sample(index)
+        medium = find_medium(sample)
+        return index, _Look(medium.noun, medium.inspect(sample, source.records[index].box))
     except (DataError, ValueError) as error:
         return index, str(error)
-    channels, height, width = pixels.shape
-    return index, _Look(pixel_digest(pixels), difference_hash(pixels), (height, width, channels))
 
 
 def _report(source: Source, seen: _Seen) -> CheckReport:
@@ -240,8 +249,18 @@ def _report(source: Source, seen: _Seen) -> CheckReport:
     def twins(groups: Sequence[Sequence[int]]) -> tuple[Twins, ...]:
         return tuple(_twins([records[i] for i in group]) for group in groups)
 
-    near = [g for g in near_groups(seen.hashes) if len({seen.digests[i] for i in g}) > 1]
-    heights, widths = (sorted(size[axis] for size in seen.sizes) for axis in (0, 1))
+    found = [look.found for look in seen.looks]
+    hashed = [i for i, one in enumerate(found) if one.near_hash is not None]
+    hashes = [one.near_hash for one in found if one.near_hash is not None]
+    groups = [[hashed[i] for i in group] for group in near_groups(hashes)] if hashes else []
+    near = [group for group in groups if len({found[i].digest for i in group}) > 1]
+    sides = [sorted(one.size[axis] for one in found) for axis in (0, 1)]
+    media = [medium for medium in MEDIA if any(look.noun == medium.noun for look in seen.looks)]
+    summaries = [m.summarize([look.found for look in seen.looks if look.noun == m.noun]) for m in media]
+    kinds = dict.fromkeys(kind for one in found for kind in one.findings)
+    suspicious = {
+        kind: tuple(r.name for r, one in zip(records, found, strict=True) if kind in one.findings) for kind in kinds
+    }
     return CheckReport(
         source=source.name,
         images=len(records),
@@ -249,13 +268,17 @@ def _report(source: Source, seen: _Seen) -> CheckReport:
         per_identity=(many[0], float(torch.tensor(many).double().quantile(0.5)), many[-1]),
         singles=tuple(sorted(label for label, n in counts.items() if n == 1)),
         unreadable=seen.unreadable,
-        sizes=tuple(Counter(seen.sizes).most_common()),
-        median_size=(heights[len(heights) // 2], widths[len(widths) // 2]),
-        duplicates=twins(same_groups(seen.digests)),
+        sizes=tuple(Counter(one.size for one in found).most_common()),
+        median_size=(sides[0][len(found) // 2], sides[1][len(found) // 2]),
+        duplicates=twins(same_groups([one.digest for one in found])),
         near_duplicates=twins(near),
         splits={name: (len(labels), len(set(labels))) for name, labels in sorted(by_split.items())},
         shared_identities=tuple(sorted(label for label, n in homes.items() if n > 1)),
         readable=torch.tensor(seen.kept),
+        noun=media[0].noun if len(media) == 1 else "sample",
+        summary="\n  ".join(text for text, _ in summaries),
+        facts={name: value for _, values in summaries for name, value in values.items()},
+        suspicious=suspicious,
     )
 
 
@@ -271,8 +294,3 @@ def _plain(group: Twins) -> dict[str, list[str]]:
 
 def _listed(found: Sequence[object]) -> str:
     return "; ".join(map(str, found[:SHOWN])) + ("; …" if len(found) > SHOWN else "")
-
-
-def _sizes(sizes: Sequence[tuple[tuple[int, int, int], int]]) -> str:
-    shown = [f"{h}×{w}×{c} ({n} images)" for (h, w, c), n in sizes[:4]]
-    return ", ".join(shown) + (f" and {len(sizes) - 4} others" if len(sizes) > 4 else "")

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Int, UInt8
+from jaxtyping import Int, Shaped
 from torch import Tensor
 from torch.utils.data import Dataset
 
@@ -24,7 +24,9 @@ from .sources import SourceDataset
 
 FORMAT = "hypersphere-pictures/1"
 VARIABLE = "HYPERSPHERE_CACHE"
-_BLOCK = 64  # pictures decoded per block
+_BLOCK = 64  # pictures decoded at a time
+_BYTES = np.dtype(np.uint8)
+_DTYPES = {"U8": "|u1", "F32": "<f4"}  # types of stored samples, as safetensors and NumPy name them
 _HEADER_LIMIT = 1 << 30
 
 
@@ -52,8 +54,9 @@ class DecodedCache(Dataset[tuple[Tensor, int]]):
         try:
             given = json.loads(head[8:])
             meta, shape = given["__metadata__"], tuple(given["data"]["shape"])
-            n, size = shape[0], math.prod(shape)
-            if head != _packed(shape, size, meta["classes"], meta["tables"]):
+            kind = np.dtype(_DTYPES[given["data"]["dtype"]])
+            n, size = shape[0], math.prod(shape) * kind.itemsize
+            if head != _packed(shape, kind, size, meta["classes"], meta["tables"]):
                 raise ValueError("its header is another")
             if self.path.stat().st_size != len(head) + size + 12 * n:
                 raise ValueError(f"{self.path.stat().st_size} bytes where {len(head) + size + 12 * n} were written")
@@ -67,20 +70,20 @@ class DecodedCache(Dataset[tuple[Tensor, int]]):
         self.classes: tuple[str, ...] = tuple(json.loads(meta["classes"]))
         self.labels: Int[Tensor, "n"] = torch.from_numpy(np.frombuffer(labels, "<i8").astype(np.int64))
         self._sums = np.frombuffer(sums, "<u4")
-        self._data = np.memmap(self.path, np.uint8, "r", len(head), shape)
+        self._data = np.memmap(self.path, kind, "r", len(head), shape)
 
     def __len__(self) -> int:
         return len(self.labels)
 
-    def __getitem__(self, index: int) -> tuple[UInt8[Tensor, "c h w"], int]:
+    def __getitem__(self, index: int) -> tuple[Shaped[Tensor, "..."], int]:
         data, labels = self.batch(torch.tensor([index]))
         return data[0], int(labels[0])
 
-    def batch(self, index: Int[Tensor, "b"]) -> tuple[UInt8[Tensor, "b c h w"], Int[Tensor, "b"]]:
-        """Return copies of the pictures at ``index``, after verification, and their labels."""
+    def batch(self, index: Int[Tensor, "b"]) -> tuple[Shaped[Tensor, "b ..."], Int[Tensor, "b"]]:
+        """Return copies of the samples at ``index``, after verification, and their labels."""
         data = self._data[index.numpy()]
         for row, i in zip(data, index.tolist(), strict=True):
-            if zlib.crc32(row) != self._sums[i]:
+            if zlib.crc32(np.ascontiguousarray(row).data) != self._sums[i]:
                 raise corrupt(self.path, f"picture {i} changed", "what was written", "delete the file")
         return torch.from_numpy(data), self.labels[index]
 
@@ -124,7 +127,8 @@ def cached(dataset: SourceDataset, folder: str | os.PathLike[str] | None = None,
         pass
     shape = (len(dataset), *dataset.preprocessing.shape)
     blocks = ahead(lambda index: dataset.batch(index)[0].numpy(), torch.arange(len(dataset)).split(_BLOCK), workers)
-    write_cache(path, shape, dataset.labels, dataset.classes, blocks)
+    kind = torch.empty(0, dtype=dataset.preprocessing.dtype).numpy().dtype
+    write_cache(path, shape, dataset.labels, dataset.classes, blocks, kind)
     return DecodedCache(path)
 
 
@@ -136,23 +140,33 @@ def cache_folder() -> Path:
 
 
 def write_cache(
-    path: Path, shape: tuple[int, ...], labels: Int[Tensor, "n"], classes: Sequence[str], blocks: Iterable[np.ndarray]
+    path: Path,
+    shape: tuple[int, ...],
+    labels: Int[Tensor, "n"],
+    classes: Sequence[str],
+    blocks: Iterable[np.ndarray],
+    dtype: "np.dtype[Any]" = _BYTES,
 ) -> None:
-    """Write pictures (n, channels, height, width), given block by block, as a cache file."""
+    """Write stored samples (n, …), given block by block, as a cache file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_leftovers(path.parent, {path.name}, dead=True)
-    size = math.prod(shape)
+    size = math.prod(shape) * dtype.itemsize
     if shutil.disk_usage(path.parent).free < size + (64 << 20):
-        raise DataError(f"{path.parent} has no room for {size / 1e9:.3g} GB of decoded pictures")
-    write_atomically(path, lambda temporary: _write(temporary, shape, labels, classes, blocks))
+        raise DataError(f"{path.parent} has no room for {size / 1e9:.3g} GB of decoded samples")
+    write_atomically(path, lambda temporary: _write(temporary, shape, labels, classes, blocks, dtype))
 
 
 def _write(
-    path: str, shape: tuple[int, ...], labels: Tensor, classes: Sequence[str], blocks: Iterable[np.ndarray]
+    path: str,
+    shape: tuple[int, ...],
+    labels: Tensor,
+    classes: Sequence[str],
+    blocks: Iterable[np.ndarray],
+    dtype: "np.dtype[Any]",
 ) -> None:
     tables = labels.numpy().astype("<i8").tobytes()
-    names, size = json.dumps(list(classes)), math.prod(shape)
-    head = _packed(shape, size, names, "0" * 64)
+    names, size = json.dumps(list(classes)), math.prod(shape) * dtype.itemsize
+    head = _packed(shape, dtype, size, names, "0" * 64)
     with open(path, "wb") as file:
         file.write(head)
         sums = np.fromiter(_checked(file, blocks), "<u4", count=shape[0]).tobytes()
@@ -160,7 +174,7 @@ def _write(
             raise AssertionError("the blocks hold another number of pixels than the shape")
         file.write(tables + sums)
         file.seek(0)
-        file.write(_packed(shape, size, names, _digest(shape, names, tables, sums)))
+        file.write(_packed(shape, dtype, size, names, _digest(shape, names, tables, sums)))
 
 
 def _checked(file: Any, blocks: Iterable[np.ndarray]) -> Iterator[int]:
@@ -170,13 +184,17 @@ def _checked(file: Any, blocks: Iterable[np.ndarray]) -> Iterator[int]:
         yield from map(zlib.crc32, plain)
 
 
-def _packed(shape: tuple[int, ...], size: int, classes: str, digest: str) -> bytes:
+def _packed(shape: tuple[int, ...], dtype: "np.dtype[Any]", size: int, classes: str, digest: str) -> bytes:
     """Return the header, which has the same length for every digest."""
     n = shape[0]
     text = json.dumps(
         {
             "__metadata__": {"format": FORMAT, "classes": classes, "tables": digest},
-            "data": {"dtype": "U8", "shape": list(shape), "data_offsets": [0, size]},
+            "data": {
+                "dtype": next(name for name, kind in _DTYPES.items() if kind == dtype.str),
+                "shape": list(shape),
+                "data_offsets": [0, size],
+            },
             "labels": {"dtype": "I64", "shape": [n], "data_offsets": [size, size + 8 * n]},
             "crc32": {"dtype": "U32", "shape": [n], "data_offsets": [size + 8 * n, size + 12 * n]},
         }

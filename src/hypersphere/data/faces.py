@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..models.catalog import load_network
 from .errors import UnusableSampleError
-from .preprocessing import Box, Prepared, Preprocessing, eight_bit_pixels
+from .preprocessing import Prepared, Preprocessing, Region, eight_bit_pixels
 
 STRIDES = (8, 16, 32)  # of the three scales of YuNet
 ROUND_TO = 32  # sides of the detector's input are multiples of the coarsest stride
@@ -117,7 +117,7 @@ class FacePreprocessing(Preprocessing):
         """Number of channels of the input."""
         return 3
 
-    def load(self, sample: Any, box: Box | None = None) -> UInt8[Tensor, "3 h w"]:
+    def load(self, sample: Any, box: Region | None = None) -> UInt8[Tensor, "3 h w"]:
         """Return the aligned face that ``choose`` selects.
 
         Args:
@@ -132,7 +132,7 @@ class FacePreprocessing(Preprocessing):
             raise FaceError(f"no face was found{_name_place(sample)}")
         return found[0].tensor
 
-    def load_all(self, sample: Any, box: Box | None = None, choose: str = "all") -> list[Prepared]:
+    def load_all(self, sample: Any, box: Region | None = None, choose: str = "all") -> list[Prepared]:
         """Return aligned faces, largest first, with ``box``, ``landmarks``, ``score`` and ``quality``.
 
         Args:
@@ -362,7 +362,7 @@ def _load_detector(name: str) -> torch.nn.Module:
     return load_network(name)
 
 
-def _read_rgb(sample: Any, box: Box | None) -> UInt8[Tensor, "3 h w"]:
+def _read_rgb(sample: Any, box: Region | None) -> UInt8[Tensor, "3 h w"]:
     pixels = eight_bit_pixels(sample, box)
     if pixels.ndim != 3:
         raise ValueError(f"a photograph must be one picture, got a batch of shape {tuple(pixels.shape)}")

@@ -137,7 +137,7 @@ def read_bytes(path: str | os.PathLike[str], limit: int = MAX_BYTES) -> bytes:
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
     if len(content) > limit:
-        raise corrupt(Path(path), f"more than {limit} bytes", f"an image of at most {limit}")
+        raise corrupt(Path(path), f"more than {limit} bytes", f"a file of at most {limit}")
     return content
 
 

@@ -9,7 +9,8 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from .errors import CorruptDataError, MissingDataError
-from .images import IMAGE_ENDINGS, read_bytes
+from .images import read_bytes
+from .media import SAMPLE_ENDINGS
 from .sources.source import Record, Source
 
 
@@ -129,5 +130,5 @@ def _face(file: Path, root: Path, number: int, name: str, image: str) -> Path:
     if not image.strip().isdecimal():
         raise CorruptDataError(f"{file}, line {number}: the number of an image is needed, got {image!r}")
     stem = root / name / f"{name}_{int(image):04d}"
-    found = (stem.with_name(stem.name + ending) for ending in (".jpg", *IMAGE_ENDINGS))
+    found = (stem.with_name(stem.name + ending) for ending in (".jpg", *SAMPLE_ENDINGS))
     return next((path for path in found if path.is_file()), stem.with_name(f"{stem.name}.jpg"))

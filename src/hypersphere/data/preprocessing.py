@@ -3,6 +3,7 @@
 Training, evaluation, galleries and the service share it, and embedder files store it.
 """
 
+import io
 import math
 import os
 from abc import ABC, abstractmethod
@@ -25,6 +26,8 @@ MAX_INPUT_SIDE = (
     8192  # pixels of a network's input; a stored preprocessing must not be able to ask for any amount of memory
 )
 Box = tuple[int, int, int, int]
+Region = Box | tuple[float, float]
+"""The part of a sample to use: (x_1, y_1, x_2, y_2) in pixels of a picture, (start, end) in seconds of a recording."""
 
 
 class Prepared(NamedTuple):
@@ -37,14 +40,19 @@ class Prepared(NamedTuple):
     tensor: Tensor
     info: Mapping[str, Any] = MappingProxyType({})
 
+    def windows(self, shape: tuple[int, ...]) -> Tensor:
+        """Return the tensor as windows (k, …) of this shape; a single one becomes (1, …)."""
+        return self.tensor[None] if self.tensor.ndim == len(shape) else self.tensor
+
 
 class Preprocessing(ABC):
     """Interface of everything that turns a sample into the input of a network.
 
     A sample is whatever the implementation accepts: a path, bytes, a PIL picture, an array, a recording. Preprocessing has
     two steps. :meth:`load` gives the stored form, a compact tensor of fixed shape and dtype, which caches keep and
-    augmentation changes. :meth:`normalize` makes the network's input of a batch of stored tensors. An embedder file holds
-    the preprocessing as one constructor call, so the constructor's arguments must be numbers, texts, tuples or such calls.
+    augmentation changes. :meth:`normalize` makes the network's input of a batch of stored tensors. If a sample is larger than
+    one input, :meth:`load_windows` gives all of it, and the embedder averages the features. An embedder file holds the
+    preprocessing as one constructor call, so the constructor's arguments must be numbers, texts, tuples or such calls.
 
     An implementation is a frozen dataclass, or a class that overrides :meth:`arguments`.
 
@@ -71,18 +79,31 @@ class Preprocessing(ABC):
     content: ClassVar[str] = "sample"
     """The kind of thing that a sample holds, for messages such as "no face was found"."""
 
+    medium: ClassVar[str] = "picture"
+    """What the samples are, a noun of :data:`hypersphere.data.media.MEDIA`."""
+
+    dtype: ClassVar[torch.dtype] = torch.uint8
+    """Type of stored tensors."""
+
+    averages_windows: ClassVar[bool] = False
+    """Whether a sample may have several windows. Its feature is then the mean direction of theirs, of length 1."""
+
+    input_name: ClassVar[str] = "pixels"
+    """Name of stored tensors as the input of an exported graph."""
+
     @property
     @abstractmethod
     def shape(self) -> tuple[int, ...]:
         """Shape of one stored tensor."""
 
     @abstractmethod
-    def load(self, sample: Any, box: Box | None = None) -> Tensor:
+    def load(self, sample: Any, box: Region | None = None) -> Tensor:
         """Return the stored form of a sample.
 
         Args:
             sample: The sample.
-            box: (x_1, y_1, x_2, y_2), the part of a picture to use, as its record says.
+            box: The part of the sample to use, as its record says: (x_1, y_1, x_2, y_2) in pixels of a picture, (start, end) in
+                seconds of a recording.
 
         Raises:
             ValueError: The sample cannot be used.
@@ -92,10 +113,37 @@ class Preprocessing(ABC):
     def normalize(self, stored: Tensor) -> Tensor:
         """Return the floating-point input of the network for stored tensors, one or a batch."""
 
-    def load_all(self, sample: Any, box: Box | None = None, choose: str = "all") -> list[Prepared]:
+    @property
+    def finds_several(self) -> bool:
+        """Whether a sample may hold several things, such as faces, so that :meth:`load_all` is its own."""
+        return type(self).load_all is not Preprocessing.load_all
+
+    def load_windows(self, sample: Any, box: Region | None = None) -> Tensor:
+        """Return the stored form of a whole sample, (k, …): by default the one window of :meth:`load`."""
+        return self.load(sample, box)[None]
+
+    def draw_stored(self, count: int, generator: torch.Generator) -> Tensor:
+        """Return random stored tensors, with which two networks can be compared."""
+        return torch.randint(0, 256, (count, *self.shape), generator=generator).to(self.dtype)
+
+    def describe_input(self) -> str:
+        """Return one sentence about the input of an exported graph."""
+        return "pixels: uint8 (batch, channels, height, width), cropped and resized; scaling is in the graph"
+
+    def encode_example(self) -> bytes:
+        """Return the bytes of a file that this preprocessing can decode, with which a service warms up: a gray picture."""
+        file = io.BytesIO()
+        require("PIL.Image").new("L", (256, 256), 128).save(file, "PNG")
+        return file.getvalue()
+
+    def thumbnails(self, stored: Tensor) -> Tensor:
+        """Return stored tensors as small 8-bit pictures (n, channels, height, width) for a report."""
+        return stored
+
+    def load_all(self, sample: Any, box: Region | None = None, choose: str = "all") -> list[Prepared]:
         """Return what a sample holds, such as all faces in a photograph, each with what is known about it.
 
-        By default a sample holds one tensor, that of :meth:`load`.
+        By default a sample holds one find, whose tensor has the windows of :meth:`load_windows`.
 
         Args:
             sample: The sample.
@@ -105,7 +153,7 @@ class Preprocessing(ABC):
         Returns:
             The finds; none if the sample holds nothing of the kind.
         """
-        return [Prepared(self.load(sample, box))]
+        return [Prepared(self.load_windows(sample, box))]
 
     def __call__(self, sample: Any) -> Tensor:
         """Return the input of the network for one sample."""
@@ -214,7 +262,7 @@ class PicturePreprocessing(Preprocessing):
             return self.normalize(self._fit_shape(_check_range(sample)))
         return self.normalize(self.load(sample))
 
-    def load(self, sample: Any, box: Box | None = None) -> UInt8[Tensor, "*n c h w"]:
+    def load(self, sample: Any, box: Region | None = None) -> UInt8[Tensor, "*n c h w"]:
         """Return the 8-bit picture before normalization.
 
         Args:
@@ -222,6 +270,12 @@ class PicturePreprocessing(Preprocessing):
             box: (x_1, y_1, x_2, y_2) is cut out first, such as the detected face in a table.
         """
         return self._fit_shape(eight_bit_pixels(sample, box))
+
+    def load_windows(self, sample: Any, box: Region | None = None) -> Shaped[Tensor, "1 c h w"]:
+        """Return the one window of a picture. Floating-point tensors are not rounded to 8 bits."""
+        if isinstance(sample, Tensor) and sample.is_floating_point() and box is None:
+            return self._fit_shape(_check_range(sample))[None]
+        return self.load(sample, box)[None]
 
     def normalize(self, stored: Shaped[Tensor, "*n c h w"]) -> Float[Tensor, "*n c h w"]:
         """Return (x − mean)/std of pictures of the right shape: uint8, or floating point in [0, 1]."""
@@ -243,8 +297,10 @@ class PicturePreprocessing(Preprocessing):
         return resize_images(pixels, self.size, self.resize, self.interpolation, self.fill)
 
 
-def eight_bit_pixels(image: Any, box: Box | None = None) -> UInt8[Tensor, "*n c h w"]:
+def eight_bit_pixels(image: Any, box: Region | None = None) -> UInt8[Tensor, "*n c h w"]:
     """Return any kind of picture as 8-bit (c, h, w) at its own size, cut to ``box`` if one is given."""
+    if box is not None and len(box) != 4:
+        raise ValueError(f"the part of a picture must be a box (x_1, y_1, x_2, y_2), got {box!r}")
     pixels = _pixels(image)
     return pixels if box is None else crop_box(pixels, box)
 

@@ -13,6 +13,7 @@ from .cnn import cnn3, cnn6, cnn9, cnn10, cnn15, cnn18, cnn45, cnn60, cnn69, pla
 from .efficientnet_lite import EfficientNetLite0
 from .foreign import Projected, TransformersNetwork, WithDiscriminant, timm_network
 from .gan import Generator, Players, discriminator, generator
+from .ge2e import GE2E
 from .graph_network import GraphNetwork, UnsupportedOperatorError
 from .lsoftmax import lsoftmax_cifar10, lsoftmax_cifar100, lsoftmax_lfw, lsoftmax_mnist, lsoftmax_mnist_2d
 from .network import ConvNet, LayerOptions, Network, Options
@@ -22,6 +23,7 @@ from .resnet import cifar_resnet, modified_resnet18, resnet18, resnet20, resnet3
 __all__ = [
     "CATALOG",
     "GCN",
+    "GE2E",
     "MLP",
     "NGPT",
     "Autoencoder",

@@ -25,6 +25,7 @@ from torch import nn
 from .._extras import require
 from ..files import write_atomically
 from .efficientnet_lite import read_efficientnet_lite0
+from .ge2e import read_ge2e
 from .onnx_import import import_onnx
 
 CACHE_VARIABLE = "HYPERSPHERE_CACHE"
@@ -257,6 +258,39 @@ CATALOG: dict[str, ModelEntry] = {
             },
         ),
         ModelEntry(
+            name="ge2e",
+            task="voices: who speaks",
+            input="recordings of speech, at least 0.3 s; windows of 1.6 s are averaged",
+            feature_dim=256,
+            file="pretrained.pt",
+            sha256="39373b86598fa3da9fcddee6142382efe09777e8d37dc9c0561f41f0070f134e",
+            size=17_090_379,
+            licence="Apache-2.0 (resemblyzer)",
+            tier="permissive",
+            sources=(PackageFile("resemblyzer", "0.1.4", "resemblyzer/pretrained.pt"),),
+            architecture="ge2e",
+            preprocessing={
+                "call": "AudioPreprocessing",
+                "rate": 16000,
+                "frames": 160,
+                "step": 77,
+                "coverage": 0.75,
+                "window": 400,
+                "hop": 160,
+                "bands": 40,
+                "low": 0.0,
+                "logarithm": False,
+                "center": False,
+                "level": -30.0,
+                "trim": "energy",
+                "padding": "zero",
+            },
+            note=(
+                "Trained by its publisher on LibriSpeech, VoxCeleb1 and VoxCeleb2. The published implementation removes "
+                "silences with WebRTC's detector; here they are removed by their energy."
+            ),
+        ),
+        ModelEntry(
             name="w600k-mbf",
             task="faces: who is it",
             input="photographs; faces are found by yunet and aligned to 112×112",
@@ -370,6 +404,7 @@ def load_network(name: str, *, accept_licence: str | None = None) -> nn.Module:
 
 STATE_DICT_READERS: dict[str, Callable[[Mapping[str, Any]], nn.Module]] = {
     "efficientnet_lite0": read_efficientnet_lite0,
+    "ge2e": read_ge2e,
 }
 
 

@@ -7,7 +7,8 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from ..data import DataError, FacePreprocessing
+from ..data import DataError, PicturePreprocessing, Preprocessing
+from ..data.media import find_medium
 from ..data.preprocessing import eight_bit_pixels
 from ..data.sources import Source
 from ..data.streams import SPLIT, Stream
@@ -100,19 +101,21 @@ def _pretrained_features(source: Source, without: str | None) -> list[tuple[str,
     if not here or len(source) < MIN_PICTURES:
         return []
     probed = [_probe(source, i) for i in torch.linspace(0, len(source) - 1, PROBED).long().tolist()]
-    pictures = [picture for picture in probed if picture is not None]
-    if len(pictures) < PROBED:
+    samples = [sample for sample in probed if sample is not None]
+    if len(samples) < PROBED:
         return []
     found = []
     for entry in here:
-        faces = entry.preprocessing.get("call") == FacePreprocessing.__name__
-        if not faces and not all(_has_colors(picture) for picture in pictures):
+        preprocessing = Preprocessing.from_dict(dict(entry.preprocessing))
+        if any(find_medium(sample).noun != preprocessing.medium for sample in samples):
+            continue
+        if isinstance(preprocessing, PicturePreprocessing) and not all(_has_colors(sample) for sample in samples):
             continue
         try:
             embedder = load(entry.name)
         except ValueError:  # a damaged file, or a detector that is not here; commands that need it say so
             continue
-        fits = not faces or sum(_has_face(embedder, picture) for picture in pictures) > PROBED / 2
+        fits = sum(_is_accepted(embedder, sample) for sample in samples) > PROBED / 2
         if embedder.fingerprint == without or not fits:
             continue
         rows = first_identities(source.labels, MAX_PRETRAINED_PICTURES)
@@ -126,10 +129,13 @@ def _pretrained_features(source: Source, without: str | None) -> list[tuple[str,
     return found
 
 
-def _probe(source: Source, index: int) -> Tensor | None:
-    """One picture of a source, or None if it is none or too small."""
+def _probe(source: Source, index: int) -> Any:
+    """One sample of a source: a recording, or a picture as 8-bit pixels; None if it cannot be read or is too small."""
     try:
-        picture = eight_bit_pixels(source.image(index), source.records[index].box)
+        sample = source.sample(index)
+        if find_medium(sample).noun != PicturePreprocessing.medium:
+            return sample
+        picture = eight_bit_pixels(sample, source.records[index].box)
     except (DataError, ValueError, TypeError):
         return None
     return picture if picture.ndim == 3 and min(picture.shape[1:]) >= MIN_SIDE else None
@@ -139,9 +145,10 @@ def _has_colors(picture: Tensor) -> bool:
     return picture.shape[0] == 3 and bool((picture[0] != picture[1]).any())
 
 
-def _has_face(embedder: Embedder, picture: Any) -> bool:
+def _is_accepted(embedder: Embedder, sample: Any) -> bool:
+    """Whether the preprocessing can use a sample, such as a picture with a face."""
     try:
-        embedder.preprocessing.load(picture)
+        embedder.preprocessing.load(sample)
     except ValueError:
         return False
     return True

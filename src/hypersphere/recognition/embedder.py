@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +17,7 @@ from ..data import Preprocessing
 from ..evaluation.features import mirrored
 from ..evaluation.modes import evaluating
 from ..files import checksum, finite, write_atomically
+from ..geometry import normalize
 from .networks import embedding, empty_network
 
 FORMAT = "hypersphere-embedder/2"
@@ -25,7 +26,7 @@ CLOSE = 1e-4  # relative difference of features allowed between a network and th
 
 
 class Embedder(nn.Module):
-    """A network with its preprocessing: images in, features out.
+    """A network with its preprocessing: pictures or recordings in, features out.
 
     Args:
         network: gives features of prepared images.
@@ -80,38 +81,50 @@ class Embedder(nn.Module):
     def forward(self, images: Any, batch: int = 64) -> Float[Tensor, "n d"]:
         """Features of images, in evaluation mode and without gradients.
 
-        ``images`` is a path, a PIL image, an array, a tensor (c, h, w) or a batch (n, c, h, w), of uint8 or of floating-point
-        pixels in [0, 1]; or a list of these. A batch that has the size of the network's input is taken as prepared already, as
-        datasets and :meth:`Preprocessing.load` give it: it is normalized, and not cropped a second time. The result is on the
-        embedder's device.
+        ``images`` is a path, a PIL image, a ``Recording``, an array, a tensor (c, h, w) or a batch (n, c, h, w), of uint8 or of
+        floating-point pixels in [0, 1]; or a list of these. A batch that has the size of the network's input is taken as
+        prepared already, as datasets and :meth:`Preprocessing.load` give it: it is normalized, and not cropped a second time.
+        The result is on the embedder's device.
         """
         if batch < 1:
             raise ValueError(f"batch must be an integer ≥ 1, got {batch!r}")
         with torch.no_grad(), evaluating(self.network):
-            if isinstance(images, Tensor) and images.ndim == 4:
-                parts = [self._features(part.to(self.device)) for part in images.split(batch)]
+            if isinstance(images, Tensor) and tuple(images.shape[1:]) == self.preprocessing.shape:
+                parts = [self.of_windows(list(part[:, None])) for part in images.split(batch)]
                 return parts[0] if len(parts) == 1 else torch.cat(parts)
+            if isinstance(images, Tensor) and images.ndim == len(self.preprocessing.shape) + 1:
+                images = list(images)
             several = list(images) if isinstance(images, list | tuple) else [images]
             if not several:
                 raise ValueError("images must be at least one image, got none")
             groups = [several[i : i + batch] for i in range(0, len(several), batch)]
-            return torch.cat([self._of_images(group) for group in groups])
+            return torch.cat(
+                [self.of_windows([self.preprocessing.load_windows(one) for one in group]) for group in groups]
+            )
 
-    def _of_images(self, images: list[Any]) -> Tensor:
-        """Of single images. Tensors of floating point stay so; beside them the others are scaled before they are joined."""
-        if not any(isinstance(image, Tensor) and image.is_floating_point() for image in images):
-            pixels = [self.preprocessing.load(image).to(self.device) for image in images]
-            return self._features(torch.stack(pixels))
-        return self.of_inputs(torch.stack([self.preprocessing(image).to(self.device) for image in images]))
+    def of_windows(self, samples: Sequence[Tensor], batch: int | None = None) -> Float[Tensor, "n d"]:
+        """Return the features of samples that :meth:`Preprocessing.load_windows` prepared, in the network's own mode.
 
-    def _features(self, pixels: Tensor) -> Tensor:
-        """Of a batch of pixels on the device; pixels already at size are only normalized."""
-        wanted = self.preprocessing.shape
-        if tuple(pixels.shape[1:]) == wanted:
-            x = self.preprocessing.normalize(pixels)
-        else:
-            x = self.preprocessing(pixels)
-        return self.of_inputs(x)
+        If the preprocessing averages windows, the feature of a sample is the mean of the directions of its windows, of
+        length 1.
+
+        Args:
+            samples: The windows (k, …) of each sample, as stored, or floating point.
+            batch: Windows at a time; all by default.
+        """
+        counts = [len(windows) for windows in samples]
+        if len({windows.dtype for windows in samples}) == 1:
+            windows = torch.cat(list(samples))
+            parts = [windows] if batch is None else windows.split(batch)
+            inputs = (self.preprocessing.normalize(part.to(self.device)) for part in parts)
+        else:  # floating-point samples are not rounded because others are stored in 8 bits
+            inputs = (self.preprocessing.normalize(part.to(self.device)) for part in samples)
+        features = torch.cat([self.of_inputs(x) for x in inputs])
+        if not self.preprocessing.averages_windows:
+            return features
+        owner = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts)).to(features.device)
+        total = features.new_zeros(len(counts), features.shape[1]).index_add(0, owner, normalize(features))
+        return normalize(total)
 
     def of_inputs(self, x: Tensor) -> Float[Tensor, "n d"]:
         """Features of a batch that is prepared and on the embedder's device, in the network's own mode."""
@@ -129,7 +142,7 @@ class Embedder(nn.Module):
         """Write the file atomically, after building it again from what it will say and comparing the features.
 
         ``compare`` is a function and samples on which it must give the same features as the rebuilt network; by default the
-        embedder itself on random pixels. A difference is a ``ValueError``, and no file is written.
+        embedder itself on random samples. A difference is a ``ValueError``, and no file is written.
         """
         if self.call is None:
             raise ValueError("the embedder was made from a network alone; give it the call that builds the network")
@@ -140,9 +153,8 @@ class Embedder(nn.Module):
             raise ValueError("weights must be finite, got NaN or infinity")
         content = self.description()
         trusted = Embedder(empty_network(_decoded(content["network"], trust=True), tensors), self.preprocessing)
-        size = (4, *self.preprocessing.shape)
-        pixels = torch.randint(0, 256, size, generator=torch.Generator().manual_seed(0)).to(torch.uint8)
-        function, samples = (self, pixels) if compare is None else compare
+        drawn = self.preprocessing.draw_stored(4, torch.Generator().manual_seed(0))
+        function, samples = (self, drawn) if compare is None else compare
         _check_same(function(samples), trusted(samples))
         header = json.dumps(
             {"sha256": _seal(content, tensors)[0], "content": content, "card": {**self.card, **(card or {})}}

@@ -109,7 +109,8 @@ def evaluate(
     compared = tuple(gap for other in others for gap in _compared(first, other, fars, resamples, seed))
     notes = tuple(_unresolved(report, fars, fpirs))
     names, dataset = tuple(record.name for record in first.records), pictures.dataset(embedder.preprocessing)
-    shown = lambda rows: dataset.batch(first.place[rows])[0]  # noqa: E731
+    stored = lambda rows: dataset.batch(first.place[rows])[0]  # noqa: E731
+    shown = lambda rows: embedder.preprocessing.thumbnails(stored(rows))  # noqa: E731
     simple = _baselines(first, pictures, shown, embedder.fingerprint, seed) if baselines and per_template == 1 else ()
     return Evaluation(
         report, compared, facts, notes, names, pictures.classes, first.features, first.labels, shown, simple

@@ -19,6 +19,7 @@ from ..data import CorruptDataError, Preprocessing, UnusableSampleError
 from ..data.prefetch import ahead
 from ..data.sources import open_source
 from ..evaluation.features import pair_scores
+from ..evaluation.modes import evaluating
 from ..files import checksum, write_atomically
 from .embedder import Embedder, read_file
 
@@ -52,7 +53,7 @@ class Features(NamedTuple):
 class _Batch(NamedTuple):
     """Samples that were read, their indices, the reasons why others were not, and what is known of each sample."""
 
-    samples: Tensor | None
+    samples: Any
     indices: list[int]
     failed: dict[int, str]
     info: Sequence[Mapping[str, Any]] = ()
@@ -107,7 +108,7 @@ def embed(
 
     Args:
         embedder: Computes the features, on the device that it is on.
-        samples: Anything that :func:`hypersphere.data.open_source` takes: a folder, which is searched for pictures, a
+        samples: Anything that :func:`hypersphere.data.open_source` takes: a folder, which is searched for pictures and recordings, a
             file, a table, shards, arrays, a list of paths, or an open source. Labels do not matter.
         batch: Pictures at a time.
         on_error: ``"skip"`` leaves out pictures that cannot be read or have no face, and lists them in ``skipped``.
@@ -139,25 +140,26 @@ def embed(
     policy = embedder.preprocessing.choose if choose is None else choose
 
     def read(index: Int[Tensor, "b"]) -> _Batch:
-        pixels, kept, failed, info = [], [], {}, []
+        windows, kept, failed, info = [], [], {}, []
         for i in index.tolist():
             try:
                 for found in source.load_all(i, embedder.preprocessing, policy):
-                    pixels.append(found.tensor)
+                    windows.append(found.windows(embedder.preprocessing.shape))
                     kept.append(i)
                     info.append(found.info)
             except (CorruptDataError, ValueError) as error:  # noqa: PERF203  (each picture on its own)
                 if on_error == "raise" or (on_error == "skip_empty" and not isinstance(error, UnusableSampleError)):
                     raise
                 failed[i] = str(error)
-        return _Batch(torch.stack(pixels) if pixels else None, kept, failed, info)
+        return _Batch(windows or None, kept, failed, info)
 
-    def compute(pixels: Tensor) -> Tensor:
-        return embedder(pixels, batch)
+    def compute(windows: list[Tensor]) -> Tensor:
+        with torch.no_grad(), evaluating(embedder.network):
+            return embedder.of_windows(windows, batch)
 
     features, kept, failed, info = _extract(compute, read, len(source), batch, workers, group)
     if not kept and on_error != "skip_empty":
-        raise ValueError(f"none of {len(source)} images could be read; the first: {next(iter(failed.values()))}")
+        raise ValueError(f"none of {len(source)} samples could be read; the first: {next(iter(failed.values()))}")
     records = [source.records[i] for i in kept]
     skipped = {source.records[i].name: reason for i, reason in failed.items()}
     labels = [record.label for record in records]
@@ -187,7 +189,7 @@ def embed_samples(
     """
     preprocessing = embedder.preprocessing
     several = list(samples) if isinstance(samples, list | tuple) else [samples]
-    if (isinstance(samples, Tensor) and samples.ndim == 4) or type(preprocessing).load_all is Preprocessing.load_all:
+    if (isinstance(samples, Tensor) and samples.ndim == 4) or not preprocessing.finds_several:
         features = embedder(samples)
         return features, list(range(len(features))), []
     policy = preprocessing.choose if choose is None else choose
@@ -228,7 +230,7 @@ def score_all_pairs(features: Features) -> tuple[Float[Tensor, "pairs"], Bool[Te
 
 
 def _extract(
-    model: Callable[[Tensor], Tensor],
+    model: Callable[[Any], Tensor],
     read: Callable[[Int[Tensor, "b"]], _Batch],
     count: int,
     batch: int,

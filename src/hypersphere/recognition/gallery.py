@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from ..data.images import IMAGE_ENDINGS
+from ..data.media import SAMPLE_ENDINGS
 from ..data.sources import Source, open_source
 from ..evaluation import choose_threshold
 from ..evaluation.roc import check_pairs
@@ -501,9 +501,9 @@ def source_name(path: str | os.PathLike[str]) -> str:
 
 
 def _is_picture_set(given: Any) -> bool:
-    """Return whether something is a source, or a path of one, rather than a single picture."""
+    """Return whether something is a source, or a path of one, rather than a single picture or recording."""
     if isinstance(given, str | os.PathLike):
-        return Path(given).is_dir() or not os.fspath(given).lower().endswith(IMAGE_ENDINGS)
+        return Path(given).is_dir() or not os.fspath(given).lower().endswith(SAMPLE_ENDINGS)
     return isinstance(given, Source)
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from .._extras import require
@@ -41,12 +41,14 @@ class OnnxReport(NamedTuple):
 
 
 def export_onnx(
-    embedder: Embedder, path: str | os.PathLike[str], images: UInt8[Tensor, "n c h w"], *, opset: int = 18
+    embedder: Embedder, path: str | os.PathLike[str], images: Shaped[Tensor, "n ..."], *, opset: int = 18
 ) -> OnnxReport:
     """Write ``pixels`` uint8 (batch, c, h, w) → ``features`` float32 (batch, d) for any batch size.
 
-    The scaling of pixels, mean and deviation, and the mirror image where the embedder has one are part of the graph;
-    cropping and resizing come before it and are described by ``path`` + ``.json`` and in the graph's metadata. The file
+    For recordings the input is ``samples`` float32 (batch, n), the windows of one length. The normalization is part of the
+    graph: for pictures the scaling of pixels, mean and deviation, and the mirror image if the embedder has one; for recordings
+    the mel spectrogram. What comes before (cropping and resizing; resampling, trimming and windows) is described by
+    ``path`` + ``.json`` and in the graph's metadata. The file
     is run by onnxruntime on ``images``, one at a time and together, and compared with torch; it takes its place only if
     the features agree to 10⁻⁴ of their length.
 
@@ -64,10 +66,11 @@ def export_onnx(
     Traceback (most recent call last):
     ValueError: images must be at least two of shape (1, 4, 4) in uint8, got torch.uint8 (1, 1, 4, 4)
     """
-    wanted = embedder.preprocessing.shape
-    if images.ndim != 4 or len(images) < 2 or tuple(images.shape[1:]) != wanted or images.dtype != torch.uint8:
+    wanted, kind = embedder.preprocessing.shape, embedder.preprocessing.dtype
+    if len(images) < 2 or tuple(images.shape[1:]) != wanted or images.dtype != kind:
+        name = str(kind).removeprefix("torch.")
         raise ValueError(
-            f"images must be at least two of shape {wanted} in uint8, got {images.dtype} {tuple(images.shape)}"
+            f"images must be at least two of shape {wanted} in {name}, got {images.dtype} {tuple(images.shape)}"
         )
     runtime = require("onnxruntime", "export")
     target, graph = Path(path), _Graph(embedder).eval()
@@ -75,7 +78,14 @@ def export_onnx(
 
     def write(temporary: str) -> None:
         with evaluating(embedder.network), _quiet():
-            _write(graph, images.to(embedder.device), temporary, opset, _metadata(embedder))
+            _write(
+                graph,
+                images.to(embedder.device),
+                temporary,
+                opset,
+                _metadata(embedder),
+                embedder.preprocessing.input_name,
+            )
         found.append(_difference(runtime, temporary, embedder, images))
 
     write_atomically(target, write)
@@ -84,27 +94,22 @@ def export_onnx(
 
 
 class _Graph(nn.Module):
-    """From 8-bit pixels at size to features."""
-
-    mean: Tensor
-    std: Tensor
+    """From stored samples to features of length as the network gives them, or 1 if windows are averaged."""
 
     def __init__(self, embedder: Embedder):
         super().__init__()
         self.network, self.mirror = embedder.network, embedder.preprocessing.mirror
-        for name in ("mean", "std"):
-            value = torch.tensor(getattr(embedder.preprocessing, name), dtype=torch.float32).reshape(-1, 1, 1)
-            self.register_buffer(name, value.to(embedder.device), persistent=False)
+        self.normalize = embedder.preprocessing.normalize
 
-    def forward(self, pixels: Tensor) -> Tensor:
-        x = (pixels.float() / 255 - self.mean) / self.std
+    def forward(self, stored: Tensor) -> Tensor:
+        x = self.normalize(stored)
         return mirrored(self._features, x) if self.mirror else self._features(x)
 
     def _features(self, x: Tensor) -> Tensor:
         return embedding(self.network, x).float()
 
 
-def _write(graph: nn.Module, images: Tensor, path: str, opset: int, metadata: dict[str, Any]) -> None:
+def _write(graph: nn.Module, images: Tensor, path: str, opset: int, metadata: dict[str, Any], name: str) -> None:
     require("onnxscript", "export")
     batch = torch.export.Dim("batch")
     try:
@@ -113,7 +118,7 @@ def _write(graph: nn.Module, images: Tensor, path: str, opset: int, metadata: di
             (images[:2],),
             dynamo=True,
             dynamic_shapes=({0: batch},),
-            input_names=["pixels"],
+            input_names=[name],
             output_names=["features"],
             opset_version=opset,
             verbose=False,
@@ -127,16 +132,16 @@ def _write(graph: nn.Module, images: Tensor, path: str, opset: int, metadata: di
     program.save(path)
 
 
-def _difference(runtime: Any, path: str, embedder: Embedder, images: UInt8[Tensor, "n c h w"]) -> float:
+def _difference(runtime: Any, path: str, embedder: Embedder, images: Shaped[Tensor, "n ..."]) -> float:
     """The largest relative difference over images given together and the first one alone."""
     options = runtime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     session = runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     largest = 0.0
     for part in (images, images[:1]):
-        wanted = embedder(part).double().cpu()
+        wanted = _compute(embedder, part)
         try:
-            found = session.run(None, {"pixels": part.cpu().numpy()})[0]
+            found = session.run(None, {embedder.preprocessing.input_name: part.cpu().numpy()})[0]
         except Exception as error:  # onnxruntime's own errors share no root
             reason = " ".join(str(error).split())
             raise ValueError(f"the ONNX graph does not run on a batch of {len(part)}: {reason}") from error
@@ -154,6 +159,11 @@ def _difference(runtime: Any, path: str, embedder: Embedder, images: UInt8[Tenso
     return largest
 
 
+def _compute(embedder: Embedder, stored: Tensor) -> Tensor:
+    with torch.no_grad(), evaluating(embedder.network):
+        return embedder.of_inputs(embedder.preprocessing.normalize(stored.to(embedder.device))).double().cpu()
+
+
 def _relative(wanted: Float[Tensor, "n d"], got: Float[Tensor, "n d"]) -> float:
     length = wanted.norm(dim=1).clamp_min(1e-12)
     return float(((wanted - got).norm(dim=1) / length).max())
@@ -164,7 +174,7 @@ def _metadata(embedder: Embedder) -> dict[str, Any]:
         "format": "hypersphere-onnx/1",
         "fingerprint": embedder.fingerprint,
         "preprocessing": embedder.preprocessing.to_dict(),
-        "input": "pixels: uint8 (batch, channels, height, width), cropped and resized; scaling is in the graph",
+        "input": embedder.preprocessing.describe_input(),
         "output": "features: float32 (batch, dim); compare by cosine",
     }
 

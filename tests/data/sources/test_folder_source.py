@@ -48,7 +48,7 @@ def test_one_clear_sentence(tmp_path):
     with pytest.raises(MissingDataError, match=r"there is no file or folder .*nowhere"):
         open_source(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match=r"the folder .*empty holds no image \(\.png"):
+    with pytest.raises(DataError, match=r"the folder .*empty holds no picture \(\.png"):
         open_source(tmp_path / "empty")
     write(tmp_path / "flat", {"a.png": encoded(random(4, 4))})
     with pytest.raises(
@@ -70,12 +70,12 @@ def test_a_text_called_jpg(tmp_path):
     source = open_source(tmp_path)
     with pytest.raises(CorruptDataError, match=r"text\.jpg: found 5 bytes that do not decode"):
         source.load(2, PicturePreprocessing())
-    with pytest.warns(UserWarning, match=r"1 pictures cannot be read and are left out: .*text\.jpg: found 5 bytes"):
+    with pytest.warns(UserWarning, match=r"1 samples cannot be read and are left out: .*text\.jpg: found 5 bytes"):
         assert len(open_source(tmp_path, on_error="skip")) == 2
     with pytest.raises(ValueError, match="on_error must be 'raise' or 'skip'"):
         open_source(tmp_path, on_error="ignore")
     write(tmp_path / "bad", {"a/1.png": b"", "b/1.png": b"x"})
-    with pytest.raises(CorruptDataError, match=r"none of the 2 pictures of .*bad can be read: .*1\.png: found 0 bytes"):
+    with pytest.raises(CorruptDataError, match=r"none of the 2 samples of .*bad can be read: .*1\.png: found 0 bytes"):
         open_source(tmp_path / "bad", on_error="skip")
 
 

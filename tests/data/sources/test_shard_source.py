@@ -64,12 +64,12 @@ class TestDescribedByJson(SourceContract):
     ("files", "message"),
     [
         ({"a.png": png("a0")}, r"found the sample a without a label, expected a file a\.cls"),
-        ({"a.cls": b"1"}, "found the sample a without an image"),
+        ({"a.cls": b"1"}, "found the sample a without a picture or recording"),
         ({"a.png": png("a0"), "a.json": b"{"}, r"a\.json does not describe a sample"),
         ({"a.png": png("a0"), "a.json": b"[]"}, r"a\.json does not describe a sample"),
         ({"a.png": png("a0"), "a.json": b'{"label": 1, "x_1": 2}'}, "the crop box must be whole numbers"),
         ({"a.png": png("a0"), "a.cls": b"1" * (2 << 20)}, r"'a\.cls' of 2097152 bytes, expected at most 1048576"),
-        ({}, "holds no picture"),
+        ({}, "holds no sample"),
     ],
 )
 def test_refuses(tmp_path, files, message):

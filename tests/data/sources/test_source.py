@@ -10,7 +10,7 @@ class Nothing(Source):
 
 
 def test_records_are_needed():
-    with pytest.raises(DataError, match="it holds no picture"):
+    with pytest.raises(DataError, match="it holds no sample"):
         Nothing("it", [])
 
 

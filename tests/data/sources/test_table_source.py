@@ -77,7 +77,7 @@ def test_a_missing_file_is_named_with_its_row(tmp_path):
     (tmp_path / "t.csv").write_text("path,label\nimg/a0.png,a\nimg/b0.png,b\ngone.png,b\n")
     with pytest.raises(MissingDataError, match=r"t\.csv, row 4: there is no file .*gone\.png"):
         open_source(tmp_path / "t.csv")
-    with pytest.warns(UserWarning, match=r"1 pictures cannot be read and are left out: there is no file .*gone\.png"):
+    with pytest.warns(UserWarning, match=r"1 samples cannot be read and are left out: there is no file .*gone\.png"):
         assert len(open_source(tmp_path / "t.csv", on_error="skip")) == 2
     with pytest.raises(MissingDataError, match=r"there is no table .*none\.csv"):
         open_source(tmp_path / "none.csv")
@@ -102,7 +102,7 @@ def test_a_box_outside_the_image_names_the_file(tmp_path):
         ("path,label,x_1,y_1,x_2,y_2\na.png,a,1,2,1,4\n", "row 2: x_1 y_1 x_2 y_2 must be whole numbers"),
         ("path,label,x_1,y_1,x_2,y_2\na.png,a,1,2,inf,4\n", "row 2: x_1 y_1 x_2 y_2 must be whole numbers"),
         ('path,label\n"a.png,a\n', "is not a table of comma-separated values"),
-        ("path,label\n", "holds no picture"),
+        ("path,label\n", "holds no sample"),
     ],
 )
 def test_refuses(tmp_path, text, message):

@@ -8,7 +8,7 @@ from hypersphere.recognition.service import Batcher
 
 
 def image(value):
-    return torch.full((1, 2, 2), value, dtype=torch.uint8)
+    return torch.full((1, 1, 2, 2), value, dtype=torch.uint8)
 
 
 class Held:
@@ -17,7 +17,8 @@ class Held:
     def __init__(self):
         self.begun, self.go, self.batches = threading.Event(), threading.Event(), []
 
-    def __call__(self, pixels):
+    def __call__(self, samples):
+        pixels = torch.cat(list(samples))
         self.begun.set()
         assert self.go.wait(30)
         self.batches.append(pixels[:, 0, 0, 0].tolist())
@@ -50,7 +51,7 @@ def test_a_batch_has_a_largest_size_but_no_request_is_torn_apart():
 
 
 def test_the_window_ends_early_when_a_batch_is_full():
-    batcher = Batcher(lambda pixels: pixels.float().mean((2, 3)), window=60, largest=2)
+    batcher = Batcher(lambda samples: torch.cat(list(samples)).float().mean((2, 3)), window=60, largest=2)
     futures = [batcher.submit([image(i)]) for i in range(2)]
     assert [future.result(30).item() for future in futures] == [0, 1]
     batcher.close()
@@ -72,7 +73,8 @@ def test_what_was_cancelled_is_not_embedded():
 
 
 def test_an_error_goes_to_those_who_asked_and_the_thread_lives_on():
-    def sometimes(pixels):
+    def sometimes(samples):
+        pixels = torch.cat(list(samples))
         if pixels.max() == 7:
             raise RuntimeError("no such picture")
         return pixels.float().mean((2, 3))

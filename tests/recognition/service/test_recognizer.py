@@ -57,7 +57,9 @@ def test_warming_up_calls_the_network_once_whatever_its_preprocessing(make_recog
         odd = Embedder(model.network, replace(model.preprocessing, crop=crop), model.call)
         recognizer = make_recognizer(embedder=odd)
         seen = []
-        recognizer.batcher.embed = lambda pixels, seen=seen, odd=odd: seen.append(tuple(pixels.shape)) or odd(pixels)
+        recognizer.batcher.embed = lambda samples, seen=seen, odd=odd: (
+            seen.append(tuple(samples[0].shape)) or odd.of_windows(samples)
+        )
         recognizer.warm_up()
         assert seen == [(1, 1, 12, 12)]
 

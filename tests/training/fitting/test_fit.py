@@ -168,7 +168,7 @@ class TestBadInput:
 
     def test_an_empty_folder(self, tmp_path):
         (tmp_path / "empty").mkdir()
-        self.refused(tmp_path / "empty", tmp_path, "holds no image")
+        self.refused(tmp_path / "empty", tmp_path, "holds no picture")
 
     def test_one_identity(self, tmp_path):
         self.refused(folder(tmp_path / "one", 1), tmp_path, r"holds one identity \(id00\); at least 2 are needed")

@@ -1,4 +1,4 @@
-"""Image files: a folder with one sub-folder per identity, or a single file."""
+"""Files of pictures or recordings: a folder with one sub-folder per identity, or a single file."""
 
 import os
 from pathlib import Path
@@ -6,35 +6,36 @@ from typing import Any, Literal
 
 from ..archive import inside, names_in
 from ..errors import DataError, MissingDataError
-from ..images import IMAGE_ENDINGS, read_bytes
+from ..images import read_bytes
+from ..media import MEDIA, SAMPLE_ENDINGS
 from .source import Record, Source
 
 SPLIT_FOLDERS = {"train", "training", "val", "valid", "validation", "test", "testing"}
 
 
 class FolderSource(Source):
-    """Images in ``root/<identity>/…/<image>``, in sorted order.
+    """Pictures or recordings in ``root/<identity>/…/<file>``, in sorted order.
 
-    Files with an ending in :data:`~hypersphere.data.images.IMAGE_ENDINGS` are used; hidden files are not. If all folders at
+    Files with an ending in :data:`~hypersphere.data.media.SAMPLE_ENDINGS` are used; hidden files are not. If all folders at
     the top are named like splits (train, val, test, …), they are the splits, and identities are one level below. Nothing
     outside ``root`` is read, not even through a link.
 
     Args:
         root: The folder.
         depth: Number of folder levels that name an identity: 1 for ``<person>/…``, 2 for ``<alphabet>/<character>/…``.
-        loose: "keep" also uses images directly in ``root``, with the name of ``root`` as their label. "skip" does so only if
-            no sub-folder holds an image.
+        loose: "keep" also uses files directly in ``root``, with the name of ``root`` as their label. "skip" does so only if
+            no sub-folder holds a file.
 
     Raises:
         MissingDataError: There is no such folder.
-        DataError: The folder holds no image, or an image lies above the levels that ``depth`` counts.
+        DataError: The folder holds neither pictures nor recordings, or a file lies above the levels that ``depth`` counts.
 
     >>> import pathlib, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     for person in ("ann", "bob"):
     ...         pathlib.Path(folder, person).mkdir()
     ...         _ = pathlib.Path(folder, person, "1.pgm").write_bytes(b"P5 2 2 255 1234")
-    ...     FolderSource(folder).classes, FolderSource(folder).image(1).size
+    ...     FolderSource(folder).classes, FolderSource(folder).sample(1).size
     (('ann', 'bob'), (2, 2))
     """
 
@@ -47,9 +48,10 @@ class FolderSource(Source):
         self.root = Path(root)
         if not self.root.is_dir():
             raise MissingDataError(f"there is no folder {self.root}")
-        names = [name.split("/") for name in names_in(self.root) if is_image(name)]
+        names = [name.split("/") for name in names_in(self.root) if is_sample(name)]
         if not names:
-            raise DataError(f"the folder {self.root} holds no image ({' '.join(IMAGE_ENDINGS)})")
+            known = " and no ".join(f"{medium.noun} ({' '.join(medium.endings)})" for medium in reversed(MEDIA))
+            raise DataError(f"the folder {self.root} holds no {known}")
         nested = [parts for parts in names if len(parts) > 1]
         divided = bool(nested) and all(parts[0].lower() in SPLIT_FOLDERS for parts in nested)
         first = 1 if divided else 0
@@ -71,7 +73,7 @@ class FolderSource(Source):
         ]
         super().__init__(str(self.root), records)
         if not nested:
-            self.advice = "; put the images of each identity into a sub-folder of its own"
+            self.advice = "; put the files of each identity into a sub-folder of its own"
 
     @classmethod
     def recognizes(cls, source: Any) -> bool:
@@ -88,7 +90,7 @@ class FolderSource(Source):
 
 
 class FileSource(Source):
-    """One image file; its label is the name of the folder that it lies in.
+    """One picture or recording; its label is the name of the folder that it lies in.
 
     Args:
         path: The file.
@@ -104,7 +106,7 @@ class FileSource(Source):
     ('ann',)
     """
 
-    description = "an image file"
+    description = "the file of a picture or recording"
 
     def __init__(self, path: str | os.PathLike[str]):
         if not Path(path).is_file():
@@ -113,8 +115,8 @@ class FileSource(Source):
 
     @classmethod
     def recognizes(cls, source: Any) -> bool:
-        """Return whether ``source`` is a path with the ending of an image."""
-        return isinstance(source, Path) and source.suffix.lower() in IMAGE_ENDINGS and not source.is_dir()
+        """Return whether ``source`` is a path with the ending of a picture or recording."""
+        return isinstance(source, Path) and source.suffix.lower() in SAMPLE_ENDINGS and not source.is_dir()
 
     def fetch(self, index: int) -> bytes:
         """Return the content of the file."""
@@ -125,10 +127,10 @@ class FileSource(Source):
         return [self.name]
 
 
-def is_image(name: str) -> bool:
-    """Return whether a relative path has the ending of an image and no part of it is hidden.
+def is_sample(name: str) -> bool:
+    """Return whether a relative path has the ending of a picture or recording and no part of it is hidden.
 
-    >>> is_image("ann/1.JPG"), is_image("ann/.thumbs/1.jpg"), is_image("notes.txt")
-    (True, False, False)
+    >>> is_sample("ann/1.JPG"), is_sample("ann/1.flac"), is_sample("ann/.thumbs/1.jpg"), is_sample("notes.txt")
+    (True, True, False, False)
     """
-    return name.lower().endswith(IMAGE_ENDINGS) and not any(part.startswith(".") for part in name.split("/"))
+    return name.lower().endswith(SAMPLE_ENDINGS) and not any(part.startswith(".") for part in name.split("/"))

@@ -40,9 +40,9 @@ def open_source(
     Args:
         source: A folder with one sub-folder per identity; a table (``.csv``, ``.tsv``, ``.parquet``) with the columns path
             and label; tar shards (a ``.tar``, a folder of them, ``name-{000..127}.tar``); an ``.npz``, or a folder that holds
-            nothing but one; a folder that ``datasets`` saved; an image file; a list of any of these; a torch dataset of
-            (image, label); a pair of arrays (images, labels); or an open source. The format of another installed package is
-            found by its entry point.
+            nothing but one; a folder that ``datasets`` saved; the file of a picture or recording; a list of any of these; a
+            torch dataset of (image, label); a pair of arrays (images, labels); or an open source. The format
+            of another installed package is found by its entry point.
         split: Keep only the records of this split.
         on_error: "skip" decodes every image once, leaves out those that cannot be read, and names them in a warning.
             "raise" decodes nothing, and an unreadable image raises an error when it is reached.
@@ -200,4 +200,4 @@ def _warn_about(reasons: list[str]) -> None:
     if reasons:
         more = "; …" if len(reasons) > MAX_NAMES_IN_WARNING else ""
         listed = "; ".join(reasons[:MAX_NAMES_IN_WARNING]) + more
-        warnings.warn(f"{len(reasons)} pictures cannot be read and are left out: {listed}", stacklevel=3)
+        warnings.warn(f"{len(reasons)} samples cannot be read and are left out: {listed}", stacklevel=3)

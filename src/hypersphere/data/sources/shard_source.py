@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import CorruptDataError, DataError, MissingDataError, corrupt
-from ..images import IMAGE_ENDINGS, MAX_BYTES
-from .source import Record, Source, holds_only_files
+from ..images import MAX_BYTES
+from ..media import SAMPLE_ENDINGS
+from .source import Record, Source, holds_only_files, region_in_time
 
 MAX_LABEL_BYTES = 1 << 20  # of a sample's label or description
 _BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")
@@ -26,10 +27,11 @@ class Place(NamedTuple):
 
 
 class ShardSource(Source):
-    """Samples ``<key>.jpg`` (any image ending) with ``<key>.cls`` (or ``.label``, ``.txt``) or ``<key>.json``, in tar files.
+    """Samples ``<key>.jpg`` (or another picture or recording) with a label in ``<key>.cls`` or ``<key>.json``, in tar files.
 
-    Opening passes through the shards once and records the position and the label of each image without reading the images.
-    Later each image is read by itself, so that samples can be shuffled and a run can be resumed exactly. ``<key>.json`` is an
+    The label may also be in ``<key>.label`` or ``<key>.txt``. Opening passes through the shards once and records the position
+    and the label of each sample without reading it. Later each sample is read by itself, so that samples can be shuffled and
+    a run can be resumed exactly. ``<key>.json`` is an
     object with ``label`` and optionally the other fields of :class:`Record`. Compressed tar files are refused, because they
     cannot be read from the middle.
 
@@ -120,7 +122,7 @@ def _index(path: Path) -> Iterator[tuple[Record, Place]]:
                     if sample:
                         yield _sample(path, key, sample)
                     key, sample = f"{folder}/{stem}", {}
-                if f".{ending.lower().rpartition('.')[2]}" in IMAGE_ENDINGS:
+                if f".{ending.lower().rpartition('.')[2]}" in SAMPLE_ENDINGS:
                     _check_size(path, member, MAX_BYTES)
                     sample["image"] = (member.name, Place(str(path), member.offset_data, member.size))
                 elif ending in (*_LABELS, "json"):
@@ -145,7 +147,9 @@ def _check_size(path: Path, member: tarfile.TarInfo, limit: int) -> None:
 def _sample(path: Path, key: str, sample: dict[str, Any]) -> tuple[Record, Place]:
     key = key.removeprefix("/")
     if "image" not in sample:
-        raise corrupt(path, f"the sample {key} without an image", f"a file {key}.jpg or of another image ending")
+        raise corrupt(
+            path, f"the sample {key} without a picture or recording", f"a file {key}.jpg, {key}.wav or the like"
+        )
     name, place = sample["image"]
     fields = _described(path, key, sample["json"]) if "json" in sample else {}
     label = next((sample[ending] for ending in _LABELS if ending in sample), None)
@@ -168,7 +172,9 @@ def _described(path: Path, key: str, content: bytes) -> dict[str, Any]:
         raise CorruptDataError(f"{path}: {key}.json does not describe a sample: {error}") from error
 
 
-def _box(given: dict[str, Any]) -> Sequence[int] | None:
+def _box(given: dict[str, Any]) -> Sequence[float] | None:
+    if isinstance(given.get("start"), int | float) and isinstance(given.get("end"), int | float):
+        return region_in_time(given["start"], given["end"])
     corners = [given.get(name) for name in ("x_1", "y_1", "x_2", "y_2")]
     if all(corner is None for corner in corners):
         return None

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import hashlib
 import json
+import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -12,14 +13,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Int, UInt8
+from jaxtyping import Int, Shaped
 from torch import Tensor
 from torch.utils.data import Dataset
 
 from ..errors import CorruptDataError, DataError, UnusableSampleError
-from ..images import IMAGE_ENDINGS, decode_image
 from ..in_memory import InMemory
-from ..preprocessing import Box, Prepared, Preprocessing
+from ..media import SAMPLE_ENDINGS, decode_sample
+from ..preprocessing import Prepared, Preprocessing, Region
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Record:
         is_query: Whether a retrieval protocol uses the sample as a query.
         is_gallery: Whether a retrieval protocol uses the sample as a gallery entry.
         category: A further group, such as a domain.
-        box: (x_1, y_1, x_2, y_2), the part of the picture to use, in pixels.
+        box: The part of the sample to use: (x_1, y_1, x_2, y_2) in pixels of a picture, (start, end) in seconds of a recording.
 
     >>> record = hs.data.open_source((torch.zeros(2, 8, 8), ["ann", "bob"])).records[1]
     >>> record.name, record.label, record.split
@@ -46,7 +47,7 @@ class Record:
     is_query: bool | None = None
     is_gallery: bool | None = None
     category: str | None = None
-    box: Box | None = None
+    box: Region | None = None
 
 
 class Source(ABC):
@@ -91,7 +92,7 @@ class Source(ABC):
     def __init__(self, name: str, records: Sequence[Record], classes: Sequence[str] | None = None):
         self.name, self.records = name, tuple(records)
         if not self.records:
-            raise DataError(f"{name} holds no picture")
+            raise DataError(f"{name} holds no sample")
         found = {record.label for record in self.records}
         self.classes = tuple(sorted(found, key=_by_value(found)) if classes is None else classes)
         if not found <= set(self.classes):
@@ -130,15 +131,15 @@ class Source(ABC):
         """Names of the splits, sorted."""
         return tuple(sorted({record.split for record in self.records if record.split is not None}))
 
-    def image(self, index: int) -> Any:
-        """Return the picture of a record: an upright 8-bit PIL image, an array or a tensor."""
+    def sample(self, index: int) -> Any:
+        """Return the decoded sample of a record: an upright 8-bit PIL picture, a ``Recording``, an array or a tensor."""
         content = self.fetch(index)
-        return decode_image(content, self.records[index].name, None) if isinstance(content, bytes) else content
+        return decode_sample(content, self.records[index].name) if isinstance(content, bytes) else content
 
     def load(self, index: int, preprocessing: Preprocessing) -> Tensor:
         """Return the sample of a record as ``preprocessing`` stores it."""
         with self._naming(index):
-            return preprocessing.load(self.image(index), self.records[index].box)
+            return preprocessing.load(self.sample(index), self.records[index].box)
 
     def load_all(self, index: int, preprocessing: Preprocessing, choose: str = "all") -> list[Prepared]:
         """Return what the sample of a record holds, such as the faces in a photograph that ``choose`` selects.
@@ -148,7 +149,7 @@ class Source(ABC):
         """
         record = self.records[index]
         with self._naming(index):
-            found = preprocessing.load_all(self.image(index), record.box, choose)
+            found = preprocessing.load_all(self.sample(index), record.box, choose)
             if not found:
                 raise UnusableSampleError(f"no {preprocessing.content} was found")
             return found
@@ -162,7 +163,7 @@ class Source(ABC):
             raise type(error)(f"{self.records[index].name}: {error}") from error
         except DataError:
             raise
-        except ValueError as error:  # a box outside the image, a crop larger than it
+        except ValueError as error:  # a box outside the picture, a silent recording
             raise CorruptDataError(f"{self.records[index].name}: {error}") from error
 
     def part(
@@ -189,7 +190,7 @@ class Source(ABC):
         return _Part(self, index.tolist(), classes)
 
     def dataset(self, preprocessing: Preprocessing) -> "SourceDataset":
-        """Return the map-style dataset of (8-bit picture, class number), decoded item by item."""
+        """Return the map-style dataset of (stored sample, class number), decoded item by item."""
         return SourceDataset(self, preprocessing)
 
     def files(self) -> Sequence[str]:
@@ -214,21 +215,21 @@ class Source(ABC):
         return found.hexdigest()
 
     def readable(self) -> tuple["Source", dict[str, str]]:
-        """Decode every picture once; return the readable records as a source, and name → reason of the others.
+        """Decode every sample once; return the readable records as a source, and name → reason of the others.
 
         Raises:
-            CorruptDataError: No picture can be read.
+            CorruptDataError: No sample can be read.
         """
         kept, reasons = [], {}
         for i, record in enumerate(self.records):
             try:
-                self.image(i)
+                self.sample(i)
                 kept.append(i)
             except DataError as error:  # noqa: PERF203  (each image on its own)
                 reasons[record.name] = str(error)
         if not kept:
             raise CorruptDataError(
-                f"none of the {len(self)} pictures of {self.name} can be read: {next(iter(reasons.values()))}"
+                f"none of the {len(self)} samples of {self.name} can be read: {next(iter(reasons.values()))}"
             )
         return (_Part(self, kept, None) if reasons else self), reasons
 
@@ -250,9 +251,9 @@ class _Part(Source):
 
 
 class SourceDataset(Dataset[tuple[Tensor, int]]):
-    """Map-style dataset of a source: ``dataset[i]`` is (uint8 picture (channels, height, width), class number).
+    """Map-style dataset of a source: ``dataset[i]`` is (sample as the preprocessing stores it, class number).
 
-    ``labels`` (n,), ``classes`` and ``records`` are those of the source. Pictures are decoded when asked for; :class:`Loader`
+    ``labels`` (n,), ``classes`` and ``records`` are those of the source. Samples are decoded when asked for; :class:`Loader`
     decodes ahead in workers. :meth:`in_memory` decodes everything at once.
 
     Args:
@@ -274,17 +275,19 @@ class SourceDataset(Dataset[tuple[Tensor, int]]):
     def __len__(self) -> int:
         return len(self.records)
 
-    def __getitem__(self, index: int) -> tuple[UInt8[Tensor, "c h w"], int]:
+    def __getitem__(self, index: int) -> tuple[Shaped[Tensor, "..."], int]:
         return self.source.load(index, self.preprocessing), int(self.labels[index])
 
-    def batch(self, index: Int[Tensor, "b"]) -> tuple[UInt8[Tensor, "b c h w"], Int[Tensor, "b"]]:
-        """Return the pictures at ``index`` and their class numbers."""
+    def batch(self, index: Int[Tensor, "b"]) -> tuple[Shaped[Tensor, "b ..."], Int[Tensor, "b"]]:
+        """Return the samples at ``index`` and their class numbers."""
         loaded = [self.source.load(i, self.preprocessing) for i in index.tolist()]
-        data = torch.stack(loaded) if loaded else torch.empty(0, *self.preprocessing.shape, dtype=torch.uint8)
+        data = (
+            torch.stack(loaded) if loaded else torch.empty(0, *self.preprocessing.shape, dtype=self.preprocessing.dtype)
+        )
         return data, self.labels[index]
 
     def digest(self) -> str:
-        """Return a SHA-256 of everything that determines the pictures: files, boxes, labels and cropping; not mean and std."""
+        """Return a SHA-256 of everything that determines the stored samples: files, boxes, labels and cropping; not mean and std."""
         later = ("mean", "std", "mirror")  # used after the stored picture
         fields = {name: value for name, value in self.preprocessing.to_dict().items() if name not in later}
         return hashlib.sha256(json.dumps([fields, self.source.digest()]).encode()).hexdigest()
@@ -307,10 +310,17 @@ def visible_entries(folder: Path) -> list[Path]:
 
 
 def holds_only_files(folder: Path, ending: str) -> bool:
-    """Return whether a folder has a file with this ending, and neither a folder nor an image file."""
+    """Return whether a folder has a file with this ending, and neither a folder nor the file of a sample."""
     entries = visible_entries(folder)
-    others = any(entry.is_dir() or entry.suffix.lower() in IMAGE_ENDINGS for entry in entries)
+    others = any(entry.is_dir() or entry.suffix.lower() in SAMPLE_ENDINGS for entry in entries)
     return not others and any(entry.suffix == ending for entry in entries)
+
+
+def region_in_time(start: float, end: float) -> Region:
+    """Return the part of a recording from ``start`` to ``end`` in seconds, after checking their order."""
+    if not 0 <= start < end < math.inf:
+        raise ValueError(f"start and end must be seconds with 0 ≤ start < end, got {start!r} and {end!r}")
+    return (float(start), float(end))
 
 
 def _by_value(labels: set[str]) -> Any:

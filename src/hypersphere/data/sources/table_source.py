@@ -10,11 +10,12 @@ from typing import Any
 from ..._extras import require
 from ..errors import CorruptDataError, DataError, MissingDataError
 from ..images import read_bytes
-from ..preprocessing import Box
-from .source import Record, Source
+from ..preprocessing import Region
+from .source import Record, Source, region_in_time
 
 BOX = ("x_1", "y_1", "x_2", "y_2")
-OPTIONAL_COLUMNS = ("split", "is_query", "is_gallery", "category", *BOX)
+TIMES = ("start", "end")
+OPTIONAL_COLUMNS = ("split", "is_query", "is_gallery", "category", *BOX, *TIMES)
 TABLE_ENDINGS = (".csv", ".tsv", ".parquet")
 _TRUE, _FALSE = {"true", "1", "1.0", "yes"}, {"false", "0", "0.0", "no"}
 
@@ -22,7 +23,8 @@ _TRUE, _FALSE = {"true", "1", "1.0", "yes"}, {"false", "0", "0.0", "no"}
 class TableSource(Source):
     """Rows with a path and a label, and optionally the other fields of :class:`Record`.
 
-    An empty cell says nothing. ``x_1 y_1 x_2 y_2`` are the corners of the crop box in pixels.
+    An empty cell says nothing. ``x_1 y_1 x_2 y_2`` are the corners of the crop box of a picture in
+    pixels, ``start`` and ``end`` the part of a recording in seconds.
 
     Args:
         table: The ``.csv``, ``.tsv`` or ``.parquet`` file.
@@ -116,9 +118,9 @@ def _read_parquet(path: Path, required: tuple[str, ...]) -> Rows:
 
 def _check_header(path: Path, names: Sequence[str], required: tuple[str, ...]) -> None:
     absent = [name for name in required if name not in names]
-    some = [name for name in BOX if name in names]
-    if absent or 0 < len(some) < 4:
-        wanted = " and ".join(required) if absent else f"all of {' '.join(BOX)} or none"
+    partial = [group for group in (BOX, TIMES) if 0 < sum(name in names for name in group) < len(group)]
+    if absent or partial:
+        wanted = " and ".join(required) if absent else f"all of {' '.join(partial[0])} or none"
         raise CorruptDataError(f"{path} must have the columns {wanted}, got {', '.join(map(str, names)) or 'none'}")
 
 
@@ -135,7 +137,7 @@ def _record(path: Path, number: int, row: Mapping[str, Any], root: Path, columns
             is_query=_flag("is_query", cells["is_query"]),
             is_gallery=_flag("is_gallery", cells["is_gallery"]),
             category=category,
-            box=_box([cells[name] for name in BOX]),
+            box=_times(cells["start"], cells["end"]) or _box([cells[name] for name in BOX]),
         )
     except ValueError as error:
         raise CorruptDataError(f"{path}, row {number}: {error}") from error
@@ -156,7 +158,16 @@ def _flag(name: str, text: str | None) -> bool | None:
     return text.lower() in _TRUE
 
 
-def _box(texts: Sequence[str | None]) -> Box | None:
+def _times(start: str | None, end: str | None) -> Region | None:
+    if all(text is None or text.lower() == "nan" for text in (start, end)):
+        return None
+    try:
+        return region_in_time(float(start or "nan"), float(end or "nan"))
+    except ValueError as error:
+        raise ValueError(f"start and end must be seconds with 0 ≤ start < end, got {start!r} and {end!r}") from error
+
+
+def _box(texts: Sequence[str | None]) -> Region | None:
     if all(text is None or text.lower() == "nan" for text in texts):
         return None
     try:

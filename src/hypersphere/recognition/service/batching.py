@@ -6,28 +6,29 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
-import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Float
 from torch import Tensor
 
-Job = tuple[UInt8[Tensor, "_ _ _ _"], "Future[Tensor]"]  # requests differ in how many images they bring
+Job = tuple[
+    Sequence[Tensor], "Future[Tensor]"
+]  # requests differ in how many samples they bring, and samples in their windows
 
 
 class Batcher:
     """Collects images that arrive within a short window and embeds them in one batch.
 
     Args:
-        embed: Features of a batch of prepared images, such as an :class:`Embedder`.
+        embed: Features of prepared samples, each with its windows (k, …), such as ``Embedder.of_windows``.
         window: Seconds that the first image of a batch waits for others.
         largest: Images from which on a batch does not wait.
 
-    >>> batcher = Batcher(lambda pixels: pixels.float().mean((2, 3)))
-    >>> batcher.submit([torch.full((3, 2, 2), 7, dtype=torch.uint8)]).result().tolist()
+    >>> batcher = Batcher(lambda samples: torch.cat(list(samples)).float().mean((2, 3)))
+    >>> batcher.submit([torch.full((1, 3, 2, 2), 7, dtype=torch.uint8)]).result().tolist()
     [[7.0, 7.0, 7.0]]
     >>> batcher.close()
     """
 
-    def __init__(self, embed: Callable[[Tensor], Tensor], window: float = 0.002, largest: int = 32):
+    def __init__(self, embed: Callable[[Sequence[Tensor]], Tensor], window: float = 0.002, largest: int = 32):
         self.embed, self.window, self.largest = embed, window, largest
         self._jobs: deque[Job] = deque()
         self._change = threading.Condition()
@@ -35,7 +36,7 @@ class Batcher:
         self._thread = threading.Thread(target=self._run, name="embedder", daemon=True)
         self._thread.start()
 
-    def submit(self, images: Sequence[UInt8[Tensor, "c h w"]]) -> "Future[Tensor]":
+    def submit(self, images: Sequence[Tensor]) -> "Future[Tensor]":
         """Queue prepared images of one request; the future gives their features ``(n, d)`` on the CPU.
 
         A future that is cancelled before its turn costs nothing. After :meth:`close` this is a ``RuntimeError``.
@@ -44,7 +45,7 @@ class Batcher:
         with self._change:
             if self._closed:
                 raise RuntimeError("the batcher is closed")
-            self._jobs.append((torch.stack(list(images)), future))
+            self._jobs.append((list(images), future))
             self._change.notify()
         return future
 
@@ -85,7 +86,7 @@ class Batcher:
 
     def _work(self, jobs: Sequence[Job]) -> None:
         try:
-            features: Float[Tensor, "n d"] = self.embed(torch.cat([images for images, _ in jobs])).cpu()
+            features: Float[Tensor, "n d"] = self.embed([windows for images, _ in jobs for windows in images]).cpu()
             parts = features.split([len(images) for images, _ in jobs])
         except Exception as error:
             for _, future in jobs:

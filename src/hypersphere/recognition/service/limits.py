@@ -14,6 +14,7 @@ class Limits:
         images: In one request.
         faces: In one photograph; the largest are recognized.
         pixels: Of one image, compared before any pixel is decoded.
+        recording_samples: Of all channels of one recording, compared before it is decoded. The default is 10 minutes at 48 kHz.
         decoding_seconds: For decoding one image; its decoder is stopped afterwards.
         sending_seconds: In which the head of a request, and then its body, must have arrived, and in which the client must
             have read the answer.
@@ -33,6 +34,7 @@ class Limits:
     images: int = 16
     faces: int = 64
     pixels: int = 24_000_000
+    recording_samples: int = 28_800_000
     decoding_seconds: float = 10.0
     sending_seconds: float = 15.0
     answer_seconds: float = 30.0

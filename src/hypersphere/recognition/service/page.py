@@ -21,7 +21,7 @@ def page() -> tuple[str, dict[str, str]]:
         f"default-src 'none'; script-src {script}; style-src {style}; img-src blob: data:; media-src blob:; "
         "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
-    return content, {"Content-Security-Policy": policy, "Permissions-Policy": "camera=(self), microphone=()"}
+    return content, {"Content-Security-Policy": policy, "Permissions-Policy": "camera=(self), microphone=(self)"}
 
 
 def _hash(parts: list[str]) -> str:

@@ -1,7 +1,6 @@
 """The work behind the routes: decoding in a few threads, embedding in one, reading and changing the gallery in two."""
 
 import asyncio
-import io
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -12,7 +11,7 @@ from fastapi import UploadFile
 from jaxtyping import Float
 from torch import Tensor
 
-from ..._extras import require
+from ...evaluation.modes import evaluating
 from ...geometry import cosine
 from ..embedder import Embedder
 from .batching import Batcher
@@ -40,7 +39,7 @@ class Recognizer:
     >>> embedder = Embedder(network.build(), hs.data.PicturePreprocessing(size=(4, 4), channels=1), network)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     recognizer = Recognizer(embedder, f"{folder}/people.db", Limits(images=4))
-    ...     recognizer.batcher.submit([torch.zeros(1, 4, 4, dtype=torch.uint8)]).result().shape
+    ...     recognizer.batcher.submit([torch.zeros(1, 1, 4, 4, dtype=torch.uint8)]).result().shape
     ...     recognizer.close()
     torch.Size([1, 16])
     """
@@ -48,7 +47,7 @@ class Recognizer:
     def __init__(self, embedder: Embedder, gallery: str | Path, limits: Limits | None = None, *, window: float = 0.002):
         self.embedder, self.limits = embedder, limits or Limits()
         self.gallery = GalleryAccess(gallery, embedder.fingerprint)
-        self.batcher = Batcher(embedder, window)
+        self.batcher = Batcher(self._embed, window)
         self._decoders = ThreadPoolExecutor(DECODERS, "decoder")
         # Changes may wait for the lock of another writer. Reading has its own connection and thread, so it never waits.
         self.writable_gallery = GalleryAccess(gallery, embedder.fingerprint)
@@ -74,13 +73,12 @@ class Recognizer:
             raise RequestError(503, "timeout", message, {"Retry-After": "5"}) from None
 
     def warm_up(self) -> None:
-        """Decode and embed one grey picture, so that what is missing is said at once and the first request is no slower."""
-        file = io.BytesIO()
-        require("PIL.Image").new("L", (256, 256), 128).save(file, "PNG")
+        """Decode and embed one sample, so that missing packages are named at once and the first request is no slower."""
+        preprocessing = self.embedder.preprocessing
         try:
-            prepared = prepare([Upload("image", file.getvalue())], self.embedder.preprocessing, self.limits)
-        except RequestError:  # one of this size is not for this preprocessing
-            prepared = [torch.zeros(self.embedder.preprocessing.shape).byte()]
+            prepared = prepare([Upload("image", preprocessing.encode_example())], preprocessing, self.limits)
+        except RequestError:  # this preprocessing cannot use the example
+            prepared = [preprocessing.draw_stored(1, torch.Generator().manual_seed(0))]
         features = self.batcher.submit(prepared).result()
         cosine(features, features)
 
@@ -120,6 +118,10 @@ class Recognizer:
         self.gallery.close()
         self.writable_gallery.close()
 
+    def _embed(self, samples: Sequence[Tensor]) -> Tensor:
+        with torch.no_grad(), evaluating(self.embedder.network):
+            return self.embedder.of_windows(samples)
+
     async def _features(self, uploads: Sequence[Upload]) -> Tensor:
         preprocessing, limits = self.embedder.preprocessing, self.limits
         prepared = await _awaited(self._decoders.submit(lambda: prepare(uploads, preprocessing, limits)))
@@ -130,7 +132,7 @@ class Recognizer:
         photograph = await _awaited(self._decoders.submit(lambda: find_all(upload, preprocessing, limits)))
         if not photograph.found:
             return photograph, torch.empty(0, 0)
-        tensors = [one.tensor for one in photograph.found]
+        tensors = [one.windows(preprocessing.shape) for one in photograph.found]
         return photograph, await asyncio.wrap_future(self.batcher.submit(tensors))
 
 

@@ -1,0 +1,92 @@
+"""Recordings through the whole road of commands: check, evaluate, embed, gallery, export; synthetic voices and real ones."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import safetensors.torch
+import soundfile
+import torch
+
+from hypersphere.config import call
+from hypersphere.data import AudioPreprocessing
+from hypersphere.models import GE2E, FetchError, fetch_model
+from hypersphere.recognition import Embedder
+from tests.data.voices import unpack_speakers, voice, write_people
+from tests.processes import typed
+
+
+def run(*words):
+    done = typed(*map(str, words))
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def embedder(tmp_path):
+    torch.manual_seed(0)
+    made = call(GE2E, bands=20, hidden=16, layers=1, feature_dim=24)
+    prepare = AudioPreprocessing(frames=60, step=30, bands=20)
+    path = tmp_path / "voices.safetensors"
+    Embedder(made.build(), prepare, made).save(path)
+    return path
+
+
+def test_synthetic_voices_go_the_whole_road(tmp_path, embedder):
+    people = write_people(tmp_path / "people", people=6, takes=3, ending="flac")
+    probe = tmp_path / "probe.wav"
+    soundfile.write(probe, np.stack([voice(2, take=0)] * 2, 1), 16000)
+    assert "18 recordings of 6 identities" in run("data", "check", people)
+    assert "EER" in run("evaluate", embedder, people, "-o", tmp_path / "report")
+    run("embed", embedder, people, "-o", tmp_path / "features.safetensors")
+    assert safetensors.torch.load_file(tmp_path / "features.safetensors")["features"].shape == (18, 24)
+    gallery = tmp_path / "known.db"
+    assert "enrolled person0 with 3 templates" in run("gallery", "enrol", gallery, embedder, people)
+    run("gallery", "calibrate", gallery, embedder, people, "--far", "0.5")
+    answer = run("gallery", "identify", gallery, embedder, probe, "--threshold", "0.99", "--json")
+    assert json.loads(answer)["identity"] == "person2"
+    (people / "person0" / "bad.wav").write_bytes(b"RIFF")
+    done = typed("gallery", "enrol", str(gallery), str(embedder), str(people))
+    assert done.returncode != 0
+    assert "bad.wav" in done.stderr
+    assert "enrolled person1" in run("gallery", "enrol", gallery, embedder, people, "--skip-errors")
+
+
+def test_an_onnx_graph_has_the_front_end_in_it(tmp_path, embedder):
+    runtime = pytest.importorskip("onnxruntime")
+    people = write_people(tmp_path / "people", people=2, takes=2)
+    graph = tmp_path / "voices.onnx"
+    run("export", embedder, "--onnx", graph, "--images", people)
+    loaded = Embedder.load(embedder)
+    windows = loaded.preprocessing.load_windows(voice(0, seconds=2))
+    (found,) = runtime.InferenceSession(str(graph)).run(None, {"samples": windows.numpy()})
+    mean = torch.nn.functional.normalize(torch.nn.functional.normalize(torch.from_numpy(found)).sum(0), dim=0)
+    torch.testing.assert_close(mean, loaded(voice(0, seconds=2))[0], atol=1e-4, rtol=0)
+    assert "mel spectrogram is in the graph" in json.loads((tmp_path / "voices.onnx.json").read_text())["input"]
+
+
+def test_real_speakers_go_the_whole_road(tmp_path):
+    speakers = unpack_speakers(tmp_path)
+    try:
+        fetch_model("ge2e")
+    except FetchError as error:
+        pytest.skip(f"ge2e cannot be fetched: {error}")
+    small, others, probes = tmp_path / "small", tmp_path / "others", tmp_path / "probes"
+    for i in range(1, 13):
+        home = (small if i <= 6 else others) / f"speaker{i:02d}"
+        home.mkdir(parents=True)
+        for j in range(3):
+            shutil.copy(speakers / home.name / f"{j:02d}.ogg", home)
+    probes.mkdir()
+    shutil.copy(speakers / "speaker03" / "07.ogg", probes / "known.ogg")
+    shutil.copy(speakers / "speaker20" / "07.ogg", probes / "stranger.ogg")
+    assert "18 recordings of 6 identities: 3 recordings each" in run("data", "check", small)
+    report = tmp_path / "report"
+    assert "EER" in run("evaluate", "ge2e", small, "-o", report)
+    gallery = tmp_path / "known.db"
+    run("gallery", "enrol", gallery, "ge2e", small)
+    run("gallery", "calibrate", gallery, "ge2e", others, "--far", "0.02")
+    lines = run("gallery", "identify", gallery, "ge2e", probes, "--json").splitlines()
+    found = {json.loads(line)["file"].rpartition("/")[2]: json.loads(line)["identity"] for line in lines}
+    assert found == {"known.ogg": "speaker03", "stranger.ogg": None}
