@@ -17,10 +17,14 @@ from tests.data.voices import unpack_speakers, voice, write_people
 from tests.processes import typed
 
 
-def run(*words):
-    done = typed(*map(str, words))
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+@pytest.fixture
+def run(tmp_path):
+    """Type a command in the test's folder and return its output."""
+
+    def do(*words):
+        return typed(*words, cwd=tmp_path).stdout
+
+    return do
 
 
 @pytest.fixture
@@ -33,7 +37,7 @@ def embedder(tmp_path):
     return path
 
 
-def test_synthetic_voices_go_the_whole_road(tmp_path, embedder):
+def test_synthetic_voices_go_the_whole_road(tmp_path, embedder, run):
     people = write_people(tmp_path / "people", people=6, takes=3, ending="flac")
     probe = tmp_path / "probe.wav"
     soundfile.write(probe, np.stack([voice(2, take=0)] * 2, 1), 16000)
@@ -47,13 +51,11 @@ def test_synthetic_voices_go_the_whole_road(tmp_path, embedder):
     answer = run("gallery", "identify", gallery, embedder, probe, "--threshold", "0.99", "--json")
     assert json.loads(answer)["identity"] == "person2"
     (people / "person0" / "bad.wav").write_bytes(b"RIFF")
-    done = typed("gallery", "enrol", str(gallery), str(embedder), str(people))
-    assert done.returncode != 0
-    assert "bad.wav" in done.stderr
+    assert "bad.wav" in typed("gallery", "enrol", gallery, embedder, people, cwd=tmp_path, code=2).stderr
     assert "enrolled person1" in run("gallery", "enrol", gallery, embedder, people, "--skip-errors")
 
 
-def test_an_onnx_graph_has_the_front_end_in_it(tmp_path, embedder):
+def test_an_onnx_graph_has_the_front_end_in_it(tmp_path, embedder, run):
     runtime = pytest.importorskip("onnxruntime")
     people = write_people(tmp_path / "people", people=2, takes=2)
     graph = tmp_path / "voices.onnx"
@@ -66,7 +68,7 @@ def test_an_onnx_graph_has_the_front_end_in_it(tmp_path, embedder):
     assert "mel spectrogram is in the graph" in json.loads((tmp_path / "voices.onnx.json").read_text())["input"]
 
 
-def test_real_speakers_go_the_whole_road(tmp_path):
+def test_real_speakers_go_the_whole_road(tmp_path, run):
     speakers = unpack_speakers(tmp_path)
     try:
         fetch_model("ge2e")

@@ -67,7 +67,7 @@ def test_quiet_recordings_are_raised_to_the_level_and_loud_ones_stay():
     prepare = AudioPreprocessing(level=-30.0, trim=None)
     quiet, loud = prepare.prepare(voice(1) * 1e-2), prepare.prepare(3 * voice(1))
     assert 20 * np.log10(np.sqrt((quiet**2).mean())) == pytest.approx(-30, abs=1e-3)
-    assert np.array_equal(loud, 3 * voice(1))
+    assert np.array_equal(loud[: len(voice(1))], 3 * voice(1))
 
 
 @pytest.mark.parametrize(

@@ -32,9 +32,11 @@ def short_time_power(
     >>> short_time_power(torch.zeros(16000)).shape
     torch.Size([201, 98])
     """
-    frames = samples.unfold(-1, fft, hop) * _hann(fft, window, samples.dtype, samples.device)
-    spectrum = torch.view_as_real(torch.fft.rfft(frames))
-    return spectrum.square().sum(-1).transpose(-1, -2)
+    # A product with cosines and sines instead of an FFT: at 400 samples it is as fast, and exported graphs, whose runtimes
+    # have Fourier transforms of low precision, compute the same numbers.
+    frames = samples.unfold(-1, fft, hop)
+    cosines, sines = _fourier(fft, window, samples.dtype, samples.device)
+    return ((frames @ cosines).square() + (frames @ sines).square()).transpose(-1, -2)
 
 
 def mel_spectrogram(
@@ -128,7 +130,12 @@ def _to_hertz(mel: Tensor, scale: MelScale) -> Tensor:
 
 
 @functools.lru_cache(maxsize=16)
-def _hann(fft: int, window: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+def _fourier(fft: int, window: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Cosines and sines (fft, bins) times the Hann window."""
     hann = torch.hann_window(window, periodic=True, dtype=torch.double)
     left = (fft - window) // 2
-    return torch.nn.functional.pad(hann, (left, fft - window - left)).to(device, dtype)
+    hann = torch.nn.functional.pad(hann, (left, fft - window - left))[:, None]
+    # The product is reduced modulo fft as integers, so that large angles lose no precision.
+    turns = (torch.arange(fft)[:, None] * torch.arange(fft // 2 + 1)) % fft
+    angles = turns.double() * (2 * math.pi / fft)
+    return (hann * angles.cos()).to(device, dtype), (hann * angles.sin()).to(device, dtype)
