@@ -75,6 +75,7 @@ def export_onnx(
     runtime = require("onnxruntime", "export")
     target, graph = Path(path), _Graph(embedder).eval()
     found: list[float] = []
+    _compute(embedder, images[:2])  # tables such as mel filters are computed once, and must be constants of the graph
 
     def write(temporary: str) -> None:
         with evaluating(embedder.network), _quiet():
