@@ -157,7 +157,7 @@ class FacePreprocessing(Preprocessing):
             faces = [choose_face(faces, choose, (picture.shape[1], picture.shape[2]))]
         return [self._prepare(picture, face, (0, 0) if box is None else box[:2]) for face in faces]
 
-    def _prepare(self, picture: UInt8[Tensor, "3 h w"], face: Face, offset: tuple[int, int]) -> Prepared:
+    def _prepare(self, picture: UInt8[Tensor, "3 h w"], face: Face, offset: tuple[float, float]) -> Prepared:
         aligned = align_face(picture, face, self.template, self.size)
         moved = tuple(value + offset[i % 2] for i, value in enumerate(face.box))
         marks = tuple((x + offset[0], y + offset[1]) for x, y in face.landmarks)

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from ..collectives import gather_results
-from ..data import CorruptDataError, Preprocessing, UnusableSampleError
+from ..data import CorruptDataError, UnusableSampleError
 from ..data.prefetch import ahead
 from ..data.sources import open_source
 from ..evaluation.features import pair_scores
