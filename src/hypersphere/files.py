@@ -55,8 +55,8 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[str], object
         raise
 
 
-def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write text atomically.
+def write_text(path: str | os.PathLike[str], text: str, *, private: bool = False) -> None:
+    """Write text atomically; a ``private`` file can be read by its owner only.
 
     >>> import pathlib, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -64,7 +64,9 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
     ...     (pathlib.Path(folder) / "a.txt").read_text()
     'whole or not at all'
     """
-    write_atomically(path, lambda temporary: pathlib.Path(temporary).write_text(text, encoding="utf-8"))
+    write_atomically(
+        path, lambda temporary: pathlib.Path(temporary).write_text(text, encoding="utf-8"), private=private
+    )
 
 
 def write_json(path: str | os.PathLike[str], value: Any) -> None:
@@ -92,10 +94,11 @@ def replace_nonfinite(value: Any) -> Any:
     return [replace_nonfinite(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def save_tree(tree: Any, path: str | os.PathLike[str]) -> None:
+def save_tree(tree: Any, path: str | os.PathLike[str], *, private: bool = False) -> None:
     """Write nested dicts, lists and tuples of tensors, numbers, strings and None atomically.
 
-    Tensors are stored as they are, bit for bit; the rest is JSON in the file's header.
+    Tensors are stored as they are, bit for bit; the rest is JSON in the file's header. A ``private`` file can be read by
+    its owner only.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -107,7 +110,9 @@ def save_tree(tree: Any, path: str | os.PathLike[str]) -> None:
     packed = _pack(tree, "", tensors)
     # One entry in the header: several have no fixed order, and equal trees would not be equal files.
     header = json.dumps({"sha256": checksum(packed, tensors), "tree": packed})
-    write_atomically(path, lambda temporary: safetensors.torch.save_file(tensors, temporary, {FORMAT: header}))
+    write_atomically(
+        path, lambda temporary: safetensors.torch.save_file(tensors, temporary, {FORMAT: header}), private=private
+    )
 
 
 def load_tree(path: str | os.PathLike[str]) -> Any:
@@ -238,7 +243,7 @@ def remove_leftovers(folder: str | os.PathLike[str], names: Collection[str], *, 
     """
     for leftover in pathlib.Path(folder).glob(".*.part"):
         name, _, writer = leftover.name[1 : -len(".part")].rpartition(".")
-        if name not in names or not writer.isdecimal() or (dead and _runs(int(writer))):
+        if name not in names or not writer.isdecimal() or (dead and is_running(int(writer))):
             continue
         if leftover.is_dir() and not leftover.is_symlink():
             shutil.rmtree(leftover, ignore_errors=True)
@@ -286,8 +291,12 @@ def _sync_folder(folder: pathlib.Path) -> None:
             os.close(descriptor)
 
 
-def _runs(process: int) -> bool:
-    """Return whether a process with this id runs on this machine."""
+def is_running(process: int) -> bool:
+    """Return whether another process of this number runs on this machine.
+
+    >>> is_running(os.getpid())
+    False
+    """
     try:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):

@@ -15,9 +15,11 @@ from ..data.faces import CHOICES
 from ..data.media import SAMPLE_ENDINGS
 from ..data.sources import Source, open_source
 from ..recognition import Embedder, Features, Gallery, Identification, Match, embed, load
+from ..recognition.audit import judge_new_template
 from ..recognition.features import score_all_pairs
 from ..recognition.gallery import check_templates, source_name
 from ..recognition.stores import is_server, normalize_name
+from . import gallery_upkeep
 from .license_option import add_license_option
 
 PICTURES_PER_TRANSACTION = 1024  # embedded before they are enrolled or looked up
@@ -32,6 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     ) -> argparse.ArgumentParser:
         sub = actions.add_parser(name, help=text, description=text, aliases=aliases)
         sub.add_argument("gallery", help="gallery file, or postgresql://user@host/database#name")
+        gallery_upkeep.add_key_option(sub)
         if images:
             sub.add_argument(
                 "model",
@@ -104,6 +107,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     index = action("index", "build an approximate index (HNSW) on a server and measure its recall")
     index.add_argument("-k", type=int, default=10, help="neighbors for the recall (%(default)s)")
     index.add_argument("--probes", type=int, default=100, help="templates to measure the recall with (%(default)s)")
+    gallery_upkeep.configure(actions)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -111,6 +115,8 @@ def run(args: argparse.Namespace) -> int:
     with warnings.catch_warnings():
         warnings.simplefilter("default")
         warnings.showwarning = lambda message, *_, **__: print(f"hypersphere gallery: {message}", file=sys.stderr)
+        if args.action in gallery_upkeep.ACTIONS:
+            return gallery_upkeep.ACTIONS[args.action](args)
         actions = {"identify": _identify, "verify": _verify, "calibrate": _calibrate}
         if args.action in ("enrol", "enroll"):
             _enrol(args, _load(args))
@@ -119,11 +125,11 @@ def run(args: argparse.Namespace) -> int:
             if not is_server(args.gallery) and not Path(args.gallery).exists():  # said before the model is loaded
                 raise ValueError(f"there is no gallery at {args.gallery}")
             model = _load(args)
-            with Gallery(args.gallery, model, create=False) as gallery:
+            with Gallery(args.gallery, model, create=False, key=args.key_file) as gallery:
                 actions[args.action](args, gallery, model)
             return 0
         others = {"list": _list, "remove": _remove, "check": _check, "backup": _backup, "index": _index}
-        with Gallery(args.gallery, create=False) as gallery:
+        with Gallery(args.gallery, create=False, key=args.key_file) as gallery:
             return others[args.action](args, gallery)
 
 
@@ -131,13 +137,19 @@ def _enrol(args: argparse.Namespace, model: Embedder) -> None:
     """Enrol whole identities in transactions of about a thousand pictures; a new gallery appears with the first."""
     gallery = None
     if is_server(args.gallery) or Path(args.gallery).exists():
-        gallery = Gallery(args.gallery, model)  # one of another model is refused before anything is embedded
+        gallery = Gallery(
+            args.gallery, model, key=args.key_file
+        )  # one of another model is refused before anything is embedded
     try:
         for part in _split_by_identity(_open_people(args)):
             found = _apply_quality_gate(args, _embed(args, model, part, _one_face(args)))
             check_templates(found.features)  # so that a first enrolment that is refused leaves no gallery
             names = [normalize_name(args.identity or label) for label in found.labels]
-            gallery = gallery or Gallery(args.gallery, model)
+            gallery = gallery or Gallery(args.gallery, model, key=args.key_file)
+            for name, row, file in zip(names, found.features, found.files, strict=True):
+                warning = judge_new_template(gallery, name, row)
+                if warning is not None:
+                    print(f"{file}: {warning}", file=sys.stderr)
             gallery.enrol(names, found.features, [source_name(file) for file in found.files])
             for name in dict.fromkeys(names):
                 # Acknowledged: it is on disk.
@@ -261,7 +273,7 @@ def _check(args: argparse.Namespace, gallery: Gallery) -> int:
 
 def _backup(args: argparse.Namespace, gallery: Gallery) -> int:
     gallery.backup(args.target)
-    with Gallery(args.target, create=False, readonly=True) as copy:
+    with Gallery(args.target, create=False, readonly=True, key=args.key_file) as copy:
         print(f"copied {len(copy)} identities to {args.target}")
     return 0
 

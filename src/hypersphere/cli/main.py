@@ -1,6 +1,7 @@
 """Entry point of the ``hypersphere`` command: run the subcommand and print user errors as one line."""
 
 import argparse
+import contextlib
 import importlib
 import os
 import sys
@@ -8,6 +9,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from .. import __version__
+from .terminal import escape_controls, escaped_output
 
 PIPE = 13  # SIGPIPE; a shell reports 128 + signal for a process that the signal ended
 
@@ -88,6 +90,9 @@ COMMANDS = {
 }
 
 
+DRAW_PROGRESS = {"fit", "train", "demo"}  # commands that write escape sequences of their own
+
+
 class GroupedParser(argparse.ArgumentParser):
     """A parser whose help lists the commands by group."""
 
@@ -145,7 +150,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if extra:  # key=value after an option, which argparse does not add to those before it
         args.overrides = [*args.overrides, *extra]
     try:
-        status = int(modules[args.command].run(args))
+        with contextlib.nullcontext() if args.command in DRAW_PROGRESS else escaped_output():
+            status = int(modules[args.command].run(args))
         sys.stdout.flush()
         return status
     except BrokenPipeError:  # the reader of the output, such as `head`, has closed it
@@ -163,7 +169,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         lost = isinstance(error, ConnectionError)  # perhaps the lost process is the first, which then prints nothing
         if lost or os.environ.get("RANK", "0") == "0":  # many processes fail for one reason: print it once
-            print(f"hypersphere {args.command}: {_describe(error)}", file=sys.stderr)
+            print(f"hypersphere {args.command}: {escape_controls(_describe(error))}", file=sys.stderr)
         return 1
 
 

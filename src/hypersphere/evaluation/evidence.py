@@ -63,7 +63,7 @@ class Evidence:
             "images": self.images,
             "names": None if self.names is None else [str(name) for name in self.names],
         }
-        save_tree(tree, path)
+        save_tree(tree, path, private=True)  # features and thumbnails of people
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Evidence":

@@ -271,7 +271,8 @@ def _extract(
 def save_features(features: Features, path: str | os.PathLike[str]) -> None:
     """Write features ``(n, d)`` with their files, fingerprint and a checksum; the file appears whole or not at all.
 
-    A path that ends in ``.npy`` gets the numbers alone, as NumPy reads them.
+    A path that ends in ``.npy`` gets the numbers alone, as NumPy reads them. Only the owner can read the file, because features
+    are biometric data.
 
     >>> import tempfile
     >>> made = Features(torch.eye(2), ["a.png", "b.png"], fingerprint="3f9c")
@@ -282,12 +283,14 @@ def save_features(features: Features, path: str | os.PathLike[str]) -> None:
     """
     if Path(path).suffix == ".npy":
         with_suffix = features.features.contiguous().numpy()
-        write_atomically(path, lambda temporary: _save_array(temporary, with_suffix))
+        write_atomically(path, lambda temporary: _save_array(temporary, with_suffix), private=True)
         return
     tensors = {"features": features.features.contiguous()}
     content = {"files": features.files, "fingerprint": features.fingerprint}
     header = json.dumps({"sha256": checksum(content, tensors), "content": content})
-    write_atomically(path, lambda temporary: safetensors.torch.save_file(tensors, temporary, {FORMAT: header}))
+    write_atomically(
+        path, lambda temporary: safetensors.torch.save_file(tensors, temporary, {FORMAT: header}), private=True
+    )
 
 
 def load_features(path: str | os.PathLike[str]) -> Features:

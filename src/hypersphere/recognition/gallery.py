@@ -1,5 +1,7 @@
-"""Galleries of known identities: enrol, verify, identify with rejection of strangers, calibrate, check, back up."""
+"""Galleries of known identities: enroll, verify, identify with rejection of strangers, calibrate, correct, forget."""
 
+import datetime
+import json
 import os
 import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -21,7 +23,7 @@ from .calibration import Calibration, Rate
 from .embedder import Embedder
 from .features import embed, embed_samples, score_all_pairs
 from .probability import collect_same_scores, fit_probability
-from .stores import Recall, normalize_name, open_store
+from .stores import CounterExample, Recall, Templates, normalize_name, open_store
 from .stores.store import Settings
 
 MAX_SCANNED = 10_000  # identities among which those with several templates are looked for when fitting probabilities
@@ -77,6 +79,75 @@ class Identification(NamedTuple):
         return self.best.identity if self.accepted else None
 
 
+class Rejection(NamedTuple):
+    """The effect of counter-examples, stored by :meth:`Gallery.reject`.
+
+    Attributes:
+        identity: The identity that the pictures do not show.
+        before: The match of each picture before it was stored, with ``threshold``.
+        after: The same match now.
+        threshold: The threshold of :meth:`Gallery.identify`, None if the gallery is not calibrated.
+        templates: How many templates of the identity could be compared with the others of it.
+        own_before: How many of those reached the threshold before.
+        own_after: How many of those reach it now. Fewer than before is the price: the person is recognized less often.
+        expected_fpir: The share of strangers that the calibrated threshold is expected to accept, None if not calibrated.
+            Counter-examples only lower scores, so it is an upper bound.
+    """
+
+    identity: str
+    before: tuple[Match, ...]
+    after: tuple[Match, ...]
+    threshold: float | None
+    templates: int
+    own_before: int
+    own_after: int
+    expected_fpir: float | None
+
+
+class Forgotten(NamedTuple):
+    """The result of :meth:`Gallery.forget`.
+
+    Attributes:
+        identity: The name.
+        templates: How many templates were erased.
+        remaining: Places that the gallery cannot erase, such as a server's archives.
+        backups: Copies made with this gallery that still contain the identity or cannot be read.
+    """
+
+    identity: str
+    templates: int
+    remaining: tuple[str, ...]
+    backups: tuple[str, ...]
+
+
+class GalleryInfo(NamedTuple):
+    """Figures of a gallery, returned by :meth:`Gallery.info`.
+
+    Attributes:
+        path: Where it is.
+        identities: The number of people.
+        templates: The number of templates.
+        dim: The dimension of the features, None while it is empty.
+        fingerprint: Of the model.
+        counterexamples: The number of stored counter-examples.
+        encrypted: Whether it is encrypted.
+        megabytes: The size of its files, None on a server.
+        calibrations: The stored thresholds.
+        backups: Copies that were made of it.
+    """
+
+    path: str
+    identities: int
+    templates: int
+    dim: int | None
+    fingerprint: str | None
+    counterexamples: int
+    encrypted: bool
+    megabytes: float | None
+    calibrations: Sequence[Calibration]
+    backups: Sequence[str]
+
+
 class Gallery:
     """Identities with one or more templates each, kept in a file or on a PostgreSQL server.
 
@@ -97,6 +168,8 @@ class Gallery:
             it, a gallery that has a fingerprint can only be listed, checked, copied and have identities removed.
         create: Whether to create a gallery that is missing.
         readonly: Refuse every change. A file that cannot be written to, as on read-only media, is always opened so.
+        key: The path of a key file, or 32 bytes; by default the variable ``HYPERSPHERE_GALLERY_KEY``, if it is set. A
+            new gallery is encrypted with it, and an encrypted one cannot be opened without it.
 
     Raises:
         ValueError: If there is no such gallery, or it holds features of another model.
@@ -117,10 +190,12 @@ class Gallery:
         *,
         create: bool = True,
         readonly: bool = False,
+        key: bytes | str | os.PathLike[str] | None = None,
     ):
+        self._key = key
         given = _fingerprint(model) if isinstance(model, nn.Module) else model
         self.embedder = model if isinstance(model, Embedder) else None
-        self._store = open_store(path, given, create=create, readonly=readonly)
+        self._store = open_store(path, given, create=create, readonly=readonly, key=key)
         self.path, self.fingerprint = self._store.location, self._store.fingerprint
         if given is not None and given != self.fingerprint:
             self.close()
@@ -180,6 +255,134 @@ class Gallery:
         if count is None:
             raise ValueError(f"identity {identity!r} is not in the gallery")
         return count
+
+    def forget(self, identity: str, *, backups: bool = False) -> Forgotten:
+        """Erase an identity: its rows, features, counter-examples, free space of the database, and the log.
+
+        :meth:`remove` already overwrites features and names. This also rewrites the database, insists that the log is
+        empty, and names the copies that still contain the identity.
+
+        Args:
+            identity: The name.
+            backups: Whether to erase the identity from the copies too.
+
+        Returns:
+            The number of templates, and the places that still hold the identity.
+
+        Raises:
+            ValueError: If the identity is unknown. What an interrupted call left behind is erased all the same.
+            OSError: If another process is reading, so that the log cannot be emptied: call it again.
+        """
+        name = normalize_name(identity)
+        count = self._store.remove(name)
+        remaining = self._store.erase()
+        kept = []
+        for copy in self._known_copies():
+            state = self._forget_in_copy(copy, name, backups)
+            if state is not None:
+                kept.append(state)
+        if count is None:
+            raise ValueError(f"identity {identity!r} is not in the gallery" + "".join(f"; {one}" for one in kept))
+        return Forgotten(name, count, tuple(remaining), tuple(kept))
+
+    def reject(self, identity: str, pictures: Any, sources: Sequence[str] | None = None) -> Rejection:
+        """Store pictures that do not show an identity, as counter-examples.
+
+        The match of a probe with the identity is lowered if the probe resembles a counter-example more than it resembles
+        the identity: with the best cosine s to the templates and the best cosine r to the counter-examples, the score is
+        s − (r − s) for r > s. All counter-examples are also the gallery's :attr:`cohort`.
+
+        Args:
+            identity: The identity that was wrongly matched.
+            pictures: Features or pictures of somebody else; see the class.
+            sources: The file of each picture. The same source of an identity replaces the earlier counter-example.
+
+        Returns:
+            The matches before and after, and how many templates of the identity itself still reach the threshold.
+
+        Raises:
+            ValueError: If the identity is unknown or a feature cannot be used.
+
+        >>> with Gallery(":memory:") as gallery:
+        ...     _ = gallery.enrol("ada", torch.tensor([1.0, 0.0]))
+        ...     found = gallery.reject("ada", torch.tensor([0.8, 0.6]))
+        >>> round(found.before[0].score, 2), round(found.after[0].score, 2)
+        (0.8, 0.6)
+        """
+        rows, paths, _ = self._features(pictures)
+        check_templates(rows)
+        settings = self._store.settings()
+        name, own = normalize_name(identity), self._store.features_of(normalize_name(identity))
+        if own is None:
+            raise ValueError(f"identity {identity!r} is not in the gallery")
+        _check_dim(rows, settings)
+        sources = [*paths] if sources is None else [*sources]
+        if len(sources) != len(rows):
+            raise ValueError(f"sources must name each of {len(rows)} features, got {len(sources)}")
+        stored = _calibrations(settings)
+        found = stored.get("fpir", stored.get("far"))
+        threshold = None if found is None else found.threshold
+        before = self._score_identity(name, rows, own)
+        own_before = self._score_own(name, own)
+        if not self._store.reject(name, rows, sources):
+            raise ValueError(f"identity {identity!r} is not in the gallery")
+        after, own_after = self._score_identity(name, rows, own), self._score_own(name, own)
+        least = float("inf") if threshold is None else threshold
+        return Rejection(
+            name,
+            tuple(Match(name, score, score >= least) for score in before),
+            tuple(Match(name, score, score >= least) for score in after),
+            threshold,
+            len(own_before),
+            sum(score >= least for score in own_before),
+            sum(score >= least for score in own_after),
+            None if found is None else found.expected_fpir(_size(settings)),
+        )
+
+    @property
+    def cohort(self) -> Float[Tensor, "c d"]:
+        """The features of all counter-examples, for scores that are normalized by a cohort.
+
+        >>> from hypersphere.evaluation import ASNorm
+        >>> with Gallery(":memory:") as gallery:
+        ...     _ = gallery.enrol("ada", torch.randn(2, 8))
+        ...     _ = gallery.reject("ada", torch.randn(5, 8))
+        ...     answer = gallery.identify(torch.randn(8), threshold=3.0, score=ASNorm(gallery.cohort))
+        """
+        found = self._store.counterexamples()
+        return torch.stack([one.feature for one in found]) if found else torch.zeros(0, 0)
+
+    @property
+    def counterexamples(self) -> Sequence[CounterExample]:
+        """The stored counter-examples, oldest first."""
+        return self._store.counterexamples()
+
+    def info(self) -> GalleryInfo:
+        """Return the figures of the gallery.
+
+        >>> with Gallery(":memory:") as gallery:
+        ...     _ = gallery.enrol("ada", torch.eye(3))
+        ...     gallery.info().templates
+        3
+        """
+        settings, files = self._store.settings(), self._store.files()
+        dim = settings.get("dim")
+        return GalleryInfo(
+            self.path,
+            _size(settings),
+            sum(self._store.counts().values()),
+            None if dim is None else int(dim),
+            self.fingerprint,
+            int(settings.get("counterexamples") or 0),
+            settings.get("protection") is not None,
+            sum(file.stat().st_size for file in files) / 1e6 if files else None,
+            tuple(_calibrations(settings).values()),
+            self._known_copies(),
+        )
+
+    def templates(self) -> Templates:
+        """Return all templates of one moment: identities, numbers, sources and features."""
+        return self._store.templates()
 
     def list(self, after: str = "", limit: int | None = None) -> dict[str, int]:
         """Return the identities in alphabetical order, with the number of their templates.
@@ -252,6 +455,10 @@ class Gallery:
             rows, labels = self._strangers(strangers, people)
             settings = self._store.settings()
             nearest = self._nearest(rows, 1, settings)
+            examples = self._examples(settings)
+            if examples:
+                nearest = self._nearest(rows, 1 + len(examples), settings)
+                nearest = [_lower(row, near, examples, None) for row, near in zip(rows, nearest, strict=True)]
             best = torch.tensor([near[0][1] for near in nearest], dtype=torch.double)
             by, point = "fpir", choose_threshold(best, fpir=fpir, people=labels)
             several = [name for name, count in self._store.counts("", MAX_SCANNED).items() if count > 1]
@@ -303,9 +510,9 @@ class Gallery:
         if own is None:
             raise ValueError(f"identity {identity!r} is not in the gallery")
         _check_dim(rows, settings)
-        found = cosine(rows, own, pairwise=True) if score is None else score(rows, own)
+        scores = self._score_identity(normalize_name(identity), rows, own, score, settings)
         fitted = calibration if calibration is not None and score is None else Calibration(threshold, "far", 0.0, 0)
-        return [Match(identity, best, best >= threshold, fitted.probability(best)) for best in found.amax(1).tolist()]
+        return [Match(identity, best, best >= threshold, fitted.probability(best)) for best in scores]
 
     def identify(
         self,
@@ -351,9 +558,14 @@ class Gallery:
             warning = None if found is None else found.warning(_size(settings))
             if warning is not None:
                 warnings.warn(warning, stacklevel=2)
-        nearest = self._nearest(rows, k if score is None else max(k, among), settings, approximate)
+        examples = self._examples(settings)
+        # Counter-examples only lower scores, so the best k are among the best k and those that have any.
+        deep = k + len(examples) if score is None else max(k, among) + len(examples)
+        nearest = self._nearest(rows, deep, settings, approximate)
         if score is not None:
             nearest = [self._rescore(row, near, score) for row, near in zip(rows, nearest, strict=True)]
+        if examples:
+            nearest = [_lower(row, near, examples, score) for row, near in zip(rows, nearest, strict=True)]
         fitted = found if found is not None and score is None else Calibration(threshold, "far", 0.0, 0)
         return [
             Identification(
@@ -376,8 +588,20 @@ class Gallery:
         return self._store.check()
 
     def backup(self, target: str | Path) -> None:
-        """Write a consistent copy to the new file ``target`` while others go on reading; of a server too, as a file."""
+        """Write a consistent copy to the new file ``target`` while others go on reading; of a server too, as a file.
+
+        The gallery remembers its copies, so that :meth:`forget` can name those that contain a person. One that is opened
+        for reading only cannot.
+        """
         self._store.backup(Path(target))
+        self.remember_copy(target)
+
+    def remember_copy(self, target: str | Path) -> None:
+        """Note that there is a copy of this gallery at ``target``, for :meth:`forget`."""
+        entry = {"path": source_name(target), "date": datetime.date.today().isoformat()}
+        known = [one for one in _copies(self._store.settings()) if one["path"] != entry["path"]]
+        if not self._store.readonly:  # a gallery on read-only media cannot note anything
+            self._store.put({"backups": json.dumps([*known, entry])})
 
     def close(self) -> None:
         """Close the gallery, which cannot be used afterwards."""
@@ -433,6 +657,52 @@ class Gallery:
             raise ValueError("features must be finite, got NaN or infinity")
         return rows, paths or [""] * len(rows), info or [MappingProxyType({})] * len(rows)
 
+    def _known_copies(self) -> Sequence[str]:
+        return [one["path"] for one in _copies(self._store.settings())]
+
+    def _forget_in_copy(self, path: str, name: str, erase: bool) -> str | None:
+        """Return why a copy still holds an identity, None if it does not."""
+        if not Path(path).exists():
+            return None
+        try:
+            with Gallery(path, create=False, readonly=not erase, key=self._key) as copy:
+                if name not in copy:
+                    return None
+                if erase:
+                    copy.forget(name, backups=True)
+                    return None
+                return f"{path} still contains {name}"
+        except (ValueError, OSError) as error:
+            return f"{path} may still contain {name}: {error}"
+
+    def _examples(self, settings: Settings) -> dict[str, Tensor]:
+        """Return the features of counter-examples by identity."""
+        if not int(settings.get("counterexamples") or 0):
+            return {}
+        found: dict[str, list[Tensor]] = {}
+        for one in self._store.counterexamples():
+            found.setdefault(one.identity, []).append(one.feature)
+        return {name: torch.stack(rows) for name, rows in found.items()}
+
+    def _score_identity(
+        self, name: str, rows: Tensor, own: Tensor, score: Scoring | None = None, settings: Settings | None = None
+    ) -> Sequence[float]:
+        """Return the best score of each row with the templates of an identity, lowered by its counter-examples."""
+        found = cosine(rows, own, pairwise=True) if score is None else score(rows, own)
+        best = found.amax(1).tolist()
+        examples = self._examples(self._store.settings() if settings is None else settings)
+        if name not in examples:
+            return best
+        return [_lower(row, [(name, s)], examples, score)[0][1] for row, s in zip(rows, best, strict=True)]
+
+    def _score_own(self, name: str, own: Tensor) -> Sequence[float]:
+        """Return the score of each template of an identity with its other templates; none if there is only one."""
+        if len(own) < 2:
+            return []
+        return [
+            self._score_identity(name, own[i : i + 1], torch.cat([own[:i], own[i + 1 :]]))[0] for i in range(len(own))
+        ]
+
     def _strangers(
         self, strangers: Any, people: Sequence[Hashable] | Tensor | None
     ) -> tuple[Float[Tensor, "n d"], Int[Tensor, "n"]]:
@@ -481,6 +751,24 @@ class Gallery:
             if own is not None:  # it may have been removed since the search
                 found[name] = score(row[None], own).max().item()
         return sorted(found.items(), key=lambda one: -one[1])
+
+
+def _lower(
+    row: Tensor, near: Sequence[tuple[str, float]], examples: dict[str, Tensor], score: Scoring | None
+) -> Sequence[tuple[str, float]]:
+    """Return candidates in their order after lowering those whose counter-examples are nearer than their templates."""
+    found = []
+    for name, value in near:
+        if name in examples:
+            other = examples[name]
+            scores = cosine(row[None], other, pairwise=True) if score is None else score(row[None], other)
+            value = min(value, 2 * value - scores.max().item())
+        found.append((name, value))
+    return sorted(found, key=lambda one: -one[1])
+
+
+def _copies(settings: Settings) -> list[dict[str, str]]:
+    return list(json.loads(settings.get("backups") or "[]"))
 
 
 def check_templates(features: Float[Tensor, "n d"]) -> None:

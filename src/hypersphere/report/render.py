@@ -38,7 +38,7 @@ def save(page: Page, path: str | os.PathLike[str]) -> pathlib.Path:
     text = render(page)
     if len(text.encode()) > LARGEST:
         raise ValueError(f"the page has {len(text.encode()):,} bytes, more than {LARGEST:,}: show fewer runs in it")
-    write_text(target, text)
+    write_text(target, text, private=True)  # pages may show pictures of people
     return target
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import errno
 import importlib.metadata
 import itertools
 import json
@@ -11,7 +12,7 @@ import platform
 import shutil
 import socket
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 
@@ -114,11 +115,11 @@ class RunFolder:
         return [path for path in (self.last, *older) if path.exists()]
 
     def load(self) -> Any:
-        """The newest checkpoint. A damaged one is a ``ValueError`` that names the whole one before it."""
+        """Return the newest checkpoint. A damaged or missing one is a ``ValueError`` that names the whole one before it."""
         try:
             return load_tree(self.last)
         except ValueError as error:
-            for other in self.checkpoints()[1:]:
+            for other in (path for path in self.checkpoints() if path != self.last):
                 try:
                     step = load_tree(other)["step"]
                 except ValueError:
@@ -130,14 +131,20 @@ class RunFolder:
     def event(self, what: str, step: int) -> None:
         """One line of ``events.jsonl``: when the run started, resumed and ended, which the log does not say."""
         now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")
-        with open(self.path / "events.jsonl", "a", encoding="utf-8") as file:
-            file.write(json.dumps({"event": what, "step": step, "time": now}) + "\n")
+        with open(self.path / "events.jsonl", "a+b") as file:
+            if file.tell() and not _ends_with_newline(file):
+                file.write(b"\n")  # the last line was cut off; what follows must not become a part of it
+            file.write((json.dumps({"event": what, "step": step, "time": now}) + "\n").encode())
 
     def seconds(self) -> float:
         """Wall time between starts and ends, as far as events tell."""
         path = self.path / "events.jsonl"
-        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
-        times = [datetime.datetime.fromisoformat(row["time"]).timestamp() for row in rows]
+        rows, times = [], []
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []:
+            with contextlib.suppress(ValueError, KeyError, TypeError):  # a line that a kill or a full disk cut off
+                row = json.loads(line)
+                times.append(datetime.datetime.fromisoformat(row["time"]).timestamp())
+                rows.append({"event": str(row["event"])})
         begins = ("start", "resume")
         return sum(
             times[i + 1] - times[i]
@@ -187,6 +194,13 @@ class RunFolder:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES):
+                file.close()
+                raise OSError(
+                    error.errno,
+                    f"{self.path} cannot be locked, so that two processes could write it: {os.strerror(error.errno or 0)}; "
+                    "choose a folder on a file system with locks",
+                ) from error
             file.seek(0)
             holder = file.read().strip() or "another process"
             file.close()
@@ -197,6 +211,11 @@ class RunFolder:
         file.write(f"process {os.getpid()} on {socket.gethostname()}")
         file.flush()
         self._lock = file
+
+
+def _ends_with_newline(file: BinaryIO) -> bool:
+    file.seek(-1, os.SEEK_END)
+    return file.read(1) == b"\n"
 
 
 def environment() -> dict[str, Any]:

@@ -134,7 +134,7 @@ class Trainer:
             if self.main:
                 self.folder.open(self.document, fresh=self._fresh)
             self.accelerator.wait_for_everyone()
-            self._fresh, resumed = False, self.folder.last.exists()
+            self._fresh, resumed = False, bool(self.folder.checkpoints())
             size = restore(self, self.folder.load()) if resumed else 0
             if not resumed and self._start is not None:
                 restore(self, self._start.load(), other=True)

@@ -70,7 +70,7 @@ def test_another_version_is_refused(server):
     changed = ("99", row_checksum("version", "99"))
     db.execute("UPDATE of_another_version.meta SET value = %s, checksum = %s WHERE key = 'version'", changed)
     db.close()
-    with pytest.raises(ValueError, match="is a gallery of version 99; this release reads version 2"):
+    with pytest.raises(ValueError, match="is a gallery of version 99; this release reads version 3"):
         connect(address, None, create=True, readonly=False)
 
 

@@ -27,7 +27,14 @@ def test_a_new_database_is_private_durable_and_empty(db, tmp_path):
     assert db.execute("PRAGMA synchronous").fetchone() == (2,)
     found = read_meta(db)
     assert len(found.pop("gallery")) == 32
-    assert found == {"revision": "0", "generation": "0", "rows": "0", "next": "1", "people": "0"}
+    assert found == {
+        "revision": "0",
+        "generation": "0",
+        "rows": "0",
+        "next": "1",
+        "people": "0",
+        "counterexamples": "0",
+    }
 
 
 def test_settings_are_compared_with_their_checksums(db):
@@ -90,7 +97,7 @@ def test_an_earlier_version_is_refused(tmp_path):
     db = sqlite3.connect(tmp_path / "old.db")
     db.execute("PRAGMA user_version = 1")
     db.close()
-    with pytest.raises(ValueError, match="version 1; this release reads version 3: enrol anew"):
+    with pytest.raises(ValueError, match="version 1; this release reads version 4: enroll again"):
         connect(tmp_path / "old.db", create=False, readonly=False)
     assert os.listdir(tmp_path) == ["old.db"]
 

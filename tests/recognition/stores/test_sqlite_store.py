@@ -203,7 +203,7 @@ def test_a_later_version_is_refused(tmp_path):
     db = sqlite3.connect(path)
     db.execute("PRAGMA user_version = 99")
     db.close()
-    with pytest.raises(ValueError, match="gallery of version 99; this release reads up to version 3"):
+    with pytest.raises(ValueError, match="gallery of version 99; this release reads up to version 4"):
         Gallery(path)
 
 

@@ -78,7 +78,8 @@ class AdaCos(MarginSoftmax):
         # cos(min(π/4, θ)) is max(cos π/4, cos θ); the median of angles is the lower of two, that of cosines the upper.
         median = -(-targets.cos).masked_fill(~counts, torch.nan).nanmedian()
         new = (log_b / median.clamp_min(math.cos(math.pi / 4))).clamp_min(1)
-        self.scale.copy_(torch.where(count > 0, new.to(self.scale.dtype), self.scale))
+        usable = (count > 0) & new.isfinite()  # a batch with NaN must not spoil the scale for good
+        self.scale.copy_(torch.where(usable, new.to(self.scale.dtype), self.scale))
 
 
 class _TargetRecorder(NoMargin):

@@ -1,4 +1,4 @@
-"""Statistics of a batch for margins that keep running ones: without the samples that are ignored."""
+"""Statistics of a batch for margins with running statistics; ignored samples and non-finite values do not count."""
 
 import torch
 from jaxtyping import Float
@@ -10,7 +10,7 @@ from .margin import Context
 @torch.no_grad()
 def compute_mean(values: Float[Tensor, "*n"], context: Context, otherwise: Float[Tensor, ""]) -> Float[Tensor, ""]:
     """Return the mean over the samples that are not ignored, or ``otherwise`` if there are none."""
-    weights = _weights(values, context)
+    values, weights = _weigh(values, context)
     count = weights.sum()
     mean = (values * weights).sum() / count.clamp_min(1)
     return torch.where(count > 0, mean.to(otherwise.dtype), otherwise)
@@ -19,12 +19,14 @@ def compute_mean(values: Float[Tensor, "*n"], context: Context, otherwise: Float
 @torch.no_grad()
 def compute_deviation(values: Float[Tensor, "*n"], context: Context, otherwise: Float[Tensor, ""]) -> Float[Tensor, ""]:
     """Return the standard deviation (with n − 1) over the samples that are not ignored, or ``otherwise`` if there are fewer than two."""
-    weights = _weights(values, context)
+    values, weights = _weigh(values, context)
     count = weights.sum()
     mean = (values * weights).sum() / count.clamp_min(1)
     variance = ((values - mean).square() * weights).sum() / (count - 1).clamp_min(1)
     return torch.where(count > 1, variance.sqrt().to(otherwise.dtype), otherwise)
 
 
-def _weights(values: Tensor, context: Context) -> Tensor:
-    return torch.ones_like(values) if context.ignored is None else (~context.ignored).to(values.dtype)
+def _weigh(values: Tensor, context: Context) -> tuple[Tensor, Tensor]:
+    """Return finite values and their weights, 0 or 1. One batch with NaN must not change running statistics for good."""
+    counts = values.isfinite() if context.ignored is None else values.isfinite() & ~context.ignored
+    return torch.where(counts, values, 0.0), counts.to(values.dtype)

@@ -90,6 +90,8 @@ def create_app(recognizer: Recognizer, keys: BearerKeys | None = None) -> FastAP
     async def show() -> HTMLResponse:
         return HTMLResponse(content, headers=headers)
 
+    _describe_keys(app, bool(keys))
+
     @app.get("/v1/health")
     async def health() -> Health:
         """Say whether the service works. No key is needed."""
@@ -100,6 +102,29 @@ def create_app(recognizer: Recognizer, keys: BearerKeys | None = None) -> FastAP
         return Health(status="ok", version=__version__, model=fingerprint, gallery=state, key_needed=bool(keys))
 
     return app
+
+
+def _describe_keys(app: FastAPI, needed: bool) -> None:
+    """Add the security scheme to the OpenAPI description: a bearer key for everything but ``/v1/health``."""
+    describe = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        document = describe()
+        scheme = {
+            "type": "http",
+            "scheme": "bearer",
+            "description": "one of the keys that the service was started with",
+        }
+        document.setdefault("components", {})["securitySchemes"] = {"key": scheme}
+        for path, methods in document["paths"].items():
+            for operation in methods.values():
+                optional: list[dict[str, Any]] = (
+                    [] if needed else [{}]
+                )  # without keys, requests from this machine need none
+                operation["security"] = [] if path == "/v1/health" else [{"key": []}, *optional]
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]
 
 
 def _add_pictures(app: FastAPI, recognizer: Recognizer) -> None:

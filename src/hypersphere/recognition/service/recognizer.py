@@ -59,11 +59,12 @@ class Recognizer:
         if not uploads or len(uploads) > self.limits.images:
             message = f"a request must hold 1 to {self.limits.images} images, got {len(uploads)}"
             raise RequestError(413 if uploads else 422, "wrong_number_of_images", message)
-        return await self._in_time(self._features(uploads))
+        return _check_finite(await self._in_time(self._features(uploads)))
 
     async def find(self, upload: Upload) -> tuple[Photograph, Float[Tensor, "n d"]]:
         """Return everything found in an uploaded picture, such as all faces, with a feature for each."""
-        return await self._in_time(self._find(upload))
+        photograph, features = await self._in_time(self._find(upload))
+        return photograph, _check_finite(features)
 
     async def _in_time(self, work: Awaitable[T]) -> T:
         try:
@@ -139,6 +140,13 @@ class Recognizer:
 async def read(field: str, files: Sequence[UploadFile]) -> list[Upload]:
     """Return the files of one field of a form; of several the second is called ``field 2``."""
     return [Upload(f"{field} {i + 1}" if i else field, await file.read()) for i, file in enumerate(files)]
+
+
+def _check_finite(features: Tensor) -> Tensor:
+    """Return the features, or raise an error: JSON has no infinity, and no cosine could be computed."""
+    if not bool(features.isfinite().all()):
+        raise RequestError(422, "no_features", "the model gives no finite features for an image")
+    return features
 
 
 async def _awaited(future: "Future[T]") -> T:

@@ -1,9 +1,11 @@
-"""Where galleries keep their identities: in an SQLite file or on a PostgreSQL server, behind one protocol."""
+"""Storage of galleries: SQLite files and PostgreSQL servers behind one protocol, with optional encryption."""
 
 from .store import (
+    CounterExample,
     DamagedGalleryError,
     Recall,
     Store,
+    Templates,
     UncertainCommitError,
     describe_location,
     is_server,
@@ -12,9 +14,11 @@ from .store import (
 )
 
 __all__ = [
+    "CounterExample",
     "DamagedGalleryError",
     "Recall",
     "Store",
+    "Templates",
     "UncertainCommitError",
     "describe_location",
     "is_server",

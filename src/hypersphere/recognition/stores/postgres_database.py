@@ -2,7 +2,7 @@
 
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urldefrag
@@ -11,7 +11,7 @@ import numpy as np
 
 from ..._extras import require
 
-VERSION = "2"
+VERSION = "3"
 DEFAULT = "hypersphere"  # the schema of a gallery whose address names none
 SHOWN_PARTS = ("user", "host", "port", "dbname")  # of an address; everything else may be a secret
 UNAMBIGUOUS_AUTHORITY = re.compile(
@@ -33,6 +33,14 @@ CREATE TABLE {schema}.templates (
   checksum bigint NOT NULL,
   feature vector NOT NULL
 );
+CREATE TABLE {schema}.counterexamples (
+  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  identity bigint NOT NULL REFERENCES {schema}.identities(id) ON DELETE CASCADE,
+  source text NOT NULL,
+  checksum bigint NOT NULL,
+  feature bytea NOT NULL
+);
+CREATE INDEX ON {schema}.counterexamples (identity);
 CREATE INDEX ON {schema}.templates (identity);
 CREATE UNIQUE INDEX ON {schema}.templates (identity, source) WHERE source <> ''
 """
@@ -70,7 +78,9 @@ def redact_address(address: str) -> str:
     )
 
 
-def connect(address: str, fingerprint: str | None, *, create: bool, readonly: bool) -> Any:
+def connect(
+    address: str, fingerprint: str | None, *, create: bool, readonly: bool, protection: str | None = None
+) -> Any:
     """Return a connection whose transactions are explicit; a gallery that is missing is made if ``create``."""
     url, schema = split_address(address)
     psycopg = require("psycopg", "postgres")
@@ -81,7 +91,7 @@ def connect(address: str, fingerprint: str | None, *, create: bool, readonly: bo
             if not _exists(db, schema):
                 if not create:
                     raise ValueError(f"there is no gallery at {redact_address(address)}")
-                _make(db, schema, fingerprint)
+                _make(db, schema, {"fingerprint": fingerprint, "protection": protection})
             found = db.execute(f"SELECT value FROM {schema}.meta WHERE key = 'version'").fetchone()
             if found is None or found[0] != VERSION:
                 was = "none" if found is None else found[0]
@@ -143,7 +153,7 @@ def _exists(db: Any, schema: str) -> bool:
     return bool(db.execute(query, (schema,)).fetchone()[0])
 
 
-def _make(db: Any, schema: str, fingerprint: str | None) -> None:
+def _make(db: Any, schema: str, settings: Mapping[str, str | None]) -> None:
     with db.transaction():
         # Of two that make it the second waits here, and then finds it made.
         db.execute("SELECT pg_advisory_xact_lock(hashtext('hypersphere galleries'))")
@@ -153,8 +163,6 @@ def _make(db: Any, schema: str, fingerprint: str | None) -> None:
             db.execute("CREATE EXTENSION vector")
         for statement in SCHEMA.format(schema=schema).split(";"):
             db.execute(statement)
-        rows = [
-            (key, value, row_checksum(key, value))
-            for key, value in (("version", VERSION), ("fingerprint", fingerprint))
-        ]
+        values = {"version": VERSION, **settings}
+        rows = [(key, value, row_checksum(key, value)) for key, value in values.items()]
         db.cursor().executemany(f"INSERT INTO {schema}.meta VALUES (%s, %s, %s)", rows)

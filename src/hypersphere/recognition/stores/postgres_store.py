@@ -18,7 +18,7 @@ from ...geometry import cosine
 from .postgres_database import connect, redact_address, row_checksum, split_address, template_checksum, translate_errors
 from .postgres_scan import nearest_templates
 from .sqlite_store import SQLiteStore
-from .store import DamagedGalleryError, Recall, Settings, UncertainCommitError
+from .store import Cipher, CounterExample, DamagedGalleryError, Recall, Settings, Templates, UncertainCommitError
 
 SPARE = 16  # templates beyond k that an approximate search scores again in float64
 DEEP = 1000  # pgvector's largest ef_search: templates that an approximate search may look at
@@ -29,6 +29,7 @@ SECONDS_WITHOUT_PING = 1.0  # a connection that was idle for longer is tried bef
 LENGTHS = (1e-15, 1e15)  # the server squares lengths in float32
 
 
+DERIVED_SETTINGS = ("version", "dim", "protection", "fingerprint")  # which a copy gets by itself
 ROW = "i.id, name, i.checksum, t.id, t.source, t.checksum, t.feature"
 
 
@@ -51,14 +52,24 @@ class PostgresStore:
     pgvector: ``pip install 'torch-hypersphere[postgres]'``.
     """
 
-    def __init__(self, location: str, fingerprint: str | None, *, create: bool = True, readonly: bool = False):
+    def __init__(
+        self,
+        location: str,
+        fingerprint: str | None,
+        *,
+        create: bool = True,
+        readonly: bool = False,
+        protection: str | None = None,
+    ):
         self.location, self.readonly = redact_address(location), readonly
         self._address = location
         _, schema = split_address(location)
         self._identities, self._templates, self._meta = (f"{schema}.{t}" for t in ("identities", "templates", "meta"))
+        self._examples = f"{schema}.counterexamples"
+        self.cipher: Cipher | None = None
         self._index = f"{schema}.nearest"
         self._lock = threading.RLock()  # threads of one process take turns
-        self._db = connect(location, fingerprint, create=create, readonly=readonly)
+        self._db = connect(location, fingerprint, create=create, readonly=readonly, protection=protection)
         self._used, self._closed = time.monotonic(), False
         self._pause, self._next_attempt = FIRST_PAUSE, 0.0
         self.fingerprint = self.settings().get("fingerprint")
@@ -66,8 +77,9 @@ class PostgresStore:
     def settings(self) -> Settings:
         """Return all settings and the number of identities."""
         with self._transaction():
-            people = self._one(f"SELECT count(*) FROM {self._identities}")[0]
-            return {**self._read_settings(), "people": str(people)}
+            query = f"SELECT (SELECT count(*) FROM {self._identities}), (SELECT count(*) FROM {self._examples})"
+            people, examples = self._one(query)
+            return {**self._read_settings(), "people": str(people), "counterexamples": str(examples)}
 
     def put(self, values: Mapping[str, str | None]) -> None:
         """Keep settings in one transaction."""
@@ -86,7 +98,7 @@ class PostgresStore:
             self._fix_dim(features.shape[1])
             owners = self._owners(names)
             self._copy_in([(i, owners[names[i]], sources[i], features[i].numpy()) for i in written])
-            # Whoever writes for the same identities waits in `_owners`, so nobody can be in the way here.
+            # Other writers of the same identities wait in `_owners`, so there is no conflict here.
             rows = self._db.execute(
                 f"INSERT INTO {self._templates} (identity, source, checksum, feature) "
                 "SELECT identity, source, checksum, feature FROM incoming ORDER BY position "
@@ -108,6 +120,53 @@ class PostgresStore:
             count = self._db.execute(f"DELETE FROM {self._templates} WHERE identity = %s", row).rowcount
             self._db.execute(f"DELETE FROM {self._identities} WHERE id = %s", row)
         return int(count)
+
+    def erase(self) -> list[str]:
+        """Rewrite the tables and their indexes without removed rows (``VACUUM FULL``)."""
+        with self._lock, translate_errors(self._address):
+            self._ensure_connection()
+            for table in (self._templates, self._examples, self._identities, self._meta):
+                self._db.execute(f"VACUUM FULL {table}")
+        return [
+            "the write-ahead log of the PostgreSQL server, until it has been recycled, and archives of it",
+            "replicas and base backups of the PostgreSQL server",
+        ]
+
+    def reject(self, name: str, features: Float[Tensor, "n d"], sources: Sequence[str]) -> bool:
+        """Store counter-examples; the same source of an identity replaces the earlier one."""
+        with self._transaction(writing=True):
+            row = self._one(f"SELECT id FROM {self._identities} WHERE name = %s FOR UPDATE", name)
+            if row is None:
+                return False
+            for feature, source in zip(features, sources, strict=True):
+                array = feature.numpy()
+                if source:
+                    query = f"DELETE FROM {self._examples} WHERE identity = %s AND source = %s"
+                    self._db.execute(query, (row[0], source))
+                values = (row[0], source, template_checksum(row[0], source, array), array.astype("<f4").tobytes())
+                self._db.execute(
+                    f"INSERT INTO {self._examples} (identity, source, checksum, feature) VALUES (%s, %s, %s, %s)",
+                    values,
+                )
+        return True
+
+    def counterexamples(self) -> list[CounterExample]:
+        """Return all counter-examples, after comparing them with their checksums."""
+        query = (
+            f"SELECT identity, name, source, c.checksum, feature FROM {self._examples} c "
+            f"JOIN {self._identities} i ON i.id = identity ORDER BY c.id"
+        )
+        with self._transaction():
+            rows = self._db.execute(query).fetchall()
+        found = []
+        for owner, name, source, checksum, content in rows:
+            feature = np.frombuffer(content, "<f4").astype(np.float32)
+            if checksum != template_checksum(owner, source, feature):
+                raise DamagedGalleryError(
+                    f"the gallery is damaged: a counter-example of {name!r} does not fit its checksum"
+                )
+            found.append(CounterExample(name, source, torch.from_numpy(feature)))
+        return found
 
     def counts(self, after: str = "", limit: int | None = None) -> dict[str, int]:
         """Return the templates of identities."""
@@ -132,6 +191,18 @@ class PostgresStore:
         with self._transaction():
             rows = self._found(query, {"name": name})
         return torch.from_numpy(np.stack([feature for _, _, feature in rows])) if rows else None
+
+    def templates(self) -> Templates:
+        """Return all templates, after comparing them with their checksums."""
+        with self._transaction():
+            rows = list(self._everything())
+        bad = next((row for row in rows if not (row.is_whole and row.name_is_whole)), None)
+        if bad is not None:
+            raise DamagedGalleryError(f"the gallery is damaged: template {bad.number} does not fit its checksum")
+        features = torch.from_numpy(np.stack([row.feature for row in rows])) if rows else torch.zeros(0, 0)
+        return Templates(
+            [row.name for row in rows], [row.number for row in rows], [row.source for row in rows], features
+        )
 
     def nearest(self, probes: Float[Tensor, "p d"], k: int, approximate: bool = False) -> list[list[tuple[str, float]]]:
         """Find the best identities in float32, by the server or for many probes here, and score them again in float64."""
@@ -168,7 +239,7 @@ class PostgresStore:
         return Recall(both / exact if exact else 1.0, k, len(sample))
 
     def check(self) -> list[str]:
-        """Compare settings, names and templates with their checksums."""
+        """Compare settings, names, templates and counter-examples with their checksums."""
         problems = []
         with self._transaction():
             try:
@@ -182,6 +253,10 @@ class PostgresStore:
                     problems.append(
                         f"template {row.number} of {row.name}, {row.source or 'no file'}, does not fit its checksum"
                     )
+        try:
+            self.counterexamples()
+        except DamagedGalleryError as error:
+            problems.append(str(error))
         return list(dict.fromkeys(problems))
 
     def backup(self, target: Path) -> None:
@@ -194,7 +269,9 @@ class PostgresStore:
         ):
             self._db.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             settings = self._read_settings()
-            with closing(SQLiteStore(Path(folder, "copy.db"), settings.get("fingerprint"))) as copy:
+            fingerprint, protection = settings.get("fingerprint"), settings.get("protection")
+            with closing(SQLiteStore(Path(folder, "copy.db"), fingerprint, protection=protection)) as copy:
+                copy.cipher = self.cipher
                 batch: list[StoredRow] = []
                 for row in self._everything():
                     if not (row.is_whole and row.name_is_whole):
@@ -206,8 +283,14 @@ class PostgresStore:
                         _enrol(copy, batch)
                         batch = []
                 _enrol(copy, batch)
-                copy.put({key: value for key, value in settings.items() if key not in ("version", "dim")})
+                for example in self.counterexamples():
+                    copy.reject(example.identity, example.feature[None], [example.source])
+                copy.put({key: value for key, value in settings.items() if key not in DERIVED_SETTINGS})
                 copy.backup(target)
+
+    def files(self) -> list[Path]:
+        """Return no files: the server has them."""
+        return []
 
     def close(self) -> None:
         """Close the connection."""

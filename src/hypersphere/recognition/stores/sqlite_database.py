@@ -1,4 +1,4 @@
-"""The database of an SQLite gallery: how it is made, opened, locked, and how its rows carry checksums."""
+"""The database of an SQLite gallery: creation, connections, transactions and the checksums of rows."""
 
 import os
 import sqlite3
@@ -12,9 +12,16 @@ from urllib.parse import quote
 from .store import DamagedGalleryError
 from .template_file import sync_folder
 
-VERSION = 3  # PRAGMA user_version; raised when the tables change
+VERSION = 4  # PRAGMA user_version; raised when the tables change
 LOCK_SECONDS = 30  # that a writer waits for another one
-START = {"revision": 0, "generation": 0, "rows": 0, "next": 1, "people": 0}  # settings of an empty gallery
+START = {
+    "revision": 0,
+    "generation": 0,
+    "rows": 0,
+    "next": 1,
+    "people": 0,
+    "counterexamples": 0,
+}  # settings of an empty gallery
 APPLICATION = 0x68797073  # PRAGMA application_id, "hyps"
 
 SCHEMA = """
@@ -32,6 +39,14 @@ CREATE TABLE templates (
   checksum INTEGER NOT NULL,
   PRIMARY KEY (identity, source, number)
 ) WITHOUT ROWID;
+CREATE TABLE counterexamples (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  identity INTEGER NOT NULL,
+  source TEXT NOT NULL,
+  feature BLOB NOT NULL,
+  checksum INTEGER NOT NULL
+);
+CREATE INDEX counterexamples_of_identity ON counterexamples(identity);
 CREATE TABLE removed (number INTEGER PRIMARY KEY, wiped INTEGER NOT NULL);
 CREATE INDEX removed_and_not_wiped ON removed(number) WHERE NOT wiped
 """
@@ -145,7 +160,9 @@ def _prepare(db: sqlite3.Connection, path: Path, create: bool, readonly: bool) -
     if version > VERSION:
         raise ValueError(f"{path} is a gallery of version {version}; this release reads up to version {VERSION}")
     if tables and version < VERSION:
-        raise ValueError(f"{path} is a gallery of version {version}; this release reads version {VERSION}: enrol anew")
+        raise ValueError(
+            f"{path} is a gallery of version {version}; this release reads version {VERSION}: enroll again"
+        )
     if readonly:
         return
     db.execute("PRAGMA journal_mode = WAL")  # readers go on while one writes

@@ -1,5 +1,6 @@
 """Identities in an SQLite database, their features in a memory-mapped file beside it."""
 
+import glob
 import os
 import sqlite3
 import tempfile
@@ -20,7 +21,7 @@ from ...files import write_atomically
 from ..search import DenseRows, exact_search
 from . import template_file
 from .sqlite_database import LOCK_SECONDS, connect, is_writable, read_meta, row_checksum, transaction, write_meta
-from .store import DamagedGalleryError, Recall, Settings, normalize_name
+from .store import Cipher, CounterExample, DamagedGalleryError, Recall, Settings, Templates, normalize_name
 from .template_file import TemplateFile
 
 T = TypeVar("T")
@@ -40,7 +41,15 @@ class SQLiteStore:
     commits how many records count; a kill in between leaves records that do not count.
     """
 
-    def __init__(self, location: str | Path, fingerprint: str | None, *, create: bool = True, readonly: bool = False):
+    def __init__(
+        self,
+        location: str | Path,
+        fingerprint: str | None,
+        *,
+        create: bool = True,
+        readonly: bool = False,
+        protection: str | None = None,
+    ):
         self._folder = tempfile.TemporaryDirectory() if str(location) == ":memory:" else None
         self.path = Path(self._folder.name, "gallery.db") if self._folder else Path(location)
         self.location = str(location)
@@ -49,6 +58,7 @@ class SQLiteStore:
         self._db = connect(self.path, create=create, readonly=self.readonly)
         self._cache: Snapshot | None = None
         self._lock = threading.RLock()  # threads of one process take turns
+        self.cipher: Cipher | None = None
         try:
             meta = self.settings()
             if create and "fingerprint" not in meta:
@@ -56,6 +66,7 @@ class SQLiteStore:
                     meta = read_meta(self._db)
                     if "fingerprint" not in meta:
                         write_meta(self._db, "fingerprint", fingerprint)
+                        write_meta(self._db, "protection", protection)
                         meta["fingerprint"] = fingerprint
             self.fingerprint = meta.get("fingerprint")
         except BaseException:
@@ -68,12 +79,12 @@ class SQLiteStore:
             return meta
 
     def put(self, values: Mapping[str, str | None]) -> None:
-        """Keep settings in one transaction."""
+        """Store settings in one transaction."""
         with self._writing() as meta:
             meta.update(values)
 
     def enrol(self, names: Sequence[str], features: Float[Tensor, "n d"], sources: Sequence[str]) -> list[int]:
-        """Append templates; a source that the identity has already keeps its template, or gets the new one in its place."""
+        """Append templates. The same source of an identity keeps its template if it is equal, or gets the new one."""
         rows = features.numpy()
         with self._writing() as meta:
             dim = meta.setdefault("dim", str(rows.shape[1]))
@@ -87,11 +98,11 @@ class SQLiteStore:
                 meta[key] = str(int(meta[key] or 0) + more)
             (dirty,) = self._db.execute("SELECT EXISTS (SELECT 1 FROM removed WHERE NOT wiped)").fetchone()
         if dirty:
-            self._clean()  # what gave way here, or what a killed process removed
+            self._clean()  # templates that were replaced here, or that a killed process removed
         return plan.numbers
 
     def remove(self, name: str) -> int | None:
-        """Forget an identity and overwrite its features with zeros."""
+        """Remove an identity and overwrite its features with zeros."""
         with self._writing() as meta:
             owner = owner_of(self._db, name)
             if owner is None:
@@ -99,10 +110,60 @@ class SQLiteStore:
             found = self._db.execute("SELECT number FROM templates WHERE identity = ?", (owner,)).fetchall()
             self._db.execute("DELETE FROM templates WHERE identity = ?", (owner,))
             self._db.execute("DELETE FROM identities WHERE id = ?", (owner,))
+            examples = self._db.execute("DELETE FROM counterexamples WHERE identity = ?", (owner,)).rowcount
+            meta["counterexamples"] = str(int(meta["counterexamples"] or 0) - examples)
             self._db.executemany("INSERT INTO removed VALUES (?, 0)", found)
             meta["people"] = str(int(meta["people"] or 0) - 1)
         self._clean()
         return len(found)
+
+    def erase(self) -> list[str]:
+        """Overwrite removed features, rewrite the database without free space, and empty the log.
+
+        Raises:
+            OSError: If another process is reading and the log cannot be emptied. The removal itself is on disk.
+        """
+        self._clean()
+        with self._lock:
+            try:
+                self._db.execute("PRAGMA temp_store = MEMORY")  # no temporary file with names in it
+                self._db.execute("VACUUM")  # pages keep stale copies of rows that moved, even with secure_delete
+                busy, _, _ = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            except sqlite3.Error as error:
+                raise OSError(f"the gallery {self.location} could not be rewritten: {error}") from error
+        if busy:
+            raise OSError(
+                f"the write-ahead log of {self.location} still holds what was removed, because another process is reading "
+                "the gallery: run the command again when it has finished"
+            )
+        return []
+
+    def reject(self, name: str, features: Float[Tensor, "n d"], sources: Sequence[str]) -> bool:
+        """Store counter-examples; the same source of an identity replaces the earlier one."""
+        with self._writing() as meta:
+            owner = owner_of(self._db, name)
+            if owner is None:
+                return False
+            count = int(meta["counterexamples"] or 0)
+            for feature, source in zip(features, sources, strict=True):
+                content = feature.numpy().astype("<f4").tobytes()
+                if self.cipher is not None:
+                    content = self.cipher.encrypt(content, _example_context(owner))
+                if source:
+                    query = "DELETE FROM counterexamples WHERE identity = ? AND source = ?"
+                    count -= self._db.execute(query, (owner, source)).rowcount
+                values = (owner, source, content, row_checksum(owner, source, content.hex()))
+                self._db.execute(
+                    "INSERT INTO counterexamples (identity, source, feature, checksum) VALUES (?, ?, ?, ?)", values
+                )
+                count += 1
+            meta["counterexamples"] = str(count)
+        return True
+
+    def counterexamples(self) -> list[CounterExample]:
+        """Return all counter-examples, after comparing them with their checksums."""
+        with self._reading():
+            return read_counterexamples(self._db, self.cipher)
 
     def counts(self, after: str = "", limit: int | None = None) -> dict[str, int]:
         """Return the templates of identities, after comparing names with their checksums, and totals if all are listed."""
@@ -129,6 +190,27 @@ class SQLiteStore:
 
         def read(meta: Settings) -> Tensor | None:
             return features_of(self._db, self._file(meta), meta, name)
+
+        return self._consistently(read)
+
+    def templates(self) -> Templates:
+        """Return all templates, after comparing them with their checksums."""
+
+        def read(meta: Settings) -> Templates:
+            at = take_snapshot(self._db, meta, self._file(meta), None)
+            rows = self._db.execute(
+                "SELECT number, source, name, identity, t.checksum FROM templates t JOIN identities ON id = identity "
+                "ORDER BY number"
+            ).fetchall()
+            slots = np.searchsorted(at.records["number"], np.array([row[0] for row in rows], dtype=np.int64))
+            whole = all(row[4] == row_checksum(row[3], row[1], row[0]) for row in rows)
+            if len(rows) != len(at.records) - at.removed or not whole:
+                raise DamagedGalleryError("the gallery is damaged: templates are missing or do not fit their checksums")
+            names = names_of(self._db, {row[3] for row in rows})
+            features = at.features[torch.from_numpy(slots)].clone()
+            return Templates(
+                [names[row[3]] for row in rows], [row[0] for row in rows], [row[1] for row in rows], features
+            )
 
         return self._consistently(read)
 
@@ -178,8 +260,17 @@ class SQLiteStore:
         ):
             write_backup(source, self._file(read_meta(source)), target)
 
+    def files(self) -> list[Path]:
+        """Return the database, its logs and the files of features that exist."""
+        beside = self.path.absolute().parent.glob(f"{glob.escape(self.path.name)}*")
+        endings = ("", "-wal", "-shm", "-journal")
+        names = {f"{self.path.name}{ending}" for ending in endings}
+        return sorted(
+            file for file in beside if file.name in names or file.name.startswith(f"{self.path.name}.features-")
+        )
+
     def close(self) -> None:
-        """Close the database; what was in memory only is gone."""
+        """Close the database. A gallery in memory is gone."""
         self._cache = None
         self._db.close()
         if self._folder is not None:
@@ -188,10 +279,10 @@ class SQLiteStore:
     def _file(self, meta: Settings, later: int = 0) -> TemplateFile:
         generation = int(meta.get("generation") or 0) + later
         path = self.path.with_name(f"{self.path.name}.features-{generation}")
-        return TemplateFile(path, meta["gallery"] or "", generation)
+        return TemplateFile(path, meta["gallery"] or "", generation, self.cipher)
 
     def _clean(self) -> None:
-        """Overwrite what was removed; rewrite the features' file when most of it is that."""
+        """Overwrite removed templates, and rewrite the file of features when most of it is such."""
         with self._writing() as meta:
             path, new = self._file(meta), self._file(meta, 1)
             wipe_removed(self._db, meta, path)
@@ -277,12 +368,55 @@ def take_snapshot(db: sqlite3.Connection, meta: Settings, path: TemplateFile, be
     bad = template_file.find_damaged(records[first:]) + first
     if len(bad) and (counts is None or counts[torch.from_numpy(bad)].any()):
         raise DamagedGalleryError(f"{path} is damaged: {len(bad)} templates do not fit their checksums")
-    features = torch.from_numpy(records["feature"])
+    features = _map_features(path, records, known, counts)
     new = torch.cat([torch.linalg.vector_norm(part, dim=1) for part in features[first:].split(template_file.CHUNK)])
     lengths = torch.cat([known.lengths, new]) if known is not None else new
     if counts is not None:
         lengths = lengths.where(counts, 1.0)  # removed features are zeros, which have no direction to divide by
     return Snapshot(revision, generation, int(meta["people"] or 0), records, features, lengths, removed, counts)
+
+
+def _map_features(
+    path: TemplateFile, records: np.ndarray, known: Snapshot | None, counts: Tensor | None
+) -> Float[Tensor, "n d"]:
+    """Return the features of all records: mapped, or those of an encrypted gallery decrypted, each only once."""
+    if path.cipher is None:
+        return torch.from_numpy(records["feature"])
+    first, dim = 0 if known is None else len(known.records), record_dim(records)
+    new = template_file.read_features(
+        records[first:], dim, path.cipher, None if counts is None else counts[first:].numpy()
+    )
+    features = torch.from_numpy(new)
+    if known is None:
+        return features
+    both = torch.cat([known.features, features])
+    return both if counts is None else both.masked_fill_(~counts[:, None], 0.0)  # nothing removed stays in memory
+
+
+def record_dim(records: np.ndarray) -> int:
+    """Return the dimension of the features in encrypted records."""
+    return (records.dtype["feature"].itemsize - template_file.SEAL_BYTES) // 4
+
+
+def read_counterexamples(db: sqlite3.Connection, cipher: Cipher | None) -> list[CounterExample]:
+    """Return all counter-examples, after comparing them with their checksums."""
+    query = (
+        "SELECT identity, name, source, feature, c.checksum FROM counterexamples c JOIN identities i ON i.id = identity "
+        "ORDER BY c.id"
+    )
+    found = []
+    for owner, name, source, content, checksum in db.execute(query):
+        if checksum != row_checksum(owner, source, content.hex()):
+            raise DamagedGalleryError(
+                f"the gallery is damaged: a counter-example of {name!r} does not fit its checksum"
+            )
+        plain = content if cipher is None else cipher.decrypt(content, _example_context(owner))
+        found.append(CounterExample(name, source, torch.from_numpy(np.frombuffer(plain, "<f4").astype(np.float32))))
+    return found
+
+
+def _example_context(owner: int) -> bytes:
+    return f"counter-example of {owner}".encode()
 
 
 def nearest_identities(at: Snapshot, probes: Float[Tensor, "p d"], k: int) -> list[list[tuple[int, float]]]:
@@ -319,7 +453,7 @@ def read_features(
     sealed = all(checksum == row_checksum(owner, source, number) for number, source, checksum in rows)
     if len(own) < len(rows) or not sealed or (own["identity"] != owner).any() or len(template_file.find_damaged(own)):
         raise DamagedGalleryError(f"{path} is damaged: a template does not fit its checksum")
-    return torch.from_numpy(own["feature"].copy())
+    return torch.from_numpy(template_file.read_features(own, int(meta.get("dim") or 0), path.cipher).copy())
 
 
 def features_of(db: sqlite3.Connection, path: TemplateFile, meta: Settings, name: str) -> Float[Tensor, "t d"] | None:
@@ -434,7 +568,7 @@ def write_templates(
         def parts() -> Iterator[np.ndarray]:
             for start in range(0, len(order), template_file.CHUNK):
                 part = order[start : start + template_file.CHUNK]
-                yield template_file.pack(numbers[part], owners[part], rows[part])
+                yield template_file.pack(numbers[part], owners[part], rows[part], path.cipher)
 
         template_file.append(path, int(meta["rows"] or 0), parts())
     entries = ((what.owners[i], sources[i], what.numbers[i]) for i in what.written)
@@ -499,7 +633,7 @@ def _known(db: sqlite3.Connection, owner: int, source: str) -> tuple[int, str, i
 def find_problems(db: sqlite3.Connection, meta: Settings, path: TemplateFile) -> list[str]:
     """Return what is wrong with a gallery: the database itself, checksums, and what must fit together but does not."""
     found = [f"the database: {row[0]}" for row in db.execute("PRAGMA integrity_check") if row[0] != "ok"]
-    for kind in (_names(db, meta), _templates(db, meta, path)):
+    for kind in (_names(db, meta), _templates(db, meta, path), _examples(db, meta)):
         listed = list(kind)
         more = len(listed) - MAX_LISTED_PROBLEMS
         found += listed[:MAX_LISTED_PROBLEMS] + ([f"and {more} more like the last"] if more > 0 else [])
@@ -515,7 +649,7 @@ def write_backup(source: sqlite3.Connection, features: TemplateFile, target: Pat
     if target.exists():
         raise ValueError(f"there is a file at {target} already: a backup takes the place of nothing")
     meta = read_meta(source)
-    beside = TemplateFile(target.with_name(f"{target.name}.features-0"), uuid.uuid4().hex, 0)
+    beside = TemplateFile(target.with_name(f"{target.name}.features-0"), uuid.uuid4().hex, 0, features.cipher)
     beside.path.unlink(missing_ok=True)
     records = template_file.map_records(features, int(meta.get("dim") or 0), int(meta["rows"] or 0))
 
@@ -574,3 +708,18 @@ def _templates(db: sqlite3.Connection, meta: Settings, path: TemplateFile) -> It
             yield f"template {number} of {source or 'no file'} has no identity or no feature"
     if entered != len(records) - len(removed):
         yield f"{len(records) - len(removed)} templates were enrolled, {entered} are entered"
+
+
+def _examples(db: sqlite3.Connection, meta: Settings) -> Iterator[str]:
+    count = 0
+    people = {owner for (owner,) in db.execute("SELECT id FROM identities")}
+    for owner, source, content, checksum in db.execute(
+        "SELECT identity, source, feature, checksum FROM counterexamples"
+    ):
+        count += 1
+        if checksum != row_checksum(owner, source, content.hex()):
+            yield f"the counter-example {source or 'without a file'} does not fit its checksum"
+        elif owner not in people:
+            yield f"the counter-example {source or 'without a file'} has no identity"
+    if count != int(meta["counterexamples"] or 0):
+        yield f"{meta['counterexamples']} counter-examples were stored, {count} are there"

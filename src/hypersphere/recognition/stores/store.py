@@ -1,5 +1,6 @@
-"""What a gallery needs of the place where its identities are kept, written down once for SQLite and PostgreSQL."""
+"""The interface of a gallery's storage, for SQLite files and PostgreSQL servers alike."""
 
+import os
 import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,8 +26,45 @@ class Recall(NamedTuple):
     probes: int
 
 
+class Templates(NamedTuple):
+    """All templates of a gallery in the order of their numbers, one entry per template in each field.
+
+    >>> Templates(["ada"], [1], ["1.png"], torch.eye(2)[:1]).identities
+    ['ada']
+    """
+
+    identities: list[str]
+    numbers: list[int]
+    sources: list[str]
+    """paths of the pictures, empty where none was given"""
+    features: Float[Tensor, "n d"]
+
+
+class CounterExample(NamedTuple):
+    """A feature that was confirmed not to be of an identity.
+
+    >>> CounterExample("ada", "lookalike.png", torch.ones(2)).identity
+    'ada'
+    """
+
+    identity: str
+    source: str
+    feature: Float[Tensor, "d"]
+
+
+@runtime_checkable
+class Cipher(Protocol):
+    """Authenticated encryption of bytes."""
+
+    def encrypt(self, plain: bytes, context: bytes) -> bytes:
+        """Return the ciphertext, bound to its context."""
+
+    def decrypt(self, sealed: bytes, context: bytes) -> bytes:
+        """Return the plain bytes, or raise a :class:`DamagedGalleryError` if they or the context were changed."""
+
+
 class DamagedGalleryError(OSError):
-    """What is stored does not fit its checksum, or a part of it is missing.
+    """Stored data that does not fit its checksum, or of which a part is missing.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -56,24 +94,40 @@ class Store(Protocol):
     """where it is, without a password, as messages name it"""
     fingerprint: str | None
     """of the model whose features it holds, as stored when it was created"""
+    readonly: bool
+    """whether changes are refused"""
+    cipher: Cipher | None
+    """encrypts features where no server has to compare them"""
 
     def settings(self) -> Settings:
-        """Return all settings of one moment; ``people`` is always among them, the number of identities."""
+        """Return all settings of one moment, with ``people`` and ``counterexamples``: how many there are of each."""
 
     def put(self, values: Mapping[str, str | None]) -> None:
-        """Keep settings, all or none."""
+        """Store settings in one transaction."""
 
     def enrol(self, names: Sequence[str], features: Float[Tensor, "n d"], sources: Sequence[str]) -> list[int]:
-        """Add one template a row and return their numbers; a named source that the identity has already is not doubled."""
+        """Add one template per row and return their numbers. The same source of an identity replaces its template."""
 
     def remove(self, name: str) -> int | None:
-        """Forget an identity; return how many templates it had, None if there is no such identity."""
+        """Remove an identity and its counter-examples; return how many templates it had, None if it is unknown."""
+
+    def erase(self) -> list[str]:
+        """Erase what removed rows left behind; return descriptions of what cannot be erased from here."""
+
+    def reject(self, name: str, features: Float[Tensor, "n d"], sources: Sequence[str]) -> bool:
+        """Store counter-examples of an identity; return whether the identity is known."""
+
+    def counterexamples(self) -> list[CounterExample]:
+        """Return all counter-examples in the order in which they were stored."""
 
     def counts(self, after: str = "", limit: int | None = None) -> dict[str, int]:
         """Return the number of templates of the first ``limit`` identities behind ``after``, in alphabetical order."""
 
     def features_of(self, name: str) -> Float[Tensor, "t d"] | None:
         """Return the templates of an identity as they were given, in their order, None if there is no such identity."""
+
+    def templates(self) -> Templates:
+        """Return all templates of one moment."""
 
     def nearest(self, probes: Float[Tensor, "p d"], k: int, approximate: bool = False) -> list[list[tuple[str, float]]]:
         """Return the ``k`` identities with the best templates by cosine for each probe, best first, with that cosine."""
@@ -82,13 +136,16 @@ class Store(Protocol):
         """Build an approximate index of all templates and measure its recall."""
 
     def check(self) -> list[str]:
-        """Read everything and return what is wrong with it, nothing if all is well."""
+        """Read everything and return the problems."""
 
     def backup(self, target: Path) -> None:
         """Write a consistent copy as an SQLite gallery while others go on reading."""
 
+    def files(self) -> list[Path]:
+        """Return the files that hold the gallery; none on a server."""
+
     def close(self) -> None:
-        """Let go of the file or the connection."""
+        """Close the file or the connection."""
 
 
 def is_server(location: str | Path) -> bool:
@@ -113,19 +170,52 @@ def describe_location(location: str | Path) -> str:
     return redact_address(str(location))
 
 
-def open_store(location: str | Path, fingerprint: str | None, *, create: bool, readonly: bool) -> Store:
-    """Open the store that ``location`` names, a file or ``postgresql://…``; nothing is made unless ``create``."""
+def open_store(
+    location: str | Path,
+    fingerprint: str | None,
+    *,
+    create: bool,
+    readonly: bool,
+    key: bytes | str | os.PathLike[str] | None = None,
+) -> Store:
+    """Open the store that ``location`` names, a file or ``postgresql://…``.
+
+    Args:
+        location: The place.
+        fingerprint: Of the model whose features a new gallery will hold.
+        create: Whether to create a gallery that is missing.
+        readonly: Refuse every change.
+        key: Encrypts a new gallery and opens an encrypted one; see :func:`~.protection.read_key`.
+
+    Raises:
+        ValueError: If there is no such gallery, or the key does not fit.
+    """
+    from .protected_store import ProtectedStore
+    from .protection import make_protection, open_protection, read_key
+
+    secret = read_key(key)
+    create = create and not readonly
+    protection = make_protection(secret) if secret is not None and create else None
+    store: Store
     if is_server(location):
         from .postgres_store import PostgresStore
 
-        return PostgresStore(str(location), fingerprint, create=create and not readonly, readonly=readonly)
-    from .sqlite_store import SQLiteStore
+        store = PostgresStore(str(location), fingerprint, create=create, readonly=readonly, protection=protection)
+    else:
+        from .sqlite_store import SQLiteStore
 
-    return SQLiteStore(location, fingerprint, create=create and not readonly, readonly=readonly)
+        store = SQLiteStore(location, fingerprint, create=create, readonly=readonly, protection=protection)
+    try:
+        setting = store.settings().get("protection")
+        found = open_protection(setting, secret, key is not None, store.location)
+    except BaseException:
+        store.close()
+        raise
+    return store if found is None else ProtectedStore(store, found)
 
 
 def normalize_name(identity: str) -> str:
-    """Return the name as it is kept and compared: Unicode's composed form (NFC), so that é is é however it was typed.
+    """Return the name as it is stored and compared: in Unicode's composed form (NFC).
 
     >>> normalize_name("Jose\\u0301") == normalize_name("Jos\\u00e9")
     True

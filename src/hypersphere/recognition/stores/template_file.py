@@ -1,9 +1,10 @@
 """The features of an SQLite gallery: fixed-size records in a file beside the database, appended to and memory-mapped.
 
 The file begins with 32 bytes that say which gallery it belongs to: a magic word, the gallery's id, the generation of the
-file and a checksum. A record is checksum (uint32), identity (uint32), number (int64) and the feature (d × float32), all little-endian. The
-database alone says how many records are valid. Records beyond that were left by a killed writer and are overwritten by the
-next one. Valid records never change, except that those of removed templates are overwritten with zeros.
+file and a checksum. A record is checksum (uint32), identity (uint32), number (int64) and the feature (d × float32), all
+little-endian. The database alone says how many records are valid. Records beyond that were left by a killed writer and
+are overwritten by the next one. Valid records never change, except that those of removed templates are overwritten with
+zeros. In an encrypted gallery the feature is replaced by a nonce, the ciphertext and a tag (28 bytes more).
 """
 
 import os
@@ -16,11 +17,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from .store import DamagedGalleryError
+from .store import Cipher, DamagedGalleryError
 
 CHUNK = 8192  # records written or copied at a time
 MAGIC = b"hypsfeat"
 HEADER_BYTES = 32
+SEAL_BYTES = 28  # nonce and tag of an encrypted feature
 
 
 class TemplateFile(NamedTuple):
@@ -33,6 +35,7 @@ class TemplateFile(NamedTuple):
     path: Path
     gallery: str
     generation: int
+    cipher: Cipher | None = None
 
     def __str__(self) -> str:
         return str(self.path)
@@ -56,19 +59,49 @@ class TemplateFile(NamedTuple):
             )
 
 
-def record(dim: int) -> np.dtype[Any]:
+def record(dim: int, cipher: Cipher | None = None) -> np.dtype[Any]:
     """Return the layout of a record; its 16 bytes before the feature keep features aligned."""
-    return np.dtype([("checksum", "<u4"), ("identity", "<u4"), ("number", "<i8"), ("feature", "<f4", (dim,))])
+    feature: Any = ("feature", "<f4", (dim,)) if cipher is None else ("feature", f"V{4 * dim + SEAL_BYTES}")
+    return np.dtype([("checksum", "<u4"), ("identity", "<u4"), ("number", "<i8"), feature])
 
 
 def pack(
-    numbers: Int[np.ndarray, "n"], identities: Int[np.ndarray, "n"], features: Float[np.ndarray, "n d"]
+    numbers: Int[np.ndarray, "n"],
+    identities: Int[np.ndarray, "n"],
+    features: Float[np.ndarray, "n d"],
+    cipher: Cipher | None = None,
 ) -> np.ndarray:
-    """Return records with their checksums."""
-    records = np.zeros(len(features), record(features.shape[1]))
-    records["identity"], records["number"], records["feature"] = identities, numbers, features
+    """Return records with their checksums, encrypted if there is a cipher."""
+    records = np.zeros(len(features), record(features.shape[1], cipher))
+    records["identity"], records["number"] = identities, numbers
+    if cipher is None:
+        records["feature"] = features
+    else:
+        for i, feature in enumerate(np.ascontiguousarray(features, dtype="<f4")):
+            records["feature"][i] = np.void(cipher.encrypt(feature.tobytes(), _context(records[i])))
     records["checksum"] = list(_checksums(records))
     return records
+
+
+def read_features(
+    records: np.ndarray, dim: int, cipher: Cipher | None, counts: np.ndarray | None = None
+) -> Float[np.ndarray, "n d"]:
+    """Return the features of records: mapped from the file, or decrypted into memory.
+
+    Args:
+        records: Records of the file.
+        dim: The dimension of the features.
+        cipher: Decrypts them.
+        counts: Which records count; the others, which were overwritten, become zeros if they are encrypted.
+    """
+    if cipher is None:
+        features: np.ndarray = records["feature"]
+        return features
+    found = np.zeros((len(records), dim), np.float32)
+    for i in range(len(records)) if counts is None else np.flatnonzero(counts).tolist():
+        one = records[i]
+        found[i] = np.frombuffer(cipher.decrypt(bytes(one["feature"]), _context(one)), "<f4")
+    return found
 
 
 def find_damaged(records: np.ndarray) -> Int[np.ndarray, "bad"]:
@@ -113,22 +146,23 @@ def append(target: TemplateFile, at: int, parts: Iterable[np.ndarray]) -> int:
 def map_records(source: TemplateFile, dim: int, rows: int) -> np.ndarray:
     """Return the first ``rows`` records, memory-mapped: pages are read from the file when they are accessed."""
     if not rows:
-        return np.zeros(0, record(dim))
+        return np.zeros(0, record(dim, source.cipher))
     path = source.path
     try:
         with open(path, "rb") as file:
             source.check(file.read(HEADER_BYTES))
-        if os.stat(path).st_size < HEADER_BYTES + rows * record(dim).itemsize:
+        layout = record(dim, source.cipher)
+        if os.stat(path).st_size < HEADER_BYTES + rows * layout.itemsize:
             raise DamagedGalleryError(f"{path} is damaged: it is shorter than its gallery says")
         # Copy on write, because torch needs writable memory; what is written stays in this process.
-        return np.memmap(path, record(dim), "c", offset=HEADER_BYTES, shape=(rows,))
+        return np.memmap(path, layout, "c", offset=HEADER_BYTES, shape=(rows,))
     except FileNotFoundError as error:
         raise _missing(path) from error
 
 
 def wipe(target: TemplateFile, dim: int, slots: Iterable[int]) -> None:
     """Overwrite records with zeros except for their numbers, which keep their order; on disk when this returns."""
-    size = record(dim).itemsize
+    size = record(dim, target.cipher).itemsize
     with open(target.path, "r+b", buffering=0) as file:
         for slot in slots:
             file.seek(HEADER_BYTES + slot * size)
@@ -162,6 +196,11 @@ def sync_folder(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def _context(one: Any) -> bytes:
+    """Return what an encrypted feature is bound to: its identity and its number."""
+    return struct.pack("<Iq", int(one["identity"]), int(one["number"]))
 
 
 def _checksums(records: np.ndarray) -> Iterator[int]:

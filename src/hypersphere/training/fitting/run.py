@@ -123,7 +123,7 @@ def write_features(
     }
     tensors = {"features": features.contiguous(), "labels": labels.contiguous()}
     header = {FEATURES: json.dumps({**told, "sha256": checksum(told, tensors)})}
-    write_atomically(path, lambda temporary: safetensors.torch.save_file(tensors, temporary, header))
+    write_atomically(path, lambda temporary: safetensors.torch.save_file(tensors, temporary, header), private=True)
 
 
 def read_report(path: str | os.PathLike[str]) -> OpenSetReport:

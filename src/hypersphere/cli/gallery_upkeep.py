@@ -1,0 +1,215 @@
+"""Upkeep of galleries: correct, audit, migrate, encrypt, erase and describe them (``hypersphere gallery ACTION``)."""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ..data.sources import open_source
+from ..recognition import Gallery, audit, embed, load, migrate, rekey
+from ..recognition.gallery import source_name
+from ..recognition.stores.protection import KEY_VARIABLE, write_key
+
+GALLERY_HELP = "gallery file, or postgresql://user@host/database#name"
+MODEL_HELP = "embedder file, run folder, hub folder or id, or a name from `hypersphere models`"
+
+
+def add_key_option(parser: argparse.ArgumentParser) -> None:
+    """Add ``--key-file``."""
+    parser.add_argument(
+        "--key-file",
+        metavar="FILE",
+        help=f"key of an encrypted gallery; a new gallery is encrypted with it (default: the variable {KEY_VARIABLE})",
+    )
+
+
+def configure(actions: Any) -> None:
+    """Add the actions of this file."""
+
+    def action(name: str, text: str, *, gallery: bool = True, as_json: bool = True) -> argparse.ArgumentParser:
+        sub: argparse.ArgumentParser = actions.add_parser(name, help=text, description=text)
+        if gallery:
+            sub.add_argument("gallery", help=GALLERY_HELP)
+            add_key_option(sub)
+        if as_json:
+            sub.add_argument("--json", action="store_true", help="print JSON")
+        return sub
+
+    reject = action("reject", "store pictures that do not show a person, so that they match less")
+    reject.add_argument("model", metavar="EMBEDDER", help=MODEL_HELP)
+    reject.add_argument("identity", help="the person that the pictures do not show")
+    reject.add_argument("images", nargs="+", help="picture files or sources of pictures")
+    reject.add_argument("--trust", action="store_true", help="allow the embedder to import your own code")
+    forget = action("forget", "erase a person from all files of the gallery, and list backups that contain the person")
+    forget.add_argument("identity", help="name of the person")
+    forget.add_argument("--backups", action="store_true", help="erase the person from the listed backups too")
+    look = action("audit", "list templates that do not belong: outliers, near-duplicates of others, poor pictures")
+    look.add_argument("--embedder", help=f"{MODEL_HELP}; judges the quality of faces in the pictures")
+    look.add_argument("--threshold", type=float, help="lowest cosine of one person (default: the calibrated threshold)")
+    look.add_argument("--page", metavar="FILE.html", type=Path, help="write a page that shows the pictures")
+    look.add_argument("--no-pictures", action="store_true", help="do not read the pictures of the templates")
+    look.add_argument("--trust", action="store_true", help="allow the embedder to import your own code")
+    move = action("migrate", "write a new gallery for another model; the old one remains")
+    move.add_argument("model", metavar="NEW_MODEL", help=MODEL_HELP)
+    move.add_argument("-o", "--output", type=Path, help="the new gallery (default: OLD with -migrated in its name)")
+    move.add_argument("--pictures", nargs="+", metavar="SOURCE", help="the enrolled pictures, if they were moved")
+    move.add_argument("--common", nargs="+", metavar="SOURCE", help="pictures of anybody, embedded by both models")
+    move.add_argument("--old-model", metavar="EMBEDDER", help="the model of the old gallery; needed with --common")
+    move.add_argument("--trust", action="store_true", help="allow the embedders to import your own code")
+    change = action("rekey", "write a copy with another key, or encrypt a gallery", as_json=False)
+    change.add_argument("target", type=Path, help="the new gallery")
+    change.add_argument("--new-key-file", metavar="FILE", help="the new key (default: a copy without encryption)")
+    make = action("key", "make a key file for encrypted galleries", gallery=False, as_json=False)
+    make.add_argument("target", type=Path, help="file to create, readable by you alone")
+    action("info", "describe a gallery: people, templates, model, thresholds, encryption, size, backups")
+
+
+def _open(args: argparse.Namespace, model: Any = None) -> Gallery:
+    return Gallery(args.gallery, model, create=False, key=args.key_file)
+
+
+def _reject(args: argparse.Namespace) -> int:
+    model = load(args.model, trust=args.trust)
+    with _open(args, model) as gallery:
+        found = embed(model, open_source(args.images, identities=1, loose="keep"))
+        result = gallery.reject(args.identity, found.features, [source_name(file) for file in found.files])
+    if args.json:
+        values = {**result._asdict(), "files": found.files}
+        values.update({key: [one._asdict() for one in values[key]] for key in ("before", "after")})
+        print(json.dumps(values))
+        return 0
+    for file, before, after in zip(found.files, result.before, result.after, strict=True):
+        print(f"{file}\tnot {result.identity}\t{before.score:.4f} -> {after.score:.4f}")
+    if result.threshold is None:
+        print("no threshold is calibrated, so no rates are expected: hypersphere gallery calibrate")
+        return 0
+    still = sum(one.accepted for one in result.after)
+    print(
+        f"threshold {result.threshold:.4f}: {still} of {len(result.after)} still accepted; of {result.templates} templates "
+        f"of {result.identity}, {result.own_before} were recognized by the others and {result.own_after} are now; "
+        f"expected share of strangers accepted: at most {result.expected_fpir:.2%}"
+    )
+    return 0
+
+
+def _forget(args: argparse.Namespace) -> int:
+    with _open(args) as gallery:
+        result = gallery.forget(args.identity, backups=args.backups)
+    if args.json:
+        print(json.dumps(result._asdict()))
+        return 0
+    print(f"forgot {result.identity}: {result.templates} templates erased")
+    for place in (*result.remaining, *result.backups):
+        print(f"not erased: {place}")
+    return 0
+
+
+def _audit(args: argparse.Namespace) -> int:
+    model = None if args.embedder is None else load(args.embedder, trust=args.trust)
+    with _open(args, model) as gallery:
+        findings = audit(gallery, threshold=args.threshold, quality=not args.no_pictures)
+        count = sum(gallery.list().values())
+    if args.json:
+        print(json.dumps({"templates": count, "findings": [one._asdict() for one in findings]}))
+    else:
+        for one in findings:
+            print(f"{one.kind}\t{one.identity}\t{one.source or f'template {one.number}'}\t{one.text}")
+        print(f"{len(findings)} findings in {count} templates")
+    if args.page is not None:
+        from ..report.gallery_audit import write_audit
+
+        print(f"wrote {write_audit(findings, count, args.gallery, args.page)}", file=sys.stderr)
+    return 0
+
+
+def _migrate(args: argparse.Namespace) -> int:
+    target = args.output or Path(args.gallery).with_name(f"{Path(args.gallery).stem}-migrated.db")
+    model = load(args.model, trust=args.trust)
+    old_model = None if args.old_model is None else load(args.old_model, trust=args.trust)
+    with _open(args) as old:
+        found = migrate(
+            old,
+            model,
+            target,
+            old_model=old_model,
+            pictures=args.pictures,
+            common=args.common,
+            key=args.key_file,
+        )
+    if args.json:
+        values = {
+            **found._asdict(),
+            "target": str(target),
+            "loss": None if found.loss is None else found.loss._asdict(),
+            "calibrations": [one._asdict() for one in found.calibrations],
+        }
+        print(json.dumps(values))
+        return 0
+    print(
+        f"wrote {target} with {found.identities} people: {found.embedded} templates embedded again, {found.mapped} mapped "
+        f"(learned from {found.common} pictures); {args.gallery} remains"
+    )
+    if found.loss is not None:
+        loss = found.loss
+        print(
+            f"mapped templates, measured on {loss.people} people that the map has not seen: rank-1 {loss.rank_1_mapped:.1%} "
+            f"instead of {loss.rank_1:.1%}, TPIR at FPIR {loss.fpir:.2g} {loss.tpir_mapped:.1%} instead of {loss.tpir:.1%}"
+        )
+    for one in found.calibrations:
+        print(f"threshold {one.threshold:.4f} for {one.by}={one.rate:g}")
+    for note in found.notes:
+        print(f"note: {note}", file=sys.stderr)
+    return 0
+
+
+def _rekey(args: argparse.Namespace) -> int:
+    with _open(args) as old:
+        count = rekey(old, args.target, args.new_key_file)
+    kind = "an encrypted copy" if args.new_key_file else "a copy"
+    print(f"wrote {args.target}, {kind} with {count} people; {args.gallery} remains")
+    return 0
+
+
+def _key(args: argparse.Namespace) -> int:
+    write_key(args.target)
+    print(f"wrote {args.target}; keep a copy elsewhere: without it, an encrypted gallery cannot be read by anybody")
+    return 0
+
+
+def _info(args: argparse.Namespace) -> int:
+    with _open(args) as gallery:
+        found = gallery.info()
+    if args.json:
+        print(json.dumps({**found._asdict(), "calibrations": [one._asdict() for one in found.calibrations]}))
+        return 0
+    rows = {
+        "gallery": found.path,
+        "people": str(found.identities),
+        "templates": str(found.templates),
+        "dimension": "-" if found.dim is None else str(found.dim),
+        "model": (found.fingerprint or "unknown")[:12],
+        "counter-examples": str(found.counterexamples),
+        "encrypted": "yes" if found.encrypted else "no",
+        "size": "on a server" if found.megabytes is None else f"{found.megabytes:.2f} MB",
+    }
+    for one in found.calibrations:
+        rows[f"threshold by {one.by}"] = f"{one.threshold:.4f} for {one.rate:g}, set with {one.size} people"
+    if not found.calibrations:
+        rows["threshold"] = "none: hypersphere gallery calibrate"
+    print("\n".join(f"{name:<17} {value}" for name, value in rows.items()))
+    for copy in found.backups:
+        print(f"copy              {copy}{'' if Path(copy).exists() else ' (is not there)'}")
+    return 0
+
+
+ACTIONS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "reject": _reject,
+    "forget": _forget,
+    "audit": _audit,
+    "migrate": _migrate,
+    "rekey": _rekey,
+    "key": _key,
+    "info": _info,
+}
