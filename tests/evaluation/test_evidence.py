@@ -19,6 +19,7 @@ KEPT = Evidence(
 
 def test_file_holds_everything(tmp_path):
     KEPT.save(tmp_path / "evidence.safetensors")
+    assert (tmp_path / "evidence.safetensors").stat().st_mode & 0o777 == 0o600, "features and thumbnails of people"
     again = Evidence.load(tmp_path / "evidence.safetensors")
     for field in dataclasses.fields(Evidence):
         one, other = getattr(KEPT, field.name), getattr(again, field.name)

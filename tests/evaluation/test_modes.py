@@ -1,3 +1,6 @@
+import threading
+import time
+
 import pytest
 import torch
 
@@ -17,3 +20,26 @@ def test_every_module_gets_its_own_mode_back_whatever_happens():
     with pytest.raises(RuntimeError, match="inside"):
         fail()
     assert [module.training for module in model.modules()] == before
+
+
+def test_threads_that_share_a_model_stay_in_evaluation_mode():
+    model = torch.nn.Sequential(torch.nn.Dropout(0.5), torch.nn.BatchNorm1d(4)).train()
+    x = torch.randn(8, 4)
+    with evaluating(model), torch.no_grad():
+        right = model(x)
+    wrong = []
+
+    def work():
+        for _ in range(50):
+            with evaluating(model), torch.no_grad():
+                time.sleep(0.0001)
+                if not torch.equal(model(x), right):
+                    wrong.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert all(module.training for module in model.modules())

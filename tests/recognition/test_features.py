@@ -1,3 +1,6 @@
+import os
+import stat
+
 import numpy as np
 import pytest
 import safetensors.torch
@@ -172,3 +175,13 @@ def test_a_bad_picture_is_named_by_every_process(tmp_path, pool):
     folder = draw_folder(tmp_path, 2, 2)
     (folder / "person1" / "person1_0001.png").write_text("no picture")
     assert all("person1_0001.png" in said for said in pool.run(divided_source, folder, processes=3))
+
+
+@pytest.mark.parametrize("name", ["features.npy", "features.safetensors"])
+def test_files_of_features_are_their_owners_alone(tmp_path, name):
+    before = os.umask(0)
+    try:
+        save_features(Features(torch.eye(2), ["a.png", "b.png"], "3f9c"), tmp_path / name)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600

@@ -191,3 +191,39 @@ def test_a_kill_between_the_first_two_files_leaves_a_folder_that_can_be_used(tmp
     folder.open({"steps": 1})
     folder.close()
     assert (tmp_path / "config.json").is_file()
+
+
+def test_a_torn_line_of_events_is_left_out_and_ends_before_the_next(tmp_path: pathlib.Path) -> None:
+    line = json.dumps({"event": "start", "step": 0, "time": "2026-01-01T00:00:00+00:00"})
+    (tmp_path / "events.jsonl").write_text(line + '\n{"event": "en')
+    folder = RunFolder(tmp_path)
+    assert folder.seconds() == 0.0
+    folder.event("end", 3)
+    lines = (tmp_path / "events.jsonl").read_text().splitlines()
+    assert len(lines) == 3
+    assert json.loads(lines[2])["event"] == "end"
+    assert folder.seconds() > 0
+
+
+def test_a_file_system_without_locks_is_named(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import errno
+    import fcntl
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(ValueError, match=r"cannot be locked, so that two processes could write it: No locks available"):
+        RunFolder(tmp_path).open(document())
+
+
+def test_a_deleted_newest_checkpoint_does_not_start_anew(tmp_path: pathlib.Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.open(document())
+    for step in (5, 10):
+        folder.checkpoint({"step": step}, keep=2)
+    folder.last.unlink()
+    assert folder.checkpoints()
+    with pytest.raises(ValueError, match=r"there is no file .*last-1.safetensors of step 5 is whole: move it to last"):
+        folder.load()
+    folder.close()

@@ -196,8 +196,7 @@ class RunFolder:
         except OSError as error:
             if error.errno not in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES):
                 file.close()
-                raise OSError(
-                    error.errno,
+                raise ValueError(
                     f"{self.path} cannot be locked, so that two processes could write it: {os.strerror(error.errno or 0)}; "
                     "choose a folder on a file system with locks",
                 ) from error

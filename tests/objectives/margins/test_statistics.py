@@ -1,5 +1,9 @@
+import contextlib
+
+import pytest
 import torch
 
+import hypersphere as hs
 from hypersphere.objectives.margins import Context
 from hypersphere.objectives.margins.statistics import compute_deviation, compute_mean
 
@@ -21,3 +25,18 @@ def test_too_few_give_the_other_value():
     assert compute_mean(VALUES, Context(ignored=none), OTHERWISE) == -1
     assert compute_deviation(VALUES, Context(ignored=one), OTHERWISE) == -1
     assert compute_mean(VALUES, Context(ignored=one), OTHERWISE) == 2
+
+
+@pytest.mark.parametrize("head", ["AdaFace", "CurricularFace", "AdaCos"])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_one_batch_with_nan_does_not_spoil_a_head_for_good(head, bad):
+    torch.manual_seed(0)
+    made = getattr(hs, head)(4, 5)
+    features, labels = torch.randn(8, 4), torch.arange(8) % 5
+    made(features, labels)
+    spoiled = features.clone()
+    spoiled[3, 1] = bad
+    with contextlib.suppress(ValueError):  # a head may refuse the batch
+        made(spoiled, labels)
+    assert all(buffer.isfinite().all() for buffer in made.buffers())
+    assert made(features, labels).isfinite()

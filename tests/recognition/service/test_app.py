@@ -242,3 +242,29 @@ def test_enrolling_does_not_list_everybody(make_recognizer, monkeypatch):
     client = Client(make_recognizer())
     monkeypatch.setattr(Gallery, "list", lambda *_: pytest.fail("the whole gallery was listed"))
     assert client.enrol("ada", picture(0)).status_code == 201
+
+
+def test_the_description_names_the_keys(make_recognizer, client):
+    found = client.get("/openapi.json").json()
+    scheme = found["components"]["securitySchemes"]["key"]
+    assert (scheme["type"], scheme["scheme"]) == ("http", "bearer")
+    assert found["paths"]["/v1/search"]["post"]["security"] == [{"key": []}, {}]
+    assert found["paths"]["/v1/health"]["get"]["security"] == []
+    authorization = {"Authorization": f"Bearer {KEY}"}
+    locked = Client(make_recognizer(), BearerKeys([KEY]), headers=authorization)
+    assert locked.get("/openapi.json").json()["paths"]["/v1/search"]["post"]["security"] == [{"key": []}]
+
+
+@pytest.mark.parametrize("path", ["/v1/embeddings", "/v1/compare", "/v1/search"])
+def test_features_that_overflow_are_an_error_and_not_null(make_recognizer, model, path):
+    recognizer = make_recognizer()
+    client = Client(recognizer)
+    broken = torch.full((2, 4), torch.inf)
+
+    async def overflow(uploads):
+        return broken[: len(uploads)]
+
+    recognizer._features = overflow
+    names = ("first", "second") if path == "/v1/compare" else ("image",)
+    answer = client.post(path, files=[(name, picture(0)) for name in names])
+    refused(answer, 422, "no_features")

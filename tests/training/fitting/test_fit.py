@@ -41,6 +41,12 @@ def test_it_recognises_identities_it_never_saw(fitted):
     assert run.metrics["identities"] == 2
     names = {path.name for path in run.folder.iterdir()}
     assert {"embedder.safetensors", "report.json", "choices.json", "check.json", "held_out.safetensors"} <= names
+    modes = {
+        name: (run.folder / name).stat().st_mode & 0o777
+        for name in ("held_out.safetensors", "report.html")
+        if name in names
+    }
+    assert set(modes.values()) == {0o600}, "features and thumbnails of people"
     assert {"roc.png", "worst_different.png", "worst_same.png"} <= {p.name for p in (run.folder / "pictures").iterdir()}
 
 
