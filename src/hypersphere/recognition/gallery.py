@@ -309,14 +309,14 @@ class Gallery:
         >>> round(found.before[0].score, 2), round(found.after[0].score, 2)
         (0.8, 0.6)
         """
-        rows, paths, _ = self._features(pictures)
+        rows, paths = self._features(pictures)
         check_templates(rows)
         settings = self._store.settings()
         name, own = normalize_name(identity), self._store.features_of(normalize_name(identity))
         if own is None:
             raise ValueError(f"identity {identity!r} is not in the gallery")
         _check_dim(rows, settings)
-        sources = [*paths] if sources is None else [*sources]
+        sources = (paths or [""] * len(rows)) if sources is None else [*sources]
         if len(sources) != len(rows):
             raise ValueError(f"sources must name each of {len(rows)} features, got {len(sources)}")
         stored = _calibrations(settings)

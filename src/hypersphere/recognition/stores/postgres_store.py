@@ -72,7 +72,8 @@ class PostgresStore:
         self._db = connect(location, fingerprint, create=create, readonly=readonly, protection=protection)
         self._used, self._closed = time.monotonic(), False
         self._pause, self._next_attempt = FIRST_PAUSE, 0.0
-        self.fingerprint = self.settings().get("fingerprint")
+        settings = self.settings()
+        self.fingerprint, self.protection = settings.get("fingerprint"), settings.get("protection")
 
     def settings(self) -> Settings:
         """Return all settings and the number of identities."""

@@ -21,7 +21,7 @@ class ProtectedStore:
         self._inner, self._protection = inner, protection
         inner.cipher = protection
         self.location, self.fingerprint = inner.location, inner.fingerprint
-        self.readonly = inner.readonly
+        self.readonly, self.protection = inner.readonly, inner.protection
         self.cipher: Cipher | None = protection
 
     def settings(self) -> Settings:

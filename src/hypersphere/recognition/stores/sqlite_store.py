@@ -60,15 +60,15 @@ class SQLiteStore:
         self._lock = threading.RLock()  # threads of one process take turns
         self.cipher: Cipher | None = None
         try:
-            meta = self.settings()
+            meta = dict(self.settings())
             if create and "fingerprint" not in meta:
                 with transaction(self._db, "BEGIN IMMEDIATE"):
                     meta = read_meta(self._db)
                     if "fingerprint" not in meta:
                         write_meta(self._db, "fingerprint", fingerprint)
                         write_meta(self._db, "protection", protection)
-                        meta["fingerprint"] = fingerprint
-            self.fingerprint = meta.get("fingerprint")
+                        meta.update(fingerprint=fingerprint, protection=protection)
+            self.fingerprint, self.protection = meta.get("fingerprint"), meta.get("protection")
         except BaseException:
             self.close()
             raise

@@ -96,6 +96,8 @@ class Store(Protocol):
     """of the model whose features it holds, as stored when it was created"""
     readonly: bool
     """whether changes are refused"""
+    protection: str | None
+    """the salt and the check value of the key, as stored when it was created; None without encryption"""
     cipher: Cipher | None
     """encrypts features where no server has to compare them"""
 
@@ -206,8 +208,7 @@ def open_store(
 
         store = SQLiteStore(location, fingerprint, create=create, readonly=readonly, protection=protection)
     try:
-        setting = store.settings().get("protection")
-        found = open_protection(setting, secret, key is not None, store.location)
+        found = open_protection(store.protection, secret, key is not None, store.location)
     except BaseException:
         store.close()
         raise
