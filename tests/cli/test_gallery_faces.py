@@ -145,3 +145,19 @@ def test_from_the_catalogue_to_strangers_rejected_at_the_calibrated_rate(tmp_pat
     probes = gallery("identify", "probes", "--choose", "central").splitlines()
     known = sum(line.split("\t")[1] == line.split("\t")[0].split("/")[-2] for line in probes)
     assert known >= 0.85 * len(probes)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_an_evaluation_draws_error_against_discarded_samples(lfw, tmp_path, capsys):
+    people = tmp_path / "people"
+    for name in ("Aaron_Peirsol", "Aaron_Sorkin", "AJ_Cook", "Aaron_Eckhart"):
+        (people / name).mkdir(parents=True)
+        for source in (lfw / name).iterdir():
+            (people / name / source.name).write_bytes(source.read_bytes())
+    options = ["--quality", "--far", "0.2", "--no-baselines", "-o", str(tmp_path / "out")]
+    assert main(["evaluate", "sface", str(people), *options]) == 0
+    assert "quality.svg" in capsys.readouterr().out
+    assert (tmp_path / "out" / "quality.svg").read_text().lstrip().startswith("<?xml")
+    curves = json.loads((tmp_path / "out" / "report.json").read_text())["rejection"]
+    assert set(curves) == {"feature length", "detector score", "size", "sharpness", "frontal pose", "illumination"}
+    assert [point["discarded"] for point in curves["sharpness"]] == [0.0, 0.05, 0.1, 0.2, 0.3]

@@ -53,7 +53,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     scoring_group.add_argument(
         "--quality",
         action="store_true",
-        help="also report false rejects when pictures with short features are rejected",
+        help="also report false rejects when the worst pictures are discarded, by feature length and, for faces, by "
+        "detector score, size, sharpness, pose and illumination; --output gets quality.svg",
     )
     scoring_group.add_argument(
         "--by", metavar="COLUMN", help="tables: also report error rates for each group in this column, such as age"
@@ -76,6 +77,10 @@ def run(args: argparse.Namespace) -> int:
         args.output.mkdir(parents=True, exist_ok=True)
         write_text(args.output / "report.json", found.json() + "\n")
         written = ["report.json", *write_html(found, args.output / "report.html")]
+        if getattr(found, "rejections", None):
+            figure, _ = found.plot_rejection()
+            figure.savefig(args.output / "quality.svg", bbox_inches="tight")
+            written.append("quality.svg")
     print(found.json() if args.json else found)
     if args.output is not None and not args.json:
         print(f"written: {', '.join(str(args.output / name) for name in written)}")

@@ -12,7 +12,7 @@ from .curves import plot_angular, plot_dynamics, plot_magnitude
 from .filters import plot_filters
 from .histograms import plot_angle_histogram, plot_histogram, plot_learned_k
 from .layer_energies import plot_layer_energies
-from .recognition import plot_cmc, plot_cosine_confusion, plot_det, plot_distractors, plot_roc
+from .recognition import plot_cmc, plot_cosine_confusion, plot_det, plot_distractors, plot_rejection, plot_roc
 from .scatter import plot_features, plot_neurons
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "plot_learned_k",
     "plot_magnitude",
     "plot_neurons",
+    "plot_rejection",
     "plot_reliability",
     "plot_roc",
     "style",

@@ -45,6 +45,28 @@ def plot_roc(
     return figure, ax
 
 
+def plot_rejection(curves: Mapping[str, Curve], *, far: str = "", title: str = "", ax: Any = None) -> tuple[Any, Any]:
+    """Draw false reject rates over the share of discarded samples and return ``(fig, ax)``.
+
+    Args:
+        curves: The name of a quality measure to ``(share, rate)``, fractions in increasing order of the share.
+        far: The false accept rate of the threshold, for the label of the axis.
+        title: Title of the picture.
+        ax: Axes to draw on; None makes a new figure.
+
+    >>> fig, ax = plot_rejection({"sharpness": ([0.0, 0.1], [0.02, 0.01])}, far="1e-3")
+    >>> ax.get_xlabel(), ax.get_ylabel()
+    ('share of discarded pairs', 'false reject rate at FAR 1e-3')
+    """
+    figure, ax = axes(ax, size=BESIDE)
+    for index, (name, (share, rate)) in enumerate(curves.items()):
+        ax.plot(_numbers(share), _numbers(rate), **style(index), marker="o", markersize=3, linewidth=1.8, label=name)
+    ax.set_ylim(bottom=0)
+    label = f"false reject rate at FAR {far}" if far else "false reject rate"
+    tidy(ax, title=title, xlabel="share of discarded pairs", ylabel=label, legend=True)
+    return figure, ax
+
+
 def plot_det(curves: Mapping[str, Curve], *, title: str = "", ax: Any = None) -> tuple[Any, Any]:
     """Draw the detection error trade-off, false rejects over false accepts in percent, and return ``(fig, ax)``.
 

@@ -1,6 +1,7 @@
 """The open-set report of any embedder on any source, alone or against another embedder."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -15,6 +16,7 @@ from ..evaluation import (
     Baseline,
     CosineScore,
     DifferenceReport,
+    Measurement,
     OpenSetReport,
     Score,
     compare_embedders,
@@ -73,8 +75,8 @@ def evaluate(
         fpirs: False positive identification rates, likewise.
         split: Only the records of this split.
         on_error: ``"skip"`` leaves out pictures that cannot be read, with a warning.
-        quality: Take the length of a feature as the quality of its image, and measure false rejects as the worst are
-            turned away.
+        quality: Measure false rejects as the worst images are discarded. The quality of an image is the length of its
+            feature; for faces, also the detector's score, size, sharpness, pose and illumination, each by itself.
         baselines: Measure simple methods (pixels, LBP, HOG) and the pretrained networks that are on this computer beside
             it, if images are compared and not templates.
         worst: How many of the most confident errors of each kind are listed.
@@ -112,8 +114,9 @@ def evaluate(
     stored = lambda rows: dataset.batch(first.place[rows])[0]  # noqa: E731
     shown = lambda rows: embedder.preprocessing.thumbnails(stored(rows))  # noqa: E731
     simple = _baselines(first, pictures, shown, embedder.fingerprint, seed) if baselines and per_template == 1 else ()
+    curves = _measure_rejection(report, first, fars) if quality else {}
     return Evaluation(
-        report, compared, facts, notes, names, pictures.classes, first.features, first.labels, shown, simple
+        report, compared, facts, notes, names, pictures.classes, first.features, first.labels, shown, simple, curves
     )
 
 
@@ -123,6 +126,31 @@ class _Side(NamedTuple):
     place: Int[Tensor, "n"]
     records: tuple[Record, ...]
     score: Score
+    info: Sequence[Mapping[str, Any]] = ()
+
+
+# Figures of a face, turned so that higher is better.
+FACE_FIGURES: dict[str, Callable[[Mapping[str, Any]], float]] = {
+    "detector score": lambda info: info["score"],
+    "size": lambda info: info["quality"]["size"],
+    "sharpness": lambda info: info["quality"]["sharpness"],
+    "frontal pose": lambda info: -abs(info["quality"]["yaw"]),
+    "illumination": lambda info: -abs(info["quality"]["brightness"] - 0.5),
+}
+
+
+def _measure_rejection(
+    report: OpenSetReport, side: _Side, fars: Sequence[float]
+) -> dict[str, list[tuple[float, Measurement]]]:
+    """Return false reject rates over the share of discarded pairs, by the name of each quality figure."""
+    resolved = report.pairs.roc.resolved(fars)
+    if not resolved:
+        return {}
+    figures = {"feature length": norm(side.features)}
+    if side.info and all("quality" in info for info in side.info):
+        figures |= {name: torch.tensor([get(info) for info in side.info]) for name, get in FACE_FIGURES.items()}
+    found = {name: replace(report, quality=values.double()) for name, values in figures.items()}
+    return {name: judged.rejection(resolved[-1]) for name, judged in found.items()}
 
 
 def _check_templates(per_template: int, quality: bool, score: Score | None) -> None:
@@ -166,14 +194,21 @@ def _side(
     workers: int,
 ) -> _Side:
     """One embedder's features of the images or templates, and how they are compared."""
-    features = embed(embedder, pictures, batch, workers=workers, group=all_processes()).features
+    found = embed(embedder, pictures, batch, workers=workers, group=all_processes())
+    features = found.features
+    if len(features) != len(pictures):
+        raise ValueError(
+            f"an evaluation needs one feature per picture, got {len(features)} for {len(pictures)}: the preprocessing of "
+            "the embedder must choose one face"
+        )
     compared = CosineScore() if score is None else score
     if strange is not None:
         compared = ASNorm(
             embed(embedder, strange, batch, workers=workers, group=all_processes()).features, top, compared
         )
     if per_template == 1:
-        return _Side(features, pictures.labels, torch.arange(len(pictures)), pictures.records, compared)
+        rows = torch.arange(len(pictures))
+        return _Side(features, pictures.labels, rows, pictures.records, compared, found.info)
     owner, kept = _groups(pictures, per_template)
     return _Side(
         templates(features, owner, pool).features,

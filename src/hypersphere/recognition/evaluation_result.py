@@ -1,13 +1,14 @@
 """What an evaluation of an embedder leaves: figures, recommended thresholds, comparisons and the worst errors by name."""
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
+from .. import plots
 from ..evaluation import (
     Baseline,
     CategoryRates,
@@ -38,6 +39,7 @@ class Evaluation(Report):
         labels: The identity of each row, an index into ``classes``.
         pixels: Gives the prepared 8-bit images of rows.
         baselines: Simple methods and pretrained networks on the same pictures, the best first; empty if not measured.
+        rejections: The false reject rate over the share of discarded pairs, by quality figure; empty if not measured.
 
     >>> embedder = hs.recognition.Embedder(torch.nn.Flatten(), hs.data.PicturePreprocessing(size=(8, 8), channels=1))
     >>> people = torch.randint(0, 256, (10, 8, 8), dtype=torch.uint8).repeat(3, 1, 1).numpy()
@@ -56,6 +58,7 @@ class Evaluation(Report):
     labels: Int[Tensor, "n"]
     pixels: Callable[[Int[Tensor, "k"]], UInt8[Tensor, "k c h w"]]
     baselines: tuple[Baseline, ...] = ()
+    rejections: Mapping[str, Sequence[tuple[float, Measurement]]] = field(default_factory=dict)
 
     @property
     def title(self) -> str:  # type: ignore[override]
@@ -76,6 +79,13 @@ class Evaluation(Report):
         """Draw what the measures draw."""
         return self.report.plot(ax)
 
+    def plot_rejection(self, ax: Any = None) -> tuple[Any, Any]:
+        """Draw the false reject rate over the share of discarded pairs, a line per quality figure."""
+        if not self.rejections:
+            raise ValueError("the evaluation was made without quality, or no false accept rate is resolved")
+        curves = {name: ([s for s, _ in rows], [float(r) for _, r in rows]) for name, rows in self.rejections.items()}
+        return plots.plot_rejection(curves, title="error against discarded samples", ax=ax)
+
     def recommended(self) -> dict[str, float]:
         """Return the threshold of every rate that was asked for and is resolved, by ``FAR=1e-3`` or ``FPIR=1e-2``."""
         prefix = "threshold@"
@@ -95,6 +105,12 @@ class Evaluation(Report):
             "recommended thresholds": {"unit": self.report.unit, **self.recommended()},
             "calibration": _calibration(self.report.calibration),
             "baselines": [baseline.to_dict() for baseline in self.baselines],
+            "rejection": {
+                name: [
+                    {"discarded": share, "FRR": float(rate), "low": rate.low, "high": rate.high} for share, rate in rows
+                ]
+                for name, rows in self.rejections.items()
+            },
             "notes": list(self.notes),
             **self._errors(),
         }

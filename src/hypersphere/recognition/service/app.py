@@ -170,13 +170,13 @@ def _add_faces(app: FastAPI, recognizer: Recognizer) -> None:
         """Find everybody on a photograph among the enrolled, with a box for each face."""
         (upload,) = await read("image", [image])
         photograph, features = await recognizer.find(upload)
-        size = {"width": photograph.width, "height": photograph.height}
+        width, height = photograph.width, photograph.height
         if not photograph.found:
-            return Identified(**size, found=[], threshold=None, warning=None)
+            return Identified(width=width, height=height, found=[], threshold=None, warning=None)
         answers = await recognizer.read_gallery(lambda: recognizer.gallery.search_all(features, k))
         found = [_describe(one.answer, prepared.info) for one, prepared in zip(answers, photograph.found, strict=True)]
         threshold = _threshold(answers[0].calibration)
-        return Identified(**size, found=found, threshold=threshold, warning=answers[0].warning)
+        return Identified(width=width, height=height, found=found, threshold=threshold, warning=answers[0].warning)
 
 
 def _describe(answer: Identification, info: Mapping[str, Any]) -> Recognized:
