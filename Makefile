@@ -4,7 +4,7 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 INSTALL := $(PY) -m pip install -q --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test coverage test-slow check bench attack reproduce docs pictures format clean
+.PHONY: demo test coverage test-slow check bench bench-check attack reproduce docs pictures format clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.train
@@ -33,6 +33,10 @@ format: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	@for script in benchmarks/*.py; do case $$script in benchmarks/_*) ;; *) echo "== $$script"; $(PY) $$script || exit 1;; esac; done
+
+# Measures the figures of the README again; fails if one is off by more than 15 %.
+bench-check: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(PY) benchmarks/check_readme.py
 
 # Runs the missing runs of the study: hours on one core. It can be stopped and started again. `hypersphere data list` shows the data.
 reproduce: $(VENV)/.train

@@ -1,16 +1,31 @@
-"""Shared by the benchmark scripts: interleaved timing as a ratio to a floor, and peak memory in a fresh process."""
+"""Shared by the benchmark scripts: interleaved timing as a ratio to a baseline, and peak memory in a fresh process.
+
+glibc returns freed memory to the system and asks for it again, which slows large allocations of any code by an amount that
+depends on what ran before. Every script therefore runs with the two thresholds of :data:`ALLOCATOR`: it starts itself again
+with them if they are missing.
+"""
 
 import argparse
 import datetime
 import json
+import math
+import os
 import pathlib
 import platform
+import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
-import torch
+# Before PyTorch is imported, whose allocations would come first.
+ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": str(2**31 - 1), "MALLOC_MMAP_THRESHOLD_": str(2**25)}  # 32 MiB is glibc's limit
+_is_script = pathlib.Path(sys.argv[0]).resolve().parent == pathlib.Path(__file__).resolve().parent
+if _is_script and any(name not in os.environ for name in ALLOCATOR):
+    os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | ALLOCATOR)
+
+import torch  # noqa: E402
 
 
 def interleaved(
@@ -37,6 +52,81 @@ def interleaved(
     return best
 
 
+def compare(
+    work: dict[str, Callable[[], object]],
+    baseline: str,
+    width: float = 0.05,
+    seconds: float = 20.0,
+    min_seconds: float = 0.01,
+    warmup: int = 2,
+) -> dict[str, "Ratio"]:
+    """Compare CPU times with that of ``baseline`` until the intervals of all ratios are narrower than ``width``.
+
+    A round runs every piece of work for ``min_seconds``, the baseline before and after, so that a slow phase of the machine
+    affects both alike. The ratio is the median over the rounds; its interval has a confidence of about 95 %.
+
+    Args:
+        work: The pieces of work by name, the baseline among them.
+        baseline: The name of the baseline.
+        width: The widest interval, relative to the ratio.
+        seconds: The longest time to measure, in wall-clock seconds.
+        min_seconds: CPU seconds per piece and round.
+        warmup: Calls of each piece before the first round.
+
+    Returns:
+        The ratio of each piece but the baseline.
+    """
+    for f in work.values():
+        for _ in range(warmup):
+            f()
+    rounds: dict[str, list[float]] = {name: [] for name in work if name != baseline}
+    end = time.monotonic() + seconds
+    while True:
+        for name in rounds:
+            before = _time_once(work[baseline], min_seconds)
+            own = _time_once(work[name], min_seconds)
+            after = _time_once(work[baseline], min_seconds)
+            rounds[name].append(2 * own / (before + after))
+        found = {name: Ratio.of(values) for name, values in rounds.items()}
+        if time.monotonic() > end or all(ratio.width < width for ratio in found.values()):
+            return found
+
+
+class Ratio(NamedTuple):
+    """The median of ratios of CPU times, and its interval."""
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: list[float]) -> "Ratio":
+        """Return the median and its interval by order statistics, infinite for fewer than seven rounds."""
+        ordered, n = sorted(values), len(values)
+        if n < 7:
+            return cls(statistics.median(values), 0.0, math.inf)
+        k = max(0, math.floor((n - 1.96 * math.sqrt(n)) / 2))
+        return cls(statistics.median(values), ordered[k], ordered[n - 1 - k])
+
+    @property
+    def width(self) -> float:
+        """The width of the interval relative to the ratio."""
+        return (self.high - self.low) / self.value
+
+    def __str__(self) -> str:
+        return f"{self.value:.2f} [{self.low:.2f}, {self.high:.2f}]"
+
+
+def _time_once(f: Callable[[], object], min_seconds: float) -> float:
+    start, count = time.process_time(), 0
+    while True:
+        f()
+        count += 1
+        elapsed = time.process_time() - start
+        if elapsed >= min_seconds:
+            return elapsed / count
+
+
 def peak_memory(script: str, *arguments: str) -> float:
     """Extra peak resident memory in MiB of one call, measured in a fresh process.
 
@@ -56,6 +146,12 @@ def measure_peak(work: Callable[[], object]) -> float:
     before = _resident("VmRSS")
     work()
     return _resident("VmHWM") - before
+
+
+def _describe_build() -> str:
+    """Return the math library and the vector instructions of this build of PyTorch."""
+    library = "MKL" if torch.backends.mkl.is_available() else "OpenBLAS"
+    return f"{library}, {torch.backends.cpu.get_cpu_capability()}"
 
 
 def _resident(field: str) -> float:
@@ -89,6 +185,7 @@ def report(
     conditions = (
         f"{datetime.date.today()}, torch {torch.__version__}, Python {platform.python_version()}, {args.threads} threads, "
         + (how or f"{args.rounds} interleaved rounds, the least CPU time of each.")
+        + f" Load {os.getloadavg()[0]:.1f}; {platform.machine()}, {_describe_build()}; allocator thresholds raised."
     )
     text = "\n".join([f"# {title}", "", conditions, "", *lines, "", notes]).strip() + "\n"
     print(text)

@@ -1,8 +1,11 @@
+import concurrent.futures
+import gc
+
 import pytest
 import torch
 
 from hypersphere import geometry
-from hypersphere.geometry import normalize
+from hypersphere.geometry import fast_norms, normalize
 from hypersphere.geometry.fast_norms import (
     MIN_NORM,
     bounded_inverse,
@@ -10,6 +13,7 @@ from hypersphere.geometry.fast_norms import (
     directions_backward,
     gram_cosines,
     normalize_rows,
+    normalize_rows_once,
     per_neuron,
 )
 
@@ -99,3 +103,76 @@ def test_cosines_of_all_pairs():
     cos, inverse = gram_cosines(x)
     assert torch.allclose(cos, normalize(x) @ normalize(x).mT)
     assert torch.allclose(inverse, 1 / x.norm(dim=2))
+
+
+class TestNormalizeRowsOnce:
+    """The cache of normalized parameters is never stale, is not saved and is safe to share between threads."""
+
+    def check(self, weight):
+        rows, lengths = normalize_rows_once(weight)
+        expected = torch.linalg.vector_norm(weight.detach().flatten(1), dim=1)
+        torch.testing.assert_close(lengths, expected)
+        torch.testing.assert_close(rows.flatten(1), weight.detach().flatten(1) / expected.unsqueeze(1))
+
+    @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda w: w.mul_(torch.rand_like(w)),
+            lambda w: w[1].add_(1.0),
+            lambda w: w.data.copy_(torch.randn_like(w)),
+            lambda w: setattr(w, "data", torch.randn_like(w)),
+            lambda w: torch.optim.SGD([w], lr=0.1).step() if w.grad is not None else w.sub_(0.1),
+        ],
+        ids=["in place", "one row", "through data", "other data", "step"],
+    )
+    @torch.no_grad()
+    def test_every_change_is_seen(self, change, layout):
+        weight = torch.nn.Parameter(torch.randn(6, 3, 2, 2).to(memory_format=layout))
+        self.check(weight)
+        change(weight)
+        self.check(weight)
+
+    @torch.no_grad()
+    def test_another_dtype_and_inference_mode(self):
+        layer = torch.nn.Linear(5, 4)
+        self.check(layer.weight)
+        self.check(layer.double().weight)
+        with torch.inference_mode():
+            self.check(torch.nn.Linear(5, 4).weight)
+            kept = torch.nn.Parameter(torch.randn(4, 5), requires_grad=False)
+        self.check(layer.weight)
+        with torch.inference_mode():
+            self.check(kept)
+
+    @torch.no_grad()
+    def test_rows_from_inference_mode_serve_training(self):
+        layer = torch.nn.Linear(5, 4)
+        with torch.inference_mode():
+            normalize_rows_once(layer.weight)
+        with torch.enable_grad():
+            x = torch.randn(2, 5, requires_grad=True)
+            (x @ normalize_rows_once(layer.weight)[0].T).sum().backward()
+        assert x.grad is not None
+
+    @torch.no_grad()
+    def test_nothing_is_saved_and_an_entry_ends_with_its_parameter(self):
+        layer = torch.nn.Linear(5, 4)
+        normalize_rows_once(layer.weight)
+        assert set(vars(layer.weight)) == set()
+        assert list(layer.state_dict()) == ["weight", "bias"]
+        before = len(fast_norms._unit_rows)
+        del layer
+        gc.collect()
+        assert len(fast_norms._unit_rows) < before
+
+    def test_threads_share_it(self):
+        weights = [torch.nn.Parameter(torch.randn(8, 8)) for _ in range(20)]
+
+        def run(_):
+            with torch.no_grad():
+                for weight in weights:
+                    self.check(weight)
+
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            list(pool.map(run, range(8)))

@@ -129,3 +129,38 @@ def test_a_learned_k_per_filter_is_the_layers_own():
     assert b.angular.log_k.shape == (4,)
     a(torch.randn(1, 2, 4, 4, dtype=torch.float64)).sum().backward()
     assert (a.angular.log_k.grad != 0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("batch", [1, 2, 2000])  # the largest has more outputs than are computed at once
+@pytest.mark.parametrize("g", ANGLES)
+@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.untyped
+def test_inference_agrees_with_training(name, g, batch, dtype):
+    """Without a gradient a layer takes a shorter path; zero and very short rows take the bounded one."""
+    torch.manual_seed(0)
+    layer = Linear(6, 40, magnitude=EVERY[name], angular=ANGLES[g][0]).to(dtype)
+    x = torch.randn(batch, 6).to(dtype)
+    for given in (x, torch.cat([x, 0 * x[:1], 1e-7 * x[:1]])):
+        recorded = layer(given.clone().requires_grad_()).detach()
+        with torch.no_grad():
+            found = layer(given)
+        with torch.inference_mode():
+            again = layer(given)
+        tolerance = {torch.float64: 1e-12, torch.float32: 2e-6, torch.bfloat16: 0.0}[dtype]
+        torch.testing.assert_close(found, recorded, atol=tolerance, rtol=tolerance)
+        assert torch.equal(found, again)
+
+
+@pytest.mark.parametrize("options", [{}, {"groups": 4}, {"groups": 2, "stride": 2}, {"kernel_size": 1}])
+@pytest.mark.untyped
+def test_inference_of_convolutions_agrees_with_training(options):
+    layer = Conv2d(4, 8, **{"kernel_size": 3, "padding": 1} | options)
+    x = torch.randn(3, 4, 7, 7)
+    x[0] = 0
+    with torch.no_grad():
+        found = layer(x)
+        layer.weight.data.mul_(torch.rand_like(layer.weight))
+        changed = layer(x)
+    torch.testing.assert_close(changed, layer(x.requires_grad_()).detach(), atol=2e-6, rtol=2e-6)
+    assert not torch.equal(found, changed)

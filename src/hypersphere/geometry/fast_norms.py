@@ -1,10 +1,13 @@
 """Fast twins of :mod:`hypersphere.geometry.norms` for lengths that float32 can square: rows of weights, patch norms."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from .tracing import needs_graph
 
 # Vectors shorter than this are noise: what has no limit at 0 fades to 0 below it, and gradients stay below 1/MIN_NORM.
 MIN_NORM = 1e-6
@@ -28,7 +31,7 @@ def normalize_rows(
     (tensor([[0.6000, 0.8000],
             [0.0000, 0.0000]]), tensor([5., 0.]))
     """
-    return _Unit.apply(weight)
+    return _Unit.apply(weight) if needs_graph(weight) else normalize_rows_once(weight)
 
 
 def bounded_inverse(norm: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
@@ -94,6 +97,82 @@ def gram_cosines(x: Float[Tensor, "batch n d"]) -> tuple[Float[Tensor, "batch n 
     return cos.mul_(inverse.unsqueeze(2)).mul_(inverse.unsqueeze(1)), inverse
 
 
+class _UnitRows(NamedTuple):
+    """Normalized rows of a parameter, and what identifies the parameter's content.
+
+    The version counter changes with every operation in place, so with every optimizer step and ``load_state_dict``.
+    Writing through ``parameter.data`` does not change it; the address and a sample of the entries detect that.
+    """
+
+    version: int
+    address: int
+    shape: torch.Size
+    watched: Tensor
+    sampled: Tensor
+    rows: Tensor
+    lengths: Tensor
+
+
+PROBED_ENTRIES = 64
+_unit_rows = WeakTensorKeyDictionary()
+"""Parameter → its normalized rows. Entries are never changed, only replaced, so threads may share them. They are no part
+of a module: nothing is saved or copied with it, and an entry ends with its parameter."""
+
+
+def normalize_rows_once(
+    weight: Float[Tensor, "neurons *rest"],
+) -> tuple[Float[Tensor, "neurons *rest"], Float[Tensor, "neurons"]]:
+    """Return :func:`normalize_rows` without a graph, from a cache if the weight is a parameter that has not changed.
+
+    A network in evaluation mode then normalizes each weight once. Every change in place is seen by the version counter
+    of the parameter. Code that writes through ``parameter.data`` is seen if it moves the memory or changes one of
+    ``PROBED_ENTRIES`` entries, as loading or averaging weights does.
+
+    Args:
+        weight: Neurons by rows, as for :func:`normalize_rows`.
+
+    Returns:
+        The unit rows and their lengths, which must not be changed in place.
+
+    >>> layer = torch.nn.Linear(2, 3)
+    >>> normalize_rows_once(layer.weight)[0] is normalize_rows_once(layer.weight)[0]
+    True
+    """
+    if (
+        type(weight) is not nn.Parameter
+        or weight.is_inference()
+        or weight.device.type != "cpu"
+        or not _is_dense(weight)
+    ):
+        return _Unit.forward(weight)
+    found = _unit_rows.get(weight)
+    if (
+        found is not None
+        and found.version == weight._version
+        and found.address == weight.data_ptr()
+        and found.shape == weight.shape
+        and found.rows.dtype == weight.dtype
+        and torch.equal(found.sampled, found.watched)
+    ):
+        return found.rows, found.lengths
+    version, watched = weight._version, _sample_entries(weight)
+    sampled = watched.clone()
+    with torch.inference_mode(False):  # the result may be used outside of inference mode later
+        rows, lengths = _Unit.forward(weight.detach())
+    _unit_rows[weight] = _UnitRows(version, weight.data_ptr(), weight.shape, watched, sampled, rows, lengths)
+    return rows, lengths
+
+
+def _is_dense(weight: Tensor) -> bool:
+    return weight.is_contiguous() or (weight.ndim == 4 and weight.is_contiguous(memory_format=torch.channels_last))
+
+
+def _sample_entries(weight: Tensor) -> Tensor:
+    """Return a view of up to ``PROBED_ENTRIES`` entries, at equal distances in memory."""
+    step = max(1, weight.numel() // PROBED_ENTRIES)
+    return weight.detach().as_strided((min(weight.numel(), PROBED_ENTRIES),), (step,))
+
+
 class _Unit(torch.autograd.Function):
     generate_vmap_rule = True
 
@@ -120,5 +199,6 @@ class _Unit(torch.autograd.Function):
 
 
 def _reciprocal(length: Tensor, ndim: int) -> Tensor:
+    """Return 1/‖w‖, and 0 for a zero neuron, shaped to multiply the neurons."""
     nonzero = length > 0
     return per_neuron(torch.where(nonzero, 1 / torch.where(nonzero, length, 1), 0), ndim)

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..angular import Angular
-from ..geometry.tracing import is_traced
+from ..geometry.tracing import is_traced, needs_graph
 from .magnitudes.radius import WithRadius
 from .tiling import TileSum, allocate_gradient, differentiate, iterate_tiles, sum_into
 
@@ -38,6 +38,11 @@ def apply_angular_epilogue(
     compiled = torch.compiler.is_compiling()
     if not (compiled or can_tile(product, over, h)) or angular.with_slope(product.new_zeros(1)) is None:
         return None
+    if not compiled and not needs_graph(product, over, h, bias):
+        found = torch.empty_like(product)
+        for part in iterate_tiles(product):
+            affine(_with_slope(angular, product[part], over[part])[0], h[part], bias, found[part])
+        return found
     result: Tensor = (_CompiledAngularEpilogue if compiled else _AngularEpilogue).apply(product, over, h, bias, angular)
     return result
 
@@ -58,6 +63,11 @@ def apply_scale_epilogue(
     """
     if not can_tile(product, factor):
         return None
+    if not needs_graph(product, factor, bias):
+        scaled = product if ours else torch.empty_like(product)
+        for part in iterate_tiles(product):
+            affine(product[part], factor[part], bias, scaled[part])
+        return scaled
     result: Tensor = _ScaleEpilogue.apply(product, factor, bias, ours)
     return result
 
@@ -80,6 +90,15 @@ def apply_radius_epilogue(
     """
     if not can_tile(product, x_norm) or radius.dtype != x_norm.dtype:
         return None
+    if not needs_graph(product, x_norm, radius, bias):
+        found = torch.empty_like(product)
+        gains = torch.empty_like(product[:1], dtype=x_norm.dtype)
+        for part in iterate_tiles(product):
+            size = part.stop - part.start
+            gains = gains if len(gains) == size else torch.empty_like(product[part], dtype=x_norm.dtype)
+            magnitude.gain_into(x_norm[part], radius, gains)
+            affine(product[part], gains, bias, found[part])
+        return found
     result: Tensor = _RadiusEpilogue.apply(product, x_norm, radius, bias, magnitude)
     return result
 

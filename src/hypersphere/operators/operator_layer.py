@@ -11,12 +11,16 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ..angular import Angular, AngularLike, Cosine, as_angular
-from ..geometry.fast_norms import MIN_NORM, normalize_rows, per_neuron
+from ..geometry import disable_autocast
+from ..geometry.fast_norms import MIN_NORM, normalize_rows, normalize_rows_once, per_neuron
 from ..geometry.tracing import is_traced
 from .epilogues import apply_angular_epilogue, apply_radius_epilogue, apply_scale_epilogue
 from .magnitudes import Magnitude, MagnitudeLike, Sphere, as_magnitude
 from .magnitudes.radius import WithRadius
 from .patch_norms import bounded_rsqrt, bounded_sqrt, sum_squares
+
+MAX_UNTILED = 2**16
+"""Up to this many outputs stay in the cache anyway: they are computed at once, larger ones in tiles."""
 
 
 def apply_operator(
@@ -50,8 +54,10 @@ def apply_operator(
     """
     if magnitude.homogeneous and isinstance(angular, Cosine):
         return product(x, magnitude.kernel(weight), bias)
+    if _can_infer(x, weight):
+        return _infer(x, weight, bias, magnitude, angular, product, patches, groups, fresh)
     neurons, dim = weight.shape[0], 1 - weight.ndim
-    with contextlib.nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False):
+    with contextlib.nullcontext() if x.is_meta else disable_autocast(x.device.type):
         sums, x = sum_squares(x, dim, groups, fresh)
         square = sums if patches is None else patches(sums)
         if 1 < groups < neurons:
@@ -115,6 +121,75 @@ def bind_to_weight(magnitude: Magnitude, angular: Angular, weight: Tensor) -> tu
     place: dict[str, Any] = {"device": weight.device, "dtype": weight.dtype}
     neurons = weight.shape[0]
     return magnitude.for_neurons(neurons).to(**place), angular.for_neurons(neurons).to(**place)
+
+
+def _can_infer(x: Tensor, weight: Tensor) -> bool:
+    """Return whether :func:`_infer` applies: no gradient, no tracing, on a CPU, and no conversion of dtypes."""
+    return (
+        not torch.is_grad_enabled()
+        and x.dtype is weight.dtype
+        and x.dtype in (torch.float32, torch.float64)
+        and x.device.type == "cpu"
+        and x.numel() > 0
+        and not torch.is_autocast_enabled("cpu")
+        and not is_traced()
+    )
+
+
+def _infer(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    magnitude: Magnitude,
+    angular: Angular,
+    product: Callable[[Tensor, Tensor, Tensor | None], Tensor],
+    patches: Callable[[Tensor], Tensor] | None,
+    groups: int,
+    fresh: bool,
+) -> Tensor:
+    """Compute :func:`apply_operator` without a graph, in as few calls as possible.
+
+    A small layer is limited by the number of calls, not by arithmetic. Most batches have no patch shorter than
+    ``MIN_NORM``; one look at the smallest sum of squares then replaces the bounded roots by plain ones. The normalized
+    weight comes from a cache (:func:`~hypersphere.geometry.fast_norms.normalize_rows_once`).
+    """
+    neurons, dim = weight.shape[0], 1 - weight.ndim
+    if weight.ndim == 2:
+        square = torch.linalg.vecdot(x, x).unsqueeze(-1)
+    else:
+        square = sum_squares(x, dim, groups)[0]
+        square = square if patches is None else patches(square)
+        if 1 < groups < neurons:
+            square = square.repeat_interleave(neurons // groups, dim)
+    regular = bool(square.amin().item() >= MIN_NORM**2)
+    shift = bias if bias is None or dim == -1 else per_neuron(bias, -dim)
+    by_cosine = isinstance(angular, Cosine)
+    if by_cosine and type(magnitude) is Sphere and magnitude.weighted is None:
+        factor = square.rsqrt() if regular else bounded_rsqrt(square)
+        factor = factor if magnitude.alpha == 1 else factor.mul_(magnitude.alpha)
+        return _scale(product(x, normalize_rows_once(weight)[0], None), factor, shift, fresh)
+    x_norm = square.sqrt() if regular else bounded_sqrt(square)
+    if by_cosine:
+        w_norm = normalize_rows(weight)[1] if magnitude.uses_weight_norm else x_norm.new_ones(1)
+        y = product(x, magnitude.kernel(weight), None)
+        return _by_cosine(y, per_neuron(w_norm, -dim), x_norm, bias, magnitude, dim, fresh)
+    what, w_norm = normalize_rows_once(weight)
+    y, over = product(x, what, None), square.rsqrt() if regular else bounded_rsqrt(square)
+    h = magnitude(per_neuron(w_norm, -dim), x_norm, dim)
+    if not angular.odd and not regular:
+        h = h * (x_norm / MIN_NORM).clamp_max(1)
+    if y.numel() > MAX_UNTILED:
+        at_once = apply_angular_epilogue(y, over, h, shift, angular)
+        if at_once is not None:
+            return at_once
+    return _scale(angular(y * over, dim), h, shift, False)
+
+
+def _scale(y: Tensor, factor: Tensor, shift: Tensor | None, ours: bool) -> Tensor:
+    """Return y·factor + shift; ``ours`` says that ``y`` may be overwritten."""
+    if shift is None:
+        return y.mul_(factor) if ours else y * factor
+    return torch.addcmul(shift, y, factor, out=y if ours else None)
 
 
 def _by_cosine(

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ..geometry.fast_norms import MIN_NORM
-from ..geometry.tracing import is_traced
+from ..geometry.tracing import is_traced, needs_graph
 from .tiling import iterate_tiles
 
 Convolution: TypeAlias = nn.Conv1d | nn.Conv2d | nn.Conv3d
@@ -30,6 +30,8 @@ def sum_squares(
     >>> sum_squares(torch.tensor([[1.0, 2.0, 3.0, 4.0]]), -1, groups=2)[0]
     tensor([[ 5., 25.]])
     """
+    if not needs_graph(x):
+        return _Squares.forward(x, dim, groups, fresh)
     return _Squares.apply(x, dim, groups, fresh and not is_traced())
 
 
@@ -49,7 +51,10 @@ def sum_patch_squares(sums: Float[Tensor, "..."], layer: Convolution) -> Float[T
     if any(around):
         sums = F.pad(sums, around, mode="constant" if layer.padding_mode == "zeros" else layer.padding_mode)
     if sums.device.type == "cpu" and not is_traced():
-        result: Tensor = _Box.apply(sums, tuple(zip(size, layer.stride, layer.dilation, strict=True)))
+        windows = tuple(zip(size, layer.stride, layer.dilation, strict=True))
+        if not needs_graph(sums):
+            return _sum_windows(sums, windows)
+        result: Tensor = _Box.apply(sums, windows)
         return result
     if all(d == 1 for d in layer.dilation):
         return _AVERAGE[axes - 1](sums, size, layer.stride) * math.prod(size)
@@ -73,7 +78,7 @@ def bounded_rsqrt(square: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     >>> bounded_rsqrt(torch.tensor([4.0, 0.0]))
     tensor([0.5000, 0.0000])
     """
-    return _InverseRoot.apply(square)
+    return _InverseRoot.apply(square) if needs_graph(square) else _InverseRoot.forward(square)
 
 
 class _InverseRoot(torch.autograd.Function):
@@ -130,16 +135,24 @@ class _Box(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, sums: Tensor, windows: Windows) -> Tensor:
         ctx.shape, ctx.windows = sums.shape, windows
-        for axis, window in enumerate(windows, -len(windows)):
-            first, *rest = _shifted(sums, axis, window)
-            sums = first + rest[0] if rest else first.clone()
-            for other in rest[1:]:
-                sums += other
-        return sums
+        summed = _sum_windows(sums, windows)
+        return summed.clone() if summed is sums else summed
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         return _Spread.apply(grad, ctx.shape, ctx.windows), None
+
+
+def _sum_windows(sums: Tensor, windows: Windows) -> Tensor:
+    """Return the sums over windows; the tensor itself where every window is a single entry."""
+    for axis, window in enumerate(windows, -len(windows)):
+        if window[:2] == (1, 1):
+            continue
+        first, *rest = _shifted(sums, axis, window)
+        sums = first + rest[0] if rest else first.clone()
+        for other in rest[1:]:
+            sums += other
+    return sums
 
 
 class _Spread(torch.autograd.Function):

@@ -1,0 +1,82 @@
+"""Measure the figures of the README again, and fail if one is off by more than 15 %.
+
+``make bench-check`` runs it; it takes a few minutes on a quiet machine. Figures that need large data, such as the gallery
+of a million, are not measured here.
+"""
+
+import functools
+import pathlib
+import re
+import sys
+from collections.abc import Callable
+
+import _harness
+import heads
+import torch
+from _floors import dense_floor, differentiated
+
+from hypersphere import orthogonal
+
+README = pathlib.Path(__file__).parent.parent / "README.md"
+TOLERANCE = 0.15
+
+
+def measure_arcface(classes: int, seconds: float) -> _harness.Ratio:
+    """Return the time of ArcFace relative to dense cross-entropy."""
+    x, y = heads.batch(classes)
+    names = {"floor": "floor", "ArcFace": "ArcFace"}
+    work: dict[str, Callable[[], object]] = {
+        name: functools.partial(heads.timed, heads.make(kind, classes), x, y) for name, kind in names.items()
+    }
+    return _harness.compare(work, "floor", seconds=seconds, warmup=1)["ArcFace"]
+
+
+def measure_cayley(seconds: float) -> _harness.Ratio:
+    """Return the time of the Cayley transform of a 576×576 matrix relative to its gradient by hand."""
+    x, g = torch.randn(576, 576) / 24, torch.randn(576, 576)
+    work: dict[str, Callable[[], object]] = {
+        "floor": lambda: dense_floor(x, g),
+        "cayley": differentiated(orthogonal.cayley, x, g),
+    }
+    return _harness.compare(work, "floor", seconds=seconds)["cayley"]
+
+
+# What is measured → the pattern whose first group is the figure in the README, and the measurement.
+FIGURES: dict[str, tuple[str, Callable[[], _harness.Ratio]]] = {
+    "ArcFace, 1,000 classes": (r"for 1,000 classes ArcFace takes ([\d.]+) of", lambda: measure_arcface(1_000, 30.0)),
+    "ArcFace, 100,000 classes": (
+        r"\| ArcFace, 100,000 classes[^|]*\| ([\d.]+);",
+        lambda: measure_arcface(100_000, 150.0),
+    ),
+    "Cayley transform, 576×576": (r"\| Cayley transform, 576×576[^|]*\| ([\d.]+) \|", lambda: measure_cayley(30.0)),
+}
+
+
+def read_figure(text: str, pattern: str) -> float:
+    """Return the figure that the README states.
+
+    Raises:
+        ValueError: If the README has no such sentence.
+    """
+    found = re.search(pattern, text)
+    if found is None:
+        raise ValueError(
+            f"README.md has no text that matches {pattern!r}; change FIGURES in benchmarks/check_readme.py"
+        )
+    return float(found[1])
+
+
+def main() -> int:
+    """Print each figure beside its measurement; return 1 if one is off."""
+    torch.set_num_threads(1)
+    text, wrong = README.read_text(), 0
+    for name, (pattern, measure) in FIGURES.items():
+        stated, measured = read_figure(text, pattern), measure()
+        off = abs(measured.value / stated - 1) > TOLERANCE
+        wrong += off
+        print(f"{name}: README {stated:g}, measured {measured}{'  OFF' if off else ''}", flush=True)
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,187 @@
+"""Small and everyday work: heads of few classes, small layers, inference of one picture, starting the command.
+
+Times are CPU time relative to the baseline that a row names, measured until the interval of the ratio is below 5 % or
+``--seconds`` per group have passed. ``--compiled`` adds the rows under ``torch.compile``.
+"""
+
+import functools
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+
+import _harness
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from hypersphere import angular, models, objectives, operators
+from hypersphere.operators import magnitudes
+
+Work = dict[str, Callable[[], object]]
+
+
+class NormalizedSoftmax(nn.Module):
+    """Cross-entropy of scaled cosines, written by hand: the baseline of the heads."""
+
+    def __init__(self, dim: int, classes: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(classes, dim) * dim**-0.5)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the mean loss."""
+        return F.cross_entropy(30.0 * F.linear(F.normalize(x), F.normalize(self.weight)), y)
+
+
+def head_work(classes: int, batch: int, dim: int, compiled: bool = False) -> Work:
+    """Forward and backward passes of heads; the baseline is always eager."""
+    x, y = torch.randn(batch, dim), torch.randint(0, classes, (batch,))
+    made: dict[str, nn.Module] = {"baseline": NormalizedSoftmax(dim, classes)}
+    made |= {name: getattr(objectives, name)(dim, classes) for name in ("ArcFace", "CosFace", "AdaFace")}
+    if classes >= 1000:
+        made["ArcFace, 3 sub-centers"] = objectives.ArcFace(dim, classes, sub_centers=3)
+    run = {name: torch.compile(head) if compiled and name != "baseline" else head for name, head in made.items()}
+
+    def step(name: str) -> None:
+        made[name].zero_grad(set_to_none=True)
+        run[name](x.detach().requires_grad_(), y).backward()
+
+    return {name: functools.partial(step, name) for name in made}
+
+
+def linear_work(batch: int, inputs: int, outputs: int, training: bool) -> Work:
+    """One SphereLinear against ``nn.Linear``."""
+    x, grad = torch.randn(batch, inputs), torch.randn(batch, outputs)
+    made: dict[str, nn.Module] = {
+        "baseline": nn.Linear(inputs, outputs),
+        "SphereLinear": operators.Linear(inputs, outputs),
+        "SphereLinear, linear angle": operators.Linear(inputs, outputs, angular=angular.Linear()),
+    }
+    return {name: functools.partial(_run, layer, x, grad if training else None) for name, layer in made.items()}
+
+
+def conv_work(channels: int, size: int, kernel: int, groups: int) -> Work:
+    """One convolution of one picture, without gradients, against ``nn.Conv2d``."""
+    x = torch.randn(1, channels, size, size)
+    shape, options = (channels, channels, kernel), {"padding": kernel // 2, "groups": groups}
+    made = {"baseline": nn.Conv2d(*shape, **options), "SphereConv2d": operators.SphereConv2d(*shape, **options)}
+    return {name: functools.partial(_run, layer, x, None) for name, layer in made.items()}
+
+
+def network_work(batch: int, training: bool) -> Work:
+    """CNN-9 of operators against CNN-9 of convolutions, 32×32 pixels."""
+    x, grad = torch.randn(batch, 3, 32, 32), torch.randn(batch, 10)
+    made = {
+        "baseline": models.cnn9(10),
+        "SphereConv": models.cnn9(10, operator=operators.Operator()),
+        "SphereConv, linear angle": models.cnn9(10, operator=operators.Operator(angular=angular.Linear())),
+        "TanhConv": models.cnn9(10, operator=operators.Operator(magnitudes.Tanh())),
+    }
+    return {
+        name: functools.partial(_run, net.train(training), x, grad if training else None) for name, net in made.items()
+    }
+
+
+def _run(layer: nn.Module, x: Tensor, grad: Tensor | None) -> None:
+    if grad is None:
+        with torch.no_grad():
+            layer(x)
+        return
+    layer.zero_grad(set_to_none=True)
+    layer(x.detach().requires_grad_()).backward(grad)
+
+
+def start_rows(rounds: int = 5) -> list[list[object]]:
+    """CPU seconds of fresh interpreters, the least of several interleaved ones."""
+    commands = {
+        "import torch": ["-c", "import torch"],
+        "import torch, hypersphere; ArcFace": ["-c", "import torch, hypersphere; hypersphere.ArcFace"],
+        "import hypersphere": ["-c", "import hypersphere"],
+        "hypersphere --version": ["-m", "hypersphere", "--version"],
+        "hypersphere --help": ["-m", "hypersphere", "--help"],
+    }
+    best = dict.fromkeys(commands, float("inf"))
+    for _ in range(rounds):
+        for name, arguments in commands.items():
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+            best[name] = min(best[name], spent)
+    aims = {"hypersphere --version": "0.3 s", "hypersphere --help": "0.3 s"}
+    aims["import torch, hypersphere; ArcFace"] = "1.08 of import torch"
+    torch_seconds = best["import torch"]
+    return [
+        ["start", name, f"{best[name]:.2f} s ({best[name] / torch_seconds:.2f})", aims.get(name, "–")] for name in best
+    ]
+
+
+GROUPS: dict[str, tuple[Callable[[], Work], dict[str, str]]] = {
+    "heads, 10 classes, batch 16, d 64": (
+        lambda: head_work(10, 16, 64),
+        dict.fromkeys(("ArcFace", "CosFace", "AdaFace"), "1.2"),
+    ),
+    "heads, 1,000 classes, batch 128, d 512": (
+        lambda: head_work(1000, 128, 512),
+        {"ArcFace": "0.75", "CosFace": "0.75", "AdaFace": "0.75", "ArcFace, 3 sub-centers": "1.7"},
+    ),
+    "SphereLinear 16×64→64, training": (lambda: linear_work(16, 64, 64, True), {"SphereLinear": "3"}),
+    "SphereLinear 16×64→64, inference": (
+        lambda: linear_work(16, 64, 64, False),
+        {"SphereLinear": "3", "SphereLinear, linear angle": "5"},
+    ),
+    "SphereLinear 128×512→512, training": (lambda: linear_work(128, 512, 512, True), {"SphereLinear": "1.5"}),
+    "convolution 1×1, 64 channels, 16×16, inference": (lambda: conv_work(64, 16, 1, 1), {"SphereConv2d": "1.5"}),
+    "depthwise 3×3, 64 channels, 16×16, inference": (lambda: conv_work(64, 16, 3, 64), {"SphereConv2d": "1.5"}),
+    "CNN-9, batch 1, inference": (
+        lambda: network_work(1, False),
+        dict.fromkeys(("SphereConv", "SphereConv, linear angle", "TanhConv"), "1.25"),
+    ),
+    "CNN-9, batch 32, training": (
+        lambda: network_work(32, True),
+        {"SphereConv": "1.08", "SphereConv, linear angle": "1.15", "TanhConv": "1.15"},
+    ),
+}
+COMPILED_GROUPS: dict[str, tuple[Callable[[], Work], dict[str, str]]] = {
+    "heads compiled, 10 classes, batch 16, d 64": (
+        lambda: head_work(10, 16, 64, compiled=True),
+        dict.fromkeys(("ArcFace", "CosFace", "AdaFace"), "0.9"),
+    ),
+    "heads compiled, 1,000 classes, batch 128, d 512": (
+        lambda: head_work(1000, 128, 512, compiled=True),
+        dict.fromkeys(("ArcFace", "CosFace", "AdaFace"), "0.8"),
+    ),
+}
+
+
+def main() -> None:
+    """Measure all groups, or those whose name contains one of the arguments."""
+    p = _harness.parser(__doc__)
+    p.add_argument("groups", nargs="*", help="measure only groups whose name contains one of these words")
+    p.add_argument("--seconds", type=float, default=20.0, help="longest time per group (%(default)s)")
+    p.add_argument("--compiled", action="store_true", help="also measure heads under torch.compile")
+    p.set_defaults(threads=1)
+    args = p.parse_args()
+    torch.set_num_threads(args.threads)
+    torch.manual_seed(0)
+    rows: list[list[object]] = []
+    groups = GROUPS | (COMPILED_GROUPS if args.compiled else {})
+    for title, (make, aims) in groups.items():
+        if args.groups and not any(word in title for word in args.groups):
+            continue
+        for name, ratio in _harness.compare(make(), "baseline", seconds=args.seconds).items():
+            rows.append([title, name, str(ratio), aims.get(name, "–")])
+            print(*rows[-1], sep=" | ", file=sys.stderr, flush=True)
+    if not args.groups or "start" in args.groups:
+        rows += start_rows()
+    notes = (
+        "Heads: forward and backward relative to hand-written cross-entropy of scaled cosines, eager. Layers: relative to the\n"
+        "plain layer. Networks: relative to CNN-9 of convolutions. Ratios are medians with 95 % intervals."
+    )
+    how = f"rounds until every interval is below 5 % or {args.seconds:g} s have passed."
+    header = ["work", "row", "measured", "aim, at most"]
+    _harness.report("everyday", "Small and everyday work", header, rows, args, notes, how)
+
+
+if __name__ == "__main__":
+    main()
