@@ -1,5 +1,6 @@
 """Energy against its two references, and what operators have learned."""
 
+import json
 import math
 
 import pytest
@@ -19,6 +20,16 @@ def test_references_are_those_of_the_layer(tmp_path):
     assert random["y"] == pytest.approx([25 / 48] * 2)  # (d − 2)/(2(d − 3))
     assert least["y"] == [energy_lower_bound(6, 27)] * 2
     assert "6 neurons in 27 dimensions" in chart.caption
+
+
+def test_many_layers_share_one_chart(tmp_path):
+    folder = write_run(tmp_path / "a", weights={f"conv{i}.weight": torch.randn(6, 27) for i in range(12)})
+    rows = [{"step": step, **{f"energy/conv{i}": 0.6 - 0.01 * i for i in range(12)}} for step in range(5)]
+    (folder / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    _, chart, table = energy_section(read_runs([folder])).blocks
+    assert len(chart.traces) == len(table.rows) == 12
+    assert chart.traces[3]["y"][0] == pytest.approx(0.57 / (25 / 48))
+    assert table.rows[3][:4] == ["conv3", "6 × 27", "0.57", "0.57"]
 
 
 def test_learned_values_are_not_logarithms(tmp_path):

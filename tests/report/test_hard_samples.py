@@ -13,7 +13,7 @@ KEPT = evidence(spread=0.6)
 
 def test_the_worst_come_first_and_nobody_is_everywhere():
     pairs = ScoredPairs.of(KEPT)
-    far, near = worst_pairs(pairs, True), worst_pairs(pairs, False)
+    far, near = worst_pairs(pairs, True, KEPT.labels), worst_pairs(pairs, False, KEPT.labels)
     assert float(pairs.degrees[far[0]]) == float(pairs.degrees[pairs.same].max())
     assert float(pairs.degrees[near[0]]) == float(pairs.degrees[~pairs.same].min())
     assert bool(pairs.same[far].all())
@@ -21,6 +21,20 @@ def test_the_worst_come_first_and_nobody_is_everywhere():
     for chosen in (far, near):
         ends = torch.cat([pairs.first[chosen], pairs.second[chosen]])
         assert int(torch.bincount(ends).max()) <= 2
+
+
+def test_the_worst_pairs_are_of_different_people():
+    pairs = ScoredPairs.of(KEPT)
+    for same, most in ((True, 4), (False, 6)):
+        chosen = worst_pairs(pairs, same, KEPT.labels, count=most)
+        classes = KEPT.labels[torch.stack([pairs.first[chosen], pairs.second[chosen]], 1)].sort(1).values
+        assert len({tuple(row) for row in classes.tolist()}) == most
+
+
+def test_two_people_fill_the_list():
+    kept = evidence(classes=("ant", "bee"), spread=0.6)
+    pairs = ScoredPairs.of(kept)
+    assert len(worst_pairs(pairs, False, kept.labels)) == 8
 
 
 def test_confusions_are_those_of_the_nearest_neighbour():

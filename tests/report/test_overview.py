@@ -1,9 +1,11 @@
 """What was trained, chosen, found in the data, and how to do it again."""
 
 import dataclasses
+import json
 
 import torch
 
+from hypersphere.evaluation import Figure
 from hypersphere.report.overview import choices_section, data_section, repeat_section, result_section
 from hypersphere.report.page_parts import Commands
 from hypersphere.report.runs import read_runs
@@ -23,6 +25,26 @@ def test_result_has_units(tmp_path):
     assert not [row for row in table.rows if "energy" in row[0]]
 
 
+def test_figures_of_the_report_have_the_intervals_of_the_terminal(tmp_path):
+    folder = write_run(tmp_path / "a")
+    figures = [Figure("pairs", 90, "pairs"), Figure("EER", 0.1, "fraction", 1e-18, 0.25, 90, "identities")]
+    content = {"figures": {figure.name: figure.entry() for figure in figures}}
+    (folder / "report.json").write_text(json.dumps(content))
+    (run,) = read_runs([folder])
+    assert list(run.figures) == figures
+    facts, table, note, *_ = result_section(run).blocks
+    assert facts.items[0] == ("EER", "10 %", "[0, 25] %")
+    assert table.rows == [["pairs", "90 pairs", "", ""], ["EER", "10 %", "[0, 25] %", "n=90"]]
+    assert note.text == "Intervals: 95 %, over identities."
+
+
+def test_a_fit_from_python_has_no_command_that_fails(tmp_path):
+    (run,) = read_runs([write_run(tmp_path / "a")])
+    run = dataclasses.replace(run, document={"fit": {}, "source": {"source": "people"}})
+    lines = repeat_section([run], []).blocks[0].lines
+    assert lines[-1].startswith("# made in Python with hypersphere.fit")
+
+
 def test_choices_have_their_reasons(tmp_path):
     choice = {"key": "margin", "value": 0.3, "reason": "few identities"}
     first, settings = choices_section(read_runs([write_run(tmp_path / "a", choices=[choice])])).blocks
@@ -38,7 +60,7 @@ def test_equal_pictures_with_different_labels_are_found(tmp_path):
     rows = rows_of(data_section([run]))
     assert rows["equal pictures"] == "2 samples have an equal picture; 1 such groups have different labels"
     assert rows["duplicates"] == "5: a = b; a = b; a = b …"
-    assert rows["samples"] == "40 of 80 that were measured"
+    assert rows["samples"] == "40 of 80 measured samples"
     assert "format" not in rows
 
 

@@ -3,6 +3,8 @@
 import argparse
 import contextlib
 import json
+import pathlib
+import shlex
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -50,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
                 fresh=args.fresh,
                 progress=lambda trainer: stack.enter_context(bar(trainer, console)),
                 say=console.print,
-                write_page=write_page,
+                write_page=lambda folder: (_write_command(args, folder), write_page(folder)),
             )
     except KeyboardInterrupt as stop:
         console.print(
@@ -70,6 +72,27 @@ def run(args: argparse.Namespace) -> int:
     if page.is_file():
         console.print(f"report page, to open in a browser: {page}")
     return 0
+
+
+def repeat_command(args: argparse.Namespace, folder: pathlib.Path) -> str:
+    """Return the command line that repeats a fit in a new folder.
+
+    >>> args = argparse.Namespace(source="my people", overrides=["size=48"], budget=None)
+    >>> repeat_command(args, pathlib.Path("runs/people"))
+    "hypersphere fit 'my people' size=48 -o runs/people-again"
+    """
+    options = [f"{name}={value}" for name, value in read_source_options(args).items()]
+    budget = [] if args.budget is None else ["--budget", args.budget]
+    return shlex.join(["hypersphere", "fit", args.source, *args.overrides, *options, *budget, "-o", f"{folder}-again"])
+
+
+def _write_command(args: argparse.Namespace, folder: pathlib.Path) -> None:
+    """Leave the command for the report page in the run folder."""
+    from ..files import write_text
+    from ..training.run_folder import RunFolder
+
+    RunFolder(folder).record("command.txt")
+    write_text(folder / "command.txt", repeat_command(args, folder) + "\n")
 
 
 @contextlib.contextmanager

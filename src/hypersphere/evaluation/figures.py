@@ -1,29 +1,31 @@
-"""What every evaluation returns: figures with unit, interval and count; a table, JSON and a picture of them."""
+"""Reports of evaluations: figures with unit, interval and count, printed as a table, written as JSON or drawn."""
 
 import json
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from .intervals import Measurement
 
 Number = float | int | str
+NEGLIGIBLE = 1e-9  # numbers this much smaller than others of the same figure are rounding errors
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One number of a report, with what is needed to read it.
+    """One number of a report, with unit, interval and number of trials.
 
     Attributes:
-        name: What was measured, with its condition: ``"TAR@FAR=1e-3"``.
-        value: The number, or a text where the figure is a setting or a finding.
+        name: The measure with its condition, such as ``"TAR@FAR=1e-3"``.
+        value: The number, or a text if the figure is a setting or a finding.
         unit: ``"fraction"`` (of 1; tables show percent), ``"degrees"``, ``"cosine"``, ``"pairs"``, …; empty for a text
             and for a number without unit.
-        low: Lower end of the 95 % interval; None where no interval is known.
+        low: Lower end of the 95 % interval; None without an interval.
         high: Upper end of the 95 % interval.
-        count: How many trials (pairs, probes, episodes) the value is over; None where it is a count itself.
-        over: What the interval is over, ``"identities"`` or ``"independent trials"``; None without an interval.
+        count: The number of trials (pairs, probes, episodes); None if the value is a count itself.
+        over: The units that the interval resamples, ``"identities"`` or ``"independent trials"``; None without an interval.
 
     >>> Figure("rank-1", 0.5, "fraction", 0.237, 0.763, 10, "identities").cells()
     ('rank-1', '50 %', '[23.7, 76.3] %', 'n=10')
@@ -39,31 +41,36 @@ class Figure:
 
     @classmethod
     def of(cls, name: str, measured: float, unit: str = "fraction", count: int | None = None) -> "Figure":
-        """Return the figure of a number, with its interval if it is a :class:`Measurement` that knows one.
+        """Return the figure of a number, with its interval if it is a :class:`Measurement`.
 
         >>> Figure.of("rank-1", Measurement(0.5, 0.4, 0.6), count=99).cells()
         ('rank-1', '50 %', '[40, 60] %', 'n=99')
         """
         if isinstance(measured, Measurement):
             low, high = measured.interval
-            if unit == "fraction":  # the normal interval of a mean does not know that a share ends at 0 and 1
+            if unit == "fraction":  # the normal interval of a mean may exceed 0 and 1
                 low, high = max(low, 0.0), min(high, 1.0)
             return cls(name, float(measured), unit, low, high, count, measured.over)
         return cls(name, float(measured), unit, count=count)
 
     def cells(self) -> tuple[str, str, str, str]:
-        """Return name, value with its unit, interval and count as the table writes them.
+        """Return name, value with its unit, interval and count as the table prints them.
 
         >>> Figure("threshold", 35.5, "degrees").cells()
         ('threshold', '35.5 degrees', '', '')
+        >>> Figure("EER", 0.02, "fraction", 1.4e-17, 0.05).cells()[2]  # rounding errors are zero
+        '[0, 5] %'
         """
         scale, unit = (100.0, "%") if self.unit == "fraction" else (1.0, self.unit)
-        bounds = "" if self.low is None else f"[{_shown(self.low, scale)}, {_shown(self.high, scale)}] {unit}".rstrip()
+        numbers = [abs(number) for number in (self.value, self.low, self.high) if isinstance(number, float | int)]
+        tiny = NEGLIGIBLE * max((number for number in numbers if math.isfinite(number)), default=0.0)
+        low, high = (None if end is None else _format(end, scale, tiny) for end in (self.low, self.high))
+        bounds = "" if low is None else f"[{low}, {high}] {unit}".rstrip()
         count = "" if self.count is None else f"n={self.count}"
-        return self.name, f"{_shown(self.value, scale)} {unit}".rstrip(), bounds, count
+        return self.name, f"{_format(self.value, scale, tiny)} {unit}".rstrip(), bounds, count
 
     def entry(self) -> dict[str, Any]:
-        """Return value, unit, interval, what the interval is over, and count; what is not a finite number becomes None.
+        """Return value, unit, interval, its resampling unit and count for JSON. Numbers that are not finite become None.
 
         >>> Figure("EER", 0.25, "fraction", 0.125, 0.5, 80, "identities").entry()
         {'value': 0.25, 'unit': 'fraction', 'interval': [0.125, 0.5], 'interval over': 'identities', 'count': 80}
@@ -72,11 +79,24 @@ class Figure:
         entry = {"value": _finite(self.value), "unit": self.unit, "interval": interval, "interval over": self.over}
         return {**entry, "count": self.count}
 
+    @classmethod
+    def from_entry(cls, name: str, entry: Mapping[str, Any]) -> "Figure":
+        """Return the figure that :meth:`entry` described.
+
+        >>> figure = Figure("EER", 0.25, "fraction", 0.125, 0.5, 80, "identities")
+        >>> Figure.from_entry("EER", figure.entry()) == figure
+        True
+        """
+        value, interval = entry["value"], entry.get("interval")
+        low, high = (None, None) if interval is None else (math.nan if end is None else end for end in interval)
+        known = math.nan if value is None else value
+        return cls(name, known, entry.get("unit", ""), low, high, entry.get("count"), entry.get("interval over"))
+
 
 class Report(ABC):
     """Figures of one evaluation: ``print(report)`` is a table, :meth:`json` a string, :meth:`plot` a picture.
 
-    A new report says its ``title``, its :meth:`figures` and how it is drawn.
+    A new report defines its ``title``, its :meth:`figures` and :meth:`plot`.
 
     >>> class Speed(Report):
     ...     title = "speed"
@@ -106,7 +126,7 @@ class Report(ABC):
     def json(self) -> str:
         """Return every figure with value, unit, 95 % interval and count as a JSON string.
 
-        What is not a finite number is ``null``, so that every parser reads it.
+        Numbers that are not finite are ``null``, so that every parser can read the text.
         """
         content = {"report": self.title, "figures": {figure.name: figure.entry() for figure in self.figures()}}
         return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
@@ -132,7 +152,7 @@ def table(title: str, figures: list[Figure]) -> str:
 
 
 def interval_note(figures: list[Figure]) -> str:
-    """Return the sentence that says what the intervals of figures are over; empty where there are none.
+    """Return a sentence about how the intervals of figures were computed; empty without intervals.
 
     >>> interval_note([Figure("rank-1", 0.5, "fraction", 0.2, 0.8, 10, "identities"), Figure("images", 20)])
     'intervals: 95 %, over identities'
@@ -147,7 +167,7 @@ def interval_note(figures: list[Figure]) -> str:
 
 
 def rate_name(rate: float) -> str:
-    """Return a rate as names of figures write it.
+    """Return a rate in the form used in names of figures.
 
     >>> rate_name(0.001), rate_name(0.005), rate_name(0.1)
     ('1e-3', '5e-3', '1e-1')
@@ -156,9 +176,11 @@ def rate_name(rate: float) -> str:
     return f"{float(mantissa):g}e{int(exponent)}"
 
 
-def _shown(value: Number | None, scale: float = 1.0) -> str:
-    assert value is not None
-    return f"{scale * value:.4g}" if isinstance(value, float) else str(value)
+def _format(value: Number, scale: float, tiny: float) -> str:
+    """Return a number with four digits; zero if it is at most ``tiny``."""
+    if not isinstance(value, float):
+        return str(value)
+    return "0" if abs(value) <= tiny else f"{scale * value:.4g}"
 
 
 def _finite(value: Number | None) -> Number | None:

@@ -1,6 +1,6 @@
-"""Energy of every layer over time, between that of random neurons and the least there is; what operators have learned."""
+"""Charts of the energy of layers, with random neurons and a lower bound as references, and of learned k and ρ."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,29 +13,45 @@ from .page_parts import Block, Chart, Grid, Note, Section, arranged, key_of, pla
 from .runs import RunRecord
 from .training_charts import line, thinned
 
-MOST = 24  # layers that are drawn
+MAX_SEPARATE = 3  # layers with a chart each; more share one chart
 LEARNED = {"log_k": ("k", "Learned k of the sigmoid angle"), "log_rho": ("ρ", "Learned radius ρ of the magnitudes")}
 ABOUT = (
-    "The energy is the mean of 1/‖ŵᵢ − ŵⱼ‖² over pairs of neurons (s = 2). Dashed is what random directions have, dotted "
-    "a bound that no neurons of this number and dimension can be below."
+    "The energy is the mean of 1/‖ŵᵢ − ŵⱼ‖² over pairs of neurons (s = 2). The references are the energy of random "
+    "directions and a lower bound for this number of neurons and this dimension."
 )
 
 
 def energy_section(runs: Sequence[RunRecord]) -> Section | None:
-    """Return one chart a layer with all runs in it; None where no energy was logged."""
+    """Return the energies of layers during training; None if none were logged.
+
+    A few layers have a chart each, with all runs. More layers share one chart per run, relative to random neurons, and a
+    table has the numbers.
+    """
     layers = [name for run in runs for row in run.log for name in row if name.startswith("energy/")]
     names = list(dict.fromkeys(layers))
     if not names:
         return None
     blocks: list[Block] = [Note(ABOUT)]
-    blocks += arranged([_layer(runs, name) for name in names[:MOST]])
-    if len(names) > MOST:
-        blocks.append(Note(f"{len(names) - MOST} more layers are in log.jsonl."))
+    if len(names) <= MAX_SEPARATE:
+        blocks += arranged([_layer(runs, name) for name in names])
+    else:
+        blocks += arranged([_all_layers(run, names, place, len(runs) > 1) for place, run in enumerate(runs)])
+        columns = [
+            "layer",
+            *(["run"] if len(runs) > 1 else []),
+            "neurons × dim",
+            "start",
+            "end",
+            "random",
+            "lower bound",
+        ]
+        rows = [row for name in names for run in runs for row in _summary(run, name, len(runs) > 1)]
+        blocks.append(Grid("Energies at the start and at the end", columns, rows, numeric=True, folded=True))
     return Section("energy", "Energy of the layers", blocks)
 
 
 def learned_section(runs: Sequence[RunRecord]) -> Section | None:
-    """Return what operators have learned, a box a layer; None where they learn nothing."""
+    """Return box plots of learned k and ρ, one per layer; None if no layer learns them."""
     blocks: list[Block] = []
     for place, run in enumerate(runs):
         for ending, (letter, caption) in LEARNED.items():
@@ -46,9 +62,12 @@ def learned_section(runs: Sequence[RunRecord]) -> Section | None:
 
 
 def checkpoint_section(layers: Sequence[LayerReport], name: str, bounded: bool = True) -> Section:
-    """Return the energies of a checkpoint's layers against random layers, with its dead and double neurons.
+    """Return the energies of a checkpoint's layers relative to random layers, with dead and duplicate neurons.
 
-    ``bounded`` adds the bound below, which is known for s = 2 in the full space.
+    Args:
+        layers: The measured layers.
+        name: The checkpoint's name.
+        bounded: Add the lower bound, which is known for s = 2 in the full space.
     """
     ratios = [layer.energy / layer.random_mean if layer.random_mean else float("nan") for layer in layers]
     floors = [_floor(layer.neurons, layer.dim) / layer.random_mean for layer in layers]
@@ -57,7 +76,7 @@ def checkpoint_section(layers: Sequence[LayerReport], name: str, bounded: bool =
     traces: list[dict[str, Any]] = [
         {"type": "scatter", "mode": "markers", "name": "random, ± 3 deviations", "x": [1.0] * len(rows), "y": rows,
          "error_x": {"type": "data", "array": spread}, "tint": 7, "marker": {"symbol": "line-ns-open", "size": 10}},
-        {"type": "scatter", "mode": "markers", "name": "bound below", "x": floors, "y": rows, "tint": 2,
+        {"type": "scatter", "mode": "markers", "name": "lower bound", "x": floors, "y": rows, "tint": 2,
          "marker": {"symbol": "triangle-right", "size": 9}},
         {"type": "scatter", "mode": "markers", "name": plain(name), "x": ratios, "y": rows, "tint": 0,
          "marker": {"size": 10}},
@@ -74,7 +93,7 @@ def checkpoint_section(layers: Sequence[LayerReport], name: str, bounded: bool =
     table = [_row(layer, bounded) for layer in layers]
     columns = ["layer", "neurons × dim", "energy", "random", "smallest angle", "dead", "duplicates"]
     if bounded:
-        columns.insert(4, "bound below")
+        columns.insert(4, "lower bound")
     else:
         del traces[1]
     return Section(
@@ -85,6 +104,37 @@ def checkpoint_section(layers: Sequence[LayerReport], name: str, bounded: bool =
             Grid("Layers", columns, table, numeric=True),
         ],
     )
+
+
+def _all_layers(run: RunRecord, names: Sequence[str], place: int, several: bool) -> Chart:
+    """Return one chart of all layers of a run, each as a share of the energy of random neurons where that is finite."""
+    traces, ends = [], []
+    for tint, name in enumerate(names):
+        steps, values = run.series(name)
+        shape = run.shape(name.removeprefix("energy/"))
+        if not values or shape is None or shape[1] <= 3:
+            continue
+        random = random_energy(*shape, Riesz(2)).mean
+        ratios = [value / random for value in values]
+        traces.append(line(name.removeprefix("energy/"), *thinned(steps, ratios), tint % 8))
+        ends.append((ratios[-1], name.removeprefix("energy/")))
+    caption = f"Energy of all layers relative to random neurons{f', {run.name}' if several else ''}"
+    summary = f"{caption}."
+    if ends:
+        summary = f"{caption}; at the end between {min(ends)[0]:.4g} ({min(ends)[1]}) and {max(ends)[0]:.4g} ({max(ends)[1]})."
+    layout = {"xaxis": {"title": {"text": "step"}}, "yaxis": {"title": {"text": "energy / random energy"}}}
+    return Chart(key_of("energy-layers", place), caption, summary, traces, {**layout, "showlegend": len(traces) <= 8})
+
+
+def _summary(run: RunRecord, name: str, several: bool) -> Iterator[list[str]]:
+    """Yield the row of a layer in the table of energies, if the run has logged it."""
+    layer = name.removeprefix("energy/")
+    _, values = run.series(name)
+    shape = run.shape(layer)
+    if values:
+        random = f"{random_energy(*shape, Riesz(2)).mean:.5g}" if shape is not None and shape[1] > 3 else "–"
+        size, bound = ("–", "–") if shape is None else (f"{shape[0]} × {shape[1]}", f"{energy_lower_bound(*shape):.5g}")
+        yield [layer, *([run.name] if several else []), size, f"{values[0]:.5g}", f"{values[-1]:.5g}", random, bound]
 
 
 def _layer(runs: Sequence[RunRecord], name: str) -> Chart:
@@ -102,7 +152,7 @@ def _layer(runs: Sequence[RunRecord], name: str) -> Chart:
         ends = [min(t["x"][0] for t in traces), max(t["x"][-1] for t in traces)]
         # In two and three dimensions the mean of random neurons is infinite, so there is no line to draw.
         random = [("random", random_energy(*shape, Riesz(2)).mean, "dash")] if shape[1] > 3 else []
-        for label, height, dash in (*random, ("least", energy_lower_bound(*shape), "dot")):
+        for label, height, dash in (*random, ("lower bound", energy_lower_bound(*shape), "dot")):
             traces.append({"type": "scatter", "mode": "lines", "name": label, "x": ends, "y": [height] * 2, "tint": 7,
                            "line": {"dash": dash, "width": 1.5}})  # fmt: skip
             parts.append(f"{label} {height:.4g}")

@@ -1,4 +1,4 @@
-"""Where recognition fails: the worst pairs, and the classes that are taken for each other, as pictures."""
+"""Failures of recognition as pictures: the worst pairs and the most confused classes."""
 
 from collections.abc import Sequence
 
@@ -12,12 +12,12 @@ from .page_parts import Block, Grid, Note, Pictures, Section, Sheet, Tile
 from .runs import RunRecord
 from .score_charts import ScoredPairs
 
-SHOWN = 8
-ONCE = 2  # times that one picture may appear among the worst
+MAX_SHOWN = 8
+MAX_REPEATS = 2  # pairs in which one picture may appear
 
 
 def hard_section(runs: Sequence[RunRecord], pairs: dict[str, ScoredPairs], sheets: dict[str, Sheet]) -> Section | None:
-    """Return worst pairs and most confused classes of each run that kept features; None where none did."""
+    """Return the worst pairs and most confused classes of each run with features; None without any."""
     blocks: list[Block] = []
     for place, run in enumerate(runs):
         if run.evidence is None or run.name not in pairs or not pairs[run.name].both_kinds:
@@ -27,37 +27,56 @@ def hard_section(runs: Sequence[RunRecord], pairs: dict[str, ScoredPairs], sheet
         found = pairs[run.name]
         kinds = {True: "Pairs of one class furthest apart", False: "Pairs of two classes closest together"}
         for same, caption in kinds.items():
-            blocks.append(_pairs(run.evidence, found, worst_pairs(found, same), f"{caption}{who}", sheet))
+            blocks.append(
+                _pairs(run.evidence, found, worst_pairs(found, same, run.evidence.labels), f"{caption}{who}", sheet)
+            )
         blocks += _confused(run.evidence, who, sheet)
     return Section("hard", "Hardest samples", blocks) if blocks else None
 
 
-def worst_pairs(pairs: ScoredPairs, same: bool, count: int = SHOWN) -> Int[Tensor, "count"]:
-    """Return the positions of the pairs of one kind that are most wrong, the worst first; no sample is in more than two.
+def worst_pairs(
+    pairs: ScoredPairs, same: bool, labels: Int[Tensor, "n"], count: int = MAX_SHOWN
+) -> Int[Tensor, "count"]:
+    """Return the positions of the worst pairs of one kind, the worst first, of as many different classes as possible.
 
-    Worst are pairs of one class with the largest angles, and pairs of two with the smallest.
+    The worst pairs of one class have the largest angles, the worst pairs of two classes the smallest. Every two classes
+    appear once, unless there are too few of them to fill the list. No sample is in more than two pairs.
+
+    Args:
+        pairs: All pairs with their cosines.
+        same: Choose pairs of one class instead of pairs of two.
+        labels: The class of each sample.
+        count: How many pairs are chosen at most.
     """
     places = (pairs.same == same).nonzero().flatten()
     cosine = pairs.cosine[places]
     order = places[cosine.argsort(descending=not same, stable=True)]
-    seen: dict[int, int] = {}
-    kept: list[int] = []
-    for place in order.tolist():
-        ends = (int(pairs.first[place]), int(pairs.second[place]))
-        if max(seen.get(end, 0) for end in ends) < ONCE:
-            kept.append(place)
-            seen |= {end: seen.get(end, 0) + 1 for end in ends}
-        if len(kept) == count:
-            break
-    return torch.tensor(kept, dtype=torch.long)
+    ends = torch.stack([pairs.first[order], pairs.second[order]], 1)
+    classes = labels[ends].sort(1).values
+    samples_seen: dict[int, int] = {}
+    classes_seen: set[tuple[int, int]] = set()
+    kept: list[int] = []  # ranks in ``order``
+    for repeat_classes in (False, True):
+        for rank in range(len(order)):
+            if len(kept) == count:
+                break
+            first, second = ends[rank].tolist()
+            both = (int(classes[rank, 0]), int(classes[rank, 1]))
+            if rank in kept or (both in classes_seen and not repeat_classes):
+                continue
+            if max(samples_seen.get(first, 0), samples_seen.get(second, 0)) < MAX_REPEATS:
+                kept.append(rank)
+                classes_seen.add(both)
+                samples_seen |= {end: samples_seen.get(end, 0) + 1 for end in (first, second)}
+    return order[torch.tensor(sorted(kept), dtype=torch.long)]
 
 
 def confusions(
     features: Float[Tensor, "n d"], labels: Int[Tensor, "n"]
 ) -> list[tuple[int, int, Int[Tensor, "_"], Int[Tensor, "_"]]]:
-    """Return which classes are taken for which, most often first: (true, found, samples, what each was taken for).
+    """Return confused classes, the most frequent first: (true class, other class, samples, nearest neighbor of each).
 
-    A sample is taken for the class of the nearest other sample, by angle.
+    A sample is confused if the nearest other sample, by angle, is of another class.
 
     >>> features = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.95, 0.05], [0.1, 0.9]])
     >>> [(t, f, s.tolist()) for t, f, s, _ in confusions(features, torch.tensor([0, 0, 1, 1, 1]))]
@@ -93,11 +112,11 @@ def _pairs(evidence: Evidence, pairs: ScoredPairs, chosen: Tensor, caption: str,
 def _confused(evidence: Evidence, who: str, sheet: str | None) -> list[Block]:
     found = confusions(evidence.features, evidence.labels)
     if not found:
-        return [Note(f"No sample's nearest neighbour is of another class{who}.")]
+        return [Note(f"No sample's nearest neighbor is of another class{who}.")]
     total = sum(len(samples) for _, _, samples, _ in found)
-    caption = f"Most confused classes{who}: {total} of {len(evidence.labels):,} samples have a nearest neighbour of another class"
+    caption = f"Most confused classes{who}: {total} of {len(evidence.labels):,} samples have a nearest neighbor of another class"
     rows = []
-    for true, other, samples, taken in found[:SHOWN]:
+    for true, other, samples, taken in found[:MAX_SHOWN]:
         text = f"{evidence.classes[true]} taken for {evidence.classes[other]}, {len(samples)}\u00a0×"
         rows.append((text, samples[:2].tolist(), taken[:2].tolist()))
     if sheet is None:

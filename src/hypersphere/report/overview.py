@@ -1,4 +1,4 @@
-"""The first and the last part of a page: what was trained and how well; choices, data, environment and commands."""
+"""Sections about a run as a whole: results, choices, data, environment, and the commands that repeat it."""
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,18 +6,29 @@ from typing import Any
 
 import torch
 
-from ..evaluation import Baseline, Evidence, summarize_baselines
+from ..evaluation import Baseline, Evidence, Figure, summarize_baselines
+from ..evaluation.figures import interval_note
 from .page_parts import Block, Commands, Grid, Note, PageFacts, Section
 from .runs import RunRecord
 from .wording import duration, text, title, value
 
-FIRST = ("eer", "tar", "rank1", "one_shot", "published_runs", "accuracy", "balanced_accuracy", "auc")
+MAIN_METRICS = ("eer", "tar", "rank1", "one_shot", "published_runs", "accuracy", "balanced_accuracy", "auc")
+MAX_MAIN_FIGURES = 4
 
 
 def result_section(run: RunRecord) -> Section:
-    """Return the main figures of a run large, and all of them in a table."""
+    """Return the main figures of a run, and tables of all figures.
+
+    A run with a report shows its figures, with the same intervals as the terminal. Other runs show their metrics.
+
+    Args:
+        run: The content of a run folder.
+    """
     shown = {key: number for key, number in run.metrics.items() if key != "steps" and not key.startswith("energy/")}
-    items = [(title(key).capitalize(), value(key, shown[key]), "") for key in FIRST if key in shown][:4]
+    items = main_figures(run.figures)
+    if not items:
+        named = [key for key in MAIN_METRICS if key in shown][:MAX_MAIN_FIGURES]
+        items = [(title(key).capitalize(), value(key, shown[key]), "") for key in named]
     if "steps" in run.metrics:
         items.append(("Steps", text(run.metrics["steps"]), ""))
     if run.seconds:
@@ -28,13 +39,39 @@ def result_section(run: RunRecord) -> Section:
     blocks += [PageFacts(items)] if items else []
     blocks += baseline_blocks(run.baselines)[1:]
     if not run.metrics:
-        blocks.append(Note("The run has not ended yet: there are no final measures."))
+        blocks.append(Note("The run has not finished, so there are no final measures."))
+    blocks += figure_blocks("Report", run.figures)
     if run.task:
         blocks.append(Grid("What was trained", ["", ""], [[key, text(item)] for key, item in run.task.items()]))
     if shown:
         rows = [[title(key), value(key, number)] for key, number in shown.items()]
-        blocks.append(Grid("All measures at the end", ["measure", "value"], rows, numeric=True, folded=True))
+        caption = "Measures at the end of training" if run.figures else "All measures at the end"
+        blocks.append(Grid(caption, ["measure", "value"], rows, numeric=True, folded=True))
     return Section("result", "Result", blocks)
+
+
+def main_figures(figures: Sequence[Figure]) -> list[tuple[str, str, str]]:
+    """Return name, value and interval of the first figures that have an interval.
+
+    >>> main_figures([Figure("pairs", 90), Figure("EER", 0.25, "fraction", 0.1, 0.4, 90, "identities")])
+    [('EER', '25 %', '[10, 40] %')]
+    """
+    measured = [figure for figure in figures if figure.low is not None]
+    return [figure.cells()[:3] for figure in measured[:MAX_MAIN_FIGURES]]
+
+
+def figure_blocks(caption: str, figures: Sequence[Figure]) -> list[Block]:
+    """Return the table of figures as the terminal prints them, and a sentence about their intervals.
+
+    >>> [type(block).__name__ for block in figure_blocks("Report", [Figure("EER", 0.25, "fraction", 0.1, 0.4, 90)])]
+    ['Grid']
+    """
+    if not figures:
+        return []
+    rows = [list(figure.cells()) for figure in figures]
+    note = interval_note(list(figures))
+    table = Grid(caption, ["measure", "value", "95 % interval", "count"], rows, numeric=True)
+    return [table, *([Note(f"{note[0].upper()}{note[1:]}.")] if note else [])]
 
 
 def baseline_blocks(baselines: Sequence[Baseline], network: str = "the trained network") -> list[Block]:
@@ -60,7 +97,7 @@ def baseline_blocks(baselines: Sequence[Baseline], network: str = "the trained n
 
 
 def choices_section(runs: Sequence[RunRecord]) -> Section | None:
-    """Return what was chosen automatically and why, and every setting; None where a run says neither."""
+    """Return the automatic choices with their reasons, and all settings; None without both."""
     blocks: list[Block] = []
     for run in runs:
         who = f", {run.name}" if len(runs) > 1 else ""
@@ -76,7 +113,7 @@ def choices_section(runs: Sequence[RunRecord]) -> Section | None:
 
 
 def data_section(runs: Sequence[RunRecord]) -> Section | None:
-    """Return what a check of the data found, and what the samples shown here say of them; None where there is neither."""
+    """Return the findings of the data check and facts about the samples on the page; None without both."""
     blocks: list[Block] = []
     for run in runs:
         who = f", {run.name}" if len(runs) > 1 else ""
@@ -88,7 +125,7 @@ def data_section(runs: Sequence[RunRecord]) -> Section | None:
 
 
 def repeat_section(runs: Sequence[RunRecord], paths: Sequence[str]) -> Section:
-    """Return how to do it again, and on what it was done."""
+    """Return the commands that repeat the runs, and the environment of each run."""
     blocks: list[Block] = []
     for run in runs:
         who = f", {run.name}" if len(runs) > 1 else ""
@@ -112,6 +149,8 @@ def _again(run: RunRecord) -> Iterator[str]:
         yield shlex.join(["pip", "install", *wanted])
     if run.command:
         yield run.command
+    elif "source" in run.document:
+        yield "# made in Python with hypersphere.fit(source, folder); its settings are in config.json and choices.json"
     elif "settings" in run.document:
         yield "# made in Python with Trainer(task, folder, settings); its settings are in config.json"
     else:
@@ -142,10 +181,10 @@ def _flat(item: Any) -> bool:
 def _samples(evidence: Evidence) -> Iterator[list[str]]:
     counts = torch.bincount(evidence.labels)
     counts = counts[counts > 0]
-    yield ["samples", f"{len(evidence.labels):,} of {evidence.total:,} that were measured"]
+    yield ["samples", f"{len(evidence.labels):,} of {evidence.total:,} measured samples"]
     yield ["classes", f"{len(counts):,} of {len(evidence.classes):,}"]
     spread = f"{int(counts.min())} to {int(counts.max())}, median {int(counts.median())}"
-    yield ["samples of a class", spread]
+    yield ["samples per class", spread]
     if evidence.images is not None:
         channels = evidence.images.shape[3]
         yield [

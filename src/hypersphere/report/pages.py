@@ -1,4 +1,4 @@
-"""One function a page: of runs, of an evaluation, of a checkpoint's energy, of a claim."""
+"""Pages about runs, about an evaluation and about the energy of a checkpoint; one function per page."""
 
 import os
 import pathlib
@@ -10,7 +10,15 @@ from ..evaluation import Baseline, Evidence, Report
 from ..training import Callback
 from .energy_charts import checkpoint_section, energy_section, learned_section
 from .hard_samples import hard_section
-from .overview import baseline_blocks, choices_section, data_section, repeat_section, result_section
+from .overview import (
+    baseline_blocks,
+    choices_section,
+    data_section,
+    figure_blocks,
+    main_figures,
+    repeat_section,
+    result_section,
+)
 from .page_parts import Block, Commands, Grid, Page, PageFacts, Section, Sheet
 from .pictures_sheet import sheet_of
 from .render import save
@@ -21,7 +29,7 @@ from .sphere_chart import sphere_section
 from .training_charts import training_section
 from .wording import text
 
-PICTURES = 1_500_000  # bytes of all sheets of a page together
+MAX_PICTURE_BYTES = 1_500_000  # of all sheets of a page together
 FILE = "report.html"
 Paths = Sequence[str | os.PathLike[str]]
 
@@ -29,15 +37,18 @@ Paths = Sequence[str | os.PathLike[str]]
 def write_page(runs: str | os.PathLike[str] | Paths, path: str | os.PathLike[str] | None = None) -> pathlib.Path:
     """Write a page about one run or several and return its path.
 
-    The page is one file with everything in it: it opens from the disk without a network, in light and dark. Of several
-    runs it shows first what differs, then their curves overlaid and their figures side by side.
+    The page is one file that needs no network, in light and dark. A page about several runs starts with the settings that
+    differ, and shows curves and figures side by side.
 
     Args:
-        runs: A folder of a run, or several.
-        path: The file to write; None is ``report.html`` in the first folder.
+        runs: One run folder or several.
+        path: The file to write, ``report.html`` in the first folder by default.
+
+    Returns:
+        The path of the page.
 
     Raises:
-        ValueError: If a folder holds no run, or the page would be larger than five megabytes.
+        ValueError: If a folder contains no run, or the page would be larger than five megabytes.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -52,7 +63,12 @@ def write_page(runs: str | os.PathLike[str] | Paths, path: str | os.PathLike[str
 
 
 def run_page(runs: Sequence[RunRecord], paths: Sequence[str]) -> Page:
-    """Return the page of runs that have been read."""
+    """Return the page about runs.
+
+    Args:
+        runs: The content of run folders.
+        paths: The folders as the user named them, for the command that writes the page again.
+    """
     pairs = {
         run.name: ScoredPairs.of(run.evidence)
         for run in runs
@@ -61,7 +77,7 @@ def run_page(runs: Sequence[RunRecord], paths: Sequence[str]) -> Page:
     sheets: dict[str, Sheet] = {}
     for place, run in enumerate(runs):
         if run.evidence is not None and run.evidence.images is not None:
-            sheet = sheet_of(run.evidence.images, PICTURES // len(runs))
+            sheet = sheet_of(run.evidence.images, MAX_PICTURE_BYTES // len(runs))
             sheets |= {f"run{place}": sheet} if sheet is not None else {}
     several = len(runs) > 1
     sections = [
@@ -90,16 +106,18 @@ def write_evaluation(
     facts: Mapping[str, Any] | None = None,
     command: str = "",
 ) -> pathlib.Path:
-    """Write a page about an evaluation: its reports as tables, and all that can be seen of its features.
+    """Write a page about an evaluation: reports as tables, and charts and pictures of the features.
 
     Args:
         reports: Any reports of :mod:`hypersphere.evaluation`.
         path: The file to write.
         title: What was evaluated.
-        evidence: Features with their labels and pictures; with it the page has the sphere, histograms, curves and the
-            hardest samples.
-        facts: What else is to be said, by name: the embedder's file, the data.
-        command: The command line that repeats it.
+        evidence: Features with labels and pictures. The sphere, histograms, curves and hardest samples need it.
+        facts: Further facts by name, such as the embedder's file and the data.
+        command: The command line that repeats the evaluation.
+
+    Returns:
+        The path of the page.
 
     >>> import tempfile
     >>> report = hs.evaluation.verification(torch.rand(40), torch.arange(40) % 2 == 0)
@@ -111,16 +129,15 @@ def write_evaluation(
     page = run_page([run], [])
     kept = [section for section in page.sections if section.key in ("sphere", "scores", "hard", "data")]
     blocks: list[Block] = []
-    large = [figure for report in reports for figure in report.figures() if figure.low is not None][:4]
+    large = main_figures([figure for report in reports for figure in report.figures()])
     simple: tuple[Baseline, ...] = tuple(one for report in reports for one in getattr(report, "baselines", ()))
     blocks += baseline_blocks(simple, "the embedder")
     if large:
-        blocks.append(PageFacts([(figure.name, figure.cells()[1], figure.cells()[2]) for figure in large]))
+        blocks.append(PageFacts(large))
     if facts:
         blocks.append(Grid("What was evaluated", ["", ""], [[name, text(item)] for name, item in facts.items()]))
     for report in reports:
-        rows = [list(figure.cells()) for figure in report.figures()]
-        blocks.append(Grid(report.title, ["measure", "value", "95 % interval", "count"], rows, numeric=True))
+        blocks += figure_blocks(report.title, report.figures())
     sections = [Section("result", "Result", blocks), *kept]
     if command:
         sections.append(Section("repeat", "Repeat it", [Commands("The evaluation", [command])]))
@@ -138,11 +155,14 @@ def write_energy(
     """Write a page about the energy of a checkpoint's layers.
 
     Args:
-        layers: What :func:`hypersphere.energy.checkpoint_report.energy_report` found.
+        layers: The result of :func:`hypersphere.energy.checkpoint_report.energy_report`.
         path: The file to write.
         title: The checkpoint's name.
-        bounded: Whether the energies are those of s = 2 in the full space, for which a bound below is known and drawn.
-        command: The command line that repeats it.
+        bounded: Draw the lower bound. It is known for s = 2 in the full space only.
+        command: The command line that repeats the measurement.
+
+    Returns:
+        The path of the page.
 
     >>> import tempfile
     >>> layers = hs.energy.checkpoint_report.energy_report({"fc.weight": torch.randn(10, 8)})
@@ -157,10 +177,10 @@ def write_energy(
 
 
 class ReportPage(Callback):
-    """Writes the page of a run when it has ended: ``Trainer(task, folder, callbacks=[ReportPage()])``.
+    """A callback that writes the page at the end of a run: ``Trainer(task, folder, callbacks=[ReportPage()])``.
 
     Args:
-        path: The file to write; None is ``report.html`` in the run's folder.
+        path: The file to write, ``report.html`` in the run folder by default.
 
     >>> import tempfile, types
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -175,7 +195,7 @@ class ReportPage(Callback):
         self.path = path
 
     def on_end(self, trainer: Any, metrics: dict[str, float]) -> None:
-        """Write the page; of several processes the first does."""
+        """Write the page from the main process."""
         if trainer.main:
             if self.path is None:
                 trainer.folder.record(FILE)

@@ -1,4 +1,4 @@
-"""A run as a page needs it: everything that its folder holds, each file where it is there."""
+"""The files of a run folder, as far as they exist, in the form that a page needs."""
 
 import functools
 import json
@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ..config import flatten
-from ..evaluation import Baseline, Evidence
+from ..evaluation import Baseline, Evidence, Figure
 from ..evaluation.evidence import FILE as EVIDENCE
 from ..files import read_tensor
 from ..training.log import read_log
@@ -23,10 +23,22 @@ CHOICES, CHECK, COMMAND, REPORT = "choices.json", "check.json", "command.txt", "
 
 @dataclass(frozen=True)
 class RunRecord:
-    """The files of a run folder, read. What a folder does not hold is empty or None.
+    """The content of a run folder. Fields whose file is missing are empty or None.
 
-    ``choices`` are ``{"key", "value", "reason"}`` each; ``check`` is what a check of the data found; ``command`` is the
-    command line that made the run.
+    Attributes:
+        name: The name of the run on the page.
+        folder: The run folder.
+        document: The content of ``config.json``.
+        log: The rows of ``log.jsonl``.
+        metrics: The measures at the end of training.
+        environment: Versions of Python and of packages.
+        seconds: Wall-clock time of the run.
+        choices: Automatically chosen settings, each with ``key``, ``value`` and ``reason``.
+        check: The result of the check of the data.
+        command: The command line that repeats the run.
+        evidence: Features and pictures of measured samples.
+        baselines: Simple methods, measured on the same identities.
+        figures: The figures of ``report.json`` with their intervals, as the terminal prints them.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -49,15 +61,16 @@ class RunRecord:
     command: str
     evidence: Evidence | None
     baselines: tuple[Baseline, ...] = ()
+    figures: tuple[Figure, ...] = ()
 
     @functools.cached_property
     def settings(self) -> dict[str, Any]:
-        """The settings on one level, without what was found out about the task."""
+        """The settings with dotted keys, without facts about the task."""
         return flatten(self.document.get("settings", self.document))
 
     @functools.cached_property
     def task(self) -> dict[str, Any]:
-        """What is said of the task in words, where the run was made of objects."""
+        """The description of the task, if the run was made of Python objects."""
         found = self.document.get("task")
         return found if isinstance(found, dict) else {}
 
@@ -67,7 +80,7 @@ class RunRecord:
         return [row["step"] for row in rows], [row[name] for row in rows]
 
     def weights(self, *endings: str) -> dict[str, Tensor]:
-        """Return the final weights whose names end so; none where no weights were kept."""
+        """Return the final weights whose names have one of these endings; none if no weights were saved."""
         path = self.folder / "model.safetensors"
         if not path.is_file():
             return {}
@@ -75,7 +88,7 @@ class RunRecord:
             return {name: read_tensor(file, name) for name in file.keys() if name.endswith(endings)}  # noqa: SIM118
 
     def shape(self, layer: str) -> tuple[int, int] | None:
-        """Return neurons and dimensions of a layer, or None where the weights do not say."""
+        """Return the number of neurons of a layer and their dimension, or None if the weights do not contain it."""
         path = self.folder / "model.safetensors"
         if not path.is_file():
             return None
@@ -89,7 +102,13 @@ class RunRecord:
 
 
 def read_runs(paths: Sequence[str | os.PathLike[str]]) -> list[RunRecord]:
-    """Return the runs of some folders, each with a name of its own.
+    """Read run folders and give each run a unique name.
+
+    Args:
+        paths: Run folders.
+
+    Returns:
+        The content of each folder.
 
     Raises:
         ValueError: If there is no path, or a folder holds no run, or a file of it cannot be read.
@@ -109,7 +128,7 @@ def read_runs(paths: Sequence[str | os.PathLike[str]]) -> list[RunRecord]:
 
 
 def names_of(folders: Sequence[pathlib.Path]) -> list[str]:
-    """Return the last part of each path, and as many parts before it as tell them apart.
+    """Return the shortest endings of paths that differ from each other.
 
     >>> names_of([pathlib.Path("a/x"), pathlib.Path("b/x")])
     ['a/x', 'b/x']
@@ -140,17 +159,27 @@ def _read(folder: pathlib.Path, name: str) -> RunRecord:
         _json(folder / CHECK, {}),
         command.read_text(encoding="utf-8").strip() if command.is_file() else "",
         Evidence.load(evidence) if evidence.is_file() else None,
-        _baselines(folder / REPORT),
+        _read_baselines(folder / REPORT),
+        _read_figures(folder / REPORT),
     )
 
 
-def _baselines(path: pathlib.Path) -> tuple[Baseline, ...]:
-    """The simple methods of a run's report, if it has one."""
+def _read_baselines(path: pathlib.Path) -> tuple[Baseline, ...]:
+    """Return the simple methods of a run's report, if it has one."""
     found = _json(path, {})
     try:
         return tuple(Baseline.from_dict(values) for values in found.get("baselines", ()))
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"{path} must list its baselines as {{name, eer, interval, difference, …}}") from error
+
+
+def _read_figures(path: pathlib.Path) -> tuple[Figure, ...]:
+    """Return the figures of a run's report with their intervals, if it has one."""
+    found = _json(path, {})
+    try:
+        return tuple(Figure.from_entry(name, entry) for name, entry in found.get("figures", {}).items())
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} must list its figures as {{value, unit, interval, interval over, count}}") from error
 
 
 def _json(path: pathlib.Path, missing: Any) -> Any:

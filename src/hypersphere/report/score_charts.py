@@ -190,8 +190,8 @@ def _about(runs: Sequence[RunRecord], pairs: dict[str, ScoredPairs], useful: Seq
             f"{run.name}: {roc.positives:,} pairs of one class and {roc.negatives:,} of two, from {of} samples"
         )
     return Note(
-        f"{'; '.join(parts)}. Bands and brackets are 95 % intervals (Wilson), with pairs taken for independent; pairs "
-        "that share a sample are not quite, so the truth is somewhat wider."
+        f"{'; '.join(parts)}. Bands and brackets are Wilson's 95 % intervals of independent pairs of these samples. Pairs of "
+        "one person depend on each other, so the intervals over identities in the table of results are wider."
     )
 
 

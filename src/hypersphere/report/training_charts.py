@@ -1,4 +1,4 @@
-"""What happened in training: loss, measures, rate and λ over steps, one line a run."""
+"""Charts of training: loss, measures, learning rate and λ over steps, one line per run."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,14 +7,15 @@ from .page_parts import Block, Chart, Note, Section, arranged, key_of, plain
 from .runs import RunRecord
 from .wording import scaled, suffix, title
 
-MOST = 600  # points of a line; more cannot be told apart on a screen
+MAX_POINTS = 600  # of a line; more cannot be distinguished on a screen
+MIN_PERCENT_SPAN = 10  # of an axis in percent
 MEASURES = ("eer", "tar", "rank1", "one_shot", "accuracy", "balanced_accuracy", "auc")
 SHORT = {"intra_angle": "within a class", "inter_angle": "between classes", "nearest_angle": "to the nearest"}
 ANGLES = ("intra_angle", "inter_angle", "nearest_angle")
 
 
 def training_section(runs: Sequence[RunRecord]) -> Section | None:
-    """Return the curves of all runs, overlaid; None where nothing was logged."""
+    """Return the overlaid curves of all runs; None if nothing was logged."""
     logged = {name for run in runs for row in run.log for name in row}
     charts: list[Chart] = []
     if "loss" in logged:
@@ -33,13 +34,13 @@ def training_section(runs: Sequence[RunRecord]) -> Section | None:
 
 
 def line(name: str, x: Sequence[float], y: Sequence[float], tint: int, **options: Any) -> dict[str, Any]:
-    """Return a trace: a line, with points where there are few of them, and points alone where there are one or two."""
+    """Return a trace: a line, with markers if it has few points, and only markers if it has one or two."""
     mode = "markers" if len(x) < 3 else "lines+markers" if len(x) <= 25 else "lines"
     return {"type": "scatter", "mode": mode, "name": plain(name), "x": x, "y": y, "tint": tint, **options}
 
 
-def thinned(x: Sequence[float], y: Sequence[float], most: int = MOST) -> tuple[list[float], list[float]]:
-    """Return at most about ``most`` points: of each stretch its least and its largest, so that no peak is lost.
+def thinned(x: Sequence[float], y: Sequence[float], most: int = MAX_POINTS) -> tuple[list[float], list[float]]:
+    """Return at most about ``most`` points: the smallest and the largest of each interval, so that no peak is lost.
 
     >>> thinned(range(9), [0, 1, 0, 0, 9, 0, 0, 0, 0], most=6)
     ([0, 1, 3, 4, 6, 8], [0, 1, 0, 9, 0, 0])
@@ -57,6 +58,20 @@ def thinned(x: Sequence[float], y: Sequence[float], most: int = MOST) -> tuple[l
     return [x[i] for i in kept], [y[i] for i in kept]
 
 
+def percent_range(values: Sequence[float]) -> list[float]:
+    """Return the range of an axis in percent: within 0 and 100, and wide enough that small differences look small.
+
+    >>> percent_range([100.0, 100.0]), percent_range([2.0, 50.0])
+    ([89.5, 100.5], [0.0, 52.4])
+    """
+    low, high = min(values), max(values)
+    margin = 0.05 * max(high - low, MIN_PERCENT_SPAN)
+    if high - low < MIN_PERCENT_SPAN:
+        high = min(100.0, max(high, low + MIN_PERCENT_SPAN))
+        low = max(0.0, high - MIN_PERCENT_SPAN)
+    return [round(max(low - margin, 0.0), 6), round(min(high + margin, 100.5), 6)]
+
+
 def _overlaid(runs: Sequence[RunRecord], measure: str, log: bool = False) -> Chart:
     traces, last = [], []
     for tint, run in enumerate(runs):
@@ -69,6 +84,8 @@ def _overlaid(runs: Sequence[RunRecord], measure: str, log: bool = False) -> Cha
     layout["yaxis"] = {"ticksuffix": suffix(measure)}
     if measure in ("lr", "lambda") and traces:
         layout["yaxis"]["range"] = [0, 1.1 * max(max(trace["y"]) for trace in traces) or 1]
+    if suffix(measure) == " %" and traces:
+        layout["yaxis"]["range"] = percent_range([value for trace in traces for value in trace["y"]])
     if log:
         layout["yaxis"] |= {"type": "log", "dtick": 1}
     caption = title(measure).capitalize() if measure != "lambda" else title(measure)

@@ -1,4 +1,4 @@
-// The start: inflate the plotting library, draw what comes into view, copy commands, mark the section that is read.
+// Start of the page: inflate the plotting library, draw charts, copy commands, mark the current section.
 async function inflate(element) {
   const bytes = Uint8Array.from(atob(element.textContent.trim()), (c) => c.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
@@ -22,20 +22,31 @@ async function begin() {
   const script = document.createElement("script");
   script.textContent = await inflate(document.getElementById("page-library"));
   document.head.appendChild(script);
+  const waiting = new Set(figures);
+  const drawOnce = (figure) => {
+    if (!waiting.delete(figure)) return;
+    watch.unobserve(figure);
+    draw(figure, charts[figure.dataset.chart]).catch((error) => {
+      figure.dataset.drawn = "false";
+      complain(`A chart could not be drawn: ${error.message}`);
+      console.error(error);
+    });
+  };
   const watch = new IntersectionObserver((entries) => {
-    for (const entry of entries.filter((e) => e.isIntersecting)) {
-      watch.unobserve(entry.target);
-      draw(entry.target, charts[entry.target.dataset.chart]).catch((error) => {
-        entry.target.dataset.drawn = "false";
-        complain(`A chart could not be drawn: ${error.message}`);
-        console.error(error);
-      });
-    }
+    for (const entry of entries.filter((e) => e.isIntersecting)) drawOnce(entry.target);
   }, { rootMargin: "600px" });
+  // Charts outside the view are drawn one by one when the browser is idle, and all at once before printing.
+  const idle = window.requestIdleCallback || ((call) => setTimeout(call, 50));
+  const drawNext = () => {
+    const [figure] = waiting;
+    if (figure) { drawOnce(figure); idle(drawNext); }
+  };
+  window.addEventListener("beforeprint", () => { for (const figure of [...waiting]) drawOnce(figure); });
   for (const figure of figures) {
     numbers(figure, charts[figure.dataset.chart]);
     watch.observe(figure);
   }
+  idle(drawNext);
 }
 
 for (const copy of document.querySelectorAll(".copy")) {
@@ -53,11 +64,15 @@ for (const copy of document.querySelectorAll(".copy")) {
 }
 
 const links = new Map([...document.querySelectorAll("nav a")].map((link) => [link.hash.slice(1), link]));
-const reading = new IntersectionObserver((entries) => {
-  for (const entry of entries.filter((e) => e.isIntersecting)) {
-    for (const link of links.values()) link.removeAttribute("aria-current");
-    links.get(entry.target.id).setAttribute("aria-current", "true");
-  }
-}, { rootMargin: "-20% 0px -70% 0px" });
-for (const section of document.querySelectorAll("main > section")) reading.observe(section);
+const sections = [...document.querySelectorAll("main > section")];
+function markSection() {
+  const end = innerHeight + scrollY >= document.documentElement.scrollHeight - 2;
+  const above = sections.filter((section) => section.getBoundingClientRect().top < 0.3 * innerHeight);
+  const current = end ? sections.at(-1) : above.at(-1) || sections[0];
+  for (const link of links.values()) link.removeAttribute("aria-current");
+  if (current && links.has(current.id)) links.get(current.id).setAttribute("aria-current", "true");
+}
+addEventListener("scroll", markSection, { passive: true });
+addEventListener("resize", markSection);
+markSection();
 begin();
