@@ -232,3 +232,14 @@ def test_no_run_is_an_error(tmp_path):
         report.write_page([])
     with pytest.raises(ValueError, match="holds no run"):
         report.write_page(tmp_path)
+
+
+def test_all_charts_are_drawn_without_scrolling(browser, pages):
+    """A printed page has no place holders: charts outside the view are drawn too."""
+    browser.get("about:blank")
+    browser.get(pages["evaluation"].resolve().as_uri())
+    until(browser, "return window.Plotly !== undefined && document.querySelectorAll('figure[data-drawn]').length > 0")
+    browser.execute_script("window.dispatchEvent(new Event('beforeprint'))")
+    undrawn = "[...document.querySelectorAll('figure[data-chart]')].filter((f) => f.dataset.drawn !== 'true')"
+    until(browser, f"return {undrawn}.length === 0")
+    assert browser.execute_script("return document.querySelectorAll('.plot:empty').length") == 0
