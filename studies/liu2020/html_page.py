@@ -14,7 +14,7 @@ from hypersphere.report.page_parts import (
     Page,
     PageFacts,
     Section,
-    arranged,
+    arrange_charts,
     key_of,
     plain,
 )
@@ -64,9 +64,11 @@ def claim_page(claim: Claim, rows: Sequence[Row], command: str = "") -> Page:
     sections = [
         Section("result", "Result", first),
         Section(
-            "measured", "Measured", [*arranged(charts), Grid("Means ± standard errors", ["arm", *names], cells, True)]
+            "measured",
+            "Measured",
+            [*arrange_charts(charts), Grid("Means ± standard errors", ["arm", *names], cells, True)],
         ),
-        Section("courses", "Courses", arranged(_courses(rows))),
+        Section("courses", "Courses", arrange_charts(_courses(rows))),
         Section("published", "Published", [*published, differences]),
         Section("repeat", "Repeat it", [Commands("The claim", [command])] if command else []),
     ]

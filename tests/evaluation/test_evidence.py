@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from hypersphere.evaluation import Evidence, shown_samples, thumbnails
+from hypersphere.evaluation import Evidence, choose_samples, thumbnails
 
 KEPT = Evidence(
     torch.randn(4, 3),
@@ -50,7 +50,7 @@ def test_refuses(change, message):
 
 def test_classes_are_whole():
     labels = torch.arange(3000) % 150
-    chosen = shown_samples(labels, most=500, per_class=40)
+    chosen = choose_samples(labels, most=500, per_class=40)
     counts = torch.bincount(labels[chosen])
     assert set(counts[counts > 0].tolist()) == {20}
     assert 480 <= len(chosen) <= 500
@@ -58,9 +58,9 @@ def test_classes_are_whole():
 
 
 def test_large_classes_are_shared_out():
-    chosen = shown_samples(torch.arange(10_000) % 10, most=2000)
+    chosen = choose_samples(torch.arange(10_000) % 10, most=2000)
     assert torch.bincount(chosen % 10).tolist() == [200] * 10
-    assert len(shown_samples(torch.zeros(5000, dtype=torch.long), most=100)) == 100
+    assert len(choose_samples(torch.zeros(5000, dtype=torch.long), most=100)) == 100
 
 
 def test_thumbnails_keep_bytes_and_stretch_floats():

@@ -4,7 +4,7 @@ import time
 import pytest
 import torch
 
-from hypersphere.evaluation import evaluating
+from hypersphere.evaluation import evaluation_mode
 
 
 def test_every_module_gets_its_own_mode_back_whatever_happens():
@@ -13,7 +13,7 @@ def test_every_module_gets_its_own_mode_back_whatever_happens():
     assert before == [True, False, True, True]
 
     def fail():
-        with evaluating(model):
+        with evaluation_mode(model):
             assert not any(module.training for module in model.modules())
             raise RuntimeError("inside")
 

@@ -8,7 +8,7 @@ from scipy import stats
 from hypersphere.data.streams import RESAMPLE, Stream
 from hypersphere.evaluation import all_pairs, roc_curve, wilson
 from hypersphere.evaluation import pair_intervals as module
-from hypersphere.evaluation.pair_intervals import PairIntervals, resampled_pairs
+from hypersphere.evaluation.pair_intervals import PairIntervals, resample_pairs
 from hypersphere.evaluation.query_gallery import query_gallery
 from hypersphere.evaluation.scoring import CosineScore
 
@@ -23,7 +23,7 @@ def people(count=12, each=4, noise=0.5, seed=0):
 def resampled(features, labels, sides=None, **options):
     sides = query_gallery(None, None, labels) if sides is None else sides
     counted = all_pairs(features, labels, sides=sides, highest=module.HIGHEST)
-    return counted, resampled_pairs(features, labels, counted, CosineScore(), sides, **options)
+    return counted, resample_pairs(features, labels, counted, CosineScore(), sides, **options)
 
 
 def brute_force(scores, same, labels, index, resamples, seed, far):
@@ -51,7 +51,7 @@ def test_agrees_with_copies_of_pairs(sided):
     sides = query_gallery(queries, ~queries, labels) if sided else query_gallery(None, None, labels)
     counted, found = resampled(features, labels, sides, resamples=60, seed=3)
     index = torch.combinations(torch.arange(len(labels)))
-    index = index[sides.compared(index[:, 0], index[:, 1])]
+    index = index[sides.are_compared(index[:, 0], index[:, 1])]
     x = features / features.norm(dim=1, keepdim=True)
     scores, same = (x[index[:, 0]] * x[index[:, 1]]).sum(1), labels[index[:, 0]] == labels[index[:, 1]]
     rows = brute_force(scores, same, labels, index, 60, 3, 0.1)
@@ -91,7 +91,7 @@ def test_rates_at_a_threshold():
     accepted = counted.roc.at_far(0.05)
     threshold = counted.roc.thresholds[accepted].item()
     alone = wilson(int(counted.roc.accepted_different[accepted]), counted.roc.negatives)
-    wide = found.accepted(threshold, alone, same=False)
+    wide = found.acceptance_rate(threshold, alone, same=False)
     assert wide == float(alone)
     assert wide.low <= alone.low < alone.high < wide.high
     assert wide.over == "identities"

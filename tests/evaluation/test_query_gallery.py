@@ -13,10 +13,10 @@ def test_counts_are_those_of_every_two():
     same = different = 0
     for i, j in itertools.combinations(range(25), 2):
         if (sides.queries[i] and sides.gallery[j]) or (sides.queries[j] and sides.gallery[i]):
-            assert sides.compared(i, j)
+            assert sides.are_compared(i, j)
             same, different = same + int(labels[i] == labels[j]), different + int(labels[i] != labels[j])
         else:
-            assert not sides.compared(i, j)
+            assert not sides.are_compared(i, j)
     assert pair_counts(sides, labels) == (same, different)
 
 

@@ -15,7 +15,7 @@ from hypersphere.evaluation.resampling import (
     SortedTrials,
     blocks,
     clustered_mean,
-    drawn,
+    draw_counts,
     hull,
     percentiles,
     student_quantile,
@@ -50,8 +50,8 @@ def test_a_base_is_a_weight(case):
 
 
 def test_draws_are_those_of_the_streams_in_any_block():
-    whole = drawn(7, 0, 9, 5)
-    assert torch.equal(whole, torch.cat([drawn(7, 0, 4, 5), drawn(7, 4, 9, 5)]))
+    whole = draw_counts(7, 0, 9, 5)
+    assert torch.equal(whole, torch.cat([draw_counts(7, 0, 4, 5), draw_counts(7, 4, 9, 5)]))
     for i, row in enumerate(whole):
         assert row.tolist() == np.bincount(Stream(5, RESAMPLE, i).integers(7, 7).numpy(), minlength=7).tolist()
     assert [i for start, stop in blocks(2**19, 11) for i in range(start, stop)] == list(range(11))
@@ -80,13 +80,13 @@ def test_few_thresholds_are_as_good_as_all(monkeypatch):
     trials = SortedTrials(torch.randn(len(same)) + 2 * same, same)
     identities = Identities(labels[index], resamples=20)
     monkeypatch.setattr(module, "POINTS", 10**6)
-    every = trials.resampled(identities)
+    every = trials.resample(identities)
     monkeypatch.setattr(module, "POINTS", 150)
-    few = trials.resampled(identities)
+    few = trials.resample(identities)
     assert few.tar.shape[1] <= 153 < every.tar.shape[1]
     for measure in ("eer", "auc", "tar"):
         # At most two of the 180 same pairs lie between two thresholds, as often as their identity was drawn.
-        most = 2 * drawn(30, 0, 20, 0).max().item() / 180
+        most = 2 * draw_counts(30, 0, 20, 0).max().item() / 180
         assert torch.allclose(few.measure(measure, 0.01), every.measure(measure, 0.01), atol=most)
 
 
@@ -128,7 +128,7 @@ def test_students_quantile(degrees):
 
 def test_percentiles_move_with_what_was_resampled():
     rows = torch.randn(1000, dtype=torch.float64)
-    here, moved = percentiles(0.0, rows, 50), percentiles(0.3, rows + 1, 50, centre=1.0)
+    here, moved = percentiles(0.0, rows, 50), percentiles(0.3, rows + 1, 50, center=1.0)
     assert moved.interval == pytest.approx((here.low + 0.3, here.high + 0.3))
 
 

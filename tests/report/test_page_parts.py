@@ -2,13 +2,13 @@
 
 import pytest
 
-from hypersphere.report.page_parts import Chart, arranged, key_of, plain
+from hypersphere.report.page_parts import Chart, arrange_charts, key_of, plain
 
 
 @pytest.mark.parametrize("count", range(1, 13))
 def test_rows_are_full(count):
     width = {"third": 2, "half": 3, "full": 6}
-    sizes = [width[chart.size] for chart in arranged([Chart("x", "", "", [])] * count)]
+    sizes = [width[chart.size] for chart in arrange_charts([Chart("x", "", "", [])] * count)]
     assert sum(sizes) % 6 == 0
     filled = 0
     for size in sizes:  # no chart crosses the end of a row
@@ -17,7 +17,7 @@ def test_rows_are_full(count):
 
 
 def test_no_chart_is_no_row():
-    assert arranged([]) == []
+    assert arrange_charts([]) == []
 
 
 def test_tags_and_control_characters_are_characters():

@@ -5,13 +5,13 @@ import dataclasses
 from hypersphere.evaluation import compare_embedders
 from hypersphere.report.page_parts import Grid, Note
 from hypersphere.report.runs import read_runs
-from hypersphere.report.several import NEGATIVES, RESAMPLES, comparable, differing, measures_section
+from hypersphere.report.several import NEGATIVES, RESAMPLES, comparable, list_differing_settings, measures_section
 from tests.report.runs_for_tests import evidence, write_run
 
 
 def test_only_differing_settings_are_listed(tmp_path):
     runs = read_runs([write_run(tmp_path / "a"), write_run(tmp_path / "b", seed=1, head="CosFace")])
-    assert differing(runs) == [["head", "ArcFace", "CosFace"], ["head.m", "0.5", "0.4"]]
+    assert list_differing_settings(runs) == [["head", "ArcFace", "CosFace"], ["head.m", "0.5", "0.4"]]
 
 
 def test_paired_table_is_the_paired_bootstrap(tmp_path):

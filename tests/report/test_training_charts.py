@@ -2,14 +2,14 @@
 
 from hypersphere.report.page_parts import Chart
 from hypersphere.report.runs import read_runs
-from hypersphere.report.training_charts import line, thinned, training_section
+from hypersphere.report.training_charts import line, thin_points, training_section
 from tests.report.runs_for_tests import write_run
 
 
 def test_thinning_keeps_peaks_and_the_end():
     y = [0.0] * 10_000
     y[4321], y[777] = 9.0, -9.0
-    x, kept = thinned(range(10_000), y, 100)
+    x, kept = thin_points(range(10_000), y, 100)
     assert len(x) <= 102
     assert 9.0 in kept
     assert -9.0 in kept

@@ -150,9 +150,9 @@ def write_html(found: Any, path: Path) -> list[str]:
     """Write the page of an evaluation and return its name; where pages cannot be drawn, say why and return none."""
     try:
         from .. import report
-        from ..evaluation.evidence import Evidence, shown_samples, thumbnails
+        from ..evaluation.evidence import Evidence, choose_samples, thumbnails
 
-        shown = shown_samples(found.labels)
+        shown = choose_samples(found.labels)
         names = [found.names[i] for i in shown.tolist()]
         pictures = thumbnails(found.pixels(shown))
         evidence = Evidence(

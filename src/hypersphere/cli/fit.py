@@ -31,7 +31,6 @@ def run(args: argparse.Namespace) -> int:
     """Fit to the end; 130 when interrupted, after which the same line goes on."""
     from ..evaluation import format_baselines, summarize_baselines
     from ..evaluation.figures import interval_note
-    from ..report import write_page
     from ..training import FitSettings, fit
     from .train import listed, main_process
 
@@ -52,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
                 fresh=args.fresh,
                 progress=lambda trainer: stack.enter_context(bar(trainer, console)),
                 say=console.print,
-                write_page=lambda folder: (_write_command(args, folder), write_page(folder)),
+                write_page=lambda folder: _write_page(args, folder),
             )
     except KeyboardInterrupt as stop:
         console.print(
@@ -86,13 +85,15 @@ def repeat_command(args: argparse.Namespace, folder: pathlib.Path) -> str:
     return shlex.join(["hypersphere", "fit", args.source, *args.overrides, *options, *budget, "-o", f"{folder}-again"])
 
 
-def _write_command(args: argparse.Namespace, folder: pathlib.Path) -> None:
-    """Leave the command for the report page in the run folder."""
+def _write_page(args: argparse.Namespace, folder: pathlib.Path) -> None:
+    """Write the command that repeats the fit, and the report page, which shows it."""
     from ..files import write_text
+    from ..report import write_page
     from ..training.run_folder import RunFolder
 
     RunFolder(folder).record("command.txt")
     write_text(folder / "command.txt", repeat_command(args, folder) + "\n")
+    write_page(folder)
 
 
 @contextlib.contextmanager

@@ -81,7 +81,7 @@ def disturb(
 
 
 def shake(points: Float[Tensor, "batch n dim"], generator: torch.Generator) -> Float[Tensor, "batch n dim"]:
-    """Each point moved by about a fiftieth of the distance to its neighbours, which also breaks any symmetry."""
+    """Each point moved by about a fiftieth of the distance to its neighbors, which also breaks any symmetry."""
     spacing = (1 / points.shape[1]) ** (1 / (points.shape[2] - 1))
     noise = torch.randn(points.shape, generator=generator, dtype=points.dtype).to(points.device)
     return normalize(points + 0.04 * spacing * noise)

@@ -50,7 +50,7 @@ class Checkpoint:
         """One tensor, read when it is asked for."""
         if self._tensors is not None:
             return self._tensors[name]
-        with _opened(self.where[name]) as file:
+        with _open_file(self.where[name]) as file:
             try:
                 return read_tensor(file, name)
             except ValueError as error:
@@ -63,10 +63,10 @@ class Checkpoint:
         found: dict[str, pathlib.Path] = {}
         for path in self.files:
             if path.suffix == ".safetensors":
-                with _opened(path) as file:
+                with _open_file(path) as file:
                     names = list(file.keys())
             else:
-                self._tensors = {**(self._tensors or {}), **_unpickled(path)}
+                self._tensors = {**(self._tensors or {}), **_read_pickle(path)}
                 names = list(self._tensors)
             for name in names:
                 if name in found and found[name] != path:
@@ -104,14 +104,14 @@ def _config(folder: pathlib.Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _opened(path: pathlib.Path) -> Any:
+def _open_file(path: pathlib.Path) -> Any:
     try:
         return safe_open(path, framework="pt")
     except (SafetensorError, OSError) as error:
         raise ValueError(f"{path} is not a readable checkpoint: {error}") from error
 
 
-def _unpickled(path: pathlib.Path) -> dict[str, Any]:
+def _read_pickle(path: pathlib.Path) -> dict[str, Any]:
     try:
         content = _load(path)
     except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, ValueError, AttributeError, TypeError) as error:

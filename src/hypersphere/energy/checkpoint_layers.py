@@ -50,7 +50,7 @@ def checkpoint_layers(
     names = list(state.where) if isinstance(state, Checkpoint) else list(state)
     turned = config.get("model_type") in ("gpt2", "openai-gpt") or _looks_like_gpt2(names)
     heads = next((config[key] for key in ("num_attention_heads", "n_head", "num_heads") if key in config), None)
-    shared = _tied(state, names, config)
+    shared = _find_tied(state, names, config)
     for name in names if only is None else [only]:
         value, reason = as_dense(state[name])
         if value is None:
@@ -65,10 +65,10 @@ def checkpoint_layers(
             rows = rows.T
         if min(rows.shape) < 2:
             continue
-        yield from _named(name, rows, heads if isinstance(heads, int) else None, shared)
+        yield from _name_layers(name, rows, heads if isinstance(heads, int) else None, shared)
 
 
-def _named(name: str, rows: Tensor, heads: int | None, shared: set[str]) -> Iterator[Layer]:
+def _name_layers(name: str, rows: Tensor, heads: int | None, shared: set[str]) -> Iterator[Layer]:
     if _FUSED.search(name) and len(rows) % 3 == 0 and len(rows) // 3 >= 2:
         for part, third in zip(("query", "key", "value"), rows.chunk(3), strict=True):
             yield Layer(f"{name}[{part}]", _of_heads(part, heads), third)
@@ -94,7 +94,7 @@ def _looks_like_gpt2(names: list[str]) -> bool:
     return any(name.endswith("attn.c_attn.weight") for name in names)
 
 
-def _tied(state: Mapping[str, Any] | Checkpoint, names: list[str], config: Mapping[str, Any]) -> set[str]:
+def _find_tied(state: Mapping[str, Any] | Checkpoint, names: list[str], config: Mapping[str, Any]) -> set[str]:
     """Tables that the output shares: said by the config where the output has no weight of its own, or by the memory."""
     tables = [
         name for name in names if _TABLE.search(name) and "position" not in name and not name.endswith("wpe.weight")

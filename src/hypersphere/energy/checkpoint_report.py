@@ -1,4 +1,4 @@
-"""The layers of a checkpoint, measured: energy beside that of random layers, neighbours, rank; and what training changed."""
+"""The layers of a checkpoint, measured: energy beside that of random layers, neighbors, rank; and what training changed."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -25,7 +25,7 @@ Progress = Callable[[str, float], None]
 
 @dataclass(frozen=True)
 class LayerReport:
-    """One layer: its energy (mean over ordered pairs), the same for random directions, its neighbours and its rank.
+    """One layer: its energy (mean over ordered pairs), the same for random directions, its neighbors and its rank.
 
     Attributes:
         name, kind: The tensor, and what it is where its name says so.
@@ -33,7 +33,7 @@ class LayerReport:
         energy, random_mean, random_std: Of the layer, and of random directions (:func:`random_energy`).
         separation: The smallest angle between two neurons, in radians.
         nearest: The nearest pairs (i, j, angle).
-        near_duplicates: The share of neurons with a neighbour within 0.1 radians.
+        near_duplicates: The share of neurons with a neighbor within 0.1 radians.
         effective_rank: exp of the entropy of the squared singular values, as a share of the largest possible rank.
         dead: Neurons shorter than 10⁻⁶ of the longest, which are left out of everything else.
         duplicates: Pairs nearer than 10⁻³ radians.
@@ -206,7 +206,7 @@ def _change(old: Tensor, layer: Layer, kernel: Kernel, half_space: bool, progres
 
 
 def _near(found: PairMeasures) -> float:
-    """The share of neurons with a neighbour that does nearly the same work."""
+    """The share of neurons with a neighbor that does nearly the same work."""
     return (found.nearest > math.cos(NEAR)).double().mean().item()
 
 

@@ -1,4 +1,4 @@
-"""L-BFGS on many starting points at once: each row of a batch is a minimisation of its own."""
+"""L-BFGS on many starting points at once: each row of a batch is a minimization of its own."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -18,7 +18,7 @@ def lbfgs(
     steps: int = 1000,
     memory: int = 12,
 ) -> tuple[Float[Tensor, "batch m"], Float[Tensor, " batch"]]:
-    """Minimise each row; the points reached and their values.
+    """Minimize each row; the points reached and their values.
 
     A row is done when its largest gradient entry is below ``tolerance`` times its value, or when no step along the
     search direction lowers its value any more, which is what rounding leaves of a minimum.

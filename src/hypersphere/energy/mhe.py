@@ -100,7 +100,7 @@ class MHE(Regularizer):
     def output_value(self, weight: Float[Tensor, "1 classes dim"], labels: Int[Tensor, " samples"] | None) -> Tensor:
         """The mean energy of the output layer in full space, or what the classes of a batch have of it.
 
-        Labels equal to the head's ``ignore_index`` are left out. With several centres for each class, those of the
+        Labels equal to the head's ``ignore_index`` are left out. With several centers for each class, those of the
         batch's classes meet all others.
         """
         assert self.classifier is not None

@@ -1,4 +1,4 @@
-"""Everything about a layer's directions that one pass over its pairs can tell: energy, neighbours, duplicates."""
+"""Everything about a layer's directions that one pass over its pairs can tell: energy, neighbors, duplicates."""
 
 import functools
 import math
@@ -19,8 +19,8 @@ from .hyperspherical import as_neurons
 from .kernels import Kernel
 
 BLOCK_ENTRIES = 1 << 21  # of one block of cosines
-LISTED = 4096  # neurons whose neighbours are looked up again in float64
-ROUNDING = 1e-5  # of a cosine in float32: neighbours above 1 − this may be duplicates
+LISTED = 4096  # neurons whose neighbors are looked up again in float64
+ROUNDING = 1e-5  # of a cosine in float32: neighbors above 1 − this may be duplicates
 
 
 class PairMeasures(NamedTuple):
@@ -52,7 +52,7 @@ def measure_pairs(
     """The energy of a layer and its nearest neurons by one matrix product for each block of pairs.
 
     Memory is the directions and, for each thread, a few blocks of two million cosines. ``pairs`` nearest pairs are exact in float64, as
-    are duplicates, pairs nearer than ``duplicate`` radians, of the 4,096 neurons with the nearest neighbours.
+    are duplicates, pairs nearer than ``duplicate`` radians, of the 4,096 neurons with the nearest neighbors.
     ``progress`` is called with the share of the pairs that is done.
 
     >>> found = measure_pairs(torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 0.0]]), hs.energy.Riesz(1), pairs=1)
@@ -125,7 +125,7 @@ def _all_pairs(
 
 
 def _find_neighbors(rows: Tensor, nearest: Tensor, pairs: int, duplicate: float) -> list[tuple[int, int, float]]:
-    """The nearest pairs, exact: the best ``pairs`` are among the neurons with the nearest neighbours."""
+    """The nearest pairs, exact: the best ``pairs`` are among the neurons with the nearest neighbors."""
     n = len(rows)
     near = int((nearest > min(math.cos(duplicate), 1 - ROUNDING) - ROUNDING).sum())
     count = min(n, max(2 * pairs + 16, min(near, LISTED)))

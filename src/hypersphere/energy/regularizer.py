@@ -229,18 +229,18 @@ def _add_classifier(
         inside = [name for name, module in modules.items() if module is classifier]
         names = itertools.chain(inside, ["classifier"], map("classifier{}".format, itertools.count(2)))
         name = next(name for name in names if inside or name not in modules)
-        found.setdefault(name, _classifying(classifier))
+        found.setdefault(name, _find_class_weights(classifier))
         return name
     name_or_none = output_layer(model) if classifier is None else classifier
     if name_or_none is not None and name_or_none not in found:
         if name_or_none not in modules:
             known = ", ".join(found)
             raise ValueError(f"classifier must name a layer with neurons, got {classifier!r}; the model has {known}")
-        found[name_or_none] = _classifying(modules[name_or_none])
+        found[name_or_none] = _find_class_weights(modules[name_or_none])
     return name_or_none
 
 
-def _classifying(module: nn.Module) -> NeuronWeight:
+def _find_class_weights(module: nn.Module) -> NeuronWeight:
     weight = getattr(module, "weight", None)
     if not isinstance(module, Classifier) and not (isinstance(weight, Tensor) and weight.ndim == 2):
         raise ValueError(f"classifier must have a weight with one row for each class, got {type(module).__name__}")

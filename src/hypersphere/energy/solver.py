@@ -35,7 +35,7 @@ def minimize_energy(
     the points have the largest smallest angle, and the second value is that angle in radians, exact to rounding.
 
     Args:
-        starts: random starting points, all minimised together by L-BFGS; by default 48 up to n = 141 and fewer beyond,
+        starts: random starting points, all minimized together by L-BFGS; by default 48 up to n = 141 and fewer beyond,
             down to 1. For ``s = math.inf`` they are searched in groups of 32, and a group that has begun is finished: 64
             up to n = 80 by default, 32 beyond. The best group counts, so that more starts never give a smaller angle.
         hops: rounds in which the best arrangements are disturb and relaxed again, fewer if several bring nothing; by
@@ -93,7 +93,7 @@ def refine_(
 ) -> Float[Tensor, "neurons *dim"]:
     """Turn the neurons of a layer, in place and without changing their lengths, so that their energy falls; the weight itself.
 
-    At most ``steps`` steps of L-BFGS from where they are. Zero rows stay. The initialisation of orthogonal training uses it
+    At most ``steps`` steps of L-BFGS from where they are. Zero rows stay. The initialization of orthogonal training uses it
     with either space.
 
     >>> from hypersphere.energy import hyperspherical_energy

@@ -17,7 +17,7 @@ from .detection import DetectionReport, open_set
 from .discriminant import discriminant
 from .distractors import DistractorReport, distractor_identification
 from .episodes import Episodes, sample_episodes
-from .evidence import Evidence, shown_samples, thumbnails
+from .evidence import Evidence, choose_samples, thumbnails
 from .features import ensemble, fold_scores, mirrored, pair_scores
 from .few_shot import FewShotReport, few_shot
 from .figures import Figure, Report
@@ -26,7 +26,7 @@ from .gathering import gather_features
 from .hardness import angular_visual_hardness, model_confidence
 from .identification import IdentificationReport, identification
 from .intervals import Measurement, mean_interval, wilson
-from .modes import evaluating
+from .modes import evaluation_mode
 from .open_set_report import OpenSetReport, open_set_report
 from .retrieval import RetrievalReport, retrieval
 from .retrieval_measures import (
@@ -101,6 +101,7 @@ __all__ = [
     "bim",
     "calibrate_scores",
     "calibration",
+    "choose_samples",
     "choose_threshold",
     "class_angles",
     "compare_embedders",
@@ -109,7 +110,7 @@ __all__ = [
     "discriminant",
     "distractor_identification",
     "ensemble",
-    "evaluating",
+    "evaluation_mode",
     "expected_calibration_error",
     "few_shot",
     "fgsm",
@@ -140,7 +141,6 @@ __all__ = [
     "roc_curve",
     "sample_episodes",
     "score_report",
-    "shown_samples",
     "simple_features",
     "strength",
     "summarize_baselines",

@@ -103,7 +103,7 @@ def all_pairs(
     x = score.rows(features)
     first, second = _same_pairs(labels)
     sides = query_gallery(None, None, labels) if sides is None else sides
-    kept = sides.compared(first, second)
+    kept = sides.are_compared(first, second)
     first, second = first[kept], second[kept]
     counts = pair_counts(sides, labels)
     if not all(counts):
@@ -122,7 +122,7 @@ def all_pairs(
         cos = score.matrix(x[start : start + chunk], x[start:]).round(decimals=12)
         others = labels[start : start + chunk, None] != labels[start:]
         others &= torch.ones_like(others).triu(1)  # each pair once
-        others &= sides.compared(slice(start, start + chunk), slice(start, None), outer=True)
+        others &= sides.are_compared(slice(start, start + chunk), slice(start, None), outer=True)
         different = cos[others]
         span = _span(score, scores, different) if span is None else span
         counted.update(different)
@@ -134,7 +134,7 @@ def all_pairs(
     assert span is not None
     accepts, first_ones = (PairErrors(*(column[:count] for column in top)) for count in (worst, highest))
     bins = (_histogram(scores, span), histogram)
-    return AllPairs(counted.roc(), same, accepts, rejects, *bins, first_ones, impostors.sorted(), span, score.unit)
+    return AllPairs(counted.roc(), same, accepts, rejects, *bins, first_ones, impostors.sort(), span, score.unit)
 
 
 class _HighestScores:
@@ -150,7 +150,7 @@ class _HighestScores:
             self.scores = self.scores.topk(self.count, sorted=False).values
             self.floor = self.scores.min().item()
 
-    def sorted(self) -> Float[Tensor, "count"]:
+    def sort(self) -> Float[Tensor, "count"]:
         return self.scores.topk(min(self.count, len(self.scores))).values
 
 

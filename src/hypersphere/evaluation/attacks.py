@@ -9,11 +9,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..data.streams import NOISE, Stream
-from .modes import evaluating
+from .modes import evaluation_mode
 
 Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 Bounds: TypeAlias = tuple[float, float]
-EPSILON, STEP, ITERATIONS = 8 / 255, 2 / 255, 20  # C.1.2: ε = 8, τ = 2, N = 20 of 255 grey levels
+EPSILON, STEP, ITERATIONS = 8 / 255, 2 / 255, 20  # C.1.2: ε = 8, τ = 2, N = 20 of 255 gray levels
 
 
 def fgsm(
@@ -64,7 +64,7 @@ def bim(
         raise ValueError(f"step must be > 0 and iterations ≥ 1, got {step!r} and {iterations!r}")
     images = images.detach()
     x = images if start is None else start
-    with evaluating(model):
+    with evaluation_mode(model):
         for _ in range(iterations):
             x = x + step * input_gradient(model, x, labels, loss).sign()
             x = (images + (x - images).clamp(-epsilon, epsilon)).clamp(*bounds)
@@ -165,7 +165,7 @@ def input_gradient(model: nn.Module, x: Tensor, labels: Tensor, loss: Loss = F.c
 @torch.no_grad()
 def predictions(model: nn.Module, images: Tensor, batch: int = 512) -> Int[Tensor, "n"]:
     """The highest logit of each image, in evaluation mode."""
-    with evaluating(model):
+    with evaluation_mode(model):
         return torch.cat([model(part).argmax(1) for part in images.split(batch)])
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from .all_pairs import all_pairs
 from .figures import Figure, rate_name
 from .intervals import Measurement, wilson
-from .pair_intervals import HIGHEST, resampled_pairs
+from .pair_intervals import HIGHEST, resample_pairs
 from .query_gallery import QueryGallery, pair_counts, query_gallery
 from .ranking import Ranking
 from .resampling import RESAMPLES, clustered_mean
@@ -87,11 +87,11 @@ def category_rates(
             at = torch.tensor(list(finite.values()), dtype=torch.float64, device=features.device)
             some: dict[str, Any] = {"score": score, "sides": sides.part(mine)}
             counted = all_pairs(x, ids, at=at, worst=1, highest=HIGHEST, chunk=chunk, **some)
-            roc, shown = counted.roc, resampled_pairs(x, ids, counted, **some, resamples=resamples, seed=seed)
+            roc, shown = counted.roc, resample_pairs(x, ids, counted, **some, resamples=resamples, seed=seed)
             for rate, threshold in finite.items():
                 point = int((roc.thresholds >= threshold).sum()) - 1
                 accepted = wilson(int(roc.accepted_different[point]), different)
-                far[rate] = shown.accepted(threshold, accepted, same=False)
+                far[rate] = shown.acceptance_rate(threshold, accepted, same=False)
                 frr[rate] = clustered_mean(
                     counted.same.scores < threshold, ids[counted.same.first], resamples=resamples, seed=seed
                 )

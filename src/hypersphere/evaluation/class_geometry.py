@@ -46,10 +46,10 @@ def angular_fisher_score(features: Float[Tensor, "n d"], labels: Int[Tensor, "n"
 def class_angles(features: Float[Tensor, "n d"], labels: Int[Tensor, "n"], *, margin: bool = True) -> ClassAngles:
     r"""How wide classes are, how far apart, and what remains between them, as angles (2.3.5, Fig. 2.9).
 
-    A class's centre is the mean of the directions of its features.
+    A class's center is the mean of the directions of its features.
 
-    - ``intra``: mean angle between a feature and the centre of its class;
-    - ``inter``: mean angle between the centres of two different classes;
+    - ``intra``: mean angle between a feature and the center of its class;
+    - ``inter``: mean angle between the centers of two different classes;
     - ``nearest``: the smallest such angle;
     - ``margin``: the smallest angle between features of different classes less the largest between features of one
       class. Positive is the criterion of 2.3.5: every feature is nearer to all of its own class than to any of another.

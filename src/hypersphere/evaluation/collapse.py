@@ -42,15 +42,15 @@ def neural_collapse(
         raise ValueError(f"labels must name at least two classes, got {count}")
     x = features.detach().double()
     means = x.new_zeros(count, x.shape[1]).index_add_(0, owner, x) / owner.bincount()[:, None]
-    spread, centred = x - means[owner], means - means.mean(0)
+    spread, centerd = x - means[owner], means - means.mean(0)
     # tr(Σ_W Σ_B⁺) without forming Σ_W: project the spread onto Σ_B's own axes.
-    values, vectors = torch.linalg.eigh(centred.T @ centred / count)
+    values, vectors = torch.linalg.eigh(centerd.T @ centerd / count)
     kept = values > values[-1] * 1e-10
     nc1 = ((spread @ vectors[:, kept]).square().mean(0) / values[kept]).sum().item() / count
-    lengths = norm(centred)
+    lengths = norm(centerd)
     off = ~torch.eye(count, dtype=torch.bool, device=x.device)
-    nc2 = (cosine(centred, centred, pairwise=True)[off] + 1 / (count - 1)).abs().mean().item()
-    nc3, nc4 = _classifier(x, means, centred, classes, weight, bias)
+    nc2 = (cosine(centerd, centerd, pairwise=True)[off] + 1 / (count - 1)).abs().mean().item()
+    nc3, nc4 = _classifier(x, means, centerd, classes, weight, bias)
     return CollapseReport(nc1, (lengths.std(correction=0) / lengths.mean()).item(), nc2, nc3, nc4)
 
 
@@ -88,7 +88,7 @@ class CollapseReport(Report):
 
 
 def _classifier(
-    x: Tensor, means: Tensor, centred: Tensor, classes: Tensor, weight: Tensor | None, bias: Tensor | None
+    x: Tensor, means: Tensor, centerd: Tensor, classes: Tensor, weight: Tensor | None, bias: Tensor | None
 ) -> tuple[float | None, float | None]:
     if weight is None:
         return None, None
@@ -98,7 +98,7 @@ def _classifier(
         )
     w = weight.detach().double()
     rows = w[classes]
-    nc3 = (rows / torch.linalg.norm(rows) - centred / torch.linalg.norm(centred)).square().sum().item()
+    nc3 = (rows / torch.linalg.norm(rows) - centerd / torch.linalg.norm(centerd)).square().sum().item()
     predicted = (x @ w.T + (0 if bias is None else bias.detach().double())).argmax(1)
     nearest = classes[torch.cdist(x, means).argmin(1)]
     return nc3, (predicted != nearest).double().mean().item()

@@ -78,7 +78,7 @@ def paired_difference(
     else:
         owners = Identities(identities.to(same.device), resamples=resamples, seed=seed)
         groups, over = owners.count, IDENTITIES
-        rows = torch.stack([side.resampled(owners).measure(measure, far) for side in sides], 1)
+        rows = torch.stack([side.resample(owners).measure(measure, far) for side in sides], 1)
     rows = rows[rows.isfinite().all(1)]
     if len(rows) < resamples / 2:
         raise ValueError("identities must leave both kinds of pairs in most resamples; there are too few of them")

@@ -11,7 +11,7 @@ class StreamedRoc:
     """Count different pairs chunk by chunk against the scores of the same pairs, and give the exact ROC.
 
     Same pairs are few (mates), different pairs are many (every probe against a million distractors). The curve has a
-    corner only where a same pair lies, so it is enough to count, between every two neighbouring scores of same pairs,
+    corner only where a same pair lies, so it is enough to count, between every two neighboring scores of same pairs,
     how many different pairs fall there: memory grows with the same pairs alone, and nothing is binned or rounded.
     Every figure of the :class:`Roc` (AUC, EER, TAR at any FAR) equals that of keeping all scores.
 

@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from .attacks import Bounds, check_images
-from .modes import evaluating
+from .modes import evaluation_mode
 
 
 def deepfool(
@@ -42,13 +42,13 @@ def deepfool(
         )
     images = images.detach()
     x, total = images.clone(), torch.zeros_like(images)
-    with evaluating(model):
+    with evaluation_mode(model):
         with torch.no_grad():
             order = model(images).argsort(dim=1, descending=True)[:, :candidates]
         labels = order[:, 0] if labels is None else labels
         active = torch.arange(len(images), device=images.device)
         for _ in range(steps):
-            logits, losses, gradients = _linearised(model, x[active], order[active])
+            logits, losses, gradients = _linearize(model, x[active], order[active])
             keep = logits.argmax(1) == labels[active]
             active, losses, gradients = active[keep], losses[keep], gradients[keep]
             if not len(active):
@@ -70,7 +70,7 @@ def strength(
     return torch.linalg.vector_norm((adversarial - images).flatten(1), norm, dim=1)
 
 
-def _linearised(model: nn.Module, x: Tensor, order: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _linearize(model: nn.Module, x: Tensor, order: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Logits, the differences f_k − f_0 for the other candidates k, and their gradients ``(n, candidates − 1, …)``."""
     with torch.enable_grad():
         x = x.requires_grad_(True)

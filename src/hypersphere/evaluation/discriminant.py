@@ -14,7 +14,7 @@ def discriminant(features: Float[Tensor, "n d"], labels: Int[Tensor, "n"], shrin
     other's class. Without that factor it would be within-class whitening, which blows up directions in which classes do not differ.
 
     Args:
-        features: of training samples, as the embedder gives them; not of the samples that are to be recognised.
+        features: of training samples, as the embedder gives them; not of the samples that are to be recognized.
         labels: their classes, two or more, one of them with two or more samples.
         shrink: added to the diagonal of W, in parts of its mean: directions that do not vary are not trusted.
 
@@ -41,8 +41,8 @@ def discriminant(features: Float[Tensor, "n d"], labels: Int[Tensor, "n"], shrin
     if not bool(x.isfinite().all()):
         raise ValueError("features must be finite")
     means = x.new_zeros(len(classes), x.shape[1]).index_add_(0, index, x) / counts[:, None]
-    centre = means.mean(0)
-    within, between = _covariance(x - means[index]), _covariance(means - centre)
+    center = means.mean(0)
+    within, between = _covariance(x - means[index]), _covariance(means - center)
     scale = within.diagonal().mean()
     if not scale > 0:
         raise ValueError("samples of a class must differ, got classes whose samples are all the same")
@@ -54,7 +54,7 @@ def discriminant(features: Float[Tensor, "n d"], labels: Int[Tensor, "n"], shrin
     layer = nn.Linear(x.shape[1], x.shape[1], device=features.device, dtype=features.dtype)
     with torch.no_grad():
         layer.weight.copy_(weight)
-        layer.bias.copy_(-weight @ centre)
+        layer.bias.copy_(-weight @ center)
     return layer.requires_grad_(False)
 
 

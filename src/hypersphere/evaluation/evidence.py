@@ -74,7 +74,7 @@ class Evidence:
         return cls(**tree)
 
 
-def shown_samples(
+def choose_samples(
     labels: Int[Tensor, "n"], most: int = 2000, per_class: int = 40, seed: int = 0
 ) -> Int[Tensor, "shown"]:
     """Return which samples a page shows: class after class in random order, about ``most`` samples in all.
@@ -83,7 +83,7 @@ def shown_samples(
     with many samples are better than the reverse, because pairs of one class are what is looked at. At least two
     classes are taken where there are two. The positions are in increasing order.
 
-    >>> len(shown_samples(torch.arange(100) % 10, most=20, per_class=5))  # four of ten classes
+    >>> len(choose_samples(torch.arange(100) % 10, most=20, per_class=5))  # four of ten classes
     20
     """
     stream = Stream(seed, EVIDENCE)

@@ -43,8 +43,8 @@ def few_shot(
     """
     methods: dict[str, Callable[..., Tensor]] = {
         "centroid": _centroid,
-        "baseline": _finetuned,
-        "baseline++": _finetuned_cosine,
+        "baseline": _fine_tune,
+        "baseline++": _fine_tune_cosine,
     }
     if method not in methods:
         raise ValueError(f"method must be one of {', '.join(methods)}, got {method!r}")
@@ -114,7 +114,7 @@ def _centroid(support: Tensor, query: Tensor, streams: list[Stream], epochs: int
     return normalize(query) @ centroids.transpose(1, 2)
 
 
-def _finetuned(
+def _fine_tune(
     support: Tensor, query: Tensor, streams: list[Stream], epochs: int, scale: float | None = None
 ) -> Tensor:
     """Classifiers ``(episodes, ways, d)`` trained side by side on the support; no episode feels another.
@@ -149,5 +149,5 @@ def _finetuned(
     return logits(query).detach()
 
 
-def _finetuned_cosine(support: Tensor, query: Tensor, streams: list[Stream], epochs: int) -> Tensor:
-    return _finetuned(support, query, streams, epochs, scale=2.0)  # c = 2 (F.3)
+def _fine_tune_cosine(support: Tensor, query: Tensor, streams: list[Stream], epochs: int) -> Tensor:
+    return _fine_tune(support, query, streams, epochs, scale=2.0)  # c = 2 (F.3)

@@ -68,8 +68,8 @@ def wilson_band(
     [[0.0, 0.2366], [0.2775, 0.7634]]
     """
     z, p, n = quantile(confidence), successes.double() / trials, trials
-    centre, half = p + z * z / (2 * n), z * (p * (1 - p) / n + z * z / (4 * n * n)).sqrt()
-    low, high = (centre - half) / (1 + z * z / n), (centre + half) / (1 + z * z / n)
+    center, half = p + z * z / (2 * n), z * (p * (1 - p) / n + z * z / (4 * n * n)).sqrt()
+    low, high = (center - half) / (1 + z * z / n), (center + half) / (1 + z * z / n)
     return torch.minimum(low.clamp_min(0.0), p), torch.maximum(high.clamp_max(1.0), p)
 
 

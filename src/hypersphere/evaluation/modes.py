@@ -13,14 +13,14 @@ _held: dict[
 
 
 @contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
     """Put a model into evaluation mode inside the block, and every module back into its own mode after it.
 
     Modes are restored one by one, so a BatchNorm that was frozen stays frozen, and also when the block raises. If several
     threads evaluate one model, the last one to leave restores the modes.
 
     >>> model = torch.nn.Sequential(torch.nn.Dropout(), torch.nn.Dropout().eval())
-    >>> with evaluating(model):
+    >>> with evaluation_mode(model):
     ...     print([module.training for module in model])
     [False, False]
     >>> [module.training for module in model]

@@ -21,7 +21,7 @@ from .unseen import one_each
 CALIBRATION_PAIRS = 50_000
 
 
-def ranked_images(
+def rank_images(
     features: Float[Tensor, "n d"], labels: Int[Tensor, "n"], sides: QueryGallery, score: Score, chunk: int
 ) -> Ranking:
     """Rank the gallery for every query, itself left out; an image that is no query has rank 0, like one without a mate."""
@@ -35,7 +35,7 @@ def ranked_images(
     return whole
 
 
-def found_ranks(ranked: Ranking, labels: Int[Tensor, "n"], sides: QueryGallery) -> IdentificationReport:
+def summarize_ranks(ranked: Ranking, labels: Int[Tensor, "n"], sides: QueryGallery) -> IdentificationReport:
     """The ranks of the queries that have a mate in the gallery."""
     mated = ranked.mated
     identities = int(labels[sides.gallery].unique().numel())
@@ -43,7 +43,7 @@ def found_ranks(ranked: Ranking, labels: Int[Tensor, "n"], sides: QueryGallery) 
     return IdentificationReport(ranked.rank[mated], identities, ranked.image_rank[mated], max(images, 1), labels[mated])
 
 
-def found_images(
+def measure_retrieval(
     features: Float[Tensor, "n d"],
     labels: Int[Tensor, "n"],
     sides: QueryGallery,
@@ -93,7 +93,7 @@ def strangers(
     return DetectionReport(found, score.unit, labels[probe])
 
 
-def calibrated_halves(
+def calibrate_on_halves(
     features: Float[Tensor, "n d"], labels: Int[Tensor, "n"], score: Score, seed: int
 ) -> tuple[ScoreCalibration, ScoreReport] | None:
     """Probabilities fitted on pairs of one half of the identities, and how good they are on the other half."""

@@ -15,8 +15,8 @@ from .detection import DetectionReport
 from .figures import Figure, Report, rate_name
 from .identification import IdentificationReport
 from .intervals import Measurement, wilson
-from .open_set_parts import calibrated_halves, found_images, found_ranks, ranked_images, strangers
-from .pair_intervals import HIGHEST, PairIntervals, resampled_pairs
+from .open_set_parts import calibrate_on_halves, measure_retrieval, rank_images, strangers, summarize_ranks
+from .pair_intervals import HIGHEST, PairIntervals, resample_pairs
 from .query_gallery import query_gallery
 from .ranking import Ranking, check_ids
 from .resampling import RESAMPLES, clustered_mean
@@ -105,15 +105,15 @@ def open_set_report(
         score=score,
         sides=sides,
     )
-    ranked = ranked_images(features, labels, sides, score, chunk)
+    ranked = rank_images(features, labels, sides, score, chunk)
     thresholds = {far: counted.threshold(far) for far in counted.roc.resolved(fars)}
-    fitted = calibrated_halves(features, labels, score, seed)
+    fitted = calibrate_on_halves(features, labels, score, seed)
     return OpenSetReport(
         counted,
         ranked,
         labels,
-        found_ranks(ranked, labels, sides),
-        found_images(features, labels, sides, score, chunk, ranked),
+        summarize_ranks(ranked, labels, sides),
+        measure_retrieval(features, labels, sides, score, chunk, ranked),
         strangers(features, labels, sides, score, seed, chunk),
         None if fitted is None else fitted[0],
         None if fitted is None else fitted[1],
@@ -125,7 +125,7 @@ def open_set_report(
         None if quality is None else quality.detach().double().to(labels.device),
         tuple(fars),
         tuple(fpirs),
-        resampled_pairs(features, labels, counted, score, sides, resamples=resamples, seed=seed),
+        resample_pairs(features, labels, counted, score, sides, resamples=resamples, seed=seed),
         rows,
     )
 

@@ -65,33 +65,33 @@ class PairIntervals:
                 than half of the resamples hold both kinds of pairs.
             far: The false accept rate of ``"tar"``.
         """
-        return self._spanned(alone, self._curves.measure(measure, far), self._whole.measure(measure, far).item())
+        return self._add_interval(alone, self._curves.measure(measure, far), self._whole.measure(measure, far).item())
 
-    def accepted(self, threshold: float, alone: Measurement, *, same: bool) -> Measurement:
+    def acceptance_rate(self, threshold: float, alone: Measurement, *, same: bool) -> Measurement:
         """Return the share of pairs of one kind whose score is at least ``threshold``, likewise."""
         below = (self.trials.scores < threshold).long()
         rows = self.identities.sums(self.trials, below, 2, same=same)
         kind = self.trials.same == same
         base = torch.ones_like(self.trials.scores) if self.trials.base is None else self.trials.base
-        centre = float((base * (1 - below))[kind].sum() / base[kind].sum())
-        return self._spanned(alone, rows[:, 0] / rows.sum(1), centre)
+        center = float((base * (1 - below))[kind].sum() / base[kind].sum())
+        return self._add_interval(alone, rows[:, 0] / rows.sum(1), center)
 
     @functools.cached_property
     def _curves(self) -> Curves:
-        return self.trials.resampled(self.identities)
+        return self.trials.resample(self.identities)
 
     @functools.cached_property
     def _whole(self) -> Curves:
         return self.trials.curve(torch.ones(1, len(self.trials.scores), device=self.trials.scores.device), thin=True)
 
-    def _spanned(self, alone: Measurement, rows: Float[Tensor, "r"], centre: float) -> Measurement:
+    def _add_interval(self, alone: Measurement, rows: Float[Tensor, "r"], center: float) -> Measurement:
         kept = rows[rows.isfinite()]
         if len(kept) < self.identities.resamples / 2:
             return alone
-        return hull(percentiles(float(alone), kept, self.identities.count, centre), alone)
+        return hull(percentiles(float(alone), kept, self.identities.count, center), alone)
 
 
-def resampled_pairs(
+def resample_pairs(
     features: Float[Tensor, "n d"],
     labels: Int[Tensor, "n"],
     counted: AllPairs,
@@ -119,7 +119,7 @@ def resampled_pairs(
         different = (len(labels) ** 2 - int(sizes.square().sum())) // 2
         some = pairs(labels.cpu(), 0, min(SAMPLED, different), seed=seed)
         index = torch.stack([some.first, some.second], 1).to(labels.device)
-        index = index[sides.compared(index[:, 0], index[:, 1])]
+        index = index[sides.are_compared(index[:, 0], index[:, 1])]
         values = score_pairs(score, score.rows(features), index).round(decimals=12)
         below = values < high.scores[-1]
         index, values = index[below], values[below]

@@ -13,7 +13,7 @@ class QueryGallery(NamedTuple):
     queries: Bool[Tensor, "n"]
     gallery: Bool[Tensor, "n"]
 
-    def compared(self, first: Any, second: Any, *, outer: bool = False) -> Bool[Tensor, "..."]:
+    def are_compared(self, first: Any, second: Any, *, outer: bool = False) -> Bool[Tensor, "..."]:
         """Return whether of two images one is a query and the other in the gallery; ``outer`` asks it of every two."""
         (q1, g1), (q2, g2) = ([side[part] for side in self] for part in (first, second))
         if outer:

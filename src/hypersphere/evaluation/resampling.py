@@ -26,10 +26,10 @@ Measure = Literal["eer", "auc", "tar"]
 
 
 @functools.lru_cache(maxsize=4)
-def drawn(count: int, start: int, stop: int, seed: int) -> Float[Tensor, "resamples count"]:
+def draw_counts(count: int, start: int, stop: int, seed: int) -> Float[Tensor, "resamples count"]:
     """Return how often each of ``count`` identities is drawn in resamples ``start`` … ``stop``, ``count`` draws in each.
 
-    >>> drawn(4, 0, 3, seed=0).sum(1).tolist()
+    >>> draw_counts(4, 0, 3, seed=0).sum(1).tolist()
     [4.0, 4.0, 4.0]
     """
     streams = (Stream(seed, RESAMPLE, i) for i in range(start, stop))
@@ -80,7 +80,7 @@ def clustered_mean(
     sums = torch.zeros_like(sizes).index_add_(0, place, values.double())
     rows = []
     for start, stop in blocks(count, resamples):
-        weights = drawn(count, start, stop, seed).to(values.device)
+        weights = draw_counts(count, start, stop, seed).to(values.device)
         rows.append((weights @ sums) / (weights @ sizes))
     return hull(percentiles(float(alone), torch.cat(rows), count), alone)
 
@@ -104,21 +104,21 @@ class SortedTrials:
         self.last = last.nonzero().squeeze(1)
 
     def curve(self, weights: Float[Tensor, "r n"], *, thin: bool = False) -> "Curves":
-        """Return the rates of resamples in which trial i occurs ``weights[:, i]`` times; ``thin`` as :meth:`resampled`."""
-        weights, last = weights.double()[:, self.order], self.thinned() if thin else self.last
+        """Return the rates of resamples in which trial i occurs ``weights[:, i]`` times; ``thin`` as :meth:`resample`."""
+        weights, last = weights.double()[:, self.order], self.thin() if thin else self.last
         if self.base is not None:
             weights = weights * self.base
         hits = torch.where(self.same, weights, 0.0).cumsum(1)[:, last]
         return Curves(hits, weights.cumsum(1)[:, last] - hits)
 
-    def resampled(self, identities: "Identities") -> "Curves":
-        """Return the rates of resamples of identities, at the thresholds that :meth:`thinned` keeps."""
-        kept = self.thinned()
+    def resample(self, identities: "Identities") -> "Curves":
+        """Return the rates of resamples of identities, at the thresholds that :meth:`thin` keeps."""
+        kept = self.thin()
         places = torch.searchsorted(kept, torch.arange(len(self.scores), device=kept.device))
         kinds = [identities.sums(self, places, len(kept), same=same).cumsum(1) for same in (True, False)]
         return Curves(*kinds)
 
-    def thinned(self) -> Int[Tensor, "points"]:
+    def thin(self) -> Int[Tensor, "points"]:
         """Return the last trial at each of about ``POINTS`` thresholds.
 
         Where there are more scores, thresholds are kept that part the trials to be accepted into equal shares, so that TAR is
@@ -145,7 +145,7 @@ class Identities:
 
     >>> identities = Identities(torch.tensor([[3, 3], [3, 8]]), resamples=2)
     >>> trials = SortedTrials(torch.tensor([0.9, 0.6]), torch.tensor([True, False]))
-    >>> times = drawn(2, 0, 2, seed=0)
+    >>> times = draw_counts(2, 0, 2, seed=0)
     >>> torch.equal(identities.sums(trials, torch.tensor([0, 0]), 1, same=False), times.prod(1, keepdim=True))
     True
     """
@@ -164,7 +164,7 @@ class Identities:
         first, second = (owners, None) if owners.ndim == 1 else (owners[:, 0], None if same else owners[:, 1])
         parts = []
         for start, stop in blocks(max(self.count, length), self.resamples):
-            times = drawn(self.count, start, stop, self.seed).T.contiguous().to(rows.device)
+            times = draw_counts(self.count, start, stop, self.seed).T.contiguous().to(rows.device)
             total = times.new_zeros(length, stop - start)
             for part in torch.arange(len(rows), device=rows.device).split(max(1, CACHED // (stop - start))):
                 weights = times[first[part]]
@@ -215,13 +215,13 @@ class Curves:
 
 
 def percentiles(
-    value: float, rows: Float[Tensor, "r"], groups: int, centre: float | None = None, over: str = IDENTITIES
+    value: float, rows: Float[Tensor, "r"], groups: int, center: float | None = None, over: str = IDENTITIES
 ) -> Measurement:
     r"""Return the 95 % percentile interval of resampled values, widened for few groups.
 
     The ends are the quantiles at Φ(∓√(G/(G − 1))·t), where t is the 97.5 % point of Student's distribution of G − 1 degrees of
     freedom for G groups: of many groups the usual 2.5 and 97.5 %, of few ones as wide as the interval of a mean of so few
-    (the expanded percentile interval of Hesterberg, 2015). ``centre`` is the measure of what was resampled, where that is
+    (the expanded percentile interval of Hesterberg, 2015). ``center`` is the measure of what was resampled, where that is
     part of what ``value`` is of; the resamples are moved by the difference. ``over`` is what the groups are.
 
     >>> rows = torch.linspace(0, 1, 1001, dtype=torch.float64)
@@ -229,7 +229,7 @@ def percentiles(
     (0.5000 [0.0250, 0.9750], 0.5000 [0.0001, 0.9999])
     """
     level = NormalDist().cdf(-math.sqrt(groups / (groups - 1)) * student_quantile(groups - 1))
-    shift = 0.0 if centre is None else value - centre
+    shift = 0.0 if center is None else value - center
     low, high = torch.quantile(rows + shift, rows.new_tensor([level, 1 - level])).tolist()
     return Measurement(value, min(low, value), max(high, value), over)
 

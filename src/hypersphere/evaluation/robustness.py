@@ -25,7 +25,7 @@ from .attacks import (
 from .deepfool import deepfool, strength
 from .figures import Figure, Report
 from .intervals import Measurement, wilson
-from .modes import evaluating
+from .modes import evaluation_mode
 
 TOLERANCE = 0.02  # differences of accuracy below this are noise
 
@@ -214,7 +214,7 @@ def boundary_attack(
     evaluations of the model.
     """
     foolbox = require("foolbox", "attacks")
-    with evaluating(model), torch.random.fork_rng():
+    with evaluation_mode(model), torch.random.fork_rng():
         torch.manual_seed(seed)
         attack = foolbox.attacks.HopSkipJumpAttack(steps=steps, constraint="linf")
         wrapped = foolbox.PyTorchModel(model, bounds=bounds, device=images.device)
@@ -223,6 +223,6 @@ def boundary_attack(
 
 
 def _without_gradient(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-    with evaluating(model):
+    with evaluation_mode(model):
         gradient = input_gradient(model, x, y).flatten(1)
     return (gradient == 0).all(1) | ~gradient.isfinite().all(1)

@@ -202,7 +202,7 @@ def _logistic(scores: Float[Tensor, "n"], same: Bool[Tensor, "n"]) -> LogisticCa
 
 
 def _isotonic(scores: Float[Tensor, "n"], same: Bool[Tensor, "n"]) -> IsotonicCalibration:
-    """Pool adjacent violators: equal scores first, then neighbours that fall, until the means increase."""
+    """Pool adjacent violators: equal scores first, then neighbors that fall, until the means increase."""
     values, place = scores.unique(return_inverse=True)
     weight = _balance(same)
     total = values.new_zeros(len(values)).index_add_(0, place, weight)

@@ -38,7 +38,7 @@ def templates(
         how: ``"mean"`` takes the mean of the directions x̂; ``"max"`` the largest value of each coordinate of x̂;
             ``"quality"`` the mean weighted by quality, Σ q x̂ / Σ q.
         quality: A weight ≥ 0 for each image, for ``"quality"`` only; None takes the lengths of the features, which
-            margin heads with free features let grow with how recognisable an image is.
+            margin heads with free features let grow with how recognizable an image is.
 
     Returns:
         :class:`Templates`; its features feed :func:`pair_scores`, :func:`identification` and the others.

@@ -17,7 +17,7 @@ class GCN(Network):
 
     The features of a node are its row of ``Â·ReLU(Â·X·W₀)``, so that the classifier W₁ is an ordinary last layer.
     Hidden layers act on a node's own features before they are averaged, without a bias. Dropout is on the input of
-    each layer, in training only. Hidden width, dropout and Glorot initialisation are those of the implementation that
+    each layer, in training only. Hidden width, dropout and Glorot initialization are those of the implementation that
     Liu (2020) follows.
 
     Args:
@@ -86,7 +86,7 @@ class GraphLayer(nn.Module):
 
     def __init__(self, layers: Layers, features: int, neurons: int):
         super().__init__()
-        # A SphereNorm takes over the layer; any other normalization acts on what the neighbours have averaged.
+        # A SphereNorm takes over the layer; any other normalization acts on what the neighbors have averaged.
         self.linear = layers.dense(features, neurons, bias=False, normalize=layers.spherical_norm)
         self.norm = nn.Identity() if layers.norm is None or layers.spherical_norm else layers.norm(neurons)
         self.activation = layers.nonlinearity(neurons)
@@ -94,7 +94,7 @@ class GraphLayer(nn.Module):
     def forward(
         self, x: Float[Tensor, "nodes in"], adjacency: Float[Tensor, "nodes nodes"]
     ) -> Float[Tensor, "nodes out"]:
-        """Every node's features become a weighted mean over the node and its neighbours."""
+        """Every node's features become a weighted mean over the node and its neighbors."""
         return self.activation(self.norm(torch.sparse.mm(adjacency, self.linear(x))))
 
 

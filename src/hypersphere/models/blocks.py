@@ -27,7 +27,7 @@ InitOption: TypeAlias = Init | Literal["he", "xavier", "normal"] | None
 
 
 def he_normal(weight: Tensor) -> Tensor:
-    """N(0, 2/fan_in): the initialisation [38] that Liu (2020) uses for CNNs (2.2.7, C.1, 7.5.3).
+    """N(0, 2/fan_in): the initialization [38] that Liu (2020) uses for CNNs (2.2.7, C.1, 7.5.3).
 
     >>> round(he_normal(torch.empty(1000, 50)).std().item(), 2)
     0.2
@@ -93,7 +93,7 @@ class Layers:
     ``conv`` and ``linear`` have the signatures of :class:`torch.nn.Conv2d` and :class:`torch.nn.Linear`; ``norm`` takes
     the number of channels, or the layer itself when it is a :class:`~hypersphere.operators.SphereNorm`; ``activation``
     takes nothing, except that ``nn.PReLU`` gets one slope a channel. ``norm``, ``activation`` and ``init`` may be None:
-    no normalization, no nonlinearity, the layer's own initialisation. :func:`make_layers` takes names as well.
+    no normalization, no nonlinearity, the layer's own initialization. :func:`make_layers` takes names as well.
 
     >>> Layers(norm=None, width=0.5).convolutions(3, [16, 32], kernel=3)[0](torch.zeros(1, 3, 8, 8)).shape
     torch.Size([1, 16, 8, 8])

@@ -16,7 +16,7 @@ WIDTHS: dict[Table, tuple[tuple[int, ...], tuple[int, ...]]] = {
     "C.1 adversarial": ((32, 64, 128), (256,)),  # CNN-9 under attack; trained without batch normalization
     "C.4": ((32, 64, 128), (256, 2)),  # CNN-6 with features to draw, for MNIST (the section's text)
     "D.1": ((64, 128, 256), (256,)),  # CNN-6, 9, 15 (MHE; E.1, for CoMHE, is the same)
-    "E.3": ((32, 64, 64), (64,)),  # CNN-3, 9 (how to minimise energy)
+    "E.3": ((32, 64, 64), (64,)),  # CNN-3, 9 (how to minimize energy)
     "F.1": ((64, 64, 64), (64,)),  # CNN-6, 9 (orthogonal training)
 }
 
@@ -37,7 +37,7 @@ def plain_cnn(
         table: whose filters and fully connected units; ``"D.1"`` is equal to E.1, for CoMHE.
         widths: filters of the three stages in place of the table's.
         **options: those of every model (:class:`~hypersphere.models.Options`); by default batch normalization, ReLU and
-            He initialisation.
+            He initialization.
 
     >>> net = plain_cnn(9, 10, table="C.1", width=0.25)
     >>> net(torch.zeros(1, 3, 32, 32)).shape, net.feature_dim

@@ -81,7 +81,7 @@ def discriminator(*, spectral_norm: bool = False, num_classes: int | None = 1, *
     """The discriminator of table D.5(b): seven 3×3 and 4×4 convolutions of 64 to 512 filters and ``dense → 1``.
 
     ``spectral_norm=True`` divides the weight of every convolution and linear layer, the last one as well, by its
-    largest singular value (D.13). Leaky ReLU of slope 0.1, no batch normalization, torch's own initialisation.
+    largest singular value (D.13). Leaky ReLU of slope 0.1, no batch normalization, torch's own initialization.
 
     >>> discriminator(width=0.25)(torch.zeros(2, 3, 32, 32)).shape
     torch.Size([2, 1])

@@ -1,4 +1,4 @@
-"""The networks of the L-Softmax experiments (table 2.1): batch normalization, PReLU, He initialisation (2.2.7)."""
+"""The networks of the L-Softmax experiments (table 2.1): batch normalization, PReLU, He initialization (2.2.7)."""
 
 from collections.abc import Sequence
 

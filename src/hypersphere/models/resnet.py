@@ -153,7 +153,7 @@ def modified_resnet18(
     """The modified ResNet-18 of table C.1: SphereFace's stages of 128, 256, 512, 1024 filters behind ResNet's stem.
 
     The stages have 1, 2, 3, 0 residual units: 17 convolutions. Batch normalization (``norm="none"`` is the last column
-    of table 4.6), PReLU and initialisation as in SphereFace (C.1.1).
+    of table 4.6), PReLU and initialization as in SphereFace (C.1.1).
 
     >>> modified_resnet18(10, width=0.05)(torch.zeros(2, 3, 64, 64)).shape
     torch.Size([2, 10])

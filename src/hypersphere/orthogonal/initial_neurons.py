@@ -56,7 +56,7 @@ def prepare_neurons(
 ) -> nn.Module:
     """Give the hidden neurons of a plain network the start that :func:`overparameterize` would give them, without any R.
 
-    It makes the baselines of Liu (2020): shifted (table 7.2) and normalised neurons (table 7.7), and with ``freeze``
+    It makes the baselines of Liu (2020): shifted (table 7.2) and normalized neurons (table 7.7), and with ``freeze``
     the network whose classifier alone is trained (F.5). The arguments are those of :func:`overparameterize`.
 
     Args:
@@ -98,7 +98,7 @@ def initialize_neurons(
     refine: Callable[[Tensor], object] | None,
     normalize: bool,
 ) -> Tensor:
-    """A copy of the weight: drawn anew, shifted, refined and normalised, in this order, each if asked for."""
+    """A copy of the weight: drawn anew, shifted, refined and normalized, in this order, each if asked for."""
     if not abs(mean) < float("inf"):
         raise ValueError(f"mean must be a finite number, got {mean!r}")
     neurons = weight.clone(memory_format=torch.contiguous_format)

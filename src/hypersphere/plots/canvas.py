@@ -1,10 +1,10 @@
-"""What every picture shares: a colour-blind safe palette, axes made on request, labels and legends."""
+"""What every picture shares: a color-blind safe palette, axes made on request, labels and legends."""
 
 from typing import Any
 
 from .._extras import require
 
-# Okabe and Ito's eight colours, which stay apart under the common colour-vision deficiencies, and two paler ones.
+# Okabe and Ito's eight colors, which stay apart under the common color-vision deficiencies, and two paler ones.
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000", "#999999", "#88CCEE")
 STYLES = ("-", "--", ":")
 
@@ -46,7 +46,7 @@ def panels(
 
 
 def color(index: int) -> str:
-    """Return the colour of the ``index``-th class or curve; the colours repeat after ten.
+    """Return the color of the ``index``-th class or curve; the colors repeat after ten.
 
     >>> color(0) == color(10)
     True
@@ -55,7 +55,7 @@ def color(index: int) -> str:
 
 
 def style(index: int) -> dict[str, str]:
-    """Return colour and dashes of the ``index``-th curve as keyword arguments of ``ax.plot``; thirty differ.
+    """Return color and dashes of the ``index``-th curve as keyword arguments of ``ax.plot``; thirty differ.
 
     >>> style(11)
     {'color': '#E69F00', 'linestyle': '--'}

@@ -13,7 +13,7 @@ from .canvas import axes
 def plot_filters(weight: Float[Tensor, "n c h w"], *, columns: int | None = None, ax: Any = None) -> tuple[Any, Any]:
     """Draw every filter of a convolution in a grid, each stretched to its own range, and return ``(fig, ax)``.
 
-    Filters of three channels are drawn in colour, others by their first channel. ``columns`` is the width of the grid;
+    Filters of three channels are drawn in color, others by their first channel. ``columns`` is the width of the grid;
     None makes it about square.
 
     >>> fig, ax = plot_filters(torch.rand(6, 3, 5, 5), columns=3)

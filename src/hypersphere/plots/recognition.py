@@ -1,4 +1,4 @@
-"""How well features recognise: ROC, DET, CMC and identification curves, and the cosines between classes (fig. 2.5)."""
+"""How well features recognize: ROC, DET, CMC and identification curves, and the cosines between classes (fig. 2.5)."""
 
 from collections.abc import Mapping, Sequence
 from statistics import NormalDist

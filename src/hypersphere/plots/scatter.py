@@ -1,4 +1,4 @@
-"""Features where they live: on the circle or the sphere, coloured and labelled by class (fig. 2.2, A.5, 5.1)."""
+"""Features where they live: on the circle or the sphere, colored and labeled by class (fig. 2.2, A.5, 5.1)."""
 
 import math
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from .._extras import require
 from ..geometry import normalize
 from .canvas import axes, color
 
-LABELLED = 20  # classes that are named in the picture; more names would cover the points
+MAX_LABELED = 20  # classes that are named in the picture; more names would cover the points
 
 
 def plot_features(
@@ -75,7 +75,7 @@ def plot_features(
             ray = normalize(centers[label].detach().float().cpu())
             if far_side or bool(_near(ax, ray[None])):
                 ax.plot(*[(0.0, reach * float(t)) for t in ray], color=color(index), linewidth=1.2, zorder=3)
-        if 1 < len(classes) <= LABELLED and (far_side or bool(_near(ax, middle[None]))):
+        if 1 < len(classes) <= MAX_LABELED and (far_side or bool(_near(ax, middle[None]))):
             _name(ax, reach * middle, str(label) if names is None else names[label], color(index))
     _frame(ax, dim, reach, far_side)
     ax.set_title(title, y=1.0 if dim == 3 else None)  # a zoomed sphere would push it off the canvas
@@ -110,7 +110,7 @@ def plot_neurons(
 
 
 def _name(ax: Any, middle: Float[Tensor, "d"], text: str, tint: Any) -> None:
-    """Write a class's name beside its middle, away from the picture's centre, with a white rim so that points do not hide it."""
+    """Write a class's name beside its middle, away from the picture's center, with a white rim so that points do not hide it."""
     reach = middle.norm()
     aside = middle / reach
     if len(middle) == 3:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ..config import Call, Kind, Parameter, decode, encode, remove_locations
 from ..data import Preprocessing
 from ..evaluation.features import mirrored
-from ..evaluation.modes import evaluating
+from ..evaluation.modes import evaluation_mode
 from ..files import checksum, finite, write_atomically
 from ..geometry import normalize
 from .networks import embedding, empty_network
@@ -88,7 +88,7 @@ class Embedder(nn.Module):
         """
         if batch < 1:
             raise ValueError(f"batch must be an integer ≥ 1, got {batch!r}")
-        with torch.no_grad(), evaluating(self.network):
+        with torch.no_grad(), evaluation_mode(self.network):
             if isinstance(images, Tensor) and tuple(images.shape[1:]) == self.preprocessing.shape:
                 parts = [self.of_windows(list(part[:, None])) for part in images.split(batch)]
                 return parts[0] if len(parts) == 1 else torch.cat(parts)

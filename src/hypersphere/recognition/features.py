@@ -19,7 +19,7 @@ from ..data import CorruptDataError, UnusableSampleError
 from ..data.prefetch import ahead
 from ..data.sources import open_source
 from ..evaluation.features import pair_scores
-from ..evaluation.modes import evaluating
+from ..evaluation.modes import evaluation_mode
 from ..files import checksum, write_atomically
 from .embedder import Embedder, read_file
 
@@ -154,7 +154,7 @@ def embed(
         return _Batch(windows or None, kept, failed, info)
 
     def compute(windows: list[Tensor]) -> Tensor:
-        with torch.no_grad(), evaluating(embedder.network):
+        with torch.no_grad(), evaluation_mode(embedder.network):
             return embedder.of_windows(windows, batch)
 
     features, kept, failed, info = _extract(compute, read, len(source), batch, workers, group)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from .._extras import require
 from ..evaluation.features import mirrored
-from ..evaluation.modes import evaluating
+from ..evaluation.modes import evaluation_mode
 from ..files import write_atomically, write_json
 from .embedder import Embedder
 from .networks import embedding
@@ -78,7 +78,7 @@ def export_onnx(
     _compute(embedder, images[:2])  # tables such as mel filters are computed once, and must be constants of the graph
 
     def write(temporary: str) -> None:
-        with evaluating(embedder.network), _quiet():
+        with evaluation_mode(embedder.network), _quiet():
             _write(
                 graph,
                 images.to(embedder.device),
@@ -161,7 +161,7 @@ def _difference(runtime: Any, path: str, embedder: Embedder, images: Shaped[Tens
 
 
 def _compute(embedder: Embedder, stored: Tensor) -> Tensor:
-    with torch.no_grad(), evaluating(embedder.network):
+    with torch.no_grad(), evaluation_mode(embedder.network):
         return embedder.of_inputs(embedder.preprocessing.normalize(stored.to(embedder.device))).double().cpu()
 
 

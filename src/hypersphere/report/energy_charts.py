@@ -9,9 +9,9 @@ from torch import Tensor
 from ..energy import Riesz, energy_lower_bound
 from ..energy.checkpoint_report import LayerReport
 from ..energy.reference_energies import random_energy
-from .page_parts import Block, Chart, Grid, Note, Section, arranged, key_of, plain
+from .page_parts import Block, Chart, Grid, Note, Section, arrange_charts, key_of, plain
 from .runs import RunRecord
-from .training_charts import line, thinned
+from .training_charts import line, thin_points
 
 MAX_SEPARATE = 3  # layers with a chart each; more share one chart
 LEARNED = {"log_k": ("k", "Learned k of the sigmoid angle"), "log_rho": ("ρ", "Learned radius ρ of the magnitudes")}
@@ -33,9 +33,9 @@ def energy_section(runs: Sequence[RunRecord]) -> Section | None:
         return None
     blocks: list[Block] = [Note(ABOUT)]
     if len(names) <= MAX_SEPARATE:
-        blocks += arranged([_layer(runs, name) for name in names])
+        blocks += arrange_charts([_layer(runs, name) for name in names])
     else:
-        blocks += arranged([_all_layers(run, names, place, len(runs) > 1) for place, run in enumerate(runs)])
+        blocks += arrange_charts([_all_layers(run, names, place, len(runs) > 1) for place, run in enumerate(runs)])
         columns = [
             "layer",
             *(["run"] if len(runs) > 1 else []),
@@ -116,7 +116,7 @@ def _all_layers(run: RunRecord, names: Sequence[str], place: int, several: bool)
             continue
         random = random_energy(*shape, Riesz(2)).mean
         ratios = [value / random for value in values]
-        traces.append(line(name.removeprefix("energy/"), *thinned(steps, ratios), tint % 8))
+        traces.append(line(name.removeprefix("energy/"), *thin_points(steps, ratios), tint % 8))
         ends.append((ratios[-1], name.removeprefix("energy/")))
     caption = f"Energy of all layers relative to random neurons{f', {run.name}' if several else ''}"
     summary = f"{caption}."
@@ -143,7 +143,7 @@ def _layer(runs: Sequence[RunRecord], name: str) -> Chart:
     for tint, run in enumerate(runs):
         steps, values = run.series(name)
         if values:
-            traces.append(line(run.name, *thinned(steps, values), tint))
+            traces.append(line(run.name, *thin_points(steps, values), tint))
             parts.append(f"{run.name} ends at {values[-1]:.4g}")
     shape = next((run.shape(layer) for run in runs if run.shape(layer)), None)
     caption = layer

@@ -30,7 +30,7 @@ def hard_section(runs: Sequence[RunRecord], pairs: dict[str, ScoredPairs], sheet
             blocks.append(
                 _pairs(run.evidence, found, worst_pairs(found, same, run.evidence.labels), f"{caption}{who}", sheet)
             )
-        blocks += _confused(run.evidence, who, sheet)
+        blocks += _confusion_blocks(run.evidence, who, sheet)
     return Section("hard", "Hardest samples", blocks) if blocks else None
 
 
@@ -98,7 +98,7 @@ def _pairs(evidence: Evidence, pairs: ScoredPairs, chosen: Tensor, caption: str,
     rows = []
     for place in chosen.tolist():
         ends = [int(pairs.first[place]), int(pairs.second[place])]
-        names = [_called(evidence, end) for end in ends]
+        names = [_name_sample(evidence, end) for end in ends]
         rows.append((ends, names, f"{float(pairs.degrees[place]):.1f}°"))
     if sheet is None:
         return Grid(caption, ["one", "other", "angle"], [[*names, angle] for _, names, angle in rows])
@@ -109,7 +109,7 @@ def _pairs(evidence: Evidence, pairs: ScoredPairs, chosen: Tensor, caption: str,
     return Pictures(caption, groups)
 
 
-def _confused(evidence: Evidence, who: str, sheet: str | None) -> list[Block]:
+def _confusion_blocks(evidence: Evidence, who: str, sheet: str | None) -> list[Block]:
     found = confusions(evidence.features, evidence.labels)
     if not found:
         return [Note(f"No sample's nearest neighbor is of another class{who}.")]
@@ -122,12 +122,19 @@ def _confused(evidence: Evidence, who: str, sheet: str | None) -> list[Block]:
     if sheet is None:
         return [Grid(caption, ["confusion"], [[text] for text, _, _ in rows])]
     groups = [
-        ([Tile(sheet, end, _called(evidence, end)) for pair in zip(samples, taken, strict=True) for end in pair], text)
+        (
+            [
+                Tile(sheet, end, _name_sample(evidence, end))
+                for pair in zip(samples, taken, strict=True)
+                for end in pair
+            ],
+            text,
+        )
         for text, samples, taken in rows
     ]
     return [Pictures(caption, groups)]
 
 
-def _called(evidence: Evidence, place: int) -> str:
+def _name_sample(evidence: Evidence, place: int) -> str:
     name = str(evidence.classes[int(evidence.labels[place])])
     return name if evidence.names is None else f"{name} ({evidence.names[place]})"

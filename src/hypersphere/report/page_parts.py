@@ -65,7 +65,7 @@ class Chart:
         key: Its name in the page, letters, digits and hyphens.
         caption: What it shows.
         summary: The same for someone who cannot see it, with the main figure.
-        traces: Plotly's traces. ``"tint": i`` gives a trace the i-th colour of the page, ``"band": True`` makes it the
+        traces: Plotly's traces. ``"tint": i`` gives a trace the i-th color of the page, ``"band": True`` makes it the
             area of an interval; texts must have gone through :func:`plain`.
         layout: What differs from the page's layout.
         kind: What the page adds: a movable threshold, or a sphere with its classes.
@@ -157,11 +157,11 @@ class Page:
     sheets: Mapping[str, Sheet] = field(default_factory=dict)
 
 
-def arranged(charts: Sequence[Chart]) -> list[Chart]:
+def arrange_charts(charts: Sequence[Chart]) -> list[Chart]:
     """Return charts in sizes that fill rows of two or three without a gap.
 
     >>> chart = Chart("x", "", "", [])
-    >>> [c.size for c in arranged([chart] * 5)]
+    >>> [c.size for c in arrange_charts([chart] * 5)]
     ['third', 'third', 'third', 'half', 'half']
     """
     count = len(charts)

@@ -93,7 +93,7 @@ def run_page(runs: Sequence[RunRecord], paths: Sequence[str]) -> Page:
         repeat_section(runs, paths),
     ]
     title = " · ".join(run.name for run in runs) if len(runs) <= 4 else f"{len(runs)} runs"
-    subtitle = f"{len(runs)} runs side by side." if several else _described(runs[0])
+    subtitle = f"{len(runs)} runs side by side." if several else _describe(runs[0])
     return Page(title, subtitle, [section for section in sections if section is not None], sheets)
 
 
@@ -202,7 +202,7 @@ class ReportPage(Callback):
             write_page(trainer.folder.path, self.path)
 
 
-def _described(run: RunRecord) -> str:
+def _describe(run: RunRecord) -> str:
     document, task = run.document, run.task
     if task:
         return f"{task.get('class', 'A task')}: {text(task.get('training samples'))} samples of {text(task.get('classes'))} classes."

@@ -15,7 +15,7 @@ from .._extras import require
 from ..files import write_text
 from .page_parts import Chart, Page
 
-LARGEST = 5_000_000  # bytes of a page, so that it can be sent by mail and opened on a telephone
+LARGEST = 5_000_000  # bytes of a page, so that it can be sent by mail and opened on a phone
 ASSETS = pathlib.Path(__file__).parent / "assets"
 SCRIPTS = ("theme.js", "charts.js", "sphere.js", "threshold.js", "page.js")
 

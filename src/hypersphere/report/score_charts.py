@@ -14,7 +14,7 @@ from torch import Tensor
 from ..evaluation import Evidence, Roc, identification, roc_curve
 from ..evaluation.intervals import wilson_band
 from ..geometry import normalize
-from .page_parts import Block, Chart, Note, Section, arranged, key_of, plain
+from .page_parts import Block, Chart, Note, Section, arrange_charts, key_of, plain
 from .runs import RunRecord
 
 STOPS, BINS = 361, 90  # places of the threshold, bars of a histogram
@@ -66,10 +66,10 @@ def score_section(runs: Sequence[RunRecord], pairs: dict[str, ScoredPairs]) -> S
         return None
     blocks: list[Block] = [_about(runs, pairs, [run for _, run in useful])]
     alone = len(useful) == 1
-    blocks += arranged([threshold_chart(i, run.name, pairs[run.name], alone) for i, run in useful])
+    blocks += arrange_charts([threshold_chart(i, run.name, pairs[run.name], alone) for i, run in useful])
     rocs = [(i, run.name, pairs[run.name].roc) for i, run in useful]
     ranked = [(i, run.name, run.evidence) for i, run in useful if run.evidence is not None]
-    blocks += arranged([roc_chart(rocs), det_chart(rocs), cmc_chart(ranked)])
+    blocks += arrange_charts([roc_chart(rocs), det_chart(rocs), cmc_chart(ranked)])
     return Section("scores", "Angles and errors", blocks)
 
 
@@ -84,9 +84,9 @@ def threshold_chart(place: int, name: str, pairs: ScoredPairs, alone: bool = Tru
     kinds = [pairs.degrees[kind] for kind in (pairs.same, ~pairs.same)]
     counts = [torch.histc(degrees, BINS, 0, top) for degrees in kinds]
     width = top / BINS
-    centres = [(i + 0.5) * width for i in range(BINS)]
+    centers = [(i + 0.5) * width for i in range(BINS)]
     traces = [
-        {"type": "bar", "name": label, "x": centres, "y": 100 * count / (count.sum() * width), "tint": tint, "opacity": 0.75,
+        {"type": "bar", "name": label, "x": centers, "y": 100 * count / (count.sum() * width), "tint": tint, "opacity": 0.75,
          "hovertemplate": "%{x:.4g}°: %{y:.3g} % a degree<extra></extra>"}
         for label, count, tint in zip(("same class", "different classes"), counts, (0, 1), strict=True)
     ]  # fmt: skip
@@ -125,7 +125,7 @@ def roc_chart(rocs: Sequence[tuple[int, str, Roc]]) -> Chart:
         kept = _points(roc)
         far = 100 * roc.far[kept]
         low, high = (100 * end for end in wilson_band(roc.accepted_same[kept], roc.positives))
-        traces += _banded(name, far, 100 * roc.tar[kept], low, high, tint, "FAR %{x:.3g} %, TAR %{y:.4g} %")
+        traces += _band_traces(name, far, 100 * roc.tar[kept], low, high, tint, "FAR %{x:.3g} %, TAR %{y:.4g} %")
         parts.append(f"{name}: area {float(roc.auc):.4f}")
     layout = {
         "xaxis": {"title": {"text": "false accept rate (%)"}, "type": "log"},
@@ -148,7 +148,7 @@ def det_chart(rocs: Sequence[tuple[int, str, Roc]]) -> Chart:
         x, y, under, over = (_probit(rate) for rate in (far, frr[inner], low, high))
         said = zip(far.tolist(), frr[inner].tolist(), strict=True)
         hover = [f"FAR {100 * a:.3g} %, FRR {100 * b:.3g} %" for a, b in said]
-        traces += _banded(name, x, y, under, over, tint, "%{text}", text=hover)
+        traces += _band_traces(name, x, y, under, over, tint, "%{text}", text=hover)
         parts.append(f"{name}: equal error rate {100 * float(roc.eer):.3g} %")
     ticks = {"tickvals": _probit(torch.tensor(TICKS)), "ticktext": [f"{100 * t:g}" for t in TICKS]}
     layout = {
@@ -170,7 +170,9 @@ def cmc_chart(ranked: Sequence[tuple[int, str, Evidence]]) -> Chart:
         hits = torch.bincount(report.ranks - 1, minlength=report.identities).cumsum(0)[:ranks]
         low, high = (100 * end for end in wilson_band(hits, len(report.ranks)))
         x, most = torch.arange(1, ranks + 1), max(most, ranks)
-        traces += _banded(name, x, 100 * hits.double() / len(report.ranks), low, high, tint, "rank %{x}: %{y:.4g} %")
+        traces += _band_traces(
+            name, x, 100 * hits.double() / len(report.ranks), low, high, tint, "rank %{x}: %{y:.4g} %"
+        )
         parts.append(f"{name}: rank-1 {100 * float(report.rank(1)):.4g} %")
     layout = {
         "xaxis": {"title": {"text": "rank"}, "dtick": 1 if most <= 12 else 5},
@@ -195,7 +197,7 @@ def _about(runs: Sequence[RunRecord], pairs: dict[str, ScoredPairs], useful: Seq
     )
 
 
-def _banded(
+def _band_traces(
     name: str, x: Any, y: Any, low: Any, high: Any, tint: int, hover: str, text: list[str] | None = None
 ) -> list[dict[str, Any]]:
     """A line on the area of its interval: two invisible lines, the second filled down to the first."""

@@ -16,13 +16,13 @@ MEASURE = "eer"
 
 def differing_section(runs: Sequence[RunRecord]) -> Section:
     """Return the settings that are not the same in all runs."""
-    rows = differing(runs)
+    rows = list_differing_settings(runs)
     columns = ["setting", *(run.name for run in runs)]
     block: Block = Grid("Settings that differ", columns, rows) if rows else Note("All settings are the same.")
     return Section("differences", "What differs", [block])
 
 
-def differing(runs: Sequence[RunRecord]) -> list[list[str]]:
+def list_differing_settings(runs: Sequence[RunRecord]) -> list[list[str]]:
     """Return rows of a setting and its value in each run, where not all are equal."""
     every = [{**{f"task: {key}": item for key, item in run.task.items()}, **run.settings} for run in runs]
     keys = list(dict.fromkeys(key for settings in every for key in settings))
@@ -42,7 +42,7 @@ def measures_section(runs: Sequence[RunRecord]) -> Section:
     rows.append(["steps", *(text(run.metrics.get("steps")) for run in runs)])
     rows.append(["wall time", *(duration(run.seconds) if run.seconds else "–" for run in runs)])
     blocks: list[Block] = [Grid("Measures at the end", ["measure", *(run.name for run in runs)], rows, numeric=True)]
-    blocks += _paired(runs)
+    blocks += _difference_blocks(runs)
     return Section("measures", "Measures", blocks)
 
 
@@ -57,7 +57,7 @@ def comparable(first: Evidence | None, other: Evidence | None) -> bool:
     return torch.equal(first.images, other.images)
 
 
-def _paired(runs: Sequence[RunRecord]) -> list[Block]:
+def _difference_blocks(runs: Sequence[RunRecord]) -> list[Block]:
     base = runs[0]
     rows: list[list[str]] = []
     without: list[str] = []

@@ -11,11 +11,11 @@ from torch import Tensor
 from ..evaluation import Evidence
 from ..geometry import normalize
 from ..plots.scatter import best_view, eye_direction
-from .page_parts import Block, Chart, Note, Section, Sheet, arranged, key_of, plain
+from .page_parts import Block, Chart, Note, Section, Sheet, arrange_charts, key_of, plain
 from .runs import RunRecord
 
 MOST_CLASSES = 60  # each is a trace of its own and a switch
-LABELLED = 20
+MAX_LABELED = 20
 LONGEST = 18  # characters of a name on the sphere; the list beside it has the whole
 MOST_SPHERES = 4  # browsers allow a page few drawings in space
 
@@ -28,7 +28,7 @@ def sphere_section(runs: Sequence[RunRecord], sheets: dict[str, Sheet]) -> Secti
         return None
     alone = len(kept) == 1
     drawn = [_sphere(i, run, evidence, sheets, alone) for i, run, evidence in kept[:MOST_SPHERES]]
-    blocks: list[Block] = [*arranged(drawn)]
+    blocks: list[Block] = [*arrange_charts(drawn)]
     if len(kept) > MOST_SPHERES:
         names = ", ".join(run.name for _, run, _ in kept[MOST_SPHERES:])
         blocks.append(Note(f"A page holds {MOST_SPHERES} spheres; that of {names} is not drawn."))
@@ -71,7 +71,7 @@ def _sphere(place: int, run: RunRecord, evidence: Evidence, sheets: dict[str, Sh
         look = {"size": 4 if len(points) > 600 else 5, "opacity": 1, "line": {"width": 0}}
         common = {"type": "scatter3d", "x": x, "y": y, "z": z, "name": plain(name), "of": label, "tint": tint}
         traces.append({**common, "mode": "markers", "marker": look, "customdata": mine.tolist(), "hoverinfo": "none"})
-        at = means[label].tolist() if len(shown) <= LABELLED else None
+        at = means[label].tolist() if len(shown) <= MAX_LABELED else None
         classes.append(
             {
                 "name": name,

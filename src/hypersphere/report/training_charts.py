@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from .page_parts import Block, Chart, Note, Section, arranged, key_of, plain
+from .page_parts import Block, Chart, Note, Section, arrange_charts, key_of, plain
 from .runs import RunRecord
-from .wording import scaled, suffix, title
+from .wording import convert_unit, suffix, title
 
 MAX_POINTS = 600  # of a line; more cannot be distinguished on a screen
 MIN_PERCENT_SPAN = 10  # of an axis in percent
@@ -19,14 +19,14 @@ def training_section(runs: Sequence[RunRecord]) -> Section | None:
     logged = {name for run in runs for row in run.log for name in row}
     charts: list[Chart] = []
     if "loss" in logged:
-        charts.append(_overlaid(runs, "loss", log=_spans_decades(runs, "loss")))
-    charts += [_overlaid(runs, name) for name in MEASURES if name in logged]
+        charts.append(_overlay_runs(runs, "loss", log=_spans_decades(runs, "loss")))
+    charts += [_overlay_runs(runs, name) for name in MEASURES if name in logged]
     if len(runs) == 1 and logged.issuperset(ANGLES):
         charts.append(_angles(runs[0]))
     elif len(runs) > 1:
-        charts += [_overlaid(runs, name) for name in ANGLES[:2] if name in logged]
-    charts += [_overlaid(runs, name) for name in ("lr", "lambda") if name in logged]
-    blocks: list[Block] = [*arranged(charts)]
+        charts += [_overlay_runs(runs, name) for name in ANGLES[:2] if name in logged]
+    charts += [_overlay_runs(runs, name) for name in ("lr", "lambda") if name in logged]
+    blocks: list[Block] = [*arrange_charts(charts)]
     few = [run.name for run in runs if 0 < len({row["step"] for row in run.log}) < 3]
     if few:
         blocks.insert(0, Note(f"Too few points for a curve were logged by {', '.join(few)}; they are drawn as points."))
@@ -39,10 +39,10 @@ def line(name: str, x: Sequence[float], y: Sequence[float], tint: int, **options
     return {"type": "scatter", "mode": mode, "name": plain(name), "x": x, "y": y, "tint": tint, **options}
 
 
-def thinned(x: Sequence[float], y: Sequence[float], most: int = MAX_POINTS) -> tuple[list[float], list[float]]:
+def thin_points(x: Sequence[float], y: Sequence[float], most: int = MAX_POINTS) -> tuple[list[float], list[float]]:
     """Return at most about ``most`` points: the smallest and the largest of each interval, so that no peak is lost.
 
-    >>> thinned(range(9), [0, 1, 0, 0, 9, 0, 0, 0, 0], most=6)
+    >>> thin_points(range(9), [0, 1, 0, 0, 9, 0, 0, 0, 0], most=6)
     ([0, 1, 3, 4, 6, 8], [0, 1, 0, 9, 0, 0])
     """
     if len(x) <= most:
@@ -72,13 +72,13 @@ def percent_range(values: Sequence[float]) -> list[float]:
     return [round(max(low - margin, 0.0), 6), round(min(high + margin, 100.5), 6)]
 
 
-def _overlaid(runs: Sequence[RunRecord], measure: str, log: bool = False) -> Chart:
+def _overlay_runs(runs: Sequence[RunRecord], measure: str, log: bool = False) -> Chart:
     traces, last = [], []
     for tint, run in enumerate(runs):
         steps, values = run.series(measure)
-        shown = [scaled(measure, value) for value in values]
+        shown = [convert_unit(measure, value) for value in values]
         if shown:
-            traces.append(line(run.name, *thinned(steps, shown), tint))
+            traces.append(line(run.name, *thin_points(steps, shown), tint))
             last.append(f"{run.name} ends at {shown[-1]:.4g}{suffix(measure)}")
     layout: dict[str, Any] = {"xaxis": {"title": {"text": "step"}}, "showlegend": len(runs) > 1}
     layout["yaxis"] = {"ticksuffix": suffix(measure)}
@@ -97,8 +97,8 @@ def _angles(run: RunRecord) -> Chart:
     traces, last = [], []
     for tint, name in enumerate(ANGLES):
         steps, values = run.series(name)
-        degrees = [scaled(name, value) for value in values]
-        traces.append(line(SHORT[name], *thinned(steps, degrees), tint))
+        degrees = [convert_unit(name, value) for value in values]
+        traces.append(line(SHORT[name], *thin_points(steps, degrees), tint))
         last.append(f"{title(name)} ends at {degrees[-1]:.3g}°")
     layout = {"xaxis": {"title": {"text": "step"}}, "yaxis": {"ticksuffix": "°", "rangemode": "tozero"}}
     return Chart("training-angles", "Angles of the classes", f"{'; '.join(last)}.", traces, layout)

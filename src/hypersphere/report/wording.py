@@ -35,7 +35,7 @@ def title(measure: str) -> str:
     return NAMES.get(measure, measure.replace("_", " "))
 
 
-def scaled(measure: str, value: float) -> float:
+def convert_unit(measure: str, value: float) -> float:
     """Return a value in the unit that it is shown in: angles are logged in radians and shown in degrees."""
     return math.degrees(value) if measure.endswith("_angle") else value
 
@@ -57,7 +57,7 @@ def value(measure: str, number: Any) -> str:
     """
     if not isinstance(number, int | float) or not math.isfinite(number):
         return "–"
-    return f"{scaled(measure, number):.4g}{suffix(measure)}"
+    return f"{convert_unit(measure, number):.4g}{suffix(measure)}"
 
 
 def text(anything: Any) -> str:

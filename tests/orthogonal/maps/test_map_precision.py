@@ -1,6 +1,6 @@
 import torch
 
-from hypersphere.orthogonal.maps.map_precision import missing, skew, upcast
+from hypersphere.orthogonal.maps.map_precision import find_missing, skew, upcast
 
 
 def test_accumulable():
@@ -15,6 +15,8 @@ def test_skew_is_a_projection():
 
 
 def test_missing_lengths_and_what_stands_for_them():
-    absent, instead = missing(torch.tensor([[3.0, 1e-3, 1e-8, 0.0], [0.0, 0.0, 0.0, 0.0], [1e-30, 1e-30, 0.0, 0.0]]))
+    absent, instead = find_missing(
+        torch.tensor([[3.0, 1e-3, 1e-8, 0.0], [0.0, 0.0, 0.0, 0.0], [1e-30, 1e-30, 0.0, 0.0]])
+    )
     assert absent.tolist() == [[False, False, True, True], [True] * 4, [True] * 4]
     assert instead.tolist() == [[3.0], [1.0], [1.0]]

@@ -65,7 +65,7 @@ class AnglePreservingProjection(RandomProjection):
             return super().views(weights)
         stepped: dict[str, Tensor] = {}
         for buffer, layers in self._sharing().items():
-            stepped[buffer] = self._stepped(
+            stepped[buffer] = self._unroll_step(
                 [weights[name] for name in layers], self.basis(layers[0], weights[layers[0]]), unrolled=True
             )
         return {name: [project(weight, stepped[self._names[name]["basis"]])] for name, weight in weights.items()}
@@ -75,7 +75,7 @@ class AnglePreservingProjection(RandomProjection):
         if (self.steps + 1) % self.update == 0:
             for buffer, layers in self._sharing().items():
                 own = [weights[name].detach() for name in layers]
-                self.get_buffer(buffer).copy_(self._stepped(own, self.basis(layers[0], own[0]), unrolled=False))
+                self.get_buffer(buffer).copy_(self._unroll_step(own, self.basis(layers[0], own[0]), unrolled=False))
         super().step(weights, energy)
 
     def loss(self, weights: list[Tensor], basis: Float[Tensor, "count k d"]) -> Float[Tensor, ""]:
@@ -89,7 +89,7 @@ class AnglePreservingProjection(RandomProjection):
             losses.append((before - after).square().mean() * (n / (n - 1)))  # the diagonal is 0 and not a pair
         return torch.stack(losses).mean()
 
-    def _stepped(self, weights: list[Tensor], basis: Tensor, unrolled: bool) -> Tensor:
+    def _unroll_step(self, weights: list[Tensor], basis: Tensor, unrolled: bool) -> Tensor:
         weights = [w.to(basis.dtype) for w in weights]
         if self.preserve == "cosine":
             for _ in range(self.inner_steps):

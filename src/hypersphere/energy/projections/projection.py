@@ -71,7 +71,9 @@ class Projection(nn.Module, ABC):
             return {}
         with torch.autocast(first.device.type, enabled=False):
             views = self.views({name: w.to(torch.promote_types(w.dtype, torch.float32)) for name, w in weights.items()})
-            return {name: torch.stack([self._reduced(view, energy) for view in views[name]]).sum() for name in weights}
+            return {
+                name: torch.stack([self._reduce_view(view, energy) for view in views[name]]).sum() for name in weights
+            }
 
     def step(self, weights: dict[str, Tensor], energy: Energy) -> None:
         """Advance the counter and redraw the arrays that are due."""
@@ -97,7 +99,7 @@ class Projection(nn.Module, ABC):
         self.steps = state["steps"]
         self.generator.set_state(state["generator"].cpu())
 
-    def _reduced(self, view: Tensor, energy: Energy) -> Tensor:
+    def _reduce_view(self, view: Tensor, energy: Energy) -> Tensor:
         count, groups = view.shape[:2]
         energies = energy(view.flatten(0, 1)).view(count, groups).mean(1)
         return energies.mean() if self.reduce == "mean" else energies.max()

@@ -87,7 +87,7 @@ def load_adapters(
         raise ValueError(f"{path} tunes {_names(set(layers))}, the model {_names(present)}: merge(model) first")
     if not task.isidentifier():
         raise ValueError(f"task must be a name of letters, digits and underscores, got {task!r}")
-    others = _checked(model, tree["others"], path)
+    others = _check_tensors(model, tree["others"], path)
     if check:
         differing = [name for name in layers if fingerprint(model, name, path) != layers[name]["fingerprint"]]
         if differing:
@@ -158,7 +158,7 @@ def _others(model: nn.Module) -> dict[str, Tensor]:
     return {name: p.detach() for name, p in model.named_parameters() if p.requires_grad and id(p) not in rotations}
 
 
-def _checked(model: nn.Module, others: dict[str, Tensor], path: object) -> dict[str, Tensor]:
+def _check_tensors(model: nn.Module, others: dict[str, Tensor], path: object) -> dict[str, Tensor]:
     mine = dict(model.named_parameters())
     for name, value in others.items():
         if name not in mine or mine[name].shape != value.shape:

@@ -43,7 +43,7 @@ class ButterflyRotation(Rotation):
             r = skew_cayley(self.raw.to(upcast(self.raw.dtype)), self.block, self.terms)
             result = rows.to(r.dtype)
             for i in reversed(range(self.factors)) if transpose else range(self.factors):
-                gathered = self._gather(result, 1 << i) if i else result  # neighbours lie side by side already
+                gathered = self._gather(result, 1 << i) if i else result  # neighbors lie side by side already
                 turned = rotate_blocks(gathered, r[i] if transpose else r[i].mT)
                 result = self._scatter(turned, 1 << i) if i else turned
             return result.to(rows.dtype)

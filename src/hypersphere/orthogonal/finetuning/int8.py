@@ -132,8 +132,8 @@ def _rebuild(kind: type[nn.Module], state: dict[str, Any]) -> nn.Module:
 
 def _is_dynamic(module: nn.Module) -> bool:
     kinds = {f"{kind.__module__}.{kind.__name__}" for kind in type(module).__mro__}
-    return "torch.ao.nn.quantized.dynamic.modules.linear.Linear" in kinds and _packed(module) == torch.qint8
+    return "torch.ao.nn.quantized.dynamic.modules.linear.Linear" in kinds and _packed_dtype(module) == torch.qint8
 
 
-def _packed(module: nn.Module) -> torch.dtype:
+def _packed_dtype(module: nn.Module) -> torch.dtype:
     return module._packed_params.dtype  # type: ignore[union-attr, return-value]

@@ -14,7 +14,7 @@ from .block_rotation import BlockRotation, PermutedRotation
 def average_tasks(model: nn.Module, tasks: Iterable[str] | None = None, *, into: str = "average") -> nn.Module:
     r"""Give every layer a task ``into`` whose skew part is (1/T)(Σ‖A_i‖/‖ΣA_i‖)ΣA_i over T tasks (OrthoMerge).
 
-    The plain mean of skew-symmetric A_i is the identity's neighbour that lies between the rotations; rotations in
+    The plain mean of skew-symmetric A_i is the identity's neighbor that lies between the rotations; rotations in
     different directions make it too short, so it gets the mean of their lengths. It works where R is one Cayley
     transform (``"oft"``, ``"coft"``).
 

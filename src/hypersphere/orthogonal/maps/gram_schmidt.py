@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .map_precision import disable_autocast, missing
+from .map_precision import disable_autocast, find_missing
 from .orthogonal_map import Unrolled
 from .qr import SignedQ
 
@@ -76,7 +76,7 @@ def _one_by_one(t: Tensor, basis: Tensor) -> Tensor:
 def _direction(t: Tensor, basis: Tensor, lengths: Tensor) -> Tensor:
     """t/‖t‖; where nothing of t is left, the standard vector that the basis covers least, orthogonalized, joins it first."""
     own = torch.linalg.vector_norm(t.detach(), dim=-2)
-    absent, instead = missing(torch.cat([lengths, own], -1))
+    absent, instead = find_missing(torch.cat([lengths, own], -1))
     least = basis.square().sum(-1).argmin(-1)
     free = torch.nn.functional.one_hot(least, t.shape[-2]).to(t.dtype).unsqueeze(-1)
     for _ in range(2):

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .map_precision import describe_non_finite, disable_autocast, missing, refuse_second_order, without_autocast
+from .map_precision import describe_non_finite, disable_autocast, find_missing, refuse_second_order, without_autocast
 from .newton_schulz import polar_gradient
 from .orthogonal_map import Unrolled
 
@@ -45,7 +45,7 @@ class _Polar(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
         w, sigma, vh = _svd(x)
-        absent, instead = missing(sigma)
+        absent, instead = find_missing(sigma)
         ctx.save_for_backward(w, torch.where(absent, instead, sigma), vh)
         return w @ vh
 

@@ -59,7 +59,7 @@ def describe_non_finite(x: Tensor) -> str:
     return f"{int(x.isnan().sum())} NaN and {int(x.isinf().sum())} infinite of {x.numel()} entries"
 
 
-def missing(lengths: Tensor) -> tuple[Tensor, Tensor]:
+def find_missing(lengths: Tensor) -> tuple[Tensor, Tensor]:
     """Which lengths ``(…, n)`` are zero up to rounding, and what stands in for them: the longest, or 1 where all are 0.
 
     A matrix with dependent columns has no direction there and no derivative. The maps complete the basis and

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .map_precision import disable_autocast, missing, refuse_second_order, without_autocast
+from .map_precision import disable_autocast, find_missing, refuse_second_order, without_autocast
 
 # Coefficients of σ, σ³, σ⁵, each the polynomial nearest to 1 in the largest error on an interval of singular values, by a
 # linear program on a grid. Intervals after the first are 1 % wider than the values that the step before leaves, so that
@@ -71,7 +71,7 @@ class _NewtonSchulz(torch.autograd.Function):
         with without_autocast(gradient):
             half = result.mT @ scaled
             sigma, v = torch.linalg.eigh((half + half.mT) / 2)
-            absent, instead = missing(sigma)
+            absent, instead = find_missing(sigma)
             sigma = torch.where(absent, instead, sigma)
             return polar_gradient(result @ v, sigma, v.mT, gradient) / torch.where(largest > 0, largest, 1), None
 

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .map_precision import missing, refuse_second_order
+from .map_precision import find_missing, refuse_second_order
 
 
 class SignedQ(torch.autograd.Function):
@@ -25,7 +25,7 @@ class SignedQ(torch.autograd.Function):
         q = torch.linalg.householder_product(packed, tau).mul_(signs.unsqueeze(-2))
         r = packed.triu().mul_(signs.unsqueeze(-1))
         diagonal = r.diagonal(dim1=-2, dim2=-1)
-        absent, instead = missing(diagonal.abs())
+        absent, instead = find_missing(diagonal.abs())
         diagonal.copy_(torch.where(absent, instead, diagonal))
         ctx.save_for_backward(q, r)
         return q

@@ -11,7 +11,7 @@ from fastapi import UploadFile
 from jaxtyping import Float
 from torch import Tensor
 
-from ...evaluation.modes import evaluating
+from ...evaluation.modes import evaluation_mode
 from ...geometry import cosine
 from ..embedder import Embedder
 from .batching import Batcher
@@ -120,7 +120,7 @@ class Recognizer:
         self.writable_gallery.close()
 
     def _embed(self, samples: Sequence[Tensor]) -> Tensor:
-        with torch.no_grad(), evaluating(self.embedder.network):
+        with torch.no_grad(), evaluation_mode(self.embedder.network):
             return self.embedder.of_windows(samples)
 
     async def _features(self, uploads: Sequence[Upload]) -> Tensor:

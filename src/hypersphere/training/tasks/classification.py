@@ -15,7 +15,7 @@ from ... import operators, plots
 from ...config import Call, as_call, parameters
 from ...data import Augmentation, Compose, Loader, PicturePreprocessing
 from ...data.samplers import Sampler
-from ...evaluation import Evidence, shown_samples, thumbnails
+from ...evaluation import Evidence, choose_samples, thumbnails
 from ...models import Network
 from ...neurons import Classifier
 from ...recognition import Embedder, all_processes, extract_features
@@ -200,7 +200,7 @@ class Classification(Task):
     def evidence(self) -> Evidence | None:
         """About two thousand measured samples, their features, and pictures where they are images."""
         samples = self.measured_samples
-        index = shown_samples(samples.labels)
+        index = choose_samples(samples.labels)
         raw = torch.cat([samples.batch(part)[0] for part in index.split(512)])
         features = torch.cat([self.embed_batch(part).float().cpu() for part in raw.split(512)])
         labels = samples.labels[index].cpu()
