@@ -8,6 +8,7 @@ from .baselines import Baseline, compare_with_baselines, format_baselines, simpl
 from .calibration import CalibrationReport, calibration, expected_calibration_error
 from .categories import CategoryRates
 from .class_geometry import ClassAngles, angular_fisher_score, class_angles
+from .clustering import ClusteringReport, clustering
 from .collapse import CollapseReport, neural_collapse
 from .comparison import DifferenceReport, compare_embedders, paired_difference
 from .concentration import vmf_confidence
@@ -63,6 +64,7 @@ __all__ = [
     "CalibrationReport",
     "CategoryRates",
     "ClassAngles",
+    "ClusteringReport",
     "CollapseReport",
     "CosineScore",
     "DetectionReport",
@@ -104,6 +106,7 @@ __all__ = [
     "choose_samples",
     "choose_threshold",
     "class_angles",
+    "clustering",
     "compare_embedders",
     "compare_with_baselines",
     "deepfool",
