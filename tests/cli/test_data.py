@@ -6,6 +6,9 @@ import pytest
 from hypersphere.cli.main import main
 from hypersphere.data import CATALOG
 from tests.data.files import encoded, random, write
+from tests.processes import typed
+from tests.recognition.service.people import embedder
+from tests.recognition.test_album import photographs
 
 
 def lines(capsys):
@@ -57,3 +60,23 @@ def test_check_prints_findings(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["images"] == 4
     assert main(["data", "check", str(tmp_path / "nothing")]) == 1
     assert capsys.readouterr().err.startswith("hypersphere data: there is no file or folder")
+
+
+def test_check_by_an_embedder_writes_a_page_and_a_cleaned_table(tmp_path):
+    photographs(tmp_path / "photos", count=10, each=4)
+    for i, path in enumerate(sorted((tmp_path / "photos").glob("*.png"))):
+        home = tmp_path / "photos" / f"person {1 if i == 0 else i // 4}"  # the first one is in the wrong folder
+        home.mkdir(exist_ok=True)
+        path.rename(home / path.name)
+    embedder().save(tmp_path / "embedder.safetensors")
+    options = ("--embedder", "embedder.safetensors", "-o", "review")
+    done = typed("data", "check", "photos", *options, cwd=tmp_path)
+    assert "1 of 40 labels may be wrong" in done.stdout
+    assert "00.png: person 1" in done.stdout
+    assert "looks like person 0" in done.stdout
+    assert "00.png" in (tmp_path / "review" / "review.html").read_text()
+    rows = (tmp_path / "review" / "cleaned.csv").read_text().splitlines()
+    assert len(rows) == 1 + 39
+    assert len(json.loads((tmp_path / "review" / "findings.json").read_text())["suspicions"]) == 1
+    refused = typed("data", "check", "photos", "-o", "review", cwd=tmp_path, code=1)
+    assert "--output needs --embedder" in refused.stderr

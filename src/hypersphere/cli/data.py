@@ -5,12 +5,17 @@ import functools
 import json
 import os
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..data.catalog import CATALOG
 from ..data.errors import DataError
 from ..data.fetch import get
 from ..data.roots import VARIABLE, data_roots, locate
 from .source_options import SOURCE_HELP, add_source_options, read_source_options
+
+if TYPE_CHECKING:
+    from ..recognition.label_check import LabelReport
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -27,6 +32,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     checking = actions.add_parser("check", help="find unreadable, duplicate and suspicious pictures before training")
     checking.add_argument("source", help=SOURCE_HELP)
     checking.add_argument("--json", action="store_true", help="print every finding as JSON")
+    checking.add_argument(
+        "--embedder", help="also look for wrong labels and duplicates by the features of this embedder, such as sface"
+    )
+    checking.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="FOLDER",
+        help="with --embedder: folder for review.html, cleaned.csv (path, label) and findings.json",
+    )
+    checking.add_argument("--trust", action="store_true", help="allow the embedder to import your own code")
     add_source_options(checking, "skip-errors")
 
 
@@ -35,8 +51,15 @@ def run(args: argparse.Namespace) -> int:
     if args.action == "check":
         from ..data.checking import check
 
+        if args.output is not None and args.embedder is None:
+            raise ValueError("--output needs --embedder")
         report = check(args.source, **read_source_options(args))
-        print(json.dumps(report.to_json(), indent=1, ensure_ascii=False) if args.json else report)
+        labels = None if args.embedder is None else _check_labels(args)
+        if args.json:
+            found = report.to_json() | ({} if labels is None else {"labels": labels.to_json()})
+            print(json.dumps(found, indent=1, ensure_ascii=False))
+        else:
+            print(report if labels is None else f"{report}\n{labels}")
         return 0
     root = args.root.split(os.pathsep) if args.root else None
     if args.action == "get":
@@ -47,6 +70,37 @@ def run(args: argparse.Namespace) -> int:
     for entry in CATALOG.values():
         print(f"{entry.name:<14} {_state(entry.name, root):<40} {entry.title} [{entry.licence}]")
     return 0
+
+
+def _check_labels(args: argparse.Namespace) -> "LabelReport":
+    """Compare the labels with the features of the embedder; write the page and the tables if a folder is given."""
+    from ..data.sources import open_source
+    from ..files import write_json
+    from ..recognition import embed, load
+    from ..recognition.grouping_calibration import MEASURED
+    from ..recognition.label_check import check_labels, write_cleaned_table
+    from ..report.label_review import write_label_review
+
+    options = {"identities": 1, "skip_missing": True, **read_source_options(args)}
+    source, embedder = open_source(args.source, **options), load(args.embedder, trust=args.trust)
+    found = embed(embedder, source, on_error="skip")
+    for name, reason in found.skipped.items():
+        print(f"{name}: {reason}", file=sys.stderr)
+    known = MEASURED.get(str(embedder.card.get("name")))
+    report = check_labels(found.features, found.labels, found.files, known)
+    if args.output is not None:
+        args.output.mkdir(parents=True, exist_ok=True)
+        place = {record.name: i for i, record in enumerate(source.records)}
+        write_json(args.output / "findings.json", report.to_json())
+        rows = write_cleaned_table(report, args.output / "cleaned.csv")
+        page = write_label_review(
+            report,
+            args.output / "review.html",
+            source.name,
+            lambda i: source.load(place[report.names[i]], embedder.preprocessing),
+        )
+        print(f"{page}, and {rows} samples with unsuspicious labels in {args.output / 'cleaned.csv'}", file=sys.stderr)
+    return report
 
 
 def _state(name: str, root: list[str] | None) -> str:

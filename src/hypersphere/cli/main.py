@@ -45,7 +45,19 @@ COMMANDS = {
         "enroll, identify and verify people, in a file or on a PostgreSQL server",
         "hypersphere gallery identify known.db sface party.jpg",
     ),
-    "serve": Command(RECOGNIZE, "recognize people over HTTP, with a web page", "hypersphere serve sface known.db"),
+    "group": Command(
+        RECOGNIZE,
+        "group photographs by person without labels; names and corrections are kept",
+        "hypersphere group photos/ -o family.album",
+    ),
+    "album": Command(
+        RECOGNIZE,
+        "list, name, correct and export the groups of an album",
+        "hypersphere album export family.album --table groups.csv",
+    ),
+    "serve": Command(
+        RECOGNIZE, "recognize people over HTTP, with a web page; or review an album", "hypersphere serve sface known.db"
+    ),
     "embed": Command(
         RECOGNIZE, "write the features of pictures to a file", "hypersphere embed sface photos/ -o features.safetensors"
     ),

@@ -1,4 +1,4 @@
-"""``hypersphere serve EMBEDDER GALLERY``: recognition over HTTP, with a page at ``/``."""
+"""``hypersphere serve EMBEDDER GALLERY`` or ``serve --album ALBUM``: recognition or an album over HTTP, with a page."""
 
 import argparse
 import sys
@@ -13,13 +13,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """The model, the gallery, and where to listen."""
     parser.add_argument(
         "model",
+        nargs="?",
         metavar="EMBEDDER",
         help="embedder file, run folder, hub folder or id, or a name from `hypersphere models`",
     )
     parser.add_argument(
         "gallery",
+        nargs="?",
         metavar="GALLERY",
         help="gallery file (created on the first enrolment), or postgresql://user@host/database#name",
+    )
+    parser.add_argument(
+        "--album", type=Path, metavar="ALBUM", help="review this album instead, as `hypersphere group` writes it"
     )
     parser.add_argument(
         "--host",
@@ -46,12 +51,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGTERM or Ctrl-C."""
-    from ..recognition.service import BearerKeys, Limits, Recognizer, serve
+    from ..recognition.service import AlbumAccess, BearerKeys, Limits, Recognizer, serve, serve_album
     from ..recognition.service.server import log_to_stderr
 
     if not 0 <= args.port < 65536:
         raise ValueError(f"--port must lie in 0 … 65535, got {args.port}")
+    if (args.album is None) != (args.gallery is not None) or (args.album is not None and args.model is not None):
+        raise ValueError("serve needs an EMBEDDER and a GALLERY, or --album ALBUM alone")
     limits, keys = Limits.from_words(args.limit), BearerKeys.read(args.keys)
+    if args.album is not None:
+        access = AlbumAccess(args.album, limits)
+        try:
+            log_to_stderr()
+            serve_album(access, args.host, args.port, keys)
+        finally:
+            access.close()
+        return 0
     if is_server(args.gallery) or Path(args.gallery).exists():
         Gallery(args.gallery, create=False).close()  # one that cannot be used is said at once
     recognizer = Recognizer(

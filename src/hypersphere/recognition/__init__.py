@@ -1,5 +1,7 @@
 """What runs after training: embedder files, features of pictures, search, galleries of identities, export, service."""
 
+from .album import Added, Album, Group, Sample
+from .album_export import export_folder, export_gallery, export_table
 from .approximate import ApproximateIndex
 from .audit import Finding, audit
 from .calibration import Calibration
@@ -9,7 +11,10 @@ from .evaluate_source import evaluate
 from .evaluation_result import Evaluation
 from .features import Features, all_processes, embed, extract_features, load_features, save_features
 from .gallery import Forgotten, Gallery, GalleryInfo, Identification, Match, Rejection
+from .grouping import Constraints, group_features, membership
+from .grouping_calibration import calibrate_features, find_calibration, measure_calibration
 from .hub_folder import push_hub_folder, write_hub_folder
+from .label_check import LabelReport, Suspicion, check_labels, write_cleaned_table
 from .loading import load
 from .migration import Migration, learn_map, migrate, rekey
 from .networks import embedding
@@ -19,8 +24,11 @@ from .search import search
 from .stores import DamagedGalleryError, Recall
 
 __all__ = [
+    "Added",
+    "Album",
     "ApproximateIndex",
     "Calibration",
+    "Constraints",
     "DamagedGalleryError",
     "Embedder",
     "Evaluation",
@@ -29,29 +37,43 @@ __all__ = [
     "Forgotten",
     "Gallery",
     "GalleryInfo",
+    "Group",
     "Identification",
+    "LabelReport",
     "Match",
     "Migration",
     "OnnxReport",
     "PairReport",
     "Recall",
     "Rejection",
+    "Sample",
+    "Suspicion",
     "all_processes",
     "audit",
+    "calibrate_features",
+    "check_labels",
     "embed",
     "embedding",
     "evaluate",
     "evaluate_pairs",
+    "export_folder",
+    "export_gallery",
     "export_onnx",
+    "export_table",
     "extract_features",
+    "find_calibration",
+    "group_features",
     "learn_map",
     "load",
     "load_features",
+    "measure_calibration",
+    "membership",
     "migrate",
     "pair_report",
     "push_hub_folder",
     "rekey",
     "save_features",
     "search",
+    "write_cleaned_table",
     "write_hub_folder",
 ]

@@ -1,5 +1,6 @@
 """Pages about runs, evaluations and checkpoints: one HTML file each, with interactive charts and nothing to load."""
 
+from .label_review import write_label_review
 from .page_parts import Chart, Commands, Grid, Note, Page, PageFacts, Pictures, Section, Sheet, Tile
 from .pages import ReportPage, write_energy, write_evaluation, write_page
 from .render import render, save
@@ -23,5 +24,6 @@ __all__ = [
     "save",
     "write_energy",
     "write_evaluation",
+    "write_label_review",
     "write_page",
 ]

@@ -15,11 +15,12 @@ class Server:
     """A running service; its clients are httpx's."""
 
     def __init__(self, folder, *options, **environment):
+        self.folder = folder
         self.model, self.gallery = folder / "embedder.safetensors", folder / "people.db"
         if not self.model.exists():
             embedder().save(self.model)
         settings = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1", **environment}
-        command = [sys.executable, "-m", "hypersphere.cli.main", "serve", str(self.model), str(self.gallery)]
+        command = [sys.executable, "-m", "hypersphere.cli.main", "serve", *self.arguments()]
         self.log = (folder / "log").open("a+")
         self.process = subprocess.Popen(
             [*command, "--port", "0", *options], stdout=subprocess.PIPE, stderr=self.log, text=True, env=settings
@@ -28,6 +29,10 @@ class Server:
         found = re.match(r"serving on (http://\S+:(\d+)) \((.*)\)", self.first)
         assert found, self.first + self.errors()
         self.address, self.port, self.how = found[1], int(found[2]), found[3]
+
+    def arguments(self):
+        """What is served."""
+        return [str(self.model), str(self.gallery)]
 
     def client(self, **options):
         return httpx.Client(base_url=self.address, timeout=60, trust_env=False, **options)

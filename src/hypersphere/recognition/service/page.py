@@ -1,4 +1,4 @@
-"""The page at ``/``: one file of the package, whose scripts and styles alone may run in it."""
+"""The page at ``/``: a file of the package; only its own script and style may run in it."""
 
 import base64
 import hashlib
@@ -6,16 +6,19 @@ import re
 from importlib import resources
 
 
-def page() -> tuple[str, dict[str, str]]:
-    """Return the page and its headers: a content security policy that names the hashes of its script and its style.
+def page(name: str = "page.html") -> tuple[str, dict[str, str]]:
+    """Return a page and its headers: a content security policy that names the hashes of its script and its style.
 
     Nothing else runs, nothing is loaded from elsewhere, no other page can frame it.
+
+    Args:
+        name: A file of this package.
 
     >>> content, headers = page()
     >>> content.startswith("<!doctype html>"), "default-src 'none'" in headers["Content-Security-Policy"]
     (True, True)
     """
-    content = resources.files(__package__).joinpath("page.html").read_text(encoding="utf-8")
+    content = resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
     script, style = (_hash(re.findall(rf"<{tag}>(.*?)</{tag}>", content, re.S)) for tag in ("script", "style"))
     policy = (
         f"default-src 'none'; script-src {script}; style-src {style}; img-src blob: data:; media-src blob:; "

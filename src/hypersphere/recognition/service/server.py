@@ -7,13 +7,16 @@ import signal
 import socket
 import sys
 from collections import Counter
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
 import h11
 import uvicorn
+from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from .album_app import AlbumAccess, create_album_app
 from .app import create_app
 from .bearer_keys import VARIABLE, BearerKeys
 from .limits import Limits
@@ -41,11 +44,34 @@ def serve(recognizer: Recognizer, host: str = "127.0.0.1", port: int = 8000, key
     serving on http://127.0.0.1:8000 (open to everybody on this machine: no key is set)
     """
     keys = keys or BearerKeys()
+    serve_app(create_app(recognizer, keys), recognizer.limits, host, port, keys, recognizer.warm_up)
+
+
+def serve_album(access: AlbumAccess, host: str = "127.0.0.1", port: int = 8000, keys: BearerKeys | None = None) -> None:
+    """Show an album and take corrections until SIGTERM or SIGINT, with the same limits and keys as :func:`serve`.
+
+    Args:
+        access: The album.
+        host: Where to listen. Beyond this machine only with keys.
+        port: 0 takes a free one; the address is printed.
+        keys: Who may ask.
+
+    Raises:
+        ValueError: When others could reach a service without keys.
+        OSError: When the address cannot be listened on.
+    """
+    keys = keys or BearerKeys()
+    serve_app(create_album_app(access, keys), access.limits, host, port, keys, lambda: None)
+
+
+def serve_app(
+    app: FastAPI, limits: Limits, host: str, port: int, keys: BearerKeys, warm_up: Callable[[], object]
+) -> None:
+    """Run an application of this package until SIGTERM or SIGINT. ``warm_up`` is called before the address is printed."""
     with listener(host, port, bool(keys)) as place:
         address, number = place.getsockname()[:2]
-        limits = recognizer.limits
         config = uvicorn.Config(
-            create_app(recognizer, keys),
+            app,
             http=_protocol(limits, allowed_connections(limits)),
             backlog=BACKLOG,
             ws="none",
@@ -63,7 +89,7 @@ def serve(recognizer: Recognizer, host: str = "127.0.0.1", port: int = 8000, key
         # uvicorn handles these while it runs and then raises them again for what was there before, which ends well.
         before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
-            recognizer.warm_up()
+            warm_up()
             shown = f"[{address}]" if ":" in address else address
             how = "with keys" if keys else "open to everybody on this machine: no key is set"
             print(f"serving on http://{shown}:{number} ({how})", flush=True)

@@ -1,0 +1,93 @@
+"""``hypersphere group PHOTOS -o ALBUM``: group photographs by identity, without labels."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from ..evaluation.score_calibration import LogisticCalibration
+from ..recognition import Gallery, load
+from ..recognition.album import Album
+from ..recognition.grouping import DEFAULT_PRIOR
+from ..recognition.grouping_calibration import find_calibration, measure_calibration
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The photographs, the album and the embedder."""
+    parser.add_argument("photos", nargs="+", metavar="PHOTOS", help="folders, files, tables or shards of photographs")
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        required=True,
+        metavar="ALBUM",
+        help="album file; photographs are added if it exists, and names are kept",
+    )
+    parser.add_argument(
+        "--embedder", default="sface", help="embedder file, run folder or name from `hypersphere models` (%(default)s)"
+    )
+    parser.add_argument("--gallery", help="gallery whose people give their names to groups")
+    parser.add_argument(
+        "--calibration",
+        metavar="LABELED",
+        help="labeled pictures of other identities to calibrate the embedder with; needed unless it is a pretrained model",
+    )
+    parser.add_argument(
+        "--prior",
+        type=float,
+        default=DEFAULT_PRIOR,
+        help="probability that two samples are of one identity before they are compared; lower for purer groups (%(default)s)",
+    )
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    parser.add_argument("--trust", action="store_true", help="allow the embedder to import your own code")
+    parser.add_argument("--accept-licence", metavar="NAME", help="accept the license of a model that is not permissive")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Add the photographs, group, and print what was found."""
+    if not 0 < args.prior < 1:
+        raise ValueError(f"--prior must be between 0 and 1, got {args.prior}")
+    embedder = load(args.embedder, trust=args.trust, accept_licence=args.accept_licence)
+    calibration = _calibration(args, embedder)
+    with Album(args.output) as album:
+        if args.gallery:
+            with Gallery(args.gallery, embedder, create=False, readonly=True) as gallery:
+                taken = album.add_gallery(gallery)
+            print(f"{taken} people of {args.gallery} give their names", file=sys.stderr)
+        added = album.add(args.photos, embedder, calibration=calibration, prior=args.prior, progress=_show_progress)
+        groups = album.groups()
+        result = {
+            "album": str(args.output),
+            "photographs_added": added.photographs,
+            "photographs_known": added.known,
+            "samples_added": added.samples,
+            "samples": len(album.samples()),
+            "groups": len(groups),
+            "named_groups": sum(group.name is not None for group in groups),
+            "unassigned": len(album.unassigned()),
+            "problems": added.problems,
+        }
+    if args.json:
+        print(json.dumps(result, ensure_ascii=False))
+        return 0
+    for path, reason in added.problems.items():
+        print(f"{path}: {reason}", file=sys.stderr)
+    print(
+        f"{args.output}: {result['photographs_added']} photographs added, {result['photographs_known']} known already, "
+        f"{len(added.problems)} not usable\n"
+        f"{result['samples']} samples in {result['groups']} groups ({result['named_groups']} named), "
+        f"{result['unassigned']} in none\n"
+        f"next: hypersphere serve --album {args.output}"
+    )
+    return 0
+
+
+def _calibration(args: argparse.Namespace, embedder: "object") -> LogisticCalibration:
+    if args.calibration:
+        return measure_calibration(embedder, args.calibration)  # type: ignore[arg-type]
+    return find_calibration(embedder)  # type: ignore[arg-type]
+
+
+def _show_progress(done: int, total: int) -> None:
+    end = "\n" if done == total else ""
+    print(f"\r{done} of {total} photographs", end=end, file=sys.stderr, flush=True)

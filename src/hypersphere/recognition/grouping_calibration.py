@@ -1,0 +1,103 @@
+"""The log-odds that two features are of one identity: measured for the pretrained models, or from labeled pictures."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from ..data.sources import open_source
+from ..evaluation.score_calibration import LogisticCalibration, calibrate_scores
+from ..geometry import normalize
+from .embedder import Embedder
+from .features import embed
+
+PAIRS_PER_IDENTITY = 20  # so that a person with many pictures does not decide alone
+DIFFERENT_PAIRS = 400_000
+MIN_SAME_PAIRS = 20
+
+# Measured on identities that no figure of benchmarks/reports/grouping.md uses: folds 0–4 of LFW for sface, the background
+# alphabets that the network was not trained on for characters. By the name in the embedder's card.
+MEASURED = {
+    "sface": LogisticCalibration(slope=31.4, offset=-8.25),
+}
+
+
+def find_calibration(embedder: Embedder) -> LogisticCalibration:
+    """Return the calibration of a pretrained model, or the one that an embedder's card holds.
+
+    Args:
+        embedder: An embedder of the catalogue.
+
+    Raises:
+        ValueError: If none is known. The message says how to measure one.
+
+    >>> find_calibration(hs.load("sface")).slope > 0  # doctest: +SKIP
+    True
+    """
+    name = str(embedder.card.get("name", ""))
+    if name not in MEASURED:
+        raise ValueError(
+            f"no calibration is known for the embedder {name or 'without a name'}: give labeled pictures of other identities "
+            f"(--calibration FOLDER, calibration=measure_calibration(embedder, folder)); known are {', '.join(MEASURED)}"
+        )
+    return MEASURED[name]
+
+
+def measure_calibration(embedder: Embedder, labeled: Any) -> LogisticCalibration:
+    """Fit the log-odds of one identity to labeled pictures, best of identities that the embedder was not trained on.
+
+    Args:
+        embedder: Computes the features.
+        labeled: Anything that :func:`hypersphere.data.open_source` takes, such as a folder with one folder per identity.
+
+    Raises:
+        ValueError: If there are too few pairs of one identity.
+    """
+    found = embed(embedder, open_source(labeled), on_error="skip")
+    number = {label: i for i, label in enumerate(dict.fromkeys(found.labels))}
+    return calibrate_features(found.features, torch.tensor([number[label] for label in found.labels]))
+
+
+def calibrate_features(
+    features: Float[Tensor, "n d"], labels: Int[Tensor, "n"], *, seed: int = 0
+) -> LogisticCalibration:
+    """Fit the log-odds of one identity to labeled features.
+
+    At most 20 pairs per identity and 400,000 pairs of different identities are compared, drawn at random.
+
+    Args:
+        features: One row per sample.
+        labels: The identity of each sample.
+        seed: Of the draw.
+
+    Raises:
+        ValueError: If there are fewer than 20 pairs of one identity, or one identity only.
+
+    >>> labels = torch.arange(40).repeat_interleave(3)
+    >>> features = torch.nn.functional.one_hot(labels).float() + 0.1 * torch.randn(120, 40)
+    >>> calibrate_features(features, labels).slope > 0
+    True
+    """
+    generator = torch.Generator().manual_seed(seed)
+    unit = normalize(features.detach().double())
+    same = []
+    for label in labels.unique():
+        own = (labels == label).nonzero().squeeze(1)
+        pairs = torch.combinations(own)
+        same.append(pairs[torch.randperm(len(pairs), generator=generator)[:PAIRS_PER_IDENTITY]])
+    alike = torch.cat(same)
+    first, second = torch.randint(len(unit), (2, DIFFERENT_PAIRS), generator=generator)
+    differ = labels[first] != labels[second]
+    if len(alike) < MIN_SAME_PAIRS or not differ.any():
+        raise ValueError(
+            f"a calibration needs at least {MIN_SAME_PAIRS} pairs of one identity and two identities, got {len(alike)} "
+            f"pairs of {len(same)} identities"
+        )
+    other = torch.stack([first[differ], second[differ]], 1)
+    cosines = torch.cat([(unit[part[:, 0]] * unit[part[:, 1]]).sum(1) for part in (alike, other)])
+    fitted = calibrate_scores(cosines, torch.arange(len(cosines)) < len(alike))
+    assert isinstance(fitted, LogisticCalibration)
+    if fitted.slope <= 0:
+        raise ValueError("the features do not tell the identities apart: pairs of one identity are not more similar")
+    return fitted

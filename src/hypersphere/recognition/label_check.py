@@ -1,0 +1,227 @@
+"""Labels that may be wrong, people under two names, and near-duplicates, found by the features of an embedder."""
+
+import csv
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from ..evaluation.score_calibration import LogisticCalibration
+from ..files import write_atomically
+from ..geometry import normalize
+from .grouping import neighbor_graph
+from .grouping_calibration import calibrate_features
+from .search import search
+
+NEAREST = 2  # samples of a label that speak for it: one may be wrong itself, and a mean over all punishes variety
+NEIGHBORS = 32
+DUPLICATE_COSINE = 0.97
+SAME_PERSON_PRIOR = 1e-4  # that two labels are one identity
+
+
+@dataclass(frozen=True)
+class Suspicion:
+    """A sample whose label may be wrong.
+
+    Args:
+        sample: Its position.
+        probability: That the label is wrong.
+        label: The label it has.
+        better: The label it is most like, None if it is like none.
+
+    >>> Suspicion(3, 0.98, "bob", "ann").better
+    'ann'
+    """
+
+    sample: int
+    probability: float
+    label: str
+    better: str | None
+
+
+@dataclass(frozen=True)
+class LabelReport:
+    """What :func:`check_labels` found; ``print(report)`` says it in words.
+
+    Args:
+        names: The name of each sample.
+        labels: The label of each sample.
+        suspicions: Samples whose label may be wrong, the surest first.
+        same_identity: Two labels that may be one identity, with the probability, the surest first.
+        duplicates: Two samples that are nearly the same picture, with their cosine.
+
+    >>> LabelReport(("1.png",), ("ann",), (), (), ()).kept
+    [0]
+    """
+
+    names: tuple[str, ...]
+    labels: tuple[str, ...]
+    suspicions: tuple[Suspicion, ...]
+    same_identity: tuple[tuple[str, str, float], ...]
+    duplicates: tuple[tuple[int, int, float], ...]
+
+    @property
+    def kept(self) -> list[int]:
+        """Samples whose label is not suspicious."""
+        wrong = {one.sample for one in self.suspicions}
+        return [i for i in range(len(self.names)) if i not in wrong]
+
+    def to_json(self) -> dict[str, object]:
+        """Return every finding as plain values."""
+        return {
+            "suspicions": [
+                {"name": self.names[s.sample], "label": s.label, "better": s.better, "probability": s.probability}
+                for s in self.suspicions
+            ],
+            "same_identity": [{"labels": [a, b], "probability": p} for a, b, p in self.same_identity],
+            "duplicates": [
+                {"names": [self.names[a], self.names[b]], "labels": [self.labels[a], self.labels[b]], "cosine": c}
+                for a, b, c in self.duplicates
+            ],
+        }
+
+    def __str__(self) -> str:
+        across = sum(self.labels[a] != self.labels[b] for a, b, _ in self.duplicates)
+        lines = [f"  {len(self.suspicions)} of {len(self.names)} labels may be wrong"]
+        for one in self.suspicions[:8]:
+            like = f", looks like {one.better}" if one.better else ""
+            lines.append(f"    {self.names[one.sample]}: {one.label} ({one.probability:.0%} wrong{like})")
+        lines.append(f"  {len(self.same_identity)} pairs of labels may be one identity")
+        lines += [f"    {a} = {b} ({p:.0%})" for a, b, p in self.same_identity[:8]]
+        lines.append(f"  {len(self.duplicates)} pairs of samples are nearly the same, {across} under two labels")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def check_labels(
+    features: Float[Tensor, "n d"],
+    labels: Sequence[str],
+    names: Sequence[str] | None = None,
+    calibration: LogisticCalibration | None = None,
+) -> LabelReport:
+    """Find labels that contradict the features.
+
+    A sample speaks for its label by the mean cosine with the two most similar other samples of the label, as calibrated
+    log-odds ℓ_own; the most similar other label gives ℓ_other in the same way. A label is suspicious if ℓ_own < 0: its best
+    company is more likely another identity than the same. Of two samples that are alone with each other, only the one that
+    another label claims is suspicious, or both if none is claimed. A label with one sample is suspicious only if another
+    label with at least two samples claims it.
+
+    Args:
+        features: One row per sample.
+        labels: The label of each sample.
+        names: The name of each sample; by default its number.
+        calibration: The log-odds of two features with a given cosine. By default they are measured with the labels
+            themselves, which works as long as most of them are right.
+
+    Returns:
+        The suspicious samples, labels that may be one identity, and near-duplicates.
+
+    Raises:
+        ValueError: If the numbers of features and labels differ.
+
+    >>> features = torch.tensor([[1.0, 0.0]] * 4 + [[0.0, 1.0]] * 4)
+    >>> report = check_labels(features, list("aaab" "bbbb"), calibration=LogisticCalibration(30.0, -15.0))
+    >>> [(one.sample, one.better) for one in report.suspicions]
+    [(3, 'a')]
+    """
+    if len(labels) != len(features):
+        raise ValueError(f"labels must have one entry for each of {len(features)} features, got {len(labels)}")
+    order = {label: i for i, label in enumerate(dict.fromkeys(labels))}
+    texts, ids = list(order), torch.tensor([order[label] for label in labels])
+    unit = normalize(features.detach().cpu().double())
+    calibration = calibration or calibrate_features(unit, ids)
+    counts = torch.bincount(ids)
+    own = _own_evidence(unit, ids, calibration)
+    other, which = _other_evidence(unit, ids, counts, calibration)
+    prior_odds = math.log(SAME_PERSON_PRIOR / (1 - SAME_PERSON_PRIOR))
+    claimed = other + prior_odds + math.log(1 / SAME_PERSON_PRIOR) / 2 > 0  # the label of a sample is likelier than any
+    suspicious = torch.where(counts[ids] > 1, own < 0, claimed & (counts[which] > 1))
+    _settle_pairs(suspicious, claimed, ids, counts)
+    chance = torch.sigmoid(torch.maximum(other.clamp_min(0), torch.zeros(()).double()) - own)
+    found = sorted(suspicious.nonzero().flatten().tolist(), key=lambda i: (-float(chance[i]), i))
+    suspicions = tuple(
+        Suspicion(i, float(chance[i]), labels[i], texts[int(which[i])] if claimed[i] else None) for i in found
+    )
+    same = _same_identities(unit[~suspicious], ids[~suspicious], texts, calibration)
+    first, second, cosines = neighbor_graph(unit.float(), min(8, max(1, len(unit) - 1)))
+    near = cosines >= DUPLICATE_COSINE
+    twins = sorted(zip(first[near].tolist(), second[near].tolist(), cosines[near].tolist(), strict=True))
+    shown = tuple(names) if names is not None else tuple(str(i) for i in range(len(labels)))
+    return LabelReport(shown, tuple(labels), suspicions, same, tuple(twins))
+
+
+def write_cleaned_table(report: LabelReport, path: str | os.PathLike[str]) -> int:
+    """Write the samples whose label is not suspicious as a CSV table with the columns path and label; return the rows."""
+
+    def write(temporary: str) -> None:
+        with open(temporary, "w", newline="", encoding="utf-8", errors="surrogateescape") as file:
+            table = csv.writer(file)
+            table.writerow(("path", "label"))
+            table.writerows((report.names[i], report.labels[i]) for i in report.kept)
+
+    write_atomically(path, write)
+    return len(report.kept)
+
+
+def _own_evidence(unit: Tensor, ids: Tensor, calibration: LogisticCalibration) -> Float[Tensor, "n"]:
+    """Return ℓ of the mean cosine with the nearest samples of the same label; 0 for a sample that is alone."""
+    result = torch.zeros(len(unit), dtype=torch.double)
+    order = torch.argsort(ids, stable=True)
+    for part in order.split(torch.bincount(ids).tolist()):
+        if len(part) > 1:
+            cosines = (unit[part] @ unit[part].T).fill_diagonal_(-torch.inf)
+            best = cosines.topk(min(NEAREST, len(part) - 1), 1).values
+            result[part] = calibration.log_odds(best.mean(1))
+    return result
+
+
+def _other_evidence(
+    unit: Tensor, ids: Tensor, counts: Tensor, calibration: LogisticCalibration
+) -> tuple[Float[Tensor, "n"], Int[Tensor, "n"]]:
+    """Return ℓ of the most similar other label and its number, from the nearest neighbors of each sample."""
+    scores, found = search(unit.float(), unit.float(), k=min(NEIGHBORS + 1, len(unit)))
+    evidence, which = torch.full((len(unit),), -torch.inf, dtype=torch.double), ids.clone()
+    for i in range(len(unit)):
+        best: dict[int, list[float]] = {}
+        for cosine, j in zip(scores[i].tolist(), found[i].tolist(), strict=True):
+            if ids[j] != ids[i]:
+                company = best.setdefault(int(ids[j]), [])
+                if len(company) < min(NEAREST, int(counts[ids[j]])):
+                    company.append(cosine)
+        if best:
+            label, company = max(best.items(), key=lambda item: sum(item[1]) / len(item[1]))
+            which[i] = label
+            evidence[i] = calibration.log_odds(torch.tensor([sum(company) / len(company)]))[0]
+    return evidence, which
+
+
+def _settle_pairs(suspicious: Tensor, claimed: Tensor, ids: Tensor, counts: Tensor) -> None:
+    """Of two samples that only contradict each other, keep the one that no other label claims."""
+    for label in (counts == 2).nonzero().flatten().tolist():
+        both = (ids == label).nonzero().flatten()
+        if suspicious[both].all() and claimed[both].sum() == 1:
+            suspicious[both] = claimed[both]
+
+
+def _same_identities(
+    unit: Tensor, ids: Tensor, texts: list[str], calibration: LogisticCalibration
+) -> tuple[tuple[str, str, float], ...]:
+    """Return pairs of labels whose samples are on average more likely one identity than two."""
+    if not len(ids):
+        return ()
+    sums = torch.zeros(len(texts), unit.shape[1], dtype=torch.double).index_add_(0, ids, unit)
+    sizes = torch.bincount(ids, minlength=len(texts)).double()
+    means = sums / sizes.clamp_min(1)[:, None]
+    found = []
+    for rows in torch.arange(len(texts)).split(1024):
+        chance = calibration.probability((means[rows] @ means.T).flatten(), SAME_PERSON_PRIOR).view(len(rows), -1)
+        for a, b in (chance > 0.5).nonzero().tolist():
+            if rows[a] < b and sizes[rows[a]] and sizes[b]:
+                found.append((texts[int(rows[a])], texts[b], float(chance[a, b])))
+    return tuple(sorted(found, key=lambda one: -one[2]))
