@@ -186,19 +186,19 @@ def _other_evidence(
 ) -> tuple[Float[Tensor, "n"], Int[Tensor, "n"]]:
     """Return ℓ of the most similar other label and its number, from the nearest neighbors of each sample."""
     scores, found = search(unit.float(), unit.float(), k=min(NEIGHBORS + 1, len(unit)))
-    evidence, which = torch.full((len(unit),), -torch.inf, dtype=torch.double), ids.clone()
-    for i in range(len(unit)):
+    numbers, sizes = ids.tolist(), counts.tolist()
+    which, means = list(numbers), []
+    for i, (cosines, neighbors) in enumerate(zip(scores.tolist(), found.tolist(), strict=True)):
         best: dict[int, list[float]] = {}
-        for cosine, j in zip(scores[i].tolist(), found[i].tolist(), strict=True):
-            if ids[j] != ids[i]:
-                company = best.setdefault(int(ids[j]), [])
-                if len(company) < min(NEAREST, int(counts[ids[j]])):
-                    company.append(cosine)
-        if best:
-            label, company = max(best.items(), key=lambda item: sum(item[1]) / len(item[1]))
-            which[i] = label
-            evidence[i] = calibration.log_odds(torch.tensor([sum(company) / len(company)]))[0]
-    return evidence, which
+        for cosine, j in zip(cosines, neighbors, strict=True):
+            label = numbers[j]
+            if label != numbers[i] and len(best.setdefault(label, [])) < min(NEAREST, sizes[label]):
+                best[label].append(cosine)
+        averages = {label: sum(company) / len(company) for label, company in best.items()}
+        which[i] = max(averages, key=averages.__getitem__, default=numbers[i])
+        means.append(averages.get(which[i], -1.0))
+    evidence = calibration.log_odds(torch.tensor(means, dtype=torch.double))
+    return evidence, torch.tensor(which)
 
 
 def _settle_pairs(suspicious: Tensor, claimed: Tensor, ids: Tensor, counts: Tensor) -> None:

@@ -128,6 +128,7 @@ def test_an_album_in_a_browser(browser, path, tmp_path):  # noqa: F811
         assert "Taken back" in by_id(browser, "message").text
 
         card = browser.find_elements("css selector", "article")[0]
+        browser.execute_script("arguments[0].scrollIntoView()", card)  # from under the bar, which stays at the top
         for face in card.find_elements("css selector", ".faces button")[:2]:
             face.click()
         card.find_element("css selector", ".split").click()
