@@ -108,7 +108,7 @@ def test_split_groups_stay_apart(album):
 
 
 def test_names_survive_the_second_half_of_the_photographs(album):
-    features, labels = people(30, 10, noise=0.5)
+    features, labels = people(30, 10, noise=0.4)
     half = torch.arange(len(features)) % 2 == 0
     ids = album.add_features(features[half], [f"a{i}.jpg" for i in range(int(half.sum()))])
     album.group(CALIBRATION)
