@@ -20,6 +20,12 @@ def export_table(album: Album, path: str | os.PathLike[str]) -> int:
     """Write a CSV table with the columns path, box, group and name, one row per sample; return the number of rows.
 
     ``box`` is ``x1 y1 x2 y2`` in pixels, empty for a whole picture. ``group`` and ``name`` are empty where there is none.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder, Album(f"{folder}/family.album") as album:
+    ...     _ = album.add_features(torch.eye(2), ["1.jpg", "2.jpg"])
+    ...     export_table(album, f"{folder}/groups.csv")
+    2
     """
     names = _names(album)
     rows = [
@@ -52,6 +58,11 @@ def export_folder(
 
     Raises:
         ValueError: If ``how`` is another word.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder, Album(f"{folder}/family.album") as album:
+    ...     export_folder(album, f"{folder}/people")
+    0
     """
     if how not in ("link", "copy"):
         raise ValueError(f"how must be 'link' or 'copy', got {how!r}")
@@ -69,6 +80,15 @@ def export_gallery(album: Album, gallery: Gallery) -> dict[str, int]:
     """Enrol the named groups in a gallery of the same embedder; return the number of templates per person.
 
     Enrolling again replaces the templates of the same photographs.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder, Album(f"{folder}/family.album") as album:
+    ...     _ = album.add_features(torch.ones(2, 3), ["1.jpg", "2.jpg"])
+    ...     album.group(hs.evaluation.LogisticCalibration(slope=30.0, offset=-15.0))
+    ...     _ = album.name(album.groups()[0].id, "ada")
+    ...     with Gallery(f"{folder}/known.db") as gallery:
+    ...         export_gallery(album, gallery)
+    {'ada': 2}
     """
     names = _names(album)
     chosen = [one for one in album.samples() if one.group is not None and names[one.group] is not None]

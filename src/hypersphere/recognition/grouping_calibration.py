@@ -53,6 +53,11 @@ def measure_calibration(embedder: Embedder, labeled: Any) -> LogisticCalibration
 
     Raises:
         ValueError: If there are too few pairs of one identity.
+
+    >>> embedder = Embedder(torch.nn.Flatten(), hs.data.PicturePreprocessing(size=(8, 8), channels=1))
+    >>> pictures = torch.randint(0, 256, (10, 8, 8), dtype=torch.uint8).repeat_interleave(3, 0)
+    >>> measure_calibration(embedder, (pictures, [f"person {i // 3}" for i in range(30)])).slope > 0
+    True
     """
     found = embed(embedder, open_source(labeled), on_error="skip")
     number = {label: i for i, label in enumerate(dict.fromkeys(found.labels))}

@@ -5,9 +5,10 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from ..evaluation.score_calibration import LogisticCalibration
@@ -20,6 +21,7 @@ from .search import search
 NEAREST = 2  # samples of a label that speak for it: one may be wrong itself, and a mean over all punishes variety
 NEIGHBORS = 32
 DUPLICATE_COSINE = 0.97
+WRONG_SHARE = 0.05  # of labels, before looking
 SAME_PERSON_PRIOR = 1e-4  # that two labels are one identity
 
 
@@ -107,8 +109,9 @@ def check_labels(
     """Find labels that contradict the features.
 
     A sample speaks for its label by the mean cosine with the two most similar other samples of the label, as calibrated
-    log-odds ℓ_own; the most similar other label gives ℓ_other in the same way. A label is suspicious if ℓ_own < 0: its best
-    company is more likely another identity than the same. Of two samples that are alone with each other, only the one that
+    log-odds ℓ_own; the most similar other label gives ℓ_other in the same way. A label is suspicious if ℓ_own < 0, so that its
+    best company is more likely another identity than the same, or if ℓ_other exceeds ℓ_own by so much that the other label is
+    the likelier one although one label in twenty is wrong. Of two samples that are alone with each other, only the one that
     another label claims is suspicious, or both if none is claimed. A label with one sample is suspicious only if another
     label with at least two samples claims it.
 
@@ -135,18 +138,16 @@ def check_labels(
     order = {label: i for i, label in enumerate(dict.fromkeys(labels))}
     texts, ids = list(order), torch.tensor([order[label] for label in labels])
     unit = normalize(features.detach().cpu().double())
-    calibration = calibration or calibrate_features(unit, ids)
-    counts = torch.bincount(ids)
-    own = _own_evidence(unit, ids, calibration)
-    other, which = _other_evidence(unit, ids, counts, calibration)
-    prior_odds = math.log(SAME_PERSON_PRIOR / (1 - SAME_PERSON_PRIOR))
-    claimed = other + prior_odds + math.log(1 / SAME_PERSON_PRIOR) / 2 > 0  # the label of a sample is likelier than any
-    suspicious = torch.where(counts[ids] > 1, own < 0, claimed & (counts[which] > 1))
-    _settle_pairs(suspicious, claimed, ids, counts)
+    if calibration is None:
+        # Wrong labels make pairs of one label look less alike than they are, so the suspicious ones of a first pass are left out.
+        first_pass = _judge(unit, ids, len(texts), calibrate_features(unit, ids)).suspicious
+        calibration = calibrate_features(unit[~first_pass], ids[~first_pass])
+    own, other, which, suspicious = _judge(unit, ids, len(texts), calibration)
     chance = torch.sigmoid(torch.maximum(other.clamp_min(0), torch.zeros(()).double()) - own)
     found = sorted(suspicious.nonzero().flatten().tolist(), key=lambda i: (-float(chance[i]), i))
     suspicions = tuple(
-        Suspicion(i, float(chance[i]), labels[i], texts[int(which[i])] if claimed[i] else None) for i in found
+        Suspicion(i, float(chance[i]), labels[i], texts[int(which[i])] if other[i] > max(0.0, float(own[i])) else None)
+        for i in found
     )
     same = _same_identities(unit[~suspicious], ids[~suspicious], texts, calibration)
     first, second, cosines = neighbor_graph(unit.float(), min(8, max(1, len(unit) - 1)))
@@ -157,7 +158,14 @@ def check_labels(
 
 
 def write_cleaned_table(report: LabelReport, path: str | os.PathLike[str]) -> int:
-    """Write the samples whose label is not suspicious as a CSV table with the columns path and label; return the rows."""
+    """Write the samples whose label is not suspicious as a CSV table with the columns path and label; return the rows.
+
+    >>> import tempfile
+    >>> report = LabelReport(("1.png", "2.png"), ("ann", "ann"), (Suspicion(1, 0.9, "ann", None),), (), ())
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_cleaned_table(report, f"{folder}/cleaned.csv")
+    1
+    """
 
     def write(temporary: str) -> None:
         with open(temporary, "w", newline="", encoding="utf-8", errors="surrogateescape") as file:
@@ -167,6 +175,28 @@ def write_cleaned_table(report: LabelReport, path: str | os.PathLike[str]) -> in
 
     write_atomically(path, write)
     return len(report.kept)
+
+
+class _Judgment(NamedTuple):
+    """Log-odds of the own and of the most similar other label, that label's number, and which labels are suspicious."""
+
+    own: Float[Tensor, "n"]
+    other: Float[Tensor, "n"]
+    which: Int[Tensor, "n"]
+    suspicious: Bool[Tensor, "n"]
+
+
+def _judge(unit: Tensor, ids: Tensor, labels: int, calibration: LogisticCalibration) -> _Judgment:
+    counts = torch.bincount(ids, minlength=labels)
+    own = _own_evidence(unit, ids, calibration)
+    other, which = _other_evidence(unit, ids, counts, calibration)
+    claimed = (other > own) & (other > math.log(labels)) & (counts[which] > 1)  # one of all labels: prior 1/labels
+    # Bayes: the given label is right with 1 − WRONG_SHARE, each of the others with WRONG_SHARE / (labels − 1).
+    margin = math.log((1 - WRONG_SHARE) / WRONG_SHARE * max(1, labels - 1))
+    contradicted = (own < 0) | ((other - own > margin) & (counts[which] > 1))
+    suspicious = torch.where(counts[ids] > 1, contradicted, claimed)
+    _settle_pairs(suspicious, claimed, ids, counts)
+    return _Judgment(own, other, which, suspicious)
 
 
 def _own_evidence(unit: Tensor, ids: Tensor, calibration: LogisticCalibration) -> Float[Tensor, "n"]:

@@ -31,6 +31,12 @@ def write_label_review(
         path: The file to write.
         title: The name of the data.
         load: Returns the picture of a sample as the network takes it, 8 bits (channels, h, w); without it there are only texts.
+
+    >>> import tempfile
+    >>> report = LabelReport(("1.png",), ("ann",), (), (), ())
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_label_review(report, f"{folder}/review.html", "people").name
+    'review.html'
     """
     sheets: dict[str, Sheet] = {}
     tile = _collect_pictures(report, load, sheets)

@@ -90,6 +90,14 @@ class AlbumAccess:
     Args:
         path: The album file.
         limits: What a request may take.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     Album(f"{folder}/family.album").close()
+    ...     access = AlbumAccess(f"{folder}/family.album")
+    ...     asyncio.run(access.run(lambda album: album.groups()))
+    ...     access.close()
+    []
     """
 
     def __init__(self, path: str | Path, limits: Limits | None = None):
@@ -123,6 +131,15 @@ def create_album_app(access: AlbumAccess, keys: BearerKeys | None = None) -> Fas
     Args:
         access: The album.
         keys: Who may ask. Without keys everybody who reaches this machine by a loopback address.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     Album(f"{folder}/family.album").close()
+    ...     access = AlbumAccess(f"{folder}/family.album")
+    ...     app = create_album_app(access)
+    ...     access.close()  # an ASGI server does so when it stops
+    >>> "/v1/album/groups" in app.openapi()["paths"]
+    True
     """
     keys = keys or BearerKeys()
 

@@ -59,6 +59,9 @@ def serve_album(access: AlbumAccess, host: str = "127.0.0.1", port: int = 8000, 
     Raises:
         ValueError: When others could reach a service without keys.
         OSError: When the address cannot be listened on.
+
+    >>> serve_album(AlbumAccess("family.album"), port=8000)  # doctest: +SKIP
+    serving on http://127.0.0.1:8000 (open to everybody on this machine: no key is set)
     """
     keys = keys or BearerKeys()
     serve_app(create_album_app(access, keys), access.limits, host, port, keys, lambda: None)
