@@ -250,15 +250,18 @@ class Album:
         """
         self._check_model(gallery.fingerprint)
         known = {name for (name,) in self._db.execute("SELECT name FROM groups WHERE name IS NOT NULL")}
-        names = [name for name in gallery.list() if name not in known]
-        with self._step(f"take over {len(names)} people of a gallery"):
-            for name in names:
+        templates = gallery.templates()
+        rows: dict[str, list[int]] = defaultdict(list)
+        for i, name in enumerate(templates.identities):
+            if name not in known:
+                rows[name].append(i)
+        with self._step(f"take over {len(rows)} people of a gallery"):
+            for name, own in rows.items():
                 (group,) = self._one("INSERT INTO groups (name, confirmed) VALUES (?, 1) RETURNING id", name)
-                features = gallery.templates(name)
-                for row in features:
+                for row in templates.features[own]:
                     sample = self._insert(None, None, row)
                     self._db.execute("UPDATE samples SET member = ?, confirmed = 1 WHERE id = ?", (group, sample))
-        return len(names)
+        return len(rows)
 
     def group(self, calibration: LogisticCalibration, *, prior: float = DEFAULT_PRIOR) -> None:
         """Group all samples again; fixed groups keep their members, and others their numbers where they persist.

@@ -398,13 +398,6 @@ class Gallery:
         found = self._store.features_of(normalize_name(identity))
         return 0 if found is None else len(found)
 
-    def templates(self, identity: str) -> Float[Tensor, "t d"]:
-        """Return the templates of an identity as they were enrolled. An unknown identity is a ``ValueError``."""
-        found = self._store.features_of(normalize_name(identity))
-        if found is None:
-            raise ValueError(f"identity {identity!r} is not in the gallery")
-        return found
-
     def calibrate(
         self,
         *,
