@@ -1,5 +1,3 @@
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -9,10 +7,10 @@ from hypersphere.evaluation import (
     Measurement,
     compare_with_baselines,
     format_baselines,
+    principal_components,
     simple_features,
     summarize_baselines,
 )
-from hypersphere.evaluation.baselines import local_binary_patterns, oriented_gradients, principal_components
 
 LABELS = torch.arange(12).repeat_interleave(5)
 
@@ -47,41 +45,6 @@ def test_discriminant_directions_are_those_of_scikit_learn():
     theirs = lda.fit(x.numpy(), labels.numpy()).scalings_[:, 0]
     cosine = direction @ theirs / np.linalg.norm(direction) / np.linalg.norm(theirs)
     assert abs(cosine) == pytest.approx(1, abs=1e-6)
-
-
-def test_local_binary_patterns_by_brute_force():
-    x = torch.rand(2, 1, 18, 10, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-    codes = [code for code in range(256) if sum(code >> i & 1 != code >> (i + 1) % 8 & 1 for i in range(8)) <= 2]
-    assert len(codes) == 58
-    around = ((-1, -1), (-1, 0), (-1, 1), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1))
-    wanted = np.zeros((2, 2, 59))
-    for n in range(2):
-        for i in range(1, 17):
-            for j in range(1, 9):
-                bits = [x[n, 0, i + a, j + b] >= x[n, 0, i, j] for a, b in around]
-                code = sum(int(bit) << place for place, bit in enumerate(bits))
-                wanted[n, (i - 1) * 2 // 16, codes.index(code) if code in codes else 58] += 1
-    wanted = np.sqrt(wanted / wanted.sum(2, keepdims=True)).reshape(2, -1)
-    np.testing.assert_allclose(local_binary_patterns(x).numpy(), wanted, atol=1e-12)
-
-
-def test_oriented_gradients_by_brute_force():
-    x = torch.rand(1, 1, 16, 24, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
-    gray = np.pad(x[0, 0].numpy(), 1, mode="edge")
-    cells = np.zeros((2, 3, 9))
-    for i in range(16):
-        for j in range(24):
-            across, down = gray[i + 1, j + 2] - gray[i + 1, j], gray[i + 2, j + 1] - gray[i, j + 1]
-            place = (math.atan2(down, across) % math.pi) / math.pi * 9
-            low = min(int(place), 8)
-            cells[i // 8, j // 8, low] += math.hypot(across, down) * (1 - (place - low)) / 64
-            cells[i // 8, j // 8, (low + 1) % 9] += math.hypot(across, down) * (place - low) / 64
-    blocks = []
-    for j in range(2):
-        block = cells[:2, j : j + 2].transpose(2, 0, 1).reshape(-1)  # by orientation, then by cell
-        block = np.minimum(block / (np.linalg.norm(block) + 1e-6), 0.2)
-        blocks.append(block / (np.linalg.norm(block) + 1e-6))
-    np.testing.assert_allclose(oriented_gradients(x)[0].numpy(), np.concatenate(blocks), atol=1e-9)
 
 
 def test_every_method_tells_clear_patterns_apart():

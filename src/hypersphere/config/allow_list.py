@@ -44,7 +44,8 @@ Banded Cayley Exponential Free GramSchmidt Hessenberg Householder Lowdin Muon OG
 Skew Symmetric SymmetricPositive Triangular TuningMethod overparameterize prepare_neurons
 """
 NETWORKS = """
-Autoencoder Conv ConvNet EfficientNetLite0 GCN GE2E Generator GraphNetwork MLP NGPT Players PointNet Pool Projected Residual
+Autoencoder Conv ConvNet Descriptors EfficientNetLite0 GCN GE2E Generator GraphNetwork Joined MLP NGPT Players PointNet Pool
+Projected Residual
 TransformersNetwork WithDiscriminant
 cifar_resnet cnn10 cnn15 cnn18 cnn3 cnn4 cnn45 cnn6 cnn60 cnn69 cnn9 discriminator gcn generator he_normal
 lsoftmax_cifar10 lsoftmax_cifar100 lsoftmax_lfw lsoftmax_mnist lsoftmax_mnist_2d mlp modified_resnet18 ngpt plain_cnn

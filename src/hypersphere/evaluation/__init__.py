@@ -15,7 +15,7 @@ from .concentration import vmf_confidence
 from .counting import StreamedRoc
 from .deepfool import deepfool, strength
 from .detection import DetectionReport, open_set
-from .discriminant import discriminant
+from .discriminant import discriminant, fit_descriptors, principal_components
 from .distractors import DistractorReport, distractor_identification
 from .episodes import Episodes, sample_episodes
 from .evidence import Evidence, choose_samples, thumbnails
@@ -117,6 +117,7 @@ __all__ = [
     "expected_calibration_error",
     "few_shot",
     "fgsm",
+    "fit_descriptors",
     "fold_scores",
     "format_baselines",
     "frechet_distance",
@@ -136,6 +137,7 @@ __all__ = [
     "pair_scores",
     "paired_difference",
     "pgd",
+    "principal_components",
     "r_precision",
     "random_noise",
     "recall_at_k",

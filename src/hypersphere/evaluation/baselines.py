@@ -1,6 +1,5 @@
 """Cheap methods that a trained network has to beat: pixels, PCA, PCA + LDA, LBP and HOG, on the same identities."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,19 +9,15 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
-from ..geometry import normalize
+from ..models.descriptors import MIN_ELONGATION, local_binary_patterns, oriented_gradients, row_statistics
 from .all_pairs import all_pairs
 from .comparison import compare_embedders
-from .discriminant import discriminant
+from .discriminant import MAX_COMPONENTS, discriminant, principal_components
 from .intervals import Measurement
 from .scoring import CosineScore, Score
 
 MAX_SIDE = 64  # pixels of the longer side to which pictures are reduced before their features are computed
-MAX_COMPONENTS = 150  # of PCA
 MIN_IDENTITIES = 3  # fewer cannot be resampled
-CELL = 8  # pixels of the side of a cell of LBP and HOG
-ORIENTATIONS = 9  # bins of HOG, over half a turn
-ELONGATED = 1.8  # longer over shorter side from which on pictures are taken for spectra
 
 
 @dataclass(frozen=True)
@@ -200,85 +195,9 @@ def simple_features(
     found["PCA + LDA"] = _discriminate(pixels, train_labels, x)
     found["HOG, PCA + LDA"] = _discriminate(oriented_gradients(known), train_labels, gradients)
     height, width = small.shape[2:]
-    if max(height, width) >= ELONGATED * min(height, width):
-        found["row statistics, LDA"] = _discriminate(_row_statistics(known), train_labels, _row_statistics(small))
+    if max(height, width) >= MIN_ELONGATION * min(height, width):
+        found["row statistics, LDA"] = _discriminate(row_statistics(known), train_labels, row_statistics(small))
     return found
-
-
-def principal_components(x: Float[Tensor, "n d"], count: int = MAX_COMPONENTS) -> Float[Tensor, "k d"]:
-    """Return the leading directions of variation, unit vectors in rows, at most ``count`` and at most n − 1.
-
-    >>> principal_components(torch.tensor([[0.0, 0.0], [2.0, 0.1], [4.0, 0.0]])).abs().round()[0].tolist()
-    [1.0, 0.0]
-    """
-    centered = x.double() - x.double().mean(0)
-    rank = max(1, min(count, len(x) - 1, x.shape[1]))
-    if len(x) <= x.shape[1]:  # the small Gram matrix has the same nonzero eigenvalues
-        spread, vectors = torch.linalg.eigh(centered @ centered.mT)
-        rows = (vectors.mT @ centered).flip(0)[:rank]
-        keep = spread.flip(0)[:rank] > 1e-10 * spread[-1].clamp_min(1e-300)
-    else:
-        spread, vectors = torch.linalg.eigh(centered.mT @ centered)
-        rows = vectors.mT.flip(0)[:rank]
-        keep = spread.flip(0)[:rank] > 1e-10 * spread[-1].clamp_min(1e-300)
-    keep[0] = True
-    return normalize(rows[keep]).to(x.dtype)
-
-
-def local_binary_patterns(pictures: Float[Tensor, "n c h w"]) -> Float[Tensor, "n bins"]:
-    r"""Return square roots of histograms of uniform local binary patterns in cells of about 8×8 pixels.
-
-    The pattern of a pixel has one bit per neighbor of the eight around it: whether it is at least as bright. Patterns
-    with at most two changes around the circle have a bin each, the others share one: 59 bins (Ahonen et al., 2006, "Face
-    description with local binary patterns"). The cosine of square roots is the Bhattacharyya coefficient.
-
-    >>> local_binary_patterns(torch.zeros(1, 1, 10, 10)).shape
-    torch.Size([1, 59])
-    """
-    gray = pictures.mean(1)
-    if min(gray.shape[1:]) < 3:
-        gray = F.pad(gray, (1, 1, 1, 1), mode="replicate")
-    center = gray[:, 1:-1, 1:-1]
-    height, width = center.shape[1:]
-    around = ((0, 0), (0, 1), (0, 2), (1, 2), (2, 2), (2, 1), (2, 0), (1, 0))
-    codes = torch.zeros_like(center, dtype=torch.long)
-    for bit, (row, column) in enumerate(around):
-        codes |= (gray[:, row : row + height, column : column + width] >= center).long() << bit
-    patterns = _uniform_patterns()[codes]
-    rows, columns = _cells(height), _cells(width)
-    cell = (torch.arange(height) * rows // height)[:, None] * columns + torch.arange(width) * columns // width
-    bins = int(_uniform_patterns().max()) + 1
-    place = (torch.arange(len(gray))[:, None, None] * (rows * columns) + cell) * bins + patterns
-    counts = torch.bincount(place.flatten(), minlength=len(gray) * rows * columns * bins)
-    histograms = counts.view(len(gray), rows * columns, bins).to(pictures.dtype)
-    return (histograms / histograms.sum(2, keepdim=True)).sqrt().flatten(1)
-
-
-def oriented_gradients(pictures: Float[Tensor, "n c h w"]) -> Float[Tensor, "n bins"]:
-    r"""Return histograms of oriented gradients in cells of about 8×8 pixels, normalized in blocks of 2×2 cells.
-
-    Each pixel votes for the two nearest of nine orientations over half a turn with the length of its gradient (Dalal and
-    Triggs, 2005). Blocks are scaled to length 1, clipped at 0.2 and scaled again.
-
-    >>> oriented_gradients(torch.rand(2, 1, 16, 16)).shape
-    torch.Size([2, 36])
-    """
-    gray = F.pad(pictures.mean(1, keepdim=True), (1, 1, 1, 1), mode="replicate")
-    across = (gray[:, :, 1:-1, 2:] - gray[:, :, 1:-1, :-2])[:, 0]
-    down = (gray[:, :, 2:, 1:-1] - gray[:, :, :-2, 1:-1])[:, 0]
-    length = (across.square() + down.square()).sqrt()
-    place = torch.atan2(down, across).remainder(math.pi) / math.pi * ORIENTATIONS
-    lower = place.floor().clamp(max=ORIENTATIONS - 1)
-    share = place - lower
-    votes = length.new_zeros(len(gray), ORIENTATIONS, *length.shape[1:])
-    votes.scatter_add_(1, lower.long()[:, None], (length * (1 - share))[:, None])
-    votes.scatter_add_(1, ((lower.long() + 1) % ORIENTATIONS)[:, None], (length * share)[:, None])
-    cells = F.adaptive_avg_pool2d(votes, (_cells(votes.shape[2]), _cells(votes.shape[3])))
-    size = (min(2, cells.shape[2]), min(2, cells.shape[3]))
-    blocks = F.unfold(cells, size)  # (n, orientations × cells of a block, blocks)
-    blocks = blocks / (blocks.norm(dim=1, keepdim=True) + 1e-6)
-    blocks = blocks.clamp(max=0.2)
-    return (blocks / (blocks.norm(dim=1, keepdim=True) + 1e-6)).mT.flatten(1)
 
 
 def _discriminate(train: Tensor, labels: Tensor, x: Tensor) -> Tensor:
@@ -293,12 +212,6 @@ def _discriminate(train: Tensor, labels: Tensor, x: Tensor) -> Tensor:
         return layer((x @ components.T).float())
 
 
-def _row_statistics(pictures: Float[Tensor, "n c h w"]) -> Float[Tensor, "n _"]:
-    """Mean and deviation along the longer side: of every frequency over time, for a spectrum."""
-    axis = 3 if pictures.shape[3] >= pictures.shape[2] else 2
-    return torch.cat([pictures.mean(axis).flatten(1), pictures.std(axis).flatten(1)], 1)
-
-
 def _reduce(pictures: UInt8[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
     """Pixels in [0, 1], the longer side at most ``MAX_SIDE``."""
     height, width = pictures.shape[2:]
@@ -311,18 +224,6 @@ def _reduce(pictures: UInt8[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
             x = F.interpolate(x, size, mode="bilinear", antialias=True)
         parts.append(x)
     return torch.cat(parts)
-
-
-def _cells(side: int) -> int:
-    return max(1, round(side / CELL))
-
-
-def _uniform_patterns() -> Int[Tensor, "256"]:
-    """The bin of each of 256 patterns: one for each with at most two changes around the circle, one for all others."""
-    codes = torch.arange(256)
-    bits = (codes[:, None] >> torch.arange(8)) & 1
-    uniform = (bits != bits.roll(1, 1)).sum(1) <= 2
-    return torch.where(uniform, uniform.long().cumsum(0) - 1, int(uniform.sum()))
 
 
 def _compare(name: str, first: Tensor, second: Tensor, labels: Tensor, options: dict[str, Any]) -> Baseline:

@@ -10,6 +10,7 @@ from .autoencoder import Autoencoder
 from .blocks import Conv, Layers, Pool, Residual, Row, he_normal, make_layers
 from .catalog import CATALOG, FetchError, ModelEntry, fetch_model, find_entry, load_network
 from .cnn import cnn3, cnn6, cnn9, cnn10, cnn15, cnn18, cnn45, cnn60, cnn69, plain_cnn
+from .descriptors import Descriptors, Joined, describe_pictures
 from .efficientnet_lite import EfficientNetLite0
 from .foreign import Projected, TransformersNetwork, WithDiscriminant, timm_network
 from .gan import Generator, Players, discriminator, generator
@@ -29,10 +30,12 @@ __all__ = [
     "Autoencoder",
     "Conv",
     "ConvNet",
+    "Descriptors",
     "EfficientNetLite0",
     "FetchError",
     "Generator",
     "GraphNetwork",
+    "Joined",
     "LayerOptions",
     "Layers",
     "ModelEntry",
@@ -60,6 +63,7 @@ __all__ = [
     "cnn45",
     "cnn60",
     "cnn69",
+    "describe_pictures",
     "discriminator",
     "fetch_model",
     "find_entry",

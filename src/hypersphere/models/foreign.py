@@ -58,6 +58,17 @@ def _check_transformers_config(values: dict[str, Any]) -> tuple[str, dict[str, A
     return values["model_type"], {key: value for key, value in values.items() if key in TRANSFORMERS_KEYS}
 
 
+def read_features(network: nn.Module, x: Tensor) -> Float[Tensor, "b d"]:
+    """Return a network's features of a batch: those of its method ``features``, or its output; maps are averaged.
+
+    >>> read_features(torch.nn.Conv2d(3, 8, 3), torch.zeros(2, 3, 5, 5)).shape
+    torch.Size([2, 8])
+    """
+    method = getattr(network, "features", None)
+    out: Tensor = method(x) if callable(method) and not isinstance(method, nn.Module) else network(x)
+    return out.flatten(2).mean(2) if out.ndim > 2 else out
+
+
 class Projected(nn.Module):
     """A linear map with batch normalization behind another network's features.
 
@@ -80,9 +91,7 @@ class Projected(nn.Module):
 
     def forward(self, x: Tensor) -> Float[Tensor, "b d"]:
         """Return the projected features of a batch."""
-        method = getattr(self.network, "features", None)
-        out: Tensor = method(x) if callable(method) and not isinstance(method, nn.Module) else self.network(x)
-        return self.norm(self.projection(out.flatten(2).mean(2) if out.ndim > 2 else out))
+        return self.norm(self.projection(read_features(self.network, x)))
 
 
 class WithDiscriminant(nn.Module):
@@ -106,9 +115,7 @@ class WithDiscriminant(nn.Module):
 
     def forward(self, x: Tensor) -> Float[Tensor, "b d"]:
         """Return the mapped features of a batch."""
-        method = getattr(self.network, "features", None)
-        out: Tensor = method(x) if callable(method) and not isinstance(method, nn.Module) else self.network(x)
-        mapped: Tensor = self.projection(normalize(out.flatten(2).mean(2) if out.ndim > 2 else out))
+        mapped: Tensor = self.projection(normalize(read_features(self.network, x)))
         return mapped
 
 
