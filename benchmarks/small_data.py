@@ -3,23 +3,29 @@
     HYPERSPHERE_DATA=… OMP_NUM_THREADS=1 python benchmarks/small_data.py choose --seeds 1
     HYPERSPHERE_DATA=… OMP_NUM_THREADS=1 python benchmarks/small_data.py report --seeds 5
     HYPERSPHERE_DATA=… OMP_NUM_THREADS=1 PYTHONPATH=<an older checkout>/src python benchmarks/small_data.py report --arm before
+    python benchmarks/small_data.py table
 
 Every task is a small set of real pictures. A seed draws its identities and divides them: three quarters to train on, one quarter
 for the report, which no choice of a fit sees. Rules of the defaults are chosen by the tasks of ``choose`` only; those of ``report``
-are not looked at before. Each finished fit is a row of ``reports/small_data.jsonl`` and is not made again. A row has the EER of the
-fit and those of the simple methods on the same identities. ``table`` prints means over seeds.
+are not looked at before. No identity is in tasks of both. Each finished fit is a row of ``reports/small_data.jsonl`` and is not made
+again. A row has the EER of the fit and those of the simple methods on the same identities, with paired intervals over identities.
+``table`` writes ``reports/small_data.md``: means over seeds, and the best simple method of each split.
 """
 
 import argparse
+import datetime
+import functools
 import json
 import pathlib
 import statistics
+import string
 import tempfile
 import time
 from collections.abc import Callable
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from hypersphere import data
 from hypersphere.data.roots import data_roots
@@ -27,40 +33,67 @@ from hypersphere.training import fit
 
 ROWS = pathlib.Path(__file__).parent / "reports" / "small_data.jsonl"
 Pictures = tuple[np.ndarray, np.ndarray]
+CHOOSE, REPORT = 0, 1  # the half of the identities
+FONTS = """
+DejaVuSans DejaVuSans-Bold DejaVuSans-Oblique DejaVuSans-BoldOblique DejaVuSansMono DejaVuSansMono-Bold DejaVuSansMono-Oblique
+DejaVuSerif DejaVuSerif-Bold DejaVuSerif-Italic DejaVuSerif-BoldItalic STIXGeneral STIXGeneralBol STIXGeneralItalic
+STIXGeneralBolIta cmb10 cmr10 cmss10 cmti10 cmtt10
+"""
 
 
-def draw(images: torch.Tensor, labels: torch.Tensor, identities: int, least: int, most: int, seed: int) -> Pictures:
+def draw(images: Tensor, labels: Tensor, identities: int, least: int, most: int, seed: int) -> Pictures:
     """Pictures of some identities that have at least ``least`` of them, at most ``most`` each."""
-    counts = labels.bincount()
-    known = torch.nonzero(counts >= least).flatten()
+    known = torch.nonzero(labels.bincount() >= least).flatten()
     generator = torch.Generator().manual_seed(seed)
     chosen = known[torch.randperm(len(known), generator=generator)[:identities]]
-    rows = torch.cat([torch.nonzero(labels == who).flatten()[:most] for who in chosen.tolist()])
+    rows = torch.cat([torch.nonzero(labels == name).flatten()[:most] for name in chosen.tolist()])
     pixels = images[rows]
     pixels = pixels[:, 0] if pixels.shape[1] == 1 else pixels.permute(0, 2, 3, 1)
     return pixels.numpy(), labels[rows].numpy()
 
 
-def people(identities: int, seed: int) -> Pictures:
-    """People of LFW with 5 to 20 photographs each."""
-    faces = data.LFW()
-    return draw(faces.data, faces.labels, identities, 5, 20, seed)
+def take_half(images: Tensor, labels: Tensor, half: int) -> tuple[Tensor, Tensor]:
+    """One half of the identities, always the same ones."""
+    names = labels.unique()
+    order = names[torch.randperm(len(names), generator=torch.Generator().manual_seed(7))]
+    mine = torch.isin(labels, order[half::2])
+    return images[mine], labels[mine]
 
 
-def characters(identities: int, seed: int) -> Pictures:
+@functools.cache
+def read(name: str) -> tuple[Tensor, Tensor]:
+    """All pictures of a dataset and their identities."""
+    if name == "digits":
+        both = [data.Digits(train=train) for train in (True, False)]
+        return torch.cat([part.data for part in both]), torch.cat([part.labels for part in both])
+    if name == "faces":
+        known = data.LFW()
+        several = torch.isin(known.labels, torch.nonzero(known.labels.bincount() >= 5).flatten())
+        return known.data[several], known.labels[several]
+    known = data.Omniglot(background=True) if name == "characters" else data.TinyImageNet(train=True)
+    return known.data, known.labels
+
+
+def people(identities: int, half: int, seed: int, gray: bool = False) -> Pictures:
+    """People of LFW with 5 to 20 photographs each; gray ones are cut to 112×92 around the face."""
+    images, labels = take_half(*read("faces"), half)
+    if gray:
+        images = images.float().mean(1, keepdim=True)[:, :, 8:120, 18:110].round().to(torch.uint8)
+    return draw(images, labels, identities, 5, 20, seed)
+
+
+def characters(identities: int, half: int, seed: int) -> Pictures:
     """Characters of Omniglot with 10 drawings each."""
-    drawn = data.Omniglot(background=True)
-    return draw(drawn.data, drawn.labels, identities, 10, 10, seed)
+    return draw(*take_half(*read("characters"), half), identities, 10, 10, seed)
 
 
-def products(each: int, seed: int) -> Pictures:
+def products(each: int, half: int, seed: int) -> Pictures:
     """40 classes of Tiny-ImageNet at 32×32."""
-    objects = data.TinyImageNet(train=True)
-    return draw(objects.data, objects.labels, 40, each, each, seed)
+    return draw(*take_half(*read("objects"), half), 40, each, each, seed)
 
 
 def speakers(half: int, seed: int) -> Pictures:
-    """24 speakers of spoken digits as log-mel pictures, 20 recordings each; the halves share no speaker."""
+    """24 speakers of spoken digits as log-mel pictures, 20 recordings each."""
     file = next(
         root / "spoken_digits/spoken_digits_48.npz" for root in data_roots() if (root / "spoken_digits").exists()
     )
@@ -71,28 +104,46 @@ def speakers(half: int, seed: int) -> Pictures:
     return draw(mel[mine], who[mine], 24, 20, 20, seed)
 
 
+def letters(text: str) -> Pictures:
+    """Letters in 20 fonts that come with matplotlib, at 32×32."""
+    import matplotlib as mpl
+    from PIL import Image, ImageDraw, ImageFont
+
+    folder = pathlib.Path(mpl.get_data_path(), "fonts/ttf")
+    fonts = [ImageFont.truetype(str(folder / f"{name}.ttf"), 28) for name in FONTS.split()]
+    images = []
+    for letter in text:
+        for font in fonts:
+            image = Image.new("L", (32, 32))
+            ImageDraw.Draw(image).text((16, 16), letter, 255, font=font, anchor="mm")
+            images.append(np.asarray(image))
+    return np.stack(images), np.arange(len(text)).repeat(len(fonts))
+
+
 def digits(seed: int) -> Pictures:
     """Handwritten digits at 8×8, 30 of each."""
-    both = [data.Digits(train=train) for train in (True, False)]
-    images, labels = torch.cat([part.data for part in both]), torch.cat([part.labels for part in both])
-    return draw(images, labels, 10, 30, 30, seed)
+    return draw(*read("digits"), 10, 30, 30, seed)
 
 
 TASKS: dict[str, dict[str, Callable[[int], Pictures]]] = {
     "choose": {
-        "speakers, first half": lambda seed: speakers(0, seed),
-        "50 people": lambda seed: people(50, seed),
-        "50 characters": lambda seed: characters(50, seed),
-        "40 classes × 20": lambda seed: products(20, seed),
+        "speakers, first half": lambda seed: speakers(CHOOSE, seed),
+        "50 people": lambda seed: people(50, CHOOSE, seed),
+        "40 people, gray": lambda seed: people(40, CHOOSE, seed + 50, gray=True),
+        "50 characters": lambda seed: characters(50, CHOOSE, seed),
+        "40 classes × 20": lambda seed: products(20, CHOOSE, seed),
+        "capital letters": lambda seed: letters(string.ascii_uppercase),
     },
     "report": {
-        "speakers, second half": lambda seed: speakers(1, seed),
-        "20 people": lambda seed: people(20, seed + 100),
-        "200 people": lambda seed: people(200, seed + 100),
-        "200 characters": lambda seed: characters(200, seed + 100),
-        "40 classes × 5": lambda seed: products(5, seed + 100),
-        "40 classes × 100": lambda seed: products(100, seed + 100),
-        "digits": digits,
+        "speakers, second half": lambda seed: speakers(REPORT, seed),
+        "20 people": lambda seed: people(20, REPORT, seed),
+        "200 people": lambda seed: people(200, REPORT, seed),
+        "10 characters": lambda seed: characters(10, REPORT, seed),
+        "200 characters": lambda seed: characters(200, REPORT, seed),
+        "40 classes × 5": lambda seed: products(5, REPORT, seed),
+        "40 classes × 100": lambda seed: products(100, REPORT, seed),
+        "small letters and digits": lambda seed: letters(string.ascii_lowercase + string.digits),
+        "handwritten digits": digits,
     },
 }
 
@@ -101,7 +152,7 @@ def measure(task: str, half: str, seed: int, arm: str, overrides: list[str]) -> 
     """One fit: its EER and that of the simple methods."""
     images, labels = TASKS[half][task](seed)
     names = np.unique(labels)
-    held = np.random.default_rng(seed).permutation(names)[: max(3, len(names) // 4)]
+    held = np.random.default_rng(seed).permutation(names)[: max(3, round(len(names) / 4))]
     split = np.where(np.isin(labels, held), "test", "train")
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder, "set.npz")
@@ -110,7 +161,7 @@ def measure(task: str, half: str, seed: int, arm: str, overrides: list[str]) -> 
         run = fit(file, pathlib.Path(folder, "run"), settings=["pictures=false", "threads=1", *overrides])
         seconds = time.process_time() - began
         report = json.loads((run.folder / "report.json").read_text())
-        last = [choice for choice in run.choices if choice.key == "last_layer"]
+        chosen = {choice.key: choice.value for choice in run.choices if choice.key in ("last_layer", "descriptors")}
         log = [json.loads(line) for line in (run.folder / "log.jsonl").read_text().splitlines()]
     row = {
         "task": task,
@@ -122,7 +173,8 @@ def measure(task: str, half: str, seed: int, arm: str, overrides: list[str]) -> 
     }
     row |= {"pictures": len(labels), "identities": len(names), "reported": len(held), "eer": report["figures"]["EER"]}
     row |= {"steps": max(entry["step"] for entry in log), "baselines": report.get("baselines", [])}
-    return row | {"last_layer": last[0].value if last else None}
+    row |= {"date": datetime.date.today().isoformat(), "threads": torch.get_num_threads()}
+    return row | {"rank-1": report["figures"]["rank-1"]["value"], "chosen": chosen}
 
 
 def print_table(rows: list[dict]) -> None:

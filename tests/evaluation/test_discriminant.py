@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch.nn.functional import normalize
 
-from hypersphere.evaluation import discriminant, fit_descriptors, principal_components
-from hypersphere.models import describe_pictures
+from hypersphere.evaluation import discriminant
 
 
 def classes(seed=0, count=30, samples=8, d=5):
@@ -95,17 +94,3 @@ def test_is_a_frozen_layer_of_the_features_kind(dtype):
 def test_refuses(x, labels, shrink, message):
     with pytest.raises(ValueError, match=message):
         discriminant(x, labels, shrink)
-
-
-def test_descriptors_are_principal_components_and_a_discriminant_of_each():
-    generator = torch.Generator().manual_seed(3)
-    labels = torch.arange(6).repeat_interleave(5)
-    x = (
-        torch.rand(6, 1, 12, 12, generator=generator)[labels] + 0.1 * torch.rand(30, 1, 12, 12, generator=generator)
-    ) / 1.1
-    fitted = fit_descriptors(x, labels, shrink=0.1)
-    for layer, part in zip(fitted.maps, describe_pictures(x).values(), strict=True):
-        components = principal_components(part, 24)
-        wanted = discriminant(part @ components.T, labels, 0.1)(part @ components.T)
-        assert layer.out_features == 5
-        torch.testing.assert_close(cosines(layer(part)), cosines(wanted), atol=1e-3, rtol=1e-3)

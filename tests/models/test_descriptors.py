@@ -83,20 +83,20 @@ def test_wrong_arguments_are_named(options):
 def test_joined_cosine_is_the_weighted_mean():
     first, second = torch.nn.Linear(6, 3), torch.nn.Linear(6, 5)
     net = Joined(first, second, (3, 5), weight=0.3)
-    net.center_first.copy_(torch.tensor([0.1, -0.2, 0.3]))
+    net.center.copy_(torch.tensor([0.1, -0.2, 0.3]))
     x = torch.randn(2, 6)
-    one = torch.nn.functional.normalize(first(x), dim=1) - net.center_first
+    one = torch.nn.functional.normalize(first(x), dim=1) - net.center
     wanted = 0.3 * torch.cosine_similarity(one[:1], one[1:]) + 0.7 * torch.cosine_similarity(*second(x)[:, None])
     found = net(x)
     torch.testing.assert_close((found[0] @ found[1])[None], wanted)
 
 
 def joined_embedder():
-    network = call(mlp, num_classes=None, input_size=400, hidden=(16,))
+    network = call(mlp, num_classes=None, input_size=20, hidden=(16,))
     described = call(
         Descriptors, in_channels=1, input_size=(20, 20), dims=(4, 5, 6, 0, 3), weights=(1.0, 2.0, 1.0, 0.0, 1.0)
     )
-    whole = call(Joined, first=network, second=described, dims=(16, 18), weight=0.4)
+    whole = call(Joined, network=network, beside=described, dims=(16, 18), weight=0.4)
     return Embedder(whole.build(), PicturePreprocessing(size=(20, 20), channels=1), whole)
 
 

@@ -14,8 +14,9 @@ from .comparison import DifferenceReport, compare_embedders, paired_difference
 from .concentration import vmf_confidence
 from .counting import StreamedRoc
 from .deepfool import deepfool, strength
+from .descriptor_fitting import FittedDescriptors, fit_descriptors
 from .detection import DetectionReport, open_set
-from .discriminant import discriminant, fit_descriptors, principal_components
+from .discriminant import discriminant, principal_components
 from .distractors import DistractorReport, distractor_identification
 from .episodes import Episodes, sample_episodes
 from .evidence import Evidence, choose_samples, thumbnails
@@ -74,6 +75,7 @@ __all__ = [
     "Evidence",
     "FewShotReport",
     "Figure",
+    "FittedDescriptors",
     "IdentificationReport",
     "IsotonicCalibration",
     "LogisticCalibration",

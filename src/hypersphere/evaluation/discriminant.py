@@ -5,12 +5,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ..geometry import normalize
-from ..models.descriptors import Descriptors, describe_pictures
 
 MAX_COMPONENTS = 150  # of PCA in a baseline
-MAX_FITTED_COMPONENTS = 400  # of PCA in front of the discriminant of a descriptor
-MAX_PCA_PICTURES = 1500  # that PCA is fitted to, because its time grows with the third power
-MAX_DISCRIMINANT_DIM = 128  # outputs of the discriminant of one descriptor
 
 
 def discriminant(features: Float[Tensor, "n d"], labels: Int[Tensor, "n"], shrink: float = 0.03) -> nn.Linear:
@@ -84,50 +80,6 @@ def principal_components(x: Float[Tensor, "n d"], count: int = MAX_COMPONENTS) -
         keep = spread.flip(0)[:rank] > 1e-10 * spread[-1].clamp_min(1e-300)
     keep[0] = True
     return normalize(rows[keep]).to(x.dtype)
-
-
-def fit_descriptors(
-    pictures: Float[Tensor, "n c h w"], labels: Int[Tensor, "n"], *, shrink: float = 0.1, seed: int = 0
-) -> Descriptors:
-    """Fit PCA and a linear discriminant to every classical descriptor of pictures, in closed form.
-
-    Args:
-        pictures: Training pictures as the network receives them.
-        labels: Their identities, two or more, one of them with two or more pictures.
-        shrink: Shrinkage of the discriminants (:func:`discriminant`).
-        seed: Seed of the choice of pictures that PCA is fitted to, if there are many.
-
-    Returns:
-        The module, in evaluation mode. Each map has at most as many outputs as there are identities less one, because
-        more directions do not tell them apart, and at most ``MAX_DISCRIMINANT_DIM``.
-
-    Raises:
-        ValueError: If there are too few identities or pictures.
-
-    >>> labels = torch.arange(20) % 4
-    >>> fit_descriptors(torch.rand(20, 1, 16, 16), labels)(torch.rand(3, 1, 16, 16)).shape
-    torch.Size([3, 15])
-    """
-    parts = [describe_pictures(part) for part in pictures.split(128)]
-    described = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-    fitted = [_reduced_discriminant(x, labels, shrink, seed) for x in described.values()]
-    module = Descriptors(pictures.shape[1], (pictures.shape[2], pictures.shape[3]), [len(bias) for _, bias in fitted])
-    with torch.no_grad():
-        for layer, (weight, bias) in zip(module.maps, fitted, strict=True):
-            layer.weight.copy_(weight)  # type: ignore[operator, union-attr]
-            layer.bias.copy_(bias)  # type: ignore[operator, union-attr]
-    return module.eval()
-
-
-def _reduced_discriminant(x: Tensor, labels: Tensor, shrink: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Weight and bias of PCA followed by a discriminant, without directions that tell no identities apart."""
-    identities = len(labels.unique())
-    known = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))[:MAX_PCA_PICTURES]
-    components = principal_components(x[known], max(2, min(MAX_FITTED_COMPONENTS, len(known) - identities)))
-    layer = discriminant((x @ components.mT).float(), labels, shrink)
-    count = min(identities - 1, MAX_DISCRIMINANT_DIM, layer.out_features)
-    # The discriminant orders its directions by how well they tell identities apart, the best last.
-    return layer.weight[-count:] @ components.float(), layer.bias[-count:]
 
 
 def _covariance(x: Float[Tensor, "n d"]) -> Float[Tensor, "d d"]:

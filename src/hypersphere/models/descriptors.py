@@ -86,11 +86,13 @@ class Descriptors(nn.Module):
         self.weights = {name: share / sum(kept.values()) for name, share in kept.items()}
         layers = [nn.Linear(size, dim) for size, dim in zip(sizes.values(), dims, strict=True) if dim]
         self.maps = nn.ModuleList(layers)
+        self.in_channels, self.input_size = in_channels, (input_size[0], input_size[1])
+        self.dims, self.shares = tuple(dims), tuple(shares)
         self.feature_dim = sum(dims)
 
-    def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b d"]:
-        """Return the directions, each scaled by the root of its weight, together of length 1."""
-        found = describe_pictures(x, self.weights)
+    def forward(self, x: Float[Tensor, "b *c h w"]) -> Float[Tensor, "b d"]:
+        """Return the directions, each scaled by the root of its weight, together of length 1; spectra need no channel."""
+        found = describe_pictures(x if x.ndim == 4 else x[:, None], self.weights)
         parts = zip(self.maps, self.weights.items(), strict=True)
         return torch.cat([math.sqrt(share) * normalize(layer(found[name])) for layer, (name, share) in parts], 1)
 
@@ -98,12 +100,12 @@ class Descriptors(nn.Module):
 class Joined(nn.Module):
     r"""The features of two networks side by side, so that the cosine is a weighted mean of both cosines.
 
-    Each network's features are centered and scaled to length 1; the first are multiplied by √weight and the second by
-    √(1 − weight).
+    The features of the first network are scaled to length 1, centered and scaled again; those of the second are scaled.
+    They are multiplied by √weight and √(1 − weight).
 
     Args:
-        first: Gives features (batch, ``dims[0]``), by its method ``features`` or its output.
-        second: Gives features (batch, ``dims[1]``) of the same input.
+        network: Gives features (batch, ``dims[0]``), by its method ``features`` or its output.
+        beside: Gives features (batch, ``dims[1]``) of the same input.
         dims: The dimensions of both.
         weight: Share of the first network's cosine, in [0, 1].
 
@@ -112,22 +114,20 @@ class Joined(nn.Module):
     torch.Size([2, 8])
     """
 
-    center_first: Tensor
-    center_second: Tensor
+    center: Tensor
 
-    def __init__(self, first: nn.Module, second: nn.Module, dims: tuple[int, int], weight: float):
+    def __init__(self, network: nn.Module, beside: nn.Module, dims: tuple[int, int], weight: float):
         super().__init__()
         if not 0 <= weight <= 1:
             raise ValueError(f"weight must lie in [0, 1], got {weight!r}")
-        self.first, self.second, self.weight = first, second, weight
-        self.register_buffer("center_first", torch.zeros(dims[0]))
-        self.register_buffer("center_second", torch.zeros(dims[1]))
+        self.network, self.beside, self.weight = network, beside, weight
+        self.register_buffer("center", torch.zeros(dims[0]))
         self.feature_dim = sum(dims)
 
     def forward(self, x: Tensor) -> Float[Tensor, "b d"]:
         """Return the joined features of a batch."""
-        first = normalize(normalize(read_features(self.first, x)) - self.center_first)
-        second = normalize(normalize(read_features(self.second, x)) - self.center_second)
+        first = normalize(normalize(read_features(self.network, x)) - self.center)
+        second = normalize(read_features(self.beside, x))
         return torch.cat([math.sqrt(self.weight) * first, math.sqrt(1 - self.weight) * second], 1)
 
 

@@ -4,7 +4,7 @@ import math
 import os
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import UInt8
@@ -12,14 +12,19 @@ from torch import Tensor
 
 from ...config import Call, call, parameters
 from ...data import Affine, Flip
+from ...evaluation import fit_descriptors
 from ...models import sphereface4, sphereface10
 from ...objectives import ArcFace, CosFace
+from ...recognition.baselines import first_identities
+from ..datasets import Samples
 from ..schedules import CosineRate
 from .settings import FitSettings
 
 SYMMETRIC = 0.9  # correlation of the mean picture with its mirror image from which on mirroring keeps who is on it
 ELONGATED = 1.8  # longer over shorter side from which on pictures are taken for spectra and the like
 FEW = 5  # pictures of an identity at the median, below which a fit learns them by heart sooner than what tells people apart
+MAX_SMALL_SET = 3000  # training pictures of a set whose gray pictures are reduced to 48×48 pixels instead of 32×32
+MAX_MIRRORED = 800  # pictures by which it is decided whether mirror images help
 ASKED = "you asked for it"
 LONG = 60  # characters of a text that are shown
 MAX_MEMORY = 2 << 30  # bytes of decoded pictures that are kept in memory unless the user says otherwise
@@ -53,7 +58,7 @@ class Facts:
         most: The largest number.
         all_images: Pictures on both sides.
         size: The median height and width.
-        channels: 1 where all pictures are grey, else 3.
+        channels: 1 where all pictures are gray, else 3.
         accelerated: Whether there is a GPU.
     """
 
@@ -65,6 +70,14 @@ class Facts:
     size: tuple[int, int]
     channels: int
     accelerated: bool
+
+
+class MirrorEvidence(NamedTuple):
+    """EER of classical descriptors without and with mirror images among the training pictures, and whether they help."""
+
+    plain: float
+    mirrored: float
+    helps: bool
 
 
 class Chosen:
@@ -128,12 +141,13 @@ def network_choices(chosen: Chosen, facts: Facts, known: Call | None) -> None:
 def picture_choices(chosen: Chosen, facts: Facts) -> None:
     """Size and channels of the network's input."""
     height, width = facts.size
+    small = facts.images <= MAX_SMALL_SET  # gray pictures of small sets are kept larger: there is time for it
     room = (64 if facts.channels == 1 else 48) if not facts.accelerated else 112
     if height * width <= 64 * 64 or (facts.accelerated and max(height, width) <= room):
         size, why = (height, width), "the pictures' own size at the median"
     else:
         scale = (
-            math.sqrt((32 if facts.channels == 1 else 48) ** 2 / (height * width))
+            math.sqrt((48 if small or facts.channels == 3 else 32) ** 2 / (height * width))
             if not facts.accelerated
             else (room / max(height, width))
         )
@@ -141,20 +155,20 @@ def picture_choices(chosen: Chosen, facts: Facts) -> None:
         where = "a GPU" if facts.accelerated else "a processor without a GPU"
         why = f"{height}×{width} at the median, reduced to what trains in minutes on {where}"
     chosen.take("size", size, why)
-    chosen.take("channels", facts.channels, "all pictures are grey" if facts.channels == 1 else "there are colors")
+    chosen.take("channels", facts.channels, "all pictures are gray" if facts.channels == 1 else "there are colors")
 
 
-def training_choices(chosen: Chosen, facts: Facts, pictures: UInt8[Tensor, "k c h w"]) -> None:
-    """Everything that is left: augmentation, head, batches, steps, schedule, precision, memory."""
-    symmetry = mirror_symmetry(pictures)
-    flips = symmetry >= SYMMETRIC and facts.channels == 3
-    looks = f"the mean picture correlates {symmetry:.2f} with its mirror image"
+def training_choices(
+    chosen: Chosen, facts: Facts, pictures: UInt8[Tensor, "k c h w"], evidence: MirrorEvidence | None = None
+) -> None:
+    """Choose augmentation, head, batches, steps, schedule, precision and memory."""
+    flips, looks = _choose_flips(facts, pictures, evidence)
     height, width = pictures.shape[2:]
     if max(height, width) >= ELONGATED * min(height, width):
         flips = False
         chosen.take("augment", (), "such long pictures are rarely photographs: moving them changes what they show")
     else:
-        why = looks + (", so they lie alike: they are mirrored and not moved" if flips else "")
+        why = looks + (": they are mirrored and not moved" if flips else ": they are moved a little and not mirrored")
         chosen.take("augment", _augment(pictures, flips), why)
     chosen.take("mirror", flips, "features of both are used" if flips else "pictures are not mirrored")
     _head(chosen, facts)
@@ -172,6 +186,35 @@ def training_choices(chosen: Chosen, facts: Facts, pictures: UInt8[Tensor, "k c 
     chosen.take("log_every", max(min(steps // 100, 50), 1), "")
     chosen.take("sampler", None, "every picture counts alike; blocks of few identities are for losses of pairs")
     _machine(chosen, facts)
+
+
+def mirror_evidence(train: Samples) -> MirrorEvidence | None:
+    """Return the EER of classical descriptors with and without mirror images, cross-validated over training identities.
+
+    None for long pictures such as spectra, which are never mirrored, and if there are too few identities.
+    """
+    rows = first_identities(train.labels, MAX_MIRRORED)
+    stored, labels = train.batch(rows)
+    counts = labels.unique(return_counts=True)[1]
+    if stored.ndim != 4 or min(stored.shape[2:]) < 8 or len(counts) < 2 or int(counts.max()) < 2:
+        return None
+    fitted = fit_descriptors(stored.float() / 255, labels)
+    if fitted.plain_eer is None or fitted.mirrored_eer is None:
+        return None
+    return MirrorEvidence(fitted.plain_eer, fitted.mirrored_eer, fitted.mirrored)
+
+
+def _choose_flips(facts: Facts, pictures: Tensor, evidence: MirrorEvidence | None) -> tuple[bool, str]:
+    """Whether mirror images are trained on, and why."""
+    if evidence is not None:
+        return evidence.helps, (
+            "with mirror images the EER of classical descriptors on training identities left out in turn is "
+            f"{100 * evidence.mirrored:.3g} %, without {100 * evidence.plain:.3g} %"
+        )
+    symmetry = mirror_symmetry(pictures)
+    return symmetry >= SYMMETRIC and facts.channels == 3, (
+        f"the mean picture correlates {symmetry:.2f} with its mirror image"
+    )
 
 
 def mirror_symmetry(pictures: UInt8[Tensor, "k c h w"]) -> float:

@@ -26,7 +26,7 @@ from ..trainer import Trainer
 from .backbones import load_folder_weights, weights_of
 from .choices import Choice
 from .division import Division, divide, separate_selection
-from .last_layer import choose_last_layer
+from .last_layer import refine_embedder
 from .plan import Plan, Splits, make_plan, parse_seconds, plan_steps, with_steps
 from .run import (
     CHECK,
@@ -133,8 +133,9 @@ def fit(
     if trainer.main:
         if trainer.no_embedder is not None:
             raise ValueError(f"{folder} has no embedder: {trainer.no_embedder}")
-        if plan.selects and plan.settings.last_layer == "auto":
-            tell(str(_refine(folder, splits, content)))
+        if plan.settings.last_layer == "auto":
+            for choice in _refine(folder, plan, content):
+                tell(str(choice))
         report = _finish(folder, opened.part(division.measured), splits, plan.settings, facts, before)
         if write_page is not None:
             RunFolder(folder).record("report.html")
@@ -218,12 +219,17 @@ def _print_report(run: Run) -> None:
     _print(f"embedder, report, pictures and choices: {run.folder}")
 
 
-def _refine(folder: pathlib.Path, splits: Splits, content: dict[str, Any]) -> Choice:
-    """Choose the last layer of the embedder, and write what was chosen."""
-    embedder, choice = choose_last_layer(Embedder.load(folder / EMBEDDER, trust=True), splits.train, splits.watched)
+def _refine(folder: pathlib.Path, plan: Plan, content: dict[str, Any]) -> list[Choice]:
+    """Choose the last layer of the embedder and its descriptors, and write what was chosen."""
+    embedder, choices = refine_embedder(
+        Embedder.load(folder / EMBEDDER, trust=True),
+        plan.splits.train,
+        plan.splits.watched if plan.selects else None,
+        pretrained=plan.settings.weights is not None,
+    )
     embedder.save(folder / EMBEDDER)
-    write_json(folder / CHOICES, {**content, "choices": [*content["choices"], vars(choice)]})
-    return choice
+    write_json(folder / CHOICES, {**content, "choices": [*content["choices"], *map(vars, choices)]})
+    return choices
 
 
 class _WriteFiles(Callback):

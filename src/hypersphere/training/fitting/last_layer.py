@@ -1,6 +1,7 @@
-"""The last layer of an embedder, fitted in closed form to training features and kept only if other identities say it helps."""
+"""The last layers of an embedder, fitted in closed form to training features, chosen by identities that were not trained on."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import torch
@@ -9,9 +10,9 @@ from torch import Tensor
 
 from ...config import Call
 from ...data import PicturePreprocessing
-from ...evaluation import all_pairs, discriminant
+from ...evaluation import FittedDescriptors, all_pairs, discriminant, fit_descriptors
 from ...geometry import normalize
-from ...models import WithDiscriminant
+from ...models import Descriptors, Joined, WithDiscriminant
 from ...recognition import Embedder, extract_features
 from ...recognition.baselines import first_identities
 from ..datasets import Samples
@@ -19,17 +20,39 @@ from .choices import Choice
 
 SHRINKS = (0.03, 0.1, 0.3, 1.0)  # of the discriminant; larger ones trust few training pictures less
 MAX_PICTURES = 10_000  # training pictures that the discriminant is fitted to
-MIN_GAIN = 0.02  # by which part the EER must fall for a more complicated embedder
+MAX_DESCRIBED = 4000  # training pictures that descriptors are fitted to
+MAX_TRAINING_PICTURES = 20_000  # above, a network needs no descriptors beside it
+WEIGHTS = (0.0, 0.15, 0.3, 0.5, 0.7, 0.85, 1.0)  # shares of the network's cosine beside that of descriptors
+USUAL_WEIGHT = 0.3  # the best one over small sets of several kinds (docs/log/fit.md)
+MIN_SIDE = 8  # pixels of pictures that have descriptors
 ELONGATED = 1.8  # longer over shorter side from which on pictures are not mirrored
+
+
+def refine_embedder(
+    embedder: Embedder, train: Samples, selection: Samples | None, *, pretrained: bool = False
+) -> tuple[Embedder, list[Choice]]:
+    """Return the embedder with the last layer and the descriptors that the selection identities choose, and the reasons.
+
+    Args:
+        embedder: The trained embedder.
+        train: Samples of the training identities, as its preprocessing stores them.
+        selection: Samples of other identities, which are not those of the report; None if there are too few.
+        pretrained: Whether the network started from pretrained weights, which descriptors rarely improve.
+    """
+    choices = []
+    if selection is not None:
+        embedder, choice = choose_last_layer(embedder, train, selection)
+        choices.append(choice)
+    embedder, choice = join_descriptors(embedder, train, selection, usual=1.0 if pretrained else USUAL_WEIGHT)
+    return embedder, [*choices, choice]
 
 
 def choose_last_layer(embedder: Embedder, train: Samples, selection: Samples) -> tuple[Embedder, Choice]:
     """Return the embedder that is best on the selection identities, and the reason.
 
     Candidates are the embedder as it is, with a linear discriminant behind it (:class:`~hypersphere.models.WithDiscriminant`)
-    of several strengths, and each with the features of the mirror image. A candidate must lower the EER by at least 2 % of
-    its value to be preferred to a simpler one. The discriminant is fitted to the training identities; the chosen one is
-    fitted again to training and selection identities together.
+    of several strengths, and each with the features of the mirror image. A candidate must lower the EER by more than chance
+    would (:func:`_min_gain`) to be preferred to a simpler one. The discriminant is fitted to the training identities.
 
     Args:
         embedder: The trained or pretrained embedder.
@@ -45,13 +68,14 @@ def choose_last_layer(embedder: Embedder, train: Samples, selection: Samples) ->
         views.append(_directions(embedder, selection, rows, mirror=True))
     plain = _eer(torch.cat(views[: 1 + mirrored], 1), selection.labels)
     best: tuple[float, float | None, bool] = (plain, None, mirrored)
+    gain = _min_gain(selection.labels)
     strengths: Sequence[float | None] = (None, *SHRINKS) if _can_discriminate(labels) else (None,)
     for mirror in sorted({mirrored, len(views) > 1}):
         for shrink in strengths:
             layer = torch.nn.Identity() if shrink is None else discriminant(fitted, labels, shrink)
             with torch.no_grad():
                 eer = _eer(torch.cat([normalize(layer(view)) for view in views[: 1 + mirror]], 1), selection.labels)
-            if eer < (1 - MIN_GAIN) * best[0]:
+            if eer < (1 - gain) * best[0]:
                 best = (eer, shrink, mirror)
     eer, shrink, mirror = best
     result = embedder
@@ -59,10 +83,111 @@ def choose_last_layer(embedder: Embedder, train: Samples, selection: Samples) ->
         preprocessing = dataclasses.replace(embedder.preprocessing, mirror=mirror)  # type: ignore[type-var]
         result = Embedder(result.network, preprocessing, result.call, result.card)
     if shrink is not None:
-        every = torch.cat([fitted, views[0]])
-        whose = torch.cat([labels, selection.labels + int(labels.max()) + 1])
-        result = _append(result, discriminant(every, whose, shrink))
+        result = _append(result, discriminant(fitted, labels, shrink))
     return result, _explain(shrink, mirror and not mirrored, plain, eer, len(selection.labels.unique()))
+
+
+def join_descriptors(
+    embedder: Embedder, train: Samples, selection: Samples | None, *, usual: float = USUAL_WEIGHT
+) -> tuple[Embedder, Choice]:
+    """Put classical descriptors beside the network if that is better on the selection identities, and return the reason.
+
+    Descriptors are fitted in closed form (:func:`~hypersphere.evaluation.fit_descriptors`). The cosine of the result is a
+    weighted mean of the network's cosine and of the descriptors' cosine. A weight other than the usual one must lower the
+    EER of the selection identities by more than chance would. With the weight 0 the network is left out, so that a run
+    never ends with an embedder worse than its descriptors.
+
+    Args:
+        embedder: The trained embedder.
+        train: Samples of the training identities, as its preprocessing stores them.
+        selection: Samples of other identities, which are not those of the report; None if there are too few.
+        usual: The weight of the network without evidence for another one; 1 for a pretrained network.
+    """
+    known = first_identities(train.labels, MAX_DESCRIBED)
+    inputs, labels = _inputs(embedder, train, known), train.labels[known]
+    obstacle = _find_obstacle(inputs, labels, len(train))
+    if obstacle is not None:
+        return embedder, Choice("descriptors", "none", obstacle)
+    fitted = fit_descriptors(inputs if inputs.ndim == 4 else inputs[:, None], labels)
+    center = _directions(embedder, train, known).mean(0)
+    weight, rates = usual, ""
+    if selection is not None:
+        eers = _measure_weights(embedder, fitted, center, selection)
+        best = min(WEIGHTS, key=lambda w: (eers[w], abs(w - usual)))
+        if eers[best] < (1 - _min_gain(selection.labels)) * eers[usual]:
+            weight = best
+        people = len(selection.labels.unique())
+        rates = (
+            f"the EER of {people} selection identities is {100 * eers[1.0]:.3g} % with the network alone, "
+            f"{100 * eers[0.0]:.3g} % with descriptors alone and {100 * eers[weight]:.3g} % with this weight"
+        )
+        every = torch.cat([inputs, _inputs(embedder, selection, torch.arange(len(selection)))])
+        whose = torch.cat([labels, selection.labels + int(labels.max()) + 1])
+        if weight < 1:
+            fitted = fit_descriptors(every if every.ndim == 4 else every[:, None], whose, mirror=fitted.mirrored)
+    if weight == 1:
+        return embedder, Choice("descriptors", "none", rates or "the network starts from pretrained weights")
+    names = f"{', '.join(fitted.network.weights)} with PCA + LDA, {1 - weight:.2g} of the cosine"
+    return _join(embedder, fitted.network, center, weight), Choice(
+        "descriptors",
+        names,
+        rates or "so few identities cannot choose a weight: this one is the best over many small sets",
+    )
+
+
+def _min_gain(labels: Int[Tensor, "n"]) -> float:
+    """The part by which the EER of some identities must fall to be more than chance: about a quarter for four of them."""
+    return max(0.02, 0.5 / math.sqrt(len(labels.unique())))
+
+
+def _find_obstacle(inputs: Tensor, labels: Tensor, images: int) -> str | None:
+    """Why descriptors are not fitted, or None."""
+    if inputs.ndim not in (3, 4) or min(inputs.shape[-2:]) < MIN_SIDE:
+        return f"the input is not a picture of at least {MIN_SIDE}×{MIN_SIDE} pixels"
+    if images > MAX_TRAINING_PICTURES:
+        return f"{images} training pictures are enough for a network alone"
+    if not _can_discriminate(labels):
+        return "two identities with two pictures are needed to fit them"
+    return None
+
+
+def _measure_weights(
+    embedder: Embedder, fitted: FittedDescriptors, center: Tensor, selection: Samples
+) -> dict[float, float]:
+    """EER of the selection identities by the weight of the network."""
+    rows = torch.arange(len(selection))
+    views: list[tuple[Tensor, Tensor]] = []
+    for mirror in (False, True) if embedder.preprocessing.mirror else (False,):
+        inputs = _inputs(embedder, selection, rows, mirror)
+        with torch.no_grad():
+            described = torch.cat([fitted.network(part.to(center.device)) for part in inputs.split(128)])
+        views.append((normalize(_directions(embedder, selection, rows, mirror) - center), described))
+    eers = {}
+    for weight in WEIGHTS:
+        parts = [part for net, other in views for part in (math.sqrt(weight) * net, math.sqrt(1 - weight) * other)]
+        eers[weight] = _eer(torch.cat(parts, 1), selection.labels)
+    return eers
+
+
+def _join(embedder: Embedder, described: Descriptors, center: Tensor, weight: float) -> Embedder:
+    """The embedder with descriptors beside its network, or instead of it if its weight is 0."""
+    arguments = {name: getattr(described, name) for name in ("in_channels", "input_size", "dims", "shares")}
+    call = Call(Descriptors, {"weights" if name == "shares" else name: value for name, value in arguments.items()})
+    if weight == 0:
+        return Embedder(described, embedder.preprocessing, call, embedder.card)
+    dims = (len(center), described.feature_dim)
+    network = Joined(embedder.network, described, dims, weight)
+    network.center.copy_(center)
+    parts = {"network": embedder.call, "beside": call, "dims": dims, "weight": weight}
+    whole = None if embedder.call is None else Call(Joined, parts)
+    return Embedder(network, embedder.preprocessing, whole, embedder.card)
+
+
+def _inputs(embedder: Embedder, samples: Samples, rows: Int[Tensor, "k"], mirror: bool = False) -> Tensor:
+    """Samples as the network receives them."""
+    parts = [embedder.preprocessing.normalize(samples.batch(part)[0]).float().cpu() for part in rows.split(256)]
+    inputs = torch.cat(parts)
+    return inputs.flip(-1) if mirror else inputs
 
 
 def _append(embedder: Embedder, layer: torch.nn.Linear) -> Embedder:

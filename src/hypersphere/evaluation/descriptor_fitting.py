@@ -1,0 +1,176 @@
+"""Classical descriptors fitted to labeled pictures in closed form, weighted by cross-validation over identities."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from ..geometry import normalize
+from ..models.descriptors import MIN_ELONGATION, Descriptors, describe_pictures
+from .discriminant import discriminant, principal_components
+from .roc import roc_curve
+
+SHRINK = 0.1  # of the discriminants
+MAX_COMPONENTS = 400  # of PCA in front of a discriminant
+MAX_PCA_PICTURES = 1000  # that PCA is fitted to, because its time grows with the third power
+MAX_DIM = 128  # outputs of the discriminant of one descriptor
+MAX_VALIDATED_PICTURES = 1500  # in the cross-validation
+FOLDS = 3
+MIN_MIRROR_GAIN = 0.02  # part of the EER by which mirror images must lower it
+EER_RANGE = (0.002, 0.498)  # within which an EER is taken to be, so that weights stay finite
+
+
+@dataclass(frozen=True)
+class FittedDescriptors:
+    """Descriptors that were fitted to pictures, and their errors in cross-validation.
+
+    Attributes:
+        network: The module: pictures in, directions out.
+        eer: EER of all descriptors together on identities left out of the fit, or None if there are too few.
+        eers: EER of each descriptor by its name.
+        mirrored: Whether mirror images were added to the training pictures.
+        mirrored_eer: EER with mirror images, or None if they were not tried.
+        plain_eer: EER without mirror images, or None if there are too few identities.
+    """
+
+    network: Descriptors
+    eer: float | None
+    eers: Mapping[str, float]
+    mirrored: bool
+    mirrored_eer: float | None
+    plain_eer: float | None
+
+
+def fit_descriptors(
+    pictures: Float[Tensor, "n c h w"],
+    labels: Int[Tensor, "n"],
+    *,
+    mirror: bool | None = None,
+    seed: int = 0,
+) -> FittedDescriptors:
+    """Fit PCA and a linear discriminant to every classical descriptor of pictures, and weight the descriptors.
+
+    The identities are divided into three folds. On the pairs of each fold, descriptors fitted to the other folds are
+    measured. A descriptor with sensitivity d′ = 2 Φ⁻¹(1 − EER) has a weight proportional to d′², and one at chance has
+    none. The same pairs tell whether mirror images belong to the training pictures. The final fit is to all identities.
+
+    Args:
+        pictures: Training pictures as the network receives them.
+        labels: Their identities, two or more, one of them with two or more pictures.
+        mirror: Whether mirror images are added; None lets the cross-validation decide.
+        seed: Seed of the folds and of the choice of pictures that PCA is fitted to, if there are many.
+
+    Returns:
+        The module with what the cross-validation found. Each discriminant has at most as many outputs as there are
+        identities less one, because more directions do not tell them apart.
+
+    Raises:
+        ValueError: If there are too few identities or pictures.
+
+    >>> labels = torch.arange(40) % 8
+    >>> pictures = torch.rand(8, 1, 16, 16)[labels] + 0.1 * torch.rand(40, 1, 16, 16)
+    >>> fitted = fit_descriptors(pictures, labels)
+    >>> fitted.network(pictures[:3]).shape[0], fitted.eer < 0.2
+    (3, True)
+    """
+    tall, wide = pictures.shape[2:]
+    tries = [False, True] if mirror is None else [mirror]
+    if mirror is None and max(tall, wide) >= MIN_ELONGATION * min(tall, wide):
+        tries = [False]  # spectra and the like
+    views = {False: _describe(pictures)} | ({True: _describe(pictures.flip(-1))} if True in tries else {})
+    folds = _divide_identities(labels, seed)
+    found = {flips: _cross_validate(views, flips, labels, folds, seed) for flips in tries} if folds else {}
+    chosen = tries[0]
+    if len(found) == 2:
+        chosen = found[True][1] < (1 - MIN_MIRROR_GAIN) * found[False][1]
+    eers = found[chosen][0] if found else dict.fromkeys(views[False], 0.25)
+    weights = weigh_by_error(list(eers.values()))
+    fitted = {name: _fit_map(views, name, chosen, slice(None), labels, seed) for name in eers}
+    dims = [len(bias) if weight else 0 for (_, bias), weight in zip(fitted.values(), weights, strict=True)]
+    network = Descriptors(pictures.shape[1], (tall, wide), dims, weights)
+    with torch.no_grad():
+        for layer, name in zip(network.maps, network.weights, strict=True):
+            assert isinstance(layer, torch.nn.Linear)
+            layer.weight.copy_(fitted[name][0])
+            layer.bias.copy_(fitted[name][1])
+    return FittedDescriptors(
+        network.eval(),
+        found[chosen][1] if found else None,
+        eers,
+        chosen,
+        found[True][1] if True in found else None,
+        found[False][1] if False in found else None,
+    )
+
+
+def weigh_by_error(eers: Sequence[float]) -> list[float]:
+    """Return weights with sum 1, proportional to the square of the sensitivity 2 Φ⁻¹(1 − EER); equal ones at chance.
+
+    >>> [round(weight, 3) for weight in weigh_by_error([0.1, 0.3, 0.5])]
+    [0.857, 0.143, 0.0]
+    """
+    errors = torch.tensor(eers, dtype=torch.float64)
+    bounded = errors.clamp(*EER_RANGE)
+    sensitivity = torch.where(errors < EER_RANGE[1], 2 * torch.special.ndtri(1 - bounded), 0.0)
+    power = sensitivity.square()
+    if not float(power.sum()) > 0:
+        return [1 / len(eers)] * len(eers)
+    return (power / power.sum()).tolist()
+
+
+def _describe(pictures: Tensor) -> dict[str, Tensor]:
+    parts = [describe_pictures(part) for part in pictures.split(128)]
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+
+def _divide_identities(labels: Tensor, seed: int) -> list[Bool[Tensor, "n"]]:
+    """Masks of the folds; none if there are too few identities. At most ``MAX_VALIDATED_PICTURES`` belong to a fold."""
+    names, counts = labels.unique(return_counts=True)
+    order = torch.randperm(len(names), generator=torch.Generator().manual_seed(seed))
+    kept = names[order][counts[order].cumsum(0) <= max(MAX_VALIDATED_PICTURES, int(counts.max()) * 2 * FOLDS)]
+    if len(kept) < 2 * FOLDS:
+        return []
+    folds = [torch.isin(labels, kept[i::FOLDS]) for i in range(FOLDS)]
+    used = torch.isin(labels, kept)
+    sides = [labels[side].unique(return_counts=True)[1] for fold in folds for side in (fold, used & ~fold)]
+    return folds if all(int(side.max()) > 1 for side in sides) else []
+
+
+def _cross_validate(
+    views: Mapping[bool, Mapping[str, Tensor]], flips: bool, labels: Tensor, folds: Sequence[Tensor], seed: int
+) -> tuple[dict[str, float], float]:
+    """EER of each descriptor on the pairs inside the folds, and that of all together with their weights."""
+    used = torch.stack(list(folds)).any(0)
+    scores: dict[str, list[Tensor]] = {name: [] for name in views[False]}
+    same = []
+    for fold in folds:
+        mine = labels[fold]
+        first, second = torch.triu_indices(len(mine), len(mine), 1)
+        same.append(mine[first] == mine[second])
+        for name in scores:
+            weight, bias = _fit_map(views, name, flips, used & ~fold, labels, seed)
+            x = normalize(views[False][name][fold] @ weight.mT + bias)
+            scores[name].append((x @ x.mT)[first, second])
+    which = torch.cat(same)
+    joined = {name: torch.cat(parts) for name, parts in scores.items()}
+    eers = {name: float(roc_curve(part, which).eer) for name, part in joined.items()}
+    weights = weigh_by_error(list(eers.values()))
+    total = torch.stack([weight * part for weight, part in zip(weights, joined.values(), strict=True)]).sum(0)
+    return eers, float(roc_curve(total, which).eer)
+
+
+def _fit_map(
+    views: Mapping[bool, Mapping[str, Tensor]], name: str, flips: bool, rows: Tensor | slice, labels: Tensor, seed: int
+) -> tuple[Tensor, Tensor]:
+    """Weight and bias of PCA followed by a discriminant, without directions that tell no identities apart."""
+    x = torch.cat([views[side][name][rows] for side in ([False, True] if flips else [False])])
+    whose = labels[rows].repeat(2 if flips else 1)
+    identities = len(whose.unique())
+    known = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))[:MAX_PCA_PICTURES]
+    components = principal_components(x[known], max(2, min(MAX_COMPONENTS, len(known) - identities)))
+    layer = discriminant((x @ components.mT).float(), whose, SHRINK)
+    count = min(identities - 1, MAX_DIM, layer.out_features)
+    # The discriminant orders its directions by how well they tell identities apart, the best last.
+    return (layer.weight[-count:] @ components.float()).detach(), layer.bias[-count:].detach()
