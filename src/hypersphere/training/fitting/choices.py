@@ -188,7 +188,7 @@ def training_choices(
     _machine(chosen, facts)
 
 
-def mirror_evidence(train: Samples) -> MirrorEvidence | None:
+def measure_mirroring(train: Samples) -> MirrorEvidence | None:
     """Return the EER of classical descriptors with and without mirror images, cross-validated over training identities.
 
     None for long pictures such as spectra, which are never mirrored, and if there are too few identities.

@@ -97,7 +97,7 @@ def fit(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     run = fit((images, np.arange(8).repeat(4)), folder, settings=small, steps=1, quiet=True)
     ...     run.metrics["identities"], run.embedder(list(images[:3])).shape
-    (2, torch.Size([3, 128]))
+    (2, torch.Size([3, 133]))
     """
     began = time.monotonic()
     prints = say is None and not quiet and os.environ.get("RANK", "0") == "0"

@@ -22,8 +22,8 @@ from .choices import (
     Choice,
     Chosen,
     Facts,
+    measure_mirroring,
     memory_choices,
-    mirror_evidence,
     network_choices,
     picture_choices,
     shown,
@@ -124,7 +124,7 @@ def make_plan(
         selection=selection,
     )
     pictures = sample_pictures(splits.train)
-    training_choices(chosen, facts, pictures, mirror_evidence(splits.train))
+    training_choices(chosen, facts, pictures, measure_mirroring(splits.train))
     settings = _in_blocks(chosen.keep_automatic(overrides.apply(chosen.tree)).build(), overrides)
     choices = tuple(_as_set(choice, settings, overrides) for choice in chosen.choices if choice.reason)
     base = dataclasses.replace(base, mirror=bool(settings.mirror))
