@@ -1,4 +1,4 @@
-"""Writers of galleries killed at any moment, in both stores: what was acknowledged is there, and all is well."""
+"""Writers of galleries killed at any moment, in both stores: everything acknowledged is there, and the check passes."""
 
 import os
 import pathlib
@@ -61,7 +61,10 @@ def _kills(tally: Tally, count: int, addresses: Iterator[str], folder: str, seed
 
 
 def _writer(address: str, log: pathlib.Path, start: int) -> int:
-    """Enrols ever new people with three templates and removes every other one; every line is an acknowledgement."""
+    """Enroll new people with three templates, reject a picture for each, remove every other one and forget every eighth.
+
+    Every line of the log is an acknowledgement.
+    """
     sys.stdout.flush()
     pid = os.fork()
     if pid:
@@ -75,9 +78,11 @@ def _writer(address: str, log: pathlib.Path, start: int) -> int:
                 said.write(f"? {i}\n")
                 gallery.enrol(f"person {i}", torch.full((3, 16), float(i)))
                 said.write(f"+ {i}\n")
+                gallery.reject(f"person {i}", torch.ones(16), [f"{i}.png"])
+                said.write(f"x {i}\n")
                 if i % 2:
                     said.write(f"! {i}\n")
-                    gallery.remove(f"person {i}")
+                    (gallery.forget if i % 8 == 1 else gallery.remove)(f"person {i}")
                     said.write(f"- {i}\n")
     finally:
         os._exit(1)
@@ -97,14 +102,19 @@ def _wrong(address: str, log: pathlib.Path) -> str:
     try:
         with Gallery(address, create=not state) as gallery:
             problems, there = gallery.check(), gallery.list()
+            rejected = {one.identity for one in gallery.counterexamples}
     except (ValueError, OSError) as error:
-        return "" if not any(mark in "+-!" for mark in state.values()) else f"cannot be opened: {error}"
+        return "" if not any(mark in "+-!x" for mark in state.values()) else f"cannot be opened: {error}"
     if problems:
         return f"check says {problems}"
     for number, mark in state.items():
         name = f"person {number}"
-        if mark == "+" and there.get(name) != 3:
+        if mark in "+x" and there.get(name) != 3:
             return f"{name} was acknowledged and has {there.get(name)} templates"
+        if mark == "x" and name not in rejected:
+            return f"the counter-example of {name} was acknowledged and is gone"
+        if mark == "-" and name in rejected:
+            return f"{name} was removed and its counter-example is there"
         if mark == "-" and name in there:
             return f"{name} was removed and is there"
         if there.get(name, 3) != 3:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hypersphere.recognition import search
-from hypersphere.recognition.search import DenseRows, exact_search, inner_products, largest
+from hypersphere.recognition.search import DenseRows, Int8Rows, exact_search, inner_products, largest
 
 search_module = sys.modules["hypersphere.recognition.search"]  # the package's attribute of this name is the function
 
@@ -188,3 +188,28 @@ def test_thelargest_by_way_of_runs_are_those_of_topk(width):
         assert torch.equal(values, products.topk(count).values)
         assert torch.equal(products.gather(1, columns), values)
         assert all(len(set(row)) == count for row in columns.tolist())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_int8_rows_give_the_exact_result(seed):
+    draw = torch.Generator().manual_seed(seed)
+    gallery = torch.randn(3000, 24, generator=draw) * 10 ** torch.randn(3000, 1, generator=draw)
+    gallery[100:140] = gallery[99]  # ties, which the codes cannot decide
+    gallery[200:400] = gallery[200] + 1e-3 * torch.randn(200, 24, generator=draw)
+    probes = torch.cat([gallery[[99, 200, 5]], torch.randn(6, 24, generator=draw)])
+    wanted, found = (
+        exact_search(probes, rows, 30, chunk=700) for rows in (DenseRows(gallery), Int8Rows(gallery, chunk=512))
+    )
+    assert torch.equal(wanted[1], found[1])
+    assert torch.equal(wanted[0], found[0])
+    assert torch.equal(search(probes, Int8Rows(gallery), 30)[1], search(probes, gallery, 30)[1])
+
+
+def test_the_error_of_int8_rows_is_bounded():
+    gallery, probes = torch.randn(400, 64), torch.nn.functional.normalize(torch.randn(20, 64))
+    rows = Int8Rows(gallery)
+    difference = (rows.products(probes, 0, 400) - probes @ torch.nn.functional.normalize(gallery).T).abs().max()
+    assert difference <= rows.error(torch.float32)
+    assert rows.error(torch.float32) < 0.05
+    with pytest.raises(ValueError, match="gallery must be finite and without rows of zeros"):
+        Int8Rows(torch.zeros(2, 3))

@@ -20,7 +20,7 @@ from .migration import Migration, learn_map, migrate, rekey
 from .networks import embedding
 from .onnx_export import OnnxReport, export_onnx
 from .pair_report import PairReport, pair_report
-from .search import search
+from .search import Int8Rows, search
 from .stores import DamagedGalleryError, Recall
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "GalleryInfo",
     "Group",
     "Identification",
+    "Int8Rows",
     "LabelReport",
     "Match",
     "Migration",

@@ -21,7 +21,7 @@ Best = tuple[Float[Tensor, "p k"], Int[Tensor, "p k"]]
 
 def search(
     probes: Float[Tensor, "p d"],
-    gallery: Float[Tensor, "g d"],
+    gallery: "Float[Tensor, 'g d'] | Int8Rows",
     k: int = 10,
     *,
     normalized: bool = False,
@@ -37,7 +37,8 @@ def search(
 
     Args:
         probes: Features to look for.
-        gallery: Features to look among, in any floating-point type; half precision is computed in float32.
+        gallery: Features to look among, in any floating-point type; half precision is computed in float32. Or
+            :class:`Int8Rows` of them, which take a quarter of the memory; the result is the same.
         k: How many neighbours to return, between 1 and the size of the gallery.
         normalized: Says that the rows of the gallery have unit length already, which saves a division.
         chunk: How many rows of the gallery are compared at a time.
@@ -50,7 +51,8 @@ def search(
     >>> search(torch.tensor([[1.0, 0.1]]), torch.tensor([[0.0, 1.0], [2.0, 0.0], [4.0, 0.0]]), k=2)
     (tensor([[0.9950, 0.9950]]), tensor([[1, 2]]))
     """
-    rows, count = DenseRows(gallery, normalized=normalized), 1 if group is None else dist.get_world_size(group)
+    rows: Rows = gallery if isinstance(gallery, Int8Rows) else DenseRows(gallery, normalized=normalized)
+    count = 1 if group is None else dist.get_world_size(group)
     if not probes.isfinite().all():  # on every process, before the probes are divided
         raise ValueError("probes must be finite, got NaN or infinity")
     if count == 1 or len(probes) < count:  # a process without probes would not see what is wrong with the gallery
@@ -120,6 +122,61 @@ class DenseRows:
 
     def rows(self, indices: Int[Tensor, "*n"]) -> Float[Tensor, "*n d"]:
         """Rows of the tensor."""
+        return self.gallery[indices]
+
+
+class Int8Rows:
+    """Rows that are scanned as int8 directions, a quarter of the memory, and scored again from the rows themselves.
+
+    Each direction is stored as 127·x̂/max|x̂| rounded to integers, with its scale. Rounding changes a component by at most
+    half a step, so a cosine with a unit probe changes by at most ½·step·√d. The search is exact with this bound: every row
+    that it cannot exclude is scored in float64 from ``gallery``, which may be memory-mapped.
+
+    Args:
+        gallery: Features ``(g, d)``, finite and not zero; only the rows to be scored again are read during a search.
+        chunk: Rows that are quantized at a time.
+
+    >>> gallery = torch.randn(500, 32)
+    >>> rows = Int8Rows(gallery)
+    >>> rows.memory, gallery.numel() * 4
+    (18000, 64000)
+    >>> torch.equal(exact_search(gallery[:3], rows, 5)[1], exact_search(gallery[:3], DenseRows(gallery), 5)[1])
+    True
+    """
+
+    def __init__(self, gallery: Float[Tensor, "g d"], *, chunk: int = 16384):
+        self.gallery = gallery
+        self._codes = torch.empty(gallery.shape, dtype=torch.int8)
+        self._steps = torch.empty(len(gallery))
+        for start in range(0, len(gallery), chunk):
+            part = gallery[start : start + chunk].float()
+            if not part.isfinite().all() or not (part != 0).any(1).all():
+                raise ValueError("gallery must be finite and without rows of zeros")
+            unit = normalize(part)
+            steps = unit.abs().amax(1) / 127
+            self._codes[start : start + chunk] = (unit / steps[:, None]).round().to(torch.int8)
+            self._steps[start : start + chunk] = steps
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.gallery)
+
+    @property
+    def memory(self) -> int:
+        """The bytes of the codes and their scales."""
+        return self._codes.numel() + 4 * self._steps.numel()
+
+    def error(self, dtype: torch.dtype) -> float:
+        """Return ½·√d times the largest step, plus the rounding of the product."""
+        dim = self.gallery.shape[1]
+        return 0.5 * float(self._steps.max()) * dim**0.5 + DenseRows(self.gallery).error(dtype)
+
+    def products(self, probes: Float[Tensor, "p d"], start: int, stop: int) -> Float[Tensor, "p rows"]:
+        """Return quick cosines from the codes of one chunk."""
+        return inner_products(probes, self._codes[start:stop].to(probes.dtype)) * self._steps[start:stop]
+
+    def rows(self, indices: Int[Tensor, "*n"]) -> Float[Tensor, "*n d"]:
+        """Return rows of the gallery."""
         return self.gallery[indices]
 
 
