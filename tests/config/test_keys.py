@@ -86,3 +86,47 @@ def test_keys_are_listed_with_values_and_help():
     assert "head.in_features" not in found
     assert found["samples.validation"].value == 0.0
     assert "unit" in found["normalize"].accepted
+
+
+@pytest.mark.parametrize(
+    ("key", "hint"),
+    [
+        ("batch", "write batch_size="),
+        ("lr", "the learning rate is optimizer.lr="),
+        ("epochs", "steps="),
+        ("device", "chosen automatically"),
+        ("model", "write backbone="),
+    ],
+)
+def test_keys_of_other_tools_are_explained(key, hint):
+    with pytest.raises(ValueError, match=f"there is no key {key}.*{hint}"):
+        made(f"{key}=1")
+
+
+def test_false_is_not_a_name():
+    assert made("energy=MHE", "energy.classifier=false").energy.arguments == {"classifier": False}
+
+
+def test_several_objects_in_one_slot():
+    both = made("energy.0=MHE", "energy.0.s=1", "energy.1=Orthonormality")
+    assert [part.name for part in both.energies] == ["MHE", "Orthonormality"]
+    assert both.energies[0].arguments == {"s": 1.0}
+    assert [part.name for part in made("energy=MHE,Orthonormality").energies] == ["MHE", "Orthonormality"]
+    assert made("augment.0=Flip", "augment.vertical=0.2").augmentations[0].arguments == {"vertical": 0.2}
+    with pytest.raises(ValueError, match=r"energy.s: there are 2 entries, so write which one, such as energy.0.s"):
+        made("energy=MHE,Orthonormality", "energy.s=1")
+
+
+@pytest.mark.parametrize(
+    ("method", "argument"),
+    [
+        *((name, None) for name in ("SymmetricPositive", "Triangular", "Symmetric", "Skew", "Hessenberg")),
+        *(("Banded", None), ("GramSchmidt", "iterations=2"), ("GramSchmidt", "modified=true"), ("Cayley", "terms=4")),
+    ],
+)
+def test_orthogonal_methods_are_built_through_their_slot(method, argument):
+    more = [] if argument is None else [f"orthogonal.method.{argument}"]
+    config = made(f"orthogonal.method={method}", *more)
+    net = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
+    config.orthogonal.build(model=net, generator=torch.Generator())
+    assert net(torch.zeros(1, 6)).shape == (1, 3)

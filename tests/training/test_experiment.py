@@ -1,6 +1,10 @@
+import json
+
 import pytest
 import torch
 
+from hypersphere.energy import hyperspherical_energy
+from hypersphere.neurons import neuron_layers, neurons
 from hypersphere.training import Config, Experiment, build_task, call
 from tests.training.own import Net
 from tests.training.runs import small
@@ -33,3 +37,20 @@ def test_the_task_is_that_of_the_config(tmp_path):
     experiment = Experiment(small(), tmp_path)
     assert experiment.config == small()
     assert type(experiment.task) is type(build_task(Config()))
+
+
+def test_runs_of_fit_and_of_python_say_how_they_continue(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"fit": {}, "source": {"source": "people"}}))
+    with pytest.raises(ValueError, match=r"holds a run of fit, .*: hypersphere fit people -o "):
+        Experiment.resume(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({"settings": {}, "task": {}}))
+    with pytest.raises(ValueError, match=r"a task made in Python: Trainer\(task, folder, settings\)"):
+        Experiment.resume(tmp_path)
+
+
+def test_logged_energies_have_the_space_and_s_of_the_settings(tmp_path):
+    config = small(steps=1, pictures=False, energy_s=1.0, energy_half_space=True)
+    experiment = Experiment(config, tmp_path)
+    name, layer = next(iter(neuron_layers(experiment.task.model).items()))
+    expected = hyperspherical_energy(neurons(layer).detach(), 1.0, True).item()
+    assert experiment.task.measures()[f"energy/{name}"] == expected

@@ -158,7 +158,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser, modules = build_parser({next((a for a in arguments if not a.startswith("-")), "")})
     args, extra = parser.parse_known_args(arguments)
     if extra and (not hasattr(args, "overrides") or any(word.startswith("-") for word in extra)):
-        parser.error(f"unrecognized arguments: {' '.join(extra)}")
+        parser.error(f"unrecognized arguments: {' '.join(extra)}{_hint_settings(arguments, extra, args)}")
     if extra:  # key=value after an option, which argparse does not add to those before it
         args.overrides = [*args.overrides, *extra]
     try:
@@ -183,6 +183,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         if lost or os.environ.get("RANK", "0") == "0":  # many processes fail for one reason: print it once
             print(f"hypersphere {args.command}: {escape_controls(_describe(error))}", file=sys.stderr)
         return 1
+
+
+def _hint_settings(arguments: Sequence[str], unknown: Sequence[str], args: argparse.Namespace) -> str:
+    """The form of a setting that was written like an option.
+
+    >>> _hint_settings(["fit", "people", "--steps", "100"], ["--steps"], argparse.Namespace(overrides=["100"]))
+    '; settings are written KEY=VALUE, such as steps=100'
+    """
+    option = next((word for word in unknown if word.startswith("-")), None)
+    if option is None or not hasattr(args, "overrides"):
+        return ""
+    key, equals, value = option.lstrip("-").replace("-", "_").partition("=")
+    after = [*arguments[list(arguments).index(option) + 1 :], "…"][0]
+    return f"; settings are written KEY=VALUE, such as {key}={value if equals else after}"
 
 
 def _describe(error: BaseException) -> str:

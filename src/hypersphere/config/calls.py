@@ -294,7 +294,9 @@ def _assign(node: Call, path: list[str], value: Any, full: str) -> Call:
     name, *rest = path
     known = parameters(node.target)
     if name not in known:
-        raise ValueError(f"there is no key {full}: {node.name} has {', '.join(known)}{suggest(name, known)}")
+        hint = getattr(node.target, "HINTS", {}).get(name)
+        also = suggest(name, known) if hint is None else f"; {hint}"
+        raise ValueError(f"there is no key {full}: {node.name} has {', '.join(known)}{also}")
     parameter = known[name]
     current = node.arguments.get(name, None if parameter.required else parameter.default)
     result: Any

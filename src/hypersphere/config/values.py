@@ -117,8 +117,12 @@ def parse(text: str, annotation: Any) -> Any:
     (0.001, None, (3, 5), 'unit')
     """
     wanted = list_options(annotation)
-    if any(typing.get_origin(o) is Literal and text in typing.get_args(o) for o in wanted):
+    literals = [value for o in wanted if typing.get_origin(o) is Literal for value in typing.get_args(o)]
+    if text in literals:
         return text
+    for value in literals:
+        if not isinstance(value, str) and text.lower() == str(value).lower():  # Literal[False] is written false
+            return value
     if type(None) in wanted and text.lower() in ("none", "null"):
         return None
     if bool in wanted and text.lower() in ("true", "false"):

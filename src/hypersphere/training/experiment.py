@@ -49,8 +49,16 @@ class Experiment(Trainer):
 
     @classmethod
     def resume(cls, folder: str | os.PathLike[str], *, trust: bool = False) -> "Experiment":
-        """The experiment a folder holds; code outside the library that it names is imported only with ``trust``."""
-        return cls(from_document(stored_document(folder), trust=trust), folder)
+        """Return the experiment that a folder holds.
+
+        Args:
+            folder: The folder of the run.
+            trust: Import code outside the library that its settings name.
+
+        Raises:
+            ValueError: If the folder holds no run, or one of ``fit`` or of a task made in Python.
+        """
+        return cls(_stored_config(folder, trust), folder)
 
     @classmethod
     def fork(
@@ -65,7 +73,23 @@ class Experiment(Trainer):
 
         The other run is only read. Settings that change the network make its weights not fit, which is a ``ValueError``.
         """
-        stored = from_document(stored_document(folder), trust=trust)
+        stored = _stored_config(folder, trust)
         if not RunFolder(folder).last.exists():
             raise ValueError(f"{folder} has no checkpoint to start from")
         return cls(assign(as_call(stored), overrides).build(), new, start=folder)
+
+
+def _stored_config(folder: str | os.PathLike[str], trust: bool) -> Config:
+    document = stored_document(folder)
+    if "fit" in document:
+        source = document.get("source", {}).get("source", "SOURCE")
+        raise ValueError(
+            f"{folder} holds a run of fit, which the same fit command continues: hypersphere fit {source} -o {folder} "
+            "with the settings of the first time"
+        )
+    if "settings" in document:
+        raise ValueError(
+            f"{folder} holds a run of a task made in Python: Trainer(task, folder, settings).run() with the same task and "
+            "settings continues it"
+        )
+    return from_document(document, trust=trust)

@@ -15,17 +15,25 @@ FEW = 8192
 
 
 @torch.no_grad()
-def layer_energies(model: nn.Module) -> dict[str, float]:
-    """Mean energy (s = 2) of the neurons of every layer, and of the classes; layers of one neuron or one dimension have none.
+def layer_energies(model: nn.Module, s: float = 2.0, half_space: bool = False) -> dict[str, float]:
+    """Return the mean energy of the neurons of every layer, and of the classes.
 
-    Of a head with more than ``FEW`` rows it is an estimate from so many of them, always the same ones. The classes of a
-    head that is divided among processes are gathered: all processes call this.
+    Layers of one neuron or one dimension have none. Of a head with more than ``FEW`` rows it is an estimate from that many
+    of them, always the same ones. The classes of a head that is divided among processes are gathered, so all processes must
+    call this.
+
+    Args:
+        model: The network.
+        s: The exponent of the energy.
+        half_space: Whether each neuron counts with its negative.
     """
     rows = {name: neurons(module).detach() for name, module in neuron_layers(model).items()}
     heads = {name: head for name, head in model.named_modules() if isinstance(head, MarginSoftmax)}
     rows |= {name: _some_rows(head.weight.detach()) for name, head in heads.items()}
     return {
-        f"energy/{name}": hyperspherical_energy(weight).item() for name, weight in rows.items() if min(weight.shape) > 1
+        f"energy/{name}": hyperspherical_energy(weight, s, half_space).item()
+        for name, weight in rows.items()
+        if min(weight.shape) > 1
     }
 
 

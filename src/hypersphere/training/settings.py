@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, TypeVar, cast
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast
 
 import torch
 from torch import nn
@@ -58,6 +58,25 @@ AugmentCall = Annotated[Call, Kind(Augmentation, ("hypersphere.data",))]
 Self = TypeVar("Self", bound="Settings")
 
 
+# Keys of other tools, and what to write here.
+_DEVICE = "the device is chosen automatically: a GPU if there is one; hide it with CUDA_VISIBLE_DEVICES= to use the CPU"
+HINTS = {
+    **dict.fromkeys(("batch", "batchsize", "bs"), "write batch_size=…"),
+    **dict.fromkeys(("lr", "learning_rate", "rate"), "the learning rate is optimizer.lr=…"),
+    **dict.fromkeys(
+        ("weight_decay", "wd", "momentum"), "the optimizer's arguments are optimizer.weight_decay=… and so on"
+    ),
+    **dict.fromkeys(("epochs", "epoch", "num_epochs"), "training is counted in optimizer steps: steps=…"),
+    **dict.fromkeys(("device", "gpu", "cuda", "cpu"), _DEVICE),
+    **dict.fromkeys(("model", "network", "arch", "architecture"), "write backbone=…"),
+    **dict.fromkeys(
+        ("loss", "margin", "scale", "m", "s"), "the loss and its margin are head=… and arguments such as head.m=…"
+    ),
+    **dict.fromkeys(("image_size", "img_size", "input_size", "resolution"), "write size=…"),
+    "regularizer": "write energy=…",
+}
+
+
 @dataclass(frozen=True)
 class Settings:
     """The knobs of :class:`~hypersphere.training.Trainer`, whatever is trained.
@@ -79,6 +98,7 @@ class Settings:
         gradient_checkpointing: compute blocks again in the backward pass instead of keeping their activations.
         channels_last: images and filters in memory by pixel, faster for most convolutions.
         threads: of the CPU; 0 leaves torch's choice. Runs agree bit for bit with the same number.
+        energy_s, energy_half_space: exponent s and space of the energies that are logged per layer.
         timeout: seconds that a process waits for the others before it gives up; longer than anything that one does alone.
         pictures: draw at the end; off where a run is one of hundreds.
         optimizer: moves every parameter but rotations; it is called with the groups of parameters.
@@ -92,6 +112,8 @@ class Settings:
     >>> Settings(steps=200, seed=1, optimizer=call(torch.optim.Adam, lr=1e-3)).steps
     200
     """
+
+    HINTS: ClassVar[Mapping[str, str]] = HINTS
 
     steps: int = 1000
     seed: int = 0
@@ -111,6 +133,8 @@ class Settings:
     gradient_checkpointing: bool = False
     channels_last: bool = False
     threads: int = 0
+    energy_s: float = 2.0
+    energy_half_space: bool = False
     timeout: int = 600
     pictures: bool = True
     optimizer: OptimizerCall | Callable[..., Any] | Optimizer = field(
@@ -140,6 +164,8 @@ class Settings:
             _check(self, name, least, most)
         if self.patience is not None:
             _check(self, "patience", 1)
+        if not (math.isfinite(self.energy_s) and self.energy_s >= 0):
+            raise ValueError(f"energy_s must be a finite number ≥ 0, got {self.energy_s!r}")
         if self.clip is not None and not (math.isfinite(self.clip) and self.clip > 0):
             raise ValueError(f"clip must be a number > 0 or none, got {self.clip!r}")
         for name in ("ema", "layer_decay"):

@@ -100,6 +100,7 @@ class Trainer:
         settings, task = self.settings, self.task
         if isinstance(task.loader, Loader):
             task.loader.check_shares()
+        task.logged_energy = {"s": settings.energy_s, "half_space": settings.energy_half_space}
         if settings.weights is not None:
             task.started = start_from(task.model, settings.weights)
         if settings.gradient_checkpointing:

@@ -142,7 +142,7 @@ class GAN(Task):
 
     def measures(self) -> dict[str, float]:
         """Energy of the discriminator's layers."""
-        return layer_energies(self.model.discriminator)
+        return layer_energies(self.model.discriminator, **self.logged_energy)
 
     def shown(self, images: Tensor) -> Float[Tensor, "n c h w"]:
         """Images as the discriminator sees them, in [−1, 1]."""

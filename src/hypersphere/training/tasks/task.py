@@ -56,6 +56,7 @@ class Task(nn.Module, ABC):
     def __init__(self) -> None:
         super().__init__()
         self.started: dict[str, list[str]] = {}
+        self.logged_energy: dict[str, Any] = {}  # s and half_space of the energies in measures(), set by the trainer
 
     @abstractmethod
     def forward(self, step: int, *batch: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
@@ -70,7 +71,7 @@ class Task(nn.Module, ABC):
 
     def measures(self) -> dict[str, float]:
         """What is logged with every evaluation beside its results."""
-        return {**layer_energies(self.model), **annealing_value(self.model)}
+        return {**layer_energies(self.model, **self.logged_energy), **annealing_value(self.model)}
 
     def pictures(self, folder: pathlib.Path) -> None:
         """Draw what there is to see into the folder."""
