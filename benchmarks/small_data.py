@@ -177,18 +177,50 @@ def measure(task: str, half: str, seed: int, arm: str, overrides: list[str]) -> 
     return row | {"rank-1": report["figures"]["rank-1"]["value"], "chosen": chosen}
 
 
-def print_table(rows: list[dict]) -> None:
-    """Mean EER in percent over the seeds of every task: each arm, and the simple methods of the newest arm."""
-    for task in dict.fromkeys(row["task"] for row in rows):
-        mine = [row for row in rows if row["task"] == task]
-        values: dict[str, list[float]] = {}
-        for row in mine:
-            values.setdefault(f"fit, {row['arm']}", []).append(row["eer"]["value"])
-            for baseline in row["baselines"]:
-                values.setdefault(baseline["name"].partition(" (on")[0], []).append(baseline["eer"])
-        print(task)
-        for name, eers in sorted(values.items(), key=lambda item: statistics.mean(item[1])):
-            print(f"  {name:<32} {100 * statistics.mean(eers):6.2f} %  over {len(eers)}")
+def write_table(rows: list[dict]) -> None:
+    """Write the means over splits of each task, and print them."""
+    lines = ["# Small data", ""]
+    lines += [
+        "Mean EER in percent over splits. *Best simple* is the lowest EER of the simple methods of each split, chosen with"
+    ]
+    lines += [
+        "hindsight; pretrained networks are not among them. *Worse* counts splits whose paired 95 % interval over identities"
+    ]
+    lines += [
+        "is above zero. Made by `python benchmarks/small_data.py table` from `small_data.jsonl`, which has every split.",
+        "",
+    ]
+    head = "| half | task | arm | splits | identities | fit | best simple | difference | worse | CPU seconds | dates |"
+    lines += [head, "|" + "---|" * head.count(" | ") + "---|"]
+    ratios: dict[tuple[str, str], list[float]] = {}
+    for half, task, arm in dict.fromkeys((row["half"], row["task"], row["arm"]) for row in rows):
+        mine = [row for row in rows if (row["half"], row["task"], row["arm"]) == (half, task, arm)]
+        best = [
+            min((x for x in row["baselines"] if not x["name"].startswith("pretrained")), key=lambda x: x["eer"])
+            for row in mine
+        ]
+        fits, simple = [row["eer"]["value"] for row in mine], [baseline["eer"] for baseline in best]
+        worse = sum(baseline["difference_interval"][0] > 0 for baseline in best)
+        means = statistics.mean(fits), statistics.mean(simple)
+        ratios.setdefault((half, arm), []).append(means[0] / means[1])
+        names = ", ".join(dict.fromkeys(baseline["name"] for baseline in best))
+        seconds = statistics.mean(row["cpu_seconds"] for row in mine)
+        dates = ", ".join(dict.fromkeys(row["date"] for row in mine))
+        lines.append(
+            f"| {half} | {task} | {arm} | {len(mine)} | {mine[0]['identities']}, {mine[0]['reported']} reported "
+            f"| {100 * means[0]:.1f} | {100 * means[1]:.1f} ({names}) | {100 * (means[0] - means[1]):+.1f} "
+            f"| {worse} of {len(mine)} | {seconds:.0f} | {dates} |"
+        )
+    lines.append("")
+    for (half, arm), found in ratios.items():
+        lines.append(
+            f"Mean over the {len(found)} measured tasks of {half}, {arm}: EER {100 * (statistics.mean(found) - 1):+.0f} % "
+            "relative to the best simple method."
+        )
+    lines += ["", "One thread; seeds 0, 1, … draw the identities and the splits.", ""]
+    text = "\n".join(lines)
+    ROWS.with_suffix(".md").write_text(text)
+    print(text)
 
 
 def main() -> None:
@@ -202,7 +234,7 @@ def main() -> None:
     args = parser.parse_args()
     rows = [json.loads(line) for line in ROWS.read_text().splitlines()] if ROWS.exists() else []
     if args.half == "table":
-        return print_table(rows)
+        return write_table(rows)
     done = {(row["task"], row["seed"], row["arm"]) for row in rows}
     for seed in range(args.seeds):
         for task in TASKS[args.half]:

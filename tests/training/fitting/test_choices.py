@@ -10,6 +10,7 @@ from hypersphere.training import FitSettings
 from hypersphere.training.fitting.choices import (
     Chosen,
     Facts,
+    MirrorEvidence,
     border_level,
     memory_choices,
     mirror_symmetry,
@@ -23,19 +24,20 @@ FACES = Facts(6000, 1300, 3.0, 500, 9000, (128, 128), 3, False)
 DRAWN = Facts(240, 24, 10.0, 10, 300, (105, 105), 1, False)
 
 
-def chosen(facts, given=(), **arguments):
+def chosen(facts, given=(), evidence=None, **arguments):
     result = Chosen(given, Call(FitSettings, arguments))
     picture_choices(result, facts)
     network_choices(result, facts, None)
     memory_choices(result, facts)
     settings = result.tree.build()
     size = (settings.size[0], settings.size[-1])
-    training_choices(result, facts, torch.full((4, facts.channels, *size), 200, dtype=torch.uint8))
+    training_choices(result, facts, torch.full((4, facts.channels, *size), 200, dtype=torch.uint8), evidence)
     return result.tree.build(), {choice.key: choice for choice in result.choices}
 
 
 def test_size_from_the_data():
-    assert chosen(DRAWN)[0].size == (32, 32)
+    assert chosen(DRAWN)[0].size == (48, 48)
+    assert chosen(dataclasses.replace(DRAWN, images=5000))[0].size == (32, 32)
     assert chosen(FACES)[0].size == (48, 48)
     small = dataclasses.replace(DRAWN, size=(40, 80))
     assert chosen(small)[0].size == (40, 80)
@@ -71,8 +73,18 @@ def test_pictures_that_lie_alike_are_mirrored_and_not_moved():
     settings, choices = chosen(FACES)
     assert settings.sampler is None
     assert [step.name for step in settings.augmentations] == ["Flip"]
-    assert "lie alike" in choices["augment"].reason
+    assert "mirrored and not moved" in choices["augment"].reason
     assert "every picture counts alike" in choices["sampler"].reason
+
+
+def test_cross_validation_decides_on_mirror_images():
+    settings, choices = chosen(DRAWN, evidence=MirrorEvidence(0.2, 0.15, True))
+    assert [step.name for step in settings.augmentations] == ["Flip"]
+    assert "15 %, without 20 %" in choices["augment"].reason
+    assert settings.mirror
+    settings, _ = chosen(FACES, evidence=MirrorEvidence(0.2, 0.25, False))
+    assert [step.name for step in settings.augmentations] == ["Affine"]
+    assert not settings.mirror
 
 
 def test_memory_and_workers():
