@@ -44,18 +44,17 @@ Banded Cayley Exponential Free GramSchmidt Hessenberg Householder Lowdin Muon OG
 Skew Symmetric SymmetricPositive Triangular TuningMethod overparameterize prepare_neurons
 """
 NETWORKS = """
-Autoencoder Conv ConvNet Descriptors EfficientNetLite0 GCN GE2E Generator GraphNetwork Joined MLP NGPT Players PointNet Pool
-Projected Residual
-TransformersNetwork WithDiscriminant
+Autoencoder Conv ConvNet Descriptors ECAPA EfficientNetLite0 GCN GE2E Generator GraphNetwork Joined MLP NGPT Players PointNet
+Pool Projected Residual SpectrogramResNet TransformersNetwork WithDiscriminant
 cifar_resnet cnn10 cnn15 cnn18 cnn3 cnn4 cnn45 cnn6 cnn60 cnn69 cnn9 discriminator gcn generator he_normal
 lsoftmax_cifar10 lsoftmax_cifar100 lsoftmax_lfw lsoftmax_mnist lsoftmax_mnist_2d mlp modified_resnet18 ngpt plain_cnn
 pointnet resnet18 resnet20 resnet32 resnet34 sphere_resnet18 sphereface sphereface10 sphereface20 sphereface36
 sphereface4 sphereface64 timm_network
 """
 DATA = """
-Affine AudioPreprocessing CIFAR10 CIFAR100 ClassBalancedSampler ColorJitter Compose CropFlip Digits Elastic FacePreprocessing
+Affine AddNoise AudioPreprocessing CIFAR10 CIFAR100 ClassBalancedSampler ColorJitter Compose CropFlip Digits Elastic FacePreprocessing
 FashionMNIST Flip ImbalancedMultiple ImbalancedSingle LFW Letters MNIST ModelNet10Clouds ModelNet10Voxels ModelNet40 OfClasses
-Omniglot Planetoid
+Omniglot Planetoid Gain RandomCrop Reverberate SpecAugment Speed
 PicturePreprocessing PlantedGraph RandomErasing ResizedCrop RotateJitter Rotations Shapes TinyImageNet
 """
 TRAINING = """

@@ -31,6 +31,7 @@ from .resized_crop import ResizedCrop
 from .roots import data_roots
 from .rotations import Rotations
 from .samplers import ClassBalancedSampler, Episode, EpisodeSampler, Sequential, Shuffled
+from .sound_augmentation import AddNoise, Gain, RandomCrop, Reverberate, SpecAugment, Speed
 from .sources import (
     ArraySource,
     CombinedSource,
@@ -62,6 +63,7 @@ __all__ = [
     "FACES",
     "LFW",
     "MNIST",
+    "AddNoise",
     "Affine",
     "ArraySource",
     "AudioPreprocessing",
@@ -88,6 +90,7 @@ __all__ = [
     "FileSource",
     "Flip",
     "FolderSource",
+    "Gain",
     "HubSource",
     "ImbalancedMultiple",
     "ImbalancedSingle",
@@ -108,10 +111,12 @@ __all__ = [
     "PlantedGraph",
     "Prepared",
     "Preprocessing",
+    "RandomCrop",
     "RandomErasing",
     "Record",
     "Recording",
     "ResizedCrop",
+    "Reverberate",
     "RotateJitter",
     "Rotations",
     "Sequential",
@@ -120,6 +125,8 @@ __all__ = [
     "Shuffled",
     "Source",
     "SourceDataset",
+    "SpecAugment",
+    "Speed",
     "Stream",
     "Subset",
     "TableSource",

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-FLOOR = 1e-8  # added to a power before its logarithm; about the noise of 16-bit samples
+FLOOR = 1e-8  # the least power before the logarithm; about the noise of 16-bit samples
 MelScale = Literal["slaney", "htk"]
 
 
@@ -65,7 +65,7 @@ def mel_spectrogram(
         low: The lowest frequency in Hz.
         high: The highest frequency in Hz; half the sample rate by default.
         scale: See :func:`mel_filters`.
-        logarithm: Return log(power + 10⁻⁸) instead of the power.
+        logarithm: Return log(max(power, 10⁻⁸)) instead of the power.
         center: Subtract the mean over frames from each band, which removes the response of the microphone and the room if
             ``logarithm`` is true.
 
@@ -76,7 +76,8 @@ def mel_spectrogram(
     filters = mel_filters(rate, fft, bands, low, high, scale).to(power)
     result = filters @ power
     if logarithm:
-        result = (result + FLOOR).log()
+        # Not result + FLOOR: the optimizer of exported graphs drops an addition that small.
+        result = result.clamp(min=FLOOR).log()
     return result - result.mean(-1, keepdim=True) if center else result
 
 

@@ -11,6 +11,7 @@ from .blocks import Conv, Layers, Pool, Residual, Row, he_normal, make_layers
 from .catalog import CATALOG, FetchError, ModelEntry, fetch_model, find_entry, load_network
 from .cnn import cnn3, cnn6, cnn9, cnn10, cnn15, cnn18, cnn45, cnn60, cnn69, plain_cnn
 from .descriptors import Descriptors, Joined, describe_pictures
+from .ecapa import ECAPA
 from .efficientnet_lite import EfficientNetLite0
 from .foreign import Projected, TransformersNetwork, WithDiscriminant, timm_network
 from .gan import Generator, Players, discriminator, generator
@@ -19,14 +20,18 @@ from .graph_network import GraphNetwork, UnsupportedOperatorError
 from .lsoftmax import lsoftmax_cifar10, lsoftmax_cifar100, lsoftmax_lfw, lsoftmax_mnist, lsoftmax_mnist_2d
 from .network import ConvNet, LayerOptions, Network, Options
 from .onnx_import import import_onnx, read_input_shape
+from .pooling_over_time import AttentivePooling, StatisticsPooling, pool_statistics
 from .resnet import cifar_resnet, modified_resnet18, resnet18, resnet20, resnet32, resnet34, sphere_resnet18
+from .spectrogram_resnet import SpectrogramResNet
 
 __all__ = [
     "CATALOG",
+    "ECAPA",
     "GCN",
     "GE2E",
     "MLP",
     "NGPT",
+    "AttentivePooling",
     "Autoencoder",
     "Conv",
     "ConvNet",
@@ -48,6 +53,8 @@ __all__ = [
     "Projected",
     "Residual",
     "Row",
+    "SpectrogramResNet",
+    "StatisticsPooling",
     "TNet",
     "TransformersNetwork",
     "UnsupportedOperatorError",
@@ -84,6 +91,7 @@ __all__ = [
     "normalized_adjacency",
     "plain_cnn",
     "pointnet",
+    "pool_statistics",
     "read_input_shape",
     "resnet18",
     "resnet20",
