@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import pathlib
-import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -13,10 +12,10 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from ...config import call, encode, flatten
+from ...config import call, encode
 from ...data import DataError, Source, check, open_source
 from ...evaluation import Baseline, OpenSetReport, format_baselines, summarize_baselines
-from ...files import write_json, write_text
+from ...files import write_json
 from ...recognition import Embedder, all_processes, extract_features
 from ...recognition.baselines import MAX_PICTURES, first_identities, measure_baselines
 from ..build import TaskData, assemble_task
@@ -32,7 +31,6 @@ from .plan import Plan, Splits, make_plan, parse_seconds, plan_steps, with_steps
 from .run import (
     CHECK,
     CHOICES,
-    COMMAND,
     EMBEDDER,
     HELD_OUT,
     REPORT,
@@ -126,8 +124,7 @@ def fit(
         tell(str(choice))
     document = {"fit": encode(plan.settings, defaults=True), "source": {**facts, "digest": _digest(opened, division)}}
     content = {"budget": budget, "steps": plan.settings.steps, "choices": [vars(choice) for choice in plan.choices]}
-    command = _spell_command(source, overrides, budget)
-    files = _WriteFiles({CHECK: found, CHOICES: content}, command)
+    files = _WriteFiles({CHECK: found, CHOICES: content})
     trainer = Trainer(task, folder, plan.settings, callbacks=[files], fresh=fresh, document=document)
     _check_frozen(task, plan.settings)
     before = _features_before(task, splits) if plan.settings.baselines else None
@@ -238,38 +235,15 @@ def _refine(folder: pathlib.Path, plan: Plan, content: dict[str, Any]) -> list[C
 class _WriteFiles(Callback):
     """Write JSON files into the folder of the run once it is locked."""
 
-    def __init__(self, files: Mapping[str, Any], command: str):
-        self.files, self.command = files, command
+    def __init__(self, files: Mapping[str, Any]):
+        self.files = files
 
     def on_start(self, trainer: Trainer) -> None:
         """The folder has been opened and locked."""
         if trainer.main:
-            trainer.folder.record(*self.files, COMMAND)
-            write_text(trainer.folder.path / COMMAND, f"{self.command}\n")
+            trainer.folder.record(*self.files)
             for name, content in self.files.items():
                 write_json(trainer.folder.path / name, content)
-
-
-def _spell_command(source: Any, overrides: Overrides, budget: str | float | None) -> str:
-    """The command line that repeats the fit in another folder, or a comment if the source is an object of Python."""
-    if not isinstance(source, str | os.PathLike):
-        return "# made in Python with hs.fit(source, folder, settings=…); its settings are in config.json"
-    changes = {**overrides.changes}
-    if overrides.model_folder is not None:
-        changes["backbone"] = overrides.model_folder
-    try:
-        flat = flatten(encode(changes))
-    except ValueError:
-        return "# made in Python with settings that are objects; they are described in config.json"
-    words = [f"{key}={_spell_value(value)}" for key, value in flat.items()]
-    planned = [] if budget is None else ["--budget", str(budget)]
-    return shlex.join(["hypersphere", "fit", os.fspath(source), "-o", "again", *words, *planned])
-
-
-def _spell_value(value: Any) -> str:
-    if isinstance(value, list):
-        return ",".join(map(_spell_value, value))
-    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _check_frozen(task: Recognition, settings: FitSettings) -> None:

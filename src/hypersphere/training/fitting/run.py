@@ -21,7 +21,6 @@ from ...recognition.embedder import read_file
 from ..datasets import Samples
 from .choices import Choice
 
-COMMAND = "command.txt"
 EMBEDDER, HELD_OUT, REPORT, CHOICES, CHECK = (
     *("embedder.safetensors", "held_out.safetensors", "report.json", "choices.json", "check.json"),
 )
