@@ -201,7 +201,7 @@ def detect_faces(
         x = F.interpolate(x, sides, mode="bilinear", antialias=True)
     rows, columns = x.shape[2:]
     x = F.pad(x, (0, -columns % ROUND_TO, 0, -rows % ROUND_TO))
-    outputs = network(x)
+    outputs = network(x.contiguous(memory_format=torch.channels_last))
     boxes, marks, scores = _decode(outputs, (x.shape[2], x.shape[3]), min_score)
     kept = _suppress(boxes, scores)
     ratio = torch.tensor([width / columns, height / rows])
@@ -359,7 +359,10 @@ def measure_quality(aligned: UInt8[Tensor, "3 h w"], face: Face) -> dict[str, fl
 
 @functools.cache
 def _load_detector(name: str) -> torch.nn.Module:
-    return load_network(name)
+    network: Any = load_network(name)
+    # Convolutions with one channel per group take half the time in this memory layout.
+    found: torch.nn.Module = network.to(memory_format=torch.channels_last)
+    return found
 
 
 def _read_rgb(sample: Any, box: Region | None) -> UInt8[Tensor, "3 h w"]:

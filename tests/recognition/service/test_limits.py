@@ -12,7 +12,7 @@ def test_words_change_defaults():
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        ("pixel=3", "with a name among body_bytes, images, pixels"),
+        ("pixel=3", "with a name among body_bytes, images, faces, pixels"),
         ("pixels", "limit pixels must be a positive integer, got ''"),
         ("pixels=2.5", "limit pixels must be a positive integer, got '2.5'"),
         ("pixels=0", "limit pixels must be a positive integer, got 0"),
