@@ -211,6 +211,7 @@ CATALOG: dict[str, ModelEntry] = {
                 HubFile("opencv/face_recognition_sface", "face_recognition_sface_2021dec.onnx"),
             ),
             architecture="onnx",
+            cpu_ms=38.0,  # benchmarks/reports/faces_time.md
             preprocessing={"call": "FacePreprocessing", "template": [list(point) for point in SFACE_TEMPLATE]},
             note=FACE_DATA_NOTE,
         ),
@@ -229,6 +230,7 @@ CATALOG: dict[str, ModelEntry] = {
                 HubFile("opencv/face_detection_yunet", "face_detection_yunet_2023mar.onnx"),
             ),
             architecture="onnx",
+            cpu_ms=40.0,  # benchmarks/reports/faces_time.md
         ),
         ModelEntry(
             name="efficientnet-lite0",
