@@ -9,6 +9,7 @@ from torch import Tensor
 
 from .norms import _check_vectors, _length, normalize
 from .precision import accumulation_dtype, upcast
+from .tracing import needs_graph
 
 
 def angle(x: Float[Tensor, "*x d"], w: Float[Tensor, "*w d"], *, pairwise: bool = False) -> Float[Tensor, "..."]:
@@ -46,7 +47,7 @@ def arccos(cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     >>> arccos(torch.tensor([1.0, 0.0, -1.0]))
     tensor([0.0000, 1.5708, 3.1416])
     """
-    return _Arccos.apply(upcast(cos)).to(cos.dtype)
+    return _apply(_Arccos, cos)
 
 
 def arcsin(cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -55,7 +56,7 @@ def arcsin(cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     >>> arcsin(torch.tensor([1.0, 0.0, -1.0]))
     tensor([ 1.5708,  0.0000, -1.5708])
     """
-    return _Arcsin.apply(upcast(cos)).to(cos.dtype)
+    return _apply(_Arcsin, cos)
 
 
 def sine(cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -64,7 +65,7 @@ def sine(cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     >>> sine(torch.tensor([1.0, 0.6, 0.0, -1.0]))
     tensor([0.0000, 0.8000, 1.0000, 0.0000])
     """
-    return _Sine.apply(upcast(cos)).to(cos.dtype)
+    return _apply(_Sine, cos)
 
 
 def inverse_sine(cos: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -114,6 +115,13 @@ class _FromCosine(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
         ctx.save_for_backward(inputs[0])
+
+
+def _apply(function: type[_FromCosine], cos: Tensor) -> Tensor:
+    """Apply a function of cosines in float32 or better; without a gradient, its forward pass alone."""
+    wide = upcast(cos)
+    result: Tensor = function.apply(wide) if needs_graph(wide) else function.forward(wide)
+    return result.to(cos.dtype)
 
 
 class _Arccos(_FromCosine):
