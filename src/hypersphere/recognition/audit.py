@@ -31,6 +31,9 @@ class Finding(NamedTuple):
         other: The nearest other person.
         other_source: The nearest picture of the other person.
         text: The reason as a sentence.
+
+    >>> Finding("outlier", "ada", 7, "7.png", 0.1, "bob", "2.png", "best cosine is 0.1").other
+    'bob'
     """
 
     kind: Kind

@@ -92,6 +92,11 @@ class Rejection(NamedTuple):
         own_after: How many of those reach it now. Fewer than before is the price: the person is recognized less often.
         expected_fpir: The share of strangers that the calibrated threshold is expected to accept, None if not calibrated.
             Counter-examples only lower scores, so it is an upper bound.
+
+    >>> with Gallery(":memory:") as gallery:
+    ...     _ = gallery.enrol("ada", torch.eye(3)[:2])
+    ...     gallery.reject("ada", torch.ones(3)).templates
+    2
     """
 
     identity: str
@@ -112,6 +117,11 @@ class Forgotten(NamedTuple):
         templates: How many templates were erased.
         remaining: Places that the gallery cannot erase, such as a server's archives.
         backups: Copies made with this gallery that still contain the identity or cannot be read.
+
+    >>> with Gallery(":memory:") as gallery:
+    ...     _ = gallery.enrol("ada", torch.eye(3))
+    ...     gallery.forget("ada").templates
+    3
     """
 
     identity: str
@@ -134,6 +144,10 @@ class GalleryInfo(NamedTuple):
         megabytes: The size of its files, None on a server.
         calibrations: The stored thresholds.
         backups: Copies that were made of it.
+
+    >>> with Gallery(":memory:") as gallery:
+    ...     gallery.info().encrypted
+    False
     """
 
     path: str

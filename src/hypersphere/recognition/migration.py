@@ -56,6 +56,9 @@ class Migration(NamedTuple):
         loss: The measured loss of mapped templates, None if nothing was mapped or too few people have two pictures.
         calibrations: Thresholds of the new gallery, at the rates of the old one.
         notes: Things to know, such as a rate that could not be calibrated again.
+
+    >>> Migration(10, embedded=30, mapped=0, common=30, loss=None, calibrations=[], notes=[]).identities
+    10
     """
 
     identities: int
@@ -101,6 +104,10 @@ def migrate(
     Raises:
         ValueError: If a template can be neither embedded nor mapped, or there is a file at ``target``.
         OSError: If the new gallery does not pass its check.
+
+    >>> with Gallery("people.db") as old:  # doctest: +SKIP
+    ...     migrate(old, hs.load("new-model.safetensors"), "new.db").embedded
+    30
     """
     if Path(target).exists():
         raise ValueError(f"there is a file at {target} already: a migration replaces nothing")
