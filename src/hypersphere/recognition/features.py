@@ -146,7 +146,7 @@ def embed(
                 for found in source.load_all(i, embedder.preprocessing, policy):
                     windows.append(found.windows(embedder.preprocessing.shape))
                     kept.append(i)
-                    info.append(found.info)
+                    info.append(dict(found.info))  # processes exchange it, and a read-only view cannot be pickled
             except (CorruptDataError, ValueError) as error:  # noqa: PERF203  (each picture on its own)
                 if on_error == "raise" or (on_error == "skip_empty" and not isinstance(error, UnusableSampleError)):
                     raise
