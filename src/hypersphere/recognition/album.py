@@ -21,6 +21,7 @@ from ..data.errors import DataError
 from ..data.prefetch import ahead
 from ..data.preprocessing import Prepared, eight_bit_pixels
 from ..data.sources import Source, open_source
+from ..evaluation.modes import evaluation_mode
 from ..evaluation.score_calibration import LogisticCalibration
 from ..geometry import normalize
 from .embedder import Embedder
@@ -524,7 +525,8 @@ class Album:
 
     def _store_block(self, entries: "list[tuple[str, str, list[_Found] | str]]", embedder: Embedder) -> int:
         tensors = [sample.tensor for _, _, found in entries if not isinstance(found, str) for sample in found]
-        rows = iter(embedder(torch.stack(tensors)).detach().cpu().float() if tensors else torch.empty(0, 1))
+        with torch.no_grad(), evaluation_mode(embedder.network):
+            rows = iter(embedder.of_windows(tensors).detach().cpu().float() if tensors else torch.empty(0, 1))
         self.thumbnails.mkdir(mode=0o700, exist_ok=True)
         count = 0
         with self._step(f"add {len(entries)} photographs"):
@@ -708,9 +710,12 @@ class _Found(NamedTuple):
 def _find_samples(source: Source, index: int, embedder: Embedder) -> list[_Found] | str:
     """Return the samples of a photograph, or the reason why it cannot be used."""
     try:
-        sample, box = source.image(index), source.records[index].box
+        sample, box = source.sample(index), source.records[index].box
         prepared = embedder.preprocessing.load_all(sample, box)
-        return [_Found(one.tensor, one.info.get("box", box), _draw_thumbnail(sample, one, box)) for one in prepared]
+        shape = embedder.preprocessing.shape
+        return [
+            _Found(one.windows(shape), one.info.get("box", box), _draw_thumbnail(sample, one, box)) for one in prepared
+        ]
     except (DataError, ValueError, OSError) as error:
         return str(error)
 
@@ -719,7 +724,7 @@ def _draw_thumbnail(sample: Any, found: Prepared, box: Any) -> Any:
     """Return a small picture of a sample with some surroundings; None if it is no picture."""
     try:
         pixels = eight_bit_pixels(sample, None)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, AttributeError):  # such as a recording
         return None
     height, width = pixels.shape[-2:]
     left, top, right, bottom = found.info.get("box") or box or (0, 0, width, height)
