@@ -73,7 +73,7 @@ class ClaimContract:
         for config in self.configs().values():
             assert tuning.short(config).steps <= config.steps
             axes = {axis.name: axis for axis in tuning.axes if axis.applies(config)}
-            penalised = config.energy is not None or config.regularizer is not None
+            penalised = config.energy is not None
             assert set(axes) == ({"lr", "weight"} if penalised else {"lr"})
             for axis in axes.values():
                 changed = {to_json(axis.change(config, factor)) for factor in axis.factors}
