@@ -6,7 +6,7 @@ from collections.abc import Callable
 import _harness
 import torch
 
-from hypersphere.recognition.search import DenseRows, exact_search
+from hypersphere.recognition._search import DenseRows, exact_search
 
 DIM, K, PROBES = 512, 10, 256
 

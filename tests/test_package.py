@@ -1,6 +1,7 @@
 """What the package promises as a whole: light to import, one-way imports."""
 
 import ast
+import importlib
 import pathlib
 import subprocess
 import sys
@@ -131,3 +132,18 @@ def test_every_file_has_its_test():
         p for p in modules() if not p.name.startswith("_") and p.name != "__init__.py" and f"test_{p.name}" not in tests
     ]
     assert not missing
+
+
+def test_no_public_module_is_shadowed_by_a_name_of_its_package():
+    """``from .search import search`` in a package hides the module ``search``, so that module is called ``_search``."""
+    shadowed = []
+    for init in SOURCE.rglob("__init__.py"):
+        folder = init.parent
+        package = importlib.import_module(".".join(["hypersphere", *folder.relative_to(SOURCE).parts]))
+        children = [path.stem for path in folder.glob("*.py")] + [
+            path.parent.name for path in folder.glob("*/__init__.py")
+        ]
+        for name in children:
+            if not name.startswith("_") and not isinstance(getattr(package, name, sys), type(sys)):
+                shadowed.append(f"{package.__name__}.{name}")
+    assert shadowed == []

@@ -5,6 +5,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hypersphere.report._render import save
 from hypersphere.report.page_parts import (
     Block,
     Chart,
@@ -18,7 +19,6 @@ from hypersphere.report.page_parts import (
     key_of,
     plain,
 )
-from hypersphere.report.render import save
 from hypersphere.report.training_charts import line
 
 from .arms import Row

@@ -120,7 +120,7 @@ def warm() -> None:
 
     import hypersphere.report.pages  # noqa: F401
     from hypersphere import recipes
-    from hypersphere.report.render import plotting_library
+    from hypersphere.report._render import plotting_library
     from hypersphere.training import build_task
 
     torch.set_num_threads(1)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hypersphere.evaluation import all_pairs, roc_curve
-from hypersphere.evaluation.all_pairs import BINS
+from hypersphere.evaluation._all_pairs import BINS
 
 
 def brute(features, labels):

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from hypersphere.evaluation import bim, deepfool, fgsm, robustness, strength, transfer
+from hypersphere.evaluation._robustness import boundary_attack
 from hypersphere.evaluation.attacks import predictions
-from hypersphere.evaluation.robustness import boundary_attack
 from tests.evaluation.contracts import ReportContract
 from tests.evaluation.networks import colours, small_network
 from tests.evaluation.test_attacks import foolbox

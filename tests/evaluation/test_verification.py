@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hypersphere.evaluation import verification
+from hypersphere.evaluation._verification import deal
 from hypersphere.evaluation.thresholds import choose_accurate_threshold
-from hypersphere.evaluation.verification import deal
 from tests.evaluation.contracts import ReportContract
 from tests.evaluation.test_roc import pairs
 

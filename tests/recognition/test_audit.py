@@ -3,7 +3,7 @@ import torch
 
 from hypersphere.data.preprocessing import Prepared
 from hypersphere.recognition import Gallery, audit
-from hypersphere.recognition.audit import find_neighbors, judge_new_template
+from hypersphere.recognition._audit import find_neighbors, judge_new_template
 
 
 def people(count, pictures, seed=0, noise=0.4):

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hypersphere.recognition import search
-from hypersphere.recognition.search import DenseRows, Int8Rows, exact_search, inner_products, largest
+from hypersphere.recognition._search import DenseRows, Int8Rows, exact_search, inner_products, largest
 
-search_module = sys.modules["hypersphere.recognition.search"]  # the package's attribute of this name is the function
+search_module = sys.modules["hypersphere.recognition._search"]  # the package's attribute of this name is the function
 
 
 def brute(probes, gallery, k):

@@ -2,9 +2,9 @@
 
 import pytest
 
+from hypersphere.report._render import finite_json
 from hypersphere.report.page_parts import Chart
 from hypersphere.report.pages import run_page
-from hypersphere.report.render import finite_json
 from hypersphere.report.runs import read_runs
 from tests.report.runs_for_tests import evidence, write_run
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hypersphere.report import Chart, Grid, Note, Page, Section, render, save
-from hypersphere.report.render import LARGEST, finite_json, plotting_library, script_json
+from hypersphere.report._render import LARGEST, finite_json, plotting_library, script_json
 
 PAGE = Page("title", "sub", [Section("one", "One", [Note("<script>alert(1)</script>"), Grid("g", ["a"], [["<b>"]])])])
 

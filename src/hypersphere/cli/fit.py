@@ -102,7 +102,7 @@ def bar(trainer: Any, console: Any) -> Iterator[Any]:
 
     Where the output is no terminal a line is printed for each evaluation instead, with the mean speed so far.
     """
-    from ..training.fitting.fit import format_measures
+    from ..training.fitting._fit import format_measures
 
     progress = require("rich.progress")
     columns = (

@@ -15,7 +15,7 @@ from ..data.faces import CHOICES
 from ..data.media import SAMPLE_ENDINGS
 from ..data.sources import Source, open_source
 from ..recognition import Embedder, Features, Gallery, Identification, Match, embed, load
-from ..recognition.audit import judge_new_template
+from ..recognition._audit import judge_new_template
 from ..recognition.features import score_all_pairs
 from ..recognition.gallery import check_templates, source_name
 from ..recognition.stores import is_server, normalize_name

@@ -1,36 +1,39 @@
 """Measures and reports: verification, identification, open-set recognition, robustness, few-shot, feature geometry."""
 
 from ..energy import alignment, uniformity
+from ._all_pairs import AllPairs, PairErrors, all_pairs
+from ._calibration import CalibrationReport, calibration, expected_calibration_error
+from ._clustering import ClusteringReport, clustering
+from ._deepfool import deepfool, strength
+from ._discriminant import discriminant, principal_components
+from ._few_shot import FewShotReport, few_shot
+from ._identification import IdentificationReport, identification
+from ._open_set_report import OpenSetReport, open_set_report
+from ._retrieval import RetrievalReport, retrieval
+from ._robustness import RobustnessReport, robustness, transfer
+from ._templates import Templates, templates
+from ._verification import VerificationReport, verification
 from .accumulator import VerificationAccumulator
-from .all_pairs import AllPairs, PairErrors, all_pairs
 from .attacks import adversarial_loss, bim, fgsm, pgd, random_noise
 from .baselines import Baseline, compare_with_baselines, format_baselines, simple_features, summarize_baselines
-from .calibration import CalibrationReport, calibration, expected_calibration_error
 from .categories import CategoryRates
 from .class_geometry import ClassAngles, angular_fisher_score, class_angles
-from .clustering import ClusteringReport, clustering
 from .collapse import CollapseReport, neural_collapse
 from .comparison import DifferenceReport, compare_embedders, paired_difference
 from .concentration import vmf_confidence
 from .counting import StreamedRoc
-from .deepfool import deepfool, strength
 from .descriptor_fitting import FittedDescriptors, fit_descriptors
 from .detection import DetectionReport, open_set
-from .discriminant import discriminant, principal_components
 from .distractors import DistractorReport, distractor_identification
 from .episodes import Episodes, sample_episodes
 from .evidence import Evidence, choose_samples, thumbnails
 from .features import ensemble, fold_scores, mirrored, pair_scores
-from .few_shot import FewShotReport, few_shot
 from .figures import Figure, Report
 from .frechet import frechet_distance
 from .gathering import gather_features
 from .hardness import angular_visual_hardness, model_confidence
-from .identification import IdentificationReport, identification
 from .intervals import Measurement, mean_interval, wilson
 from .modes import evaluation_mode
-from .open_set_report import OpenSetReport, open_set_report
-from .retrieval import RetrievalReport, retrieval
 from .retrieval_measures import (
     map_at_r,
     mean_average_precision,
@@ -40,7 +43,6 @@ from .retrieval_measures import (
     r_precision,
     recall_at_k,
 )
-from .robustness import RobustnessReport, robustness, transfer
 from .roc import Roc, roc_curve
 from .score_calibration import (
     IsotonicCalibration,
@@ -51,10 +53,8 @@ from .score_calibration import (
     score_report,
 )
 from .scoring import ASNorm, CosineScore, MutualLikelihood, QMagFace, Score
-from .templates import Templates, templates
 from .thresholds import DEFAULT_FARS, DEFAULT_FPIRS, OperatingPoint, choose_threshold
 from .unseen import UnseenReport, unseen_classes
-from .verification import VerificationReport, verification
 
 __all__ = [
     "DEFAULT_FARS",

@@ -4,8 +4,8 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
+from ._verification import VerificationReport, verification
 from .roc import check_pairs
-from .verification import VerificationReport, verification
 
 
 class VerificationAccumulator:

@@ -10,9 +10,9 @@ from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 from ..models.descriptors import MIN_ELONGATION, local_binary_patterns, oriented_gradients, row_statistics
-from .all_pairs import all_pairs
+from ._all_pairs import all_pairs
+from ._discriminant import MAX_COMPONENTS, discriminant, principal_components
 from .comparison import compare_embedders
-from .discriminant import MAX_COMPONENTS, discriminant, principal_components
 from .intervals import Measurement
 from .scoring import CosineScore, Score
 

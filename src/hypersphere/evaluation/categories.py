@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from .all_pairs import all_pairs
+from ._all_pairs import all_pairs
 from .figures import Figure, rate_name
 from .intervals import Measurement, wilson
 from .pair_intervals import HIGHEST, resample_pairs

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..geometry import normalize
 from ..models.descriptors import MIN_ELONGATION, Descriptors, describe_pictures
-from .discriminant import discriminant, principal_components
+from ._discriminant import discriminant, principal_components
 from .roc import roc_curve
 
 SHRINK = 0.1  # of the discriminants

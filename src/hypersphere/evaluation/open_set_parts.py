@@ -9,11 +9,11 @@ from torch import Tensor
 from ..data.splits import identity_split
 from ..data.streams import TEMPLATE, Stream
 from ..data.verification_pairs import pairs
+from ._identification import IdentificationReport
+from ._retrieval import RetrievalReport, retrieval
 from .detection import DetectionReport
-from .identification import IdentificationReport
 from .query_gallery import QueryGallery
 from .ranking import Ranking, ranking
-from .retrieval import RetrievalReport, retrieval
 from .score_calibration import ScoreCalibration, ScoreReport, calibrate_scores
 from .scoring import Score, score_pairs
 from .unseen import one_each

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..data.streams import PAIR, Stream
 from ..data.verification_pairs import pairs
-from .all_pairs import AllPairs
+from ._all_pairs import AllPairs
 from .intervals import Measurement
 from .query_gallery import QueryGallery
 from .resampling import RESAMPLES, Curves, Identities, Measure, SortedTrials, hull, percentiles

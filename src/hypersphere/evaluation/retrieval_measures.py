@@ -8,9 +8,9 @@ from torch import Tensor
 
 from .._extras import require
 from ..geometry import normalize
+from ._retrieval import retrieval
 from .intervals import Measurement
 from .ranking import check_ids
-from .retrieval import retrieval
 
 Ids = Shaped[Tensor, "..."]
 

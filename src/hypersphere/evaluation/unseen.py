@@ -9,12 +9,12 @@ from torch import Tensor
 
 from ..data.streams import TEMPLATE, Stream
 from ..data.verification_pairs import pairs
+from ._few_shot import FewShotReport, few_shot
+from ._identification import IdentificationReport
+from ._verification import VerificationReport, verification
 from .features import pair_scores
-from .few_shot import FewShotReport, few_shot
 from .figures import Figure, Report
-from .identification import IdentificationReport
 from .ranking import check_ids, ranking
-from .verification import VerificationReport, verification
 
 
 def unseen_classes(

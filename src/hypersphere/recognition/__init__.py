@@ -1,12 +1,14 @@
 """What runs after training: embedder files, features of pictures, search, galleries of identities, export, service."""
 
+from ._audit import Finding, audit
+from ._evaluate_pairs import evaluate_pairs
+from ._pair_report import PairReport, pair_report
+from ._search import Int8Rows, search
 from .album import Added, Album, Group, Sample
 from .album_export import export_folder, export_gallery, export_table
 from .approximate import ApproximateIndex
-from .audit import Finding, audit
 from .calibration import Calibration
 from .embedder import Embedder
-from .evaluate_pairs import evaluate_pairs
 from .evaluate_source import evaluate
 from .evaluation_result import Evaluation
 from .features import Features, all_processes, embed, extract_features, load_features, save_features
@@ -19,8 +21,6 @@ from .loading import load
 from .migration import Migration, learn_map, migrate, rekey
 from .networks import embedding
 from .onnx_export import OnnxReport, export_onnx
-from .pair_report import PairReport, pair_report
-from .search import Int8Rows, search
 from .stores import DamagedGalleryError, Recall
 
 __all__ = [

@@ -21,7 +21,7 @@ from ..evaluation import (
     summarize_baselines,
 )
 from ..evaluation.figures import Figure, Report, interval_note, rate_name, table
-from .pair_report import PairReport
+from ._pair_report import PairReport
 
 
 @dataclass(frozen=True, repr=False)

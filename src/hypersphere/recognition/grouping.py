@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..evaluation.score_calibration import LogisticCalibration
 from ..geometry import normalize
-from .search import search
+from ._search import search
 
 UNASSIGNED = -1
 DEFAULT_NEIGHBORS = 64  # more change nothing on LFW; see benchmarks/reports/grouping.md

@@ -14,9 +14,9 @@ from torch import Tensor
 from ..evaluation.score_calibration import LogisticCalibration
 from ..files import write_atomically
 from ..geometry import normalize
+from ._search import search
 from .grouping import neighbor_graph
 from .grouping_calibration import calibrate_features
-from .search import search
 
 NEAREST = 2  # samples of a label that speak for it: one may be wrong itself, and a mean over all punishes variety
 NEIGHBORS = 32

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from ..data import CorruptDataError
 from ..data.preprocessing import eight_bit_pixels
-from ..recognition.audit import Finding
+from ..recognition._audit import Finding
+from ._render import save
 from .page_parts import Block, Grid, Note, Page, PageFacts, Pictures, Section, Tile
 from .pictures_sheet import sheet_of
-from .render import save
 
 SHOWN_PER_KIND = 60
 THUMBNAIL = 96  # pixels of the longer side

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from ..evaluation import thumbnails
 from ..recognition.label_check import LabelReport
+from ._render import save
 from .page_parts import Block, Grid, Note, Page, PageFacts, Pictures, Section, Sheet, Tile
 from .pictures_sheet import sheet_of
-from .render import save
 
 MAX_SHOWN = 120  # suspicions with pictures
 SHEET_BYTES = 1_500_000

@@ -8,6 +8,7 @@ from typing import Any
 from ..energy.checkpoint_report import LayerReport
 from ..evaluation import Baseline, Evidence, Report
 from ..training import Callback
+from ._render import save
 from .energy_charts import checkpoint_section, energy_section, learned_section
 from .hard_samples import hard_section
 from .overview import (
@@ -21,7 +22,6 @@ from .overview import (
 )
 from .page_parts import Block, Commands, Grid, Page, PageFacts, Section, Sheet
 from .pictures_sheet import sheet_of
-from .render import save
 from .runs import RunRecord, read_runs
 from .score_charts import ScoredPairs, score_section
 from .several import differing_section, measures_section

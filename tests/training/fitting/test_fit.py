@@ -14,7 +14,7 @@ from hypersphere.training import Run, fit
 
 from .drawn import QUICK, SOURCES, folder
 
-room = importlib.import_module("hypersphere.training.fitting.fit")
+room = importlib.import_module("hypersphere.training.fitting._fit")
 
 
 def stop_at(step):

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ...geometry import normalize
-from ..search import DenseRows, largest
+from .._search import DenseRows, largest
 
 CHUNK = 16384  # templates compared at a time
 MANY = 16  # probes from which on fetching all templates costs less than that many scans by the server

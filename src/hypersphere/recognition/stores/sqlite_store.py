@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from ...files import write_atomically
-from ..search import DenseRows, exact_search
+from .._search import DenseRows, exact_search
 from . import template_file
 from .sqlite_database import LOCK_SECONDS, connect, is_writable, read_meta, row_checksum, transaction, write_meta
 from .store import Cipher, CounterExample, DamagedGalleryError, Recall, Settings, Templates, normalize_name

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from .. import plots
 from .._extras import require
+from ._deepfool import deepfool, strength
 from .attacks import (
     EPSILON,
     ITERATIONS,
@@ -22,7 +23,6 @@ from .attacks import (
     predictions,
     random_noise,
 )
-from .deepfool import deepfool, strength
 from .figures import Figure, Report
 from .intervals import Measurement, wilson
 from .modes import evaluation_mode

@@ -16,9 +16,9 @@ from ..evaluation import (
     calibrate_scores,
     verification,
 )
+from ..evaluation._verification import deal, rate_figures
 from ..evaluation.figures import Figure, Report
 from ..evaluation.pair_intervals import PairIntervals
-from ..evaluation.verification import deal, rate_figures
 
 
 def pair_report(

@@ -13,10 +13,10 @@ from ..data.sources import Source, open_source
 from ..evaluation import DEFAULT_FARS, ASNorm, CosineScore, DifferenceReport, Score, paired_difference
 from ..evaluation.figures import rate_name
 from ..evaluation.scoring import score_pairs
+from ._pair_report import pair_report
 from .embedder import Embedder
 from .evaluation_result import Evaluation
 from .features import all_processes, embed
-from .pair_report import pair_report
 
 LEAST = 5  # identities that are resampled
 

@@ -9,22 +9,22 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from .. import plots
-from .all_pairs import BINS, AllPairs, PairErrors, all_pairs
+from ._all_pairs import BINS, AllPairs, PairErrors, all_pairs
+from ._identification import IdentificationReport
+from ._retrieval import RetrievalReport
+from ._verification import rate_figures
 from .categories import CategoryRates, category_rates, check_categories
 from .detection import DetectionReport
 from .figures import Figure, Report, rate_name
-from .identification import IdentificationReport
 from .intervals import Measurement, wilson
 from .open_set_parts import calibrate_on_halves, measure_retrieval, rank_images, strangers, summarize_ranks
 from .pair_intervals import HIGHEST, PairIntervals, resample_pairs
 from .query_gallery import query_gallery
 from .ranking import Ranking, check_ids
 from .resampling import RESAMPLES, clustered_mean
-from .retrieval import RetrievalReport
 from .score_calibration import ScoreCalibration, ScoreReport
 from .scoring import CosineScore, Score
 from .thresholds import DEFAULT_FARS, DEFAULT_FPIRS
-from .verification import rate_figures
 
 REJECTED = (0.0, 0.05, 0.1, 0.2, 0.3)  # shares of the pairs of lowest quality that are turned away
 
