@@ -143,7 +143,9 @@ def test_no_public_module_is_shadowed_by_a_name_of_its_package():
         children = [path.stem for path in folder.glob("*.py")] + [
             path.parent.name for path in folder.glob("*/__init__.py")
         ]
-        for name in children:
-            if not name.startswith("_") and not isinstance(getattr(package, name, sys), type(sys)):
-                shadowed.append(f"{package.__name__}.{name}")
+        shadowed += [
+            f"{package.__name__}.{name}"
+            for name in children
+            if not name.startswith("_") and not isinstance(getattr(package, name, sys), type(sys))
+        ]
     assert shadowed == []
