@@ -93,3 +93,14 @@ def test_a_forked_process_does_not_use_the_workers_of_its_parent():
         os._exit(len(decoding_process._idle))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert decode_in_process(encode(16), images.FORMATS, "L", 60).size == (16, 16)
+
+
+def test_which_pictures_are_expensive():
+    small, large, scans = encode(40), encode(1500), many_scans(40, 256)
+    assert [images.is_expensive(content) for content in (small, large, scans, b"", b"text")] == [
+        False,
+        True,
+        True,
+        False,
+        False,
+    ]

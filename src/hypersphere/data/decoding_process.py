@@ -19,6 +19,7 @@ from .._extras import require
 
 MAX_BYTES_IN_MEMORY = 6 << 30  # address space of a worker; the largest accepted picture needs less
 MAX_IDLE_WORKERS = 4
+LOW_PRIORITY = 10  # added to the niceness of a worker: an expensive picture yields to other work on a busy machine
 _WORKER = """
 import sys, types
 root = sys.argv[1]
@@ -177,5 +178,6 @@ def _limit_resources() -> None:
     except ImportError:  # not on this platform
         return
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    os.nice(LOW_PRIORITY)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_AS, (MAX_BYTES_IN_MEMORY, MAX_BYTES_IN_MEMORY))

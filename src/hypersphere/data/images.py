@@ -74,8 +74,7 @@ def decode_image(
             scans = count_jpeg_scans(content)
             if scans > MAX_JPEG_SCANS:
                 raise ValueError(f"{scans} scans of a progressive JPEG, more than {MAX_JPEG_SCANS}")
-        scans = content.count(b"\xff\xda") if image.format in ("JPEG", "MPO") else 1
-        if image.width * image.height * max(1, scans) > MAX_PIXELS_IN_PROCESS or len(content) > MAX_BYTES_IN_PROCESS:
+        if _is_expensive(image, content):
             return decode_in_process(content, _known(tuple(formats)), mode, seconds)
         return _convert(image, mode)
     except ImportError:
@@ -85,6 +84,29 @@ def decode_image(
         if isinstance(error, require("PIL").UnidentifiedImageError):
             reason = "they are in no format of pictures"  # Pillow names the address of a buffer
         raise corrupt(where, f"{len(content)} bytes that do not decode ({reason})", expected) from error
+
+
+def is_expensive(content: bytes, formats: Sequence[str] = FORMATS) -> bool:
+    """Tell whether :func:`decode_image` would decode these bytes in another process. Bytes that are no picture are not expensive.
+
+    Args:
+        content: The bytes of a picture file.
+        formats: The formats that may be tried.
+
+    Returns:
+        True for more than ``MAX_PIXELS_IN_PROCESS`` pixels times scans, or more than ``MAX_BYTES_IN_PROCESS`` bytes.
+
+    >>> is_expensive(b"text"), is_expensive(bytes(MAX_BYTES_IN_PROCESS + 1))
+    (False, True)
+    """
+    if len(content) > MAX_BYTES_IN_PROCESS:
+        return True
+    try:
+        return _is_expensive(require("PIL.Image").open(io.BytesIO(content), formats=_known(tuple(formats))), content)
+    except ImportError:
+        raise
+    except Exception:  # a damaged header can raise any exception; decode_image reports it
+        return False
 
 
 def decode_here(content: bytes, formats: tuple[str, ...], mode: str | None) -> Any:
@@ -199,6 +221,11 @@ def fit(image: Any, crop: int | None = None, size: int | None = None) -> Any:
             raise ValueError(f"size must be an integer ≥ 1, got {size}")
         image = image.resize((size, size), require("PIL.Image").Resampling.BILINEAR)
     return image
+
+
+def _is_expensive(image: Any, content: bytes) -> bool:
+    scans = content.count(b"\xff\xda") if image.format in ("JPEG", "MPO") else 1
+    return image.width * image.height * max(1, scans) > MAX_PIXELS_IN_PROCESS or len(content) > MAX_BYTES_IN_PROCESS
 
 
 def _convert(image: Any, mode: str | None) -> Any:

@@ -1,9 +1,11 @@
 import asyncio
+import io
 import threading
 from dataclasses import replace
 
 import pytest
 import torch
+from PIL import Image
 
 from hypersphere.recognition import Embedder
 from hypersphere.recognition.service import RequestError
@@ -71,3 +73,36 @@ def test_a_change_that_takes_too_long_is_uncertain(make_recognizer):
         asyncio.run(recognizer.change_gallery(lambda: go.wait(30)))
     assert (caught.value.status_code, caught.value.code) == (503, "uncertain")
     go.set()
+
+
+def test_expensive_pictures_do_not_delay_small_ones(make_recognizer, monkeypatch):
+    """Before, two expensive uploads occupied both decoders, and everybody waited until they were killed."""
+    from hypersphere.recognition.service import recognizer as module
+
+    recognizer = make_recognizer()
+    go, bomb = threading.Event(), many_scans()
+    decode = module.prepare
+    monkeypatch.setattr(
+        module,
+        "prepare",
+        lambda uploads, *rest: ((uploads[0].content is bomb) and go.wait(30), decode(uploads, *rest))[1],
+    )
+
+    async def mix():
+        slow = [asyncio.ensure_future(recognizer.features([Upload("image", bomb)])) for _ in range(4)]
+        await asyncio.sleep(0.05)
+        small = await asyncio.wait_for(recognizer.features([Upload("image", picture(0))]), 10)
+        go.set()
+        await asyncio.gather(*slow, return_exceptions=True)
+        return small
+
+    assert asyncio.run(mix()).shape[0] == 1
+
+
+def many_scans():
+    """A progressive JPEG with many passes over few pixels."""
+    file = io.BytesIO()
+    Image.new("L", (512, 512)).save(file, "JPEG", progressive=True)
+    content = file.getvalue()
+    last, end = content.rfind(b"\xff\xda"), content.rfind(b"\xff\xd9")
+    return content[:last] + content[last:end] * 20 + content[end:]

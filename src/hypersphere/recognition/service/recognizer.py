@@ -11,6 +11,7 @@ from fastapi import UploadFile
 from jaxtyping import Float
 from torch import Tensor
 
+from ...data.images import is_expensive
 from ...evaluation.modes import evaluation_mode
 from ...geometry import cosine
 from ..embedder import Embedder
@@ -22,7 +23,8 @@ from .uploads import Photograph, Upload, find_all, prepare
 
 T = TypeVar("T")
 HEALTH_SECONDS = 1.0
-DECODERS = 2  # large images at a time, each of which takes several times its pixels in memory
+DECODERS = 2  # threads for small images, which take milliseconds each
+SLOW_DECODERS = 1  # threads for images that may be expensive; they never delay small ones
 
 
 class Recognizer:
@@ -49,6 +51,7 @@ class Recognizer:
         self.gallery = GalleryAccess(gallery, embedder.fingerprint)
         self.batcher = Batcher(self._embed, window)
         self._decoders = ThreadPoolExecutor(DECODERS, "decoder")
+        self._slow_decoders = ThreadPoolExecutor(SLOW_DECODERS, "slow-decoder")
         # Changes may wait for the lock of another writer. Reading has its own connection and thread, so it never waits.
         self.writable_gallery = GalleryAccess(gallery, embedder.fingerprint)
         self._reader, self._writer = ThreadPoolExecutor(1, "gallery-reader"), ThreadPoolExecutor(1, "gallery-writer")
@@ -113,6 +116,7 @@ class Recognizer:
     def close(self) -> None:
         """Finish what was begun, then close the gallery."""
         self._decoders.shutdown(cancel_futures=True)
+        self._slow_decoders.shutdown(cancel_futures=True)
         self.batcher.close()
         self._writer.shutdown()
         self._reader.shutdown(cancel_futures=True)
@@ -123,14 +127,18 @@ class Recognizer:
         with torch.no_grad(), evaluation_mode(self.embedder.network):
             return self.embedder.of_windows(samples)
 
+    def _choose_pool(self, uploads: Sequence[Upload]) -> ThreadPoolExecutor:
+        """Return the threads that decode these uploads: a few large pictures must not block everybody's small ones."""
+        return self._slow_decoders if any(is_expensive(upload.content) for upload in uploads) else self._decoders
+
     async def _features(self, uploads: Sequence[Upload]) -> Tensor:
         preprocessing, limits = self.embedder.preprocessing, self.limits
-        prepared = await _awaited(self._decoders.submit(lambda: prepare(uploads, preprocessing, limits)))
+        prepared = await _awaited(self._choose_pool(uploads).submit(lambda: prepare(uploads, preprocessing, limits)))
         return await asyncio.wrap_future(self.batcher.submit(prepared))
 
     async def _find(self, upload: Upload) -> tuple[Photograph, Tensor]:
         preprocessing, limits = self.embedder.preprocessing, self.limits
-        photograph = await _awaited(self._decoders.submit(lambda: find_all(upload, preprocessing, limits)))
+        photograph = await _awaited(self._choose_pool([upload]).submit(lambda: find_all(upload, preprocessing, limits)))
         if not photograph.found:
             return photograph, torch.empty(0, 0)
         tensors = [one.windows(preprocessing.shape) for one in photograph.found]
