@@ -44,7 +44,7 @@ def angular_fisher_score(features: Float[Tensor, "n d"], labels: Int[Tensor, "n"
 
 
 def class_angles(features: Float[Tensor, "n d"], labels: Int[Tensor, "n"], *, margin: bool = True) -> ClassAngles:
-    r"""How wide classes are, how far apart, and what remains between them, as angles (2.3.5, Fig. 2.9).
+    r"""How wide classes are, how far apart, and what remains between them, as angles (2.3.5, figure 2.10).
 
     A class's center is the mean of the directions of its features.
 
