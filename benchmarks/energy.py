@@ -1,8 +1,8 @@
-"""The energy and its gradient against the usual ways to compute it, and what a regulariser adds to a training step.
+"""The energy and its gradient against the usual ways to compute it, and what a regularizer adds to a training step.
 
 python benchmarks/energy.py            # print
 python benchmarks/energy.py --record   # also write benchmarks/reports/energy.md
-python benchmarks/energy.py --threads 1 --training --record   # only what a regulariser adds to a step
+python benchmarks/energy.py --threads 1 --training --record   # only what a regularizer adds to a step
 """
 
 import sys
@@ -169,7 +169,7 @@ def steps(args) -> list[list[object]]:
 
 def main() -> None:
     p = parser(__doc__)
-    p.add_argument("--training", action="store_true", help="only what a regulariser adds to a training step")
+    p.add_argument("--training", action="store_true", help="only what a regularizer adds to a training step")
     args = p.parse_args()
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
@@ -185,7 +185,7 @@ def main() -> None:
     notes = "CNN-9 of table D.1, batch 128 of 32 × 32, ten classes. Each row: the regulariser's own forward, backward and step."
     report(
         f"energy_training_{args.threads}",
-        "What a regulariser adds to a training step",
+        "What a regularizer adds to a training step",
         ["regulariser", "ms", "of a step"],
         steps(args),
         args,

@@ -33,7 +33,7 @@ def main() -> None:
         f"A made checkpoint with one float32 table of {NEURONS:,} × {DIM} random words, without the start of Python and its "
         "imports. The aim is about how long a user waits: wall-clock seconds, which on a machine with other work include "
         "the time that others were given; CPU seconds are those that the processor worked, in all threads together. All "
-        "466 million pairs are measured: the energy, every word's nearest neighbour and the effective rank."
+        "466 million pairs are measured: the energy, every word's nearest neighbor and the effective rank."
     )
     header = ["threads", "wall-clock s", "CPU s", "shown steps of progress", "peak MiB", "aim, wall-clock s"]
     how = f"one run of each, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the end."

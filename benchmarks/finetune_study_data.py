@@ -34,7 +34,7 @@ def images() -> dict[str, tuple[Tensor, Tensor]]:
 
 
 def chosen(part: tuple[Tensor, Tensor], classes: Tensor, first: int, last: int) -> tuple[Tensor, Tensor]:
-    """Images ``first`` to ``last`` of each of these classes, labelled by their place in the list."""
+    """Images ``first`` to ``last`` of each of these classes, labeled by their place in the list."""
     rows = [(part[1] == c).nonzero().squeeze(1)[first:last] for c in classes.tolist()]
     labels = torch.arange(len(classes)).repeat_interleave(torch.tensor([len(r) for r in rows]))
     return part[0][torch.cat(rows)], labels

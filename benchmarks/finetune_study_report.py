@@ -157,7 +157,7 @@ def _how(rows: Rows) -> str:
         f"({pretraining['seconds']} CPU seconds), is shared by the seeds; a seed draws its own {NEW} new classes "
         f"({IMAGES} training images each), head and order of images. Tests are the 50 validation images of every class. "
         f"Every tuning starts from the trained head and makes {STEPS} steps of AdamW with {BATCH} images; OFT with blocks "
-        f"of {BLOCK} and LoRA of rank {RANK} on every linear layer of the blocks, full tuning on all weights, renormalised "
+        f"of {BLOCK} and LoRA of rank {RANK} on every linear layer of the blocks, full tuning on all weights, renormalized "
         "after each step as nGPT demands. Old classes: the old head on the tuned backbone, and the nearest mean of "
         "40 training images a class by the tuned backbone. The seeds share the old classes' images, so their intervals "
         "are about the draws of new classes, not about other networks; three seeds make them wide, and one has none. "

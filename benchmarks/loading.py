@@ -81,7 +81,7 @@ def main() -> None:
         ["size", "from", "pictures per CPU second", "time against the arrays"],
         rows,
         args,
-        f"{COUNT} JPEG files of {SIDE}×{SIDE} in colour, shuffled batches of {BATCH} as 8-bit tensors, decoded in the calling "
+        f"{COUNT} JPEG files of {SIDE}×{SIDE} in color, shuffled batches of {BATCH} as 8-bit tensors, decoded in the calling "
         "thread; files are in the system's cache.",
     )
 

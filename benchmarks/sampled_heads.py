@@ -1,4 +1,4 @@
-"""Does a head that trains on a part of its classes in each step recognise unseen classes as the full head does?
+"""Does a head that trains on a part of its classes in each step recognize unseen classes as the full head does?
 
     HYPERSPHERE_DATA=… python benchmarks/sampled_heads.py run --threads 1      # makes the rows that are missing
     python benchmarks/sampled_heads.py --record                                # the table, from the rows

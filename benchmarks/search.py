@@ -1,4 +1,4 @@
-"""Exact nearest neighbours: the ten nearest of 256 probes in a gallery of a million features of dimension 512."""
+"""Exact nearest neighbors: the ten nearest of 256 probes in a gallery of a million features of dimension 512."""
 
 import _harness
 import torch
@@ -52,7 +52,7 @@ def main() -> None:
     try:
         work["faiss IndexFlatIP"] = faiss_flat(probes, gallery, args.threads)
         found = torch.from_numpy(work["faiss IndexFlatIP"]()[1])
-        notes += f" The same indices as faiss for {(found == work['search']()[1]).double().mean().item():.2%} of the neighbours."
+        notes += f" The same indices as faiss for {(found == work['search']()[1]).double().mean().item():.2%} of the neighbors."
     except ModuleNotFoundError:
         notes += " faiss is not installed: no row for it."
     seconds = _harness.interleaved(work, args.rounds)

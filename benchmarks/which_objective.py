@@ -64,7 +64,7 @@ def characters() -> Study:
 
 
 def faces() -> Study:
-    """LFW at 24×24, grey: people with five images of folds 0–7 are trained on; those with two of 8 chosen on, of 9 measured."""
+    """LFW at 24×24, gray: people with five images of folds 0–7 are trained on; those with two of 8 chosen on, of 9 measured."""
     whole = LFW(crop=112, size=24)
     grey = InMemory(whole.data.float().mean(1, keepdim=True).round().byte(), whole.labels, whole.classes)
     fold, images = whole.people(), torch.bincount(whole.labels)[whole.labels]

@@ -1,4 +1,4 @@
-"""Hyperspherical energy as a regulariser: neurons of a layer are kept apart on the sphere."""
+"""Hyperspherical energy as a regularizer: neurons of a layer are kept apart on the sphere."""
 
 import torch
 from torch import nn

@@ -52,7 +52,7 @@ class Axis:
 class Tuning:
     """The axes an arm may choose on, one after the other, the same for every arm that has them.
 
-    ``short`` makes the run that is compared of the arm's config: the whole run where it is left out. A short one favours what
+    ``short`` makes the run that is compared of the arm's config: the whole run where it is left out. A short one favors what
     learns soon, and may choose a rate that is points worse in the whole.
 
     >>> tuning = Tuning((rates(0.2, 1, 5),), short=lambda config: replace(config, steps=100))

@@ -1,4 +1,4 @@
-"""Photographs from the catalogue to answers: several faces in one picture, none at all, and strangers rejected."""
+"""Photographs from the catalog to answers: several faces in one picture, none at all, and strangers rejected."""
 
 import json
 

@@ -23,7 +23,7 @@ def slow(image, u, augment):
     inverse = np.linalg.inv(forward)[::-1, ::-1]
     centre = (np.array(image.shape[1:]) - 1) / 2
     offset = centre - inverse @ (centre + augment.shift * v[5:3:-1])
-    # One pixel of ``fill`` all around: beyond the outermost centres both fade towards it in the same way.
+    # One pixel of ``fill`` all around: beyond the outermost centers both fade towards it in the same way.
     padded = np.pad(image, ((0, 0), (2, 2), (2, 2)), constant_values=augment.fill)
     shifted = offset + 2 - inverse @ np.array([2, 2])
     return np.stack([ndimage.affine_transform(c, inverse, shifted, order=1, cval=augment.fill) for c in padded])[

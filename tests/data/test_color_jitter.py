@@ -30,7 +30,7 @@ def jittered(name, factor):
 )
 def test_is_pillows_enhancement(name, enhancer, factor):
     expected = np.asarray(enhancer(Image.fromarray(PICTURE)).enhance(factor)).astype(int)
-    assert np.abs(jittered(name, factor) - expected).max() <= 2  # Pillow rounds the grey before it mixes
+    assert np.abs(jittered(name, factor) - expected).max() <= 2  # Pillow rounds the gray before it mixes
 
 
 def test_hue_turns_colours_and_keeps_luma():

@@ -42,7 +42,7 @@ class TestCropped(ReaderContract):
         assert dataset.classes == ("Ann", "Bob", "Cy_Dee")
         assert dataset.labels.tolist() == [0, 0, 1, 2, 2]
         off = dataset.data.int() - torch.from_numpy(SMOOTH).permute(0, 3, 1, 2).int()
-        assert off.abs().float().mean() < 12  # colour is stored at half the resolution
+        assert off.abs().float().mean() < 12  # color is stored at half the resolution
         assert LFW(tmp_path, crop=112, size=32).data.shape == (5, 3, 32, 32)
 
     def test_pairs_of_both_views(self, tmp_path):

@@ -13,7 +13,7 @@ IMAGES = np.kron(random(6, 2, 2, 3), np.ones((1, 16, 16, 1), np.uint8))
 FILES = {
     "train/n02/images/n02_0.JPEG": encoded(IMAGES[0], "JPEG"),
     "train/n01/images/n01_1.JPEG": encoded(IMAGES[1], "JPEG"),
-    "train/n01/images/n01_0.JPEG": encoded(IMAGES[2, :, :, 0], "JPEG"),  # the true set has gray ones among the coloured
+    "train/n01/images/n01_0.JPEG": encoded(IMAGES[2, :, :, 0], "JPEG"),  # the true set has gray ones among the colored
     "val/images/val_0.JPEG": encoded(IMAGES[3], "JPEG"),
     "val/images/val_1.JPEG": encoded(IMAGES[4], "JPEG"),
     "val/val_annotations.txt": b"val_0.JPEG\tn02\t0\t0\t9\t9\nval_1.JPEG\tn01\t0\t0\t9\t9\n",

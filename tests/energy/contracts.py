@@ -160,7 +160,7 @@ class EnergyContract:
 
 
 class RegularizerContract:
-    """A regulariser of a network's neurons."""
+    """A regularizer of a network's neurons."""
 
     def make(self, model):
         raise AssertionError("the contract's class must make its regulariser")

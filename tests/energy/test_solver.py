@@ -45,7 +45,7 @@ def test_the_cross_polytope_in_either_space(dim, s):
 
 
 def test_whyte():
-    """The product of the distances of the icosahedron's vertices: 30 edges, 30 second neighbours, 6 diameters."""
+    """The product of the distances of the icosahedron's vertices: 30 edges, 30 second neighbors, 6 diameters."""
     near, far = 2 * math.sin(math.atan(2) / 2), 2 * math.sin((math.pi - math.atan(2)) / 2)
     assert minimize_energy(12, 3, 0)[1].item() == pytest.approx(
         -30 * math.log(near) - 30 * math.log(far) - 6 * math.log(2), rel=1e-10

@@ -5,7 +5,7 @@ from torch import nn
 
 
 def small_network(seed=0, *, train=True):
-    """A convolutional network with BatchNorm and dropout that separates four colours of noise; in training mode."""
+    """A convolutional network with BatchNorm and dropout that separates four colors of noise; in training mode."""
     torch.manual_seed(seed)
     model = nn.Sequential(
         nn.Conv2d(3, 8, 3, padding=1),

@@ -26,7 +26,7 @@ def cosines(x):
 
 def slow(x, labels, shrink):
     """Expected class means under the model of two covariances, by numpy: B(B + W)⁻¹(x − m), up to the factor in whose metric
-    cosines are taken, W^{-1/2}(B(B + W)⁻¹)^{1/2} read in the basis of scipy's generalised eigenvectors."""
+    cosines are taken, W^{-1/2}(B(B + W)⁻¹)^{1/2} read in the basis of scipy's generalized eigenvectors."""
     x, labels = x.numpy(), labels.numpy()
     means = np.stack([x[labels == c].mean(0) for c in np.unique(labels)])
     rest = np.concatenate([x[labels == c] - x[labels == c].mean(0) for c in np.unique(labels)])

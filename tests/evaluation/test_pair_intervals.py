@@ -107,7 +107,7 @@ def test_few_people_say_nothing():
 
 @pytest.mark.parametrize("count", [8, 20])
 def test_intervals_of_the_eer_cover_the_truth_where_people_differ(count):
-    # People differ in how well they are recognised: the score of a same pair has a part that is its person's, that of a
+    # People differ in how well they are recognized: the score of a same pair has a part that is its person's, that of a
     # different pair one of each of both. All scores are normal with deviation √2, two apart: the EER is Φ(−1/√2).
     truth, hits, alone, generator = stats.norm.cdf(-1 / math.sqrt(2)), 0, 0, torch.Generator().manual_seed(0)
     labels = torch.arange(count).repeat_interleave(3)

@@ -1,4 +1,4 @@
-"""The catalogue: entries are complete, files are verified, and errors say what to do."""
+"""The catalog: entries are complete, files are verified, and errors say what to do."""
 
 import hashlib
 import zipfile
@@ -28,7 +28,7 @@ class Given(Source):
 
 @pytest.fixture
 def entry(monkeypatch, tmp_path):
-    """An entry of the catalogue whose file is ``b"weights"``."""
+    """An entry of the catalog whose file is ``b"weights"``."""
     monkeypatch.setenv("HYPERSPHERE_CACHE", str(tmp_path / "cache"))
     known = find_entry("yunet")
     changed = type(known)(

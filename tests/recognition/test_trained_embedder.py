@@ -19,7 +19,7 @@ TURNED[0x0112] = 6  # the camera was on its side
 
 @pytest.fixture
 def pictures(tmp_path):
-    """Two people with pictures of other sizes than the network's, grey and in colour, one of them turned."""
+    """Two people with pictures of other sizes than the network's, gray and in color, one of them turned."""
     for i in range(8):
         folder = tmp_path / "people" / "ab"[i % 2]
         folder.mkdir(parents=True, exist_ok=True)

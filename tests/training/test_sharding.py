@@ -60,6 +60,6 @@ def test_a_head_that_is_divided_drawn_and_regularised_is_refused() -> None:
     net = nn.Sequential(nn.Linear(3, 4), ArcFace(4, 5, parallel=True, sample=0.5))
     task = nn.ModuleList([net, MHE(net)])
     with pytest.raises(
-        ValueError, match=r"sample must be none for a divided head whose classes are regularised \(MHE\)"
+        ValueError, match=r"sample must be none for a divided head whose classes are regularized \(MHE\)"
     ):
         shard_heads(task, torch.device("cpu"), 2)

@@ -75,7 +75,7 @@ def to_hub(args: argparse.Namespace, embedder: Any) -> None:
     from ..recognition import push_hub_folder, write_hub_folder
 
     if args.licence is None:
-        raise ValueError("--hub needs --licence, the licence of the weights as the hub spells it, such as mit or other")
+        raise ValueError("--hub needs --license, the license of the weights as the hub spells it, such as mit or other")
     report, file = None, args.report or own_report(args.embedder)
     if file is not None:
         try:

@@ -1,4 +1,4 @@
-"""``hypersphere models``: the catalogue of pretrained networks."""
+"""``hypersphere models``: the catalog of pretrained networks."""
 
 import argparse
 import json
@@ -20,7 +20,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the catalogue or one entry, and fetch weights if asked."""
+    """Print the catalog or one entry, and fetch weights if asked."""
     if args.fetch:
         permissive = [entry.name for entry in CATALOG.values() if entry.tier == "permissive"]
         for name in permissive if args.name is None else [args.name]:

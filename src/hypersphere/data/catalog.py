@@ -83,7 +83,7 @@ _ENTRIES = (
     Entry(
         "mnist",
         "70,000 handwritten digits of 28×28",
-        "as its authors state (no licence file)",
+        "as its authors state (no license file)",
         ("mnist", "MNIST/raw"),
         _IDX_MARKS,
         (
@@ -127,8 +127,8 @@ _ENTRIES = (
     ),
     Entry(
         "cifar10",
-        "60,000 colour images of 32×32 in 10 classes",
-        "as its authors state (no licence file)",
+        "60,000 color images of 32×32 in 10 classes",
+        "as its authors state (no license file)",
         ("cifar10", "cifar-10-batches-py", "cifar-10-batches-bin"),
         ("data_batch_1", "data_batch_1.bin", "data_batch_1.png", "test_batch", "test_batch.bin", "test_batch.png"),
         (
@@ -152,8 +152,8 @@ _ENTRIES = (
     ),
     Entry(
         "cifar100",
-        "60,000 colour images of 32×32 in 100 classes",
-        "as its authors state (no licence file)",
+        "60,000 color images of 32×32 in 100 classes",
+        "as its authors state (no license file)",
         ("cifar100", "cifar-100-python", "cifar-100-binary"),
         ("train", "train.bin", "test", "test.bin"),
         (
@@ -201,7 +201,7 @@ _ENTRIES = (
     ),
     Entry(
         "tiny_imagenet",
-        "110,000 labelled images of 200 ImageNet classes, 64×64 (or 32×32)",
+        "110,000 labeled images of 200 ImageNet classes, 64×64 (or 32×32)",
         "ImageNet's terms: non-commercial research",
         ("tiny_imagenet", "tiny_imagenet_32"),
         ("tiny-imagenet-200.zip", "tiny_imagenet_200_32x32_train_val.tar.xz", "tiny-imagenet-200/"),

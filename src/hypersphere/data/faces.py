@@ -77,7 +77,7 @@ class FacePreprocessing(Preprocessing):
             ``refuse`` to choose. :meth:`load` returns one face and refuses with ``all``, too.
         min_score: The lowest detector score that counts as a face. 0.6 finds all but a few faces of LFW.
         max_side: Larger pictures are reduced to this side for detection. The face is cut from the full picture.
-        detector: The catalogue name of the detector.
+        detector: The catalog name of the detector.
         mirror: Whether the embedder appends the features of the mirror image.
 
     >>> FacePreprocessing().shape
@@ -185,7 +185,7 @@ def detect_faces(
         picture: RGB, 8 bits.
         min_score: The lowest score that counts as a face.
         max_side: Larger pictures are reduced to this side first.
-        detector: The catalogue name of the detector.
+        detector: The catalog name of the detector.
 
     Returns:
         The faces, best score first, without overlaps above 0.3 (intersection over union).

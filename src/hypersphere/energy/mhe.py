@@ -1,4 +1,4 @@
-"""Minimum hyperspherical energy as a regulariser of a network."""
+"""Minimum hyperspherical energy as a regularizer of a network."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -25,7 +25,7 @@ class MHE(Regularizer):
     with this is SphereFace+ (5.8).
 
     Args:
-        model: whose layers are regularised.
+        model: whose layers are regularized.
         hidden: λ_h; None takes the value of Liu (2020) for the space.
         output: λ_o.
         s: power of the kernel.

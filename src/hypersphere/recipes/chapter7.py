@@ -18,7 +18,7 @@ GRAM_SCHMIDT = call(overparameterize, method="gram_schmidt")
 def opt_mlp_mnist(size: Size) -> Config:
     """OPT (Cayley) of a three-layer perceptron.
 
-    Liu (2020, 7.5.2, F.3): 784-256-256-10, Xavier initialisation (``backbone.init=normal`` is the other column), SGD with
+    Liu (2020, 7.5.2, F.3): 784-256-256-10, Xavier initialization (``backbone.init=normal`` is the other column), SGD with
     momentum 0.9 at 0.01, batch 100, 100 epochs, weight decay 5e-4. ``orthogonal.method=gram_schmidt`` and others are the rows,
     ``orthogonal=none`` the baseline, which starts from the same weights.
     """
@@ -35,7 +35,7 @@ def opt_cnn_cifar100(size: Size) -> Config:
     """OPT (Gram–Schmidt) of CNN-6.
 
     Liu (2020, 7.5.3, F.3): CNN-6 of table F.1 with batch normalization, batch 128, SGD with momentum 0.9 at 0.1, divided by 10
-    "when the performance is saturated" (here at the steps of D.1), weight decay 5e-4, He initialisation, R from N(0, 1).
+    "when the performance is saturated" (here at the steps of D.1), weight decay 5e-4, He initialization, R from N(0, 1).
     Augmentation is not said: crop and flip as in the chapters before. ``backbone.norm=none`` is table 7.5,
     ``orthogonal.normalize=true`` 7.7, ``orthogonal.refine.half_space=true`` 7.6, ``orthogonal.mean=0.01`` 7.2.
     """

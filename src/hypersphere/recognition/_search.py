@@ -1,4 +1,4 @@
-"""Exact nearest neighbours by cosine in a gallery that need not fit beside its scores."""
+"""Exact nearest neighbors by cosine in a gallery that need not fit beside its scores."""
 
 from typing import Protocol, runtime_checkable
 
@@ -39,7 +39,7 @@ def search(
         probes: Features to look for.
         gallery: Features to look among, in any floating-point type; half precision is computed in float32. Or
             :class:`Int8Rows` of them, which take a quarter of the memory; the result is the same.
-        k: How many neighbours to return, between 1 and the size of the gallery.
+        k: How many neighbors to return, between 1 and the size of the gallery.
         normalized: Says that the rows of the gallery have unit length already, which saves a division.
         chunk: How many rows of the gallery are compared at a time.
         group: Processes that divide the probes among them, such as ``torch.distributed.group.WORLD``. All of them call it

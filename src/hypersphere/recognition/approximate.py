@@ -11,7 +11,7 @@ from ..geometry import normalize
 
 
 class ApproximateIndex:
-    """An inverted-file index over unit features (faiss ``IVFFlat``, inner product): :func:`search` that may miss neighbours.
+    """An inverted-file index over unit features (faiss ``IVFFlat``, inner product): :func:`search` that may miss neighbors.
 
     ``cells`` defaults to about 4·√g; ``probed`` of them are looked at for each probe, ``probed = cells`` being exact.
     Needs faiss: ``pip install 'torch-hypersphere[search]'``.

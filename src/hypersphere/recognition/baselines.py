@@ -39,7 +39,7 @@ def measure_baselines(
     """Measure simple methods and pretrained networks beside an embedder, on the same pairs of the same identities.
 
     Simple methods are those of :func:`~hypersphere.evaluation.simple_features`, if samples are stored as 8-bit pictures.
-    Pretrained networks are those of the catalogue that are on this computer already, have a permissive licence and fit
+    Pretrained networks are those of the catalog that are on this computer already, have a permissive license and fit
     the data: networks of faces if faces are found in the pictures, networks of pictures in general if these have colors.
     They are measured on a part of the identities, which their name says.
 

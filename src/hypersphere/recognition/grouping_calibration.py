@@ -28,7 +28,7 @@ def find_calibration(embedder: Embedder) -> LogisticCalibration:
     """Return the calibration of a pretrained model, or the one that an embedder's card holds.
 
     Args:
-        embedder: An embedder of the catalogue.
+        embedder: An embedder of the catalog.
 
     Raises:
         ValueError: If none is known. The message says how to measure one.

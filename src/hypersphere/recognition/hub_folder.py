@@ -30,13 +30,13 @@ def write_hub_folder(
     Args:
         embedder: What is written; it must know the call that builds its network.
         folder: Where; made if it is not there. Other files in it are left alone.
-        licence: The licence of the weights as the hub spells it, such as ``"mit"`` or ``"other"``. Nobody but their owner
+        licence: The license of the weights as the hub spells it, such as ``"mit"`` or ``"other"``. Nobody but their owner
             can say it, so there is no default.
         title: Of the card; by default the folder's name.
         report: The content of a ``report.json``; its figures go into the card.
 
     Raises:
-        ValueError: If the embedder cannot be saved, or the licence is empty.
+        ValueError: If the embedder cannot be saved, or the license is empty.
 
     >>> import tempfile
     >>> network = hs.config.call(hs.models.mlp, num_classes=None, input_size=4, hidden=(16,))
@@ -46,7 +46,7 @@ def write_hub_folder(
     ['README.md', 'config.json', 'model.safetensors']
     """
     if not licence or not licence.strip() or "\n" in licence:
-        raise ValueError(f"licence must be the hub's name of a licence, such as mit or other, got {licence!r}")
+        raise ValueError(f"licence must be the hub's name of a license, such as mit or other, got {licence!r}")
     path = Path(folder)
     if path.exists() and not path.is_dir():
         raise ValueError(f"{path} is a file; a folder is needed")

@@ -1,4 +1,4 @@
-"""Loading of embedders: from a file, a folder, the hub, the catalogue of pretrained models, or the package itself."""
+"""Loading of embedders: from a file, a folder, the hub, the catalog of pretrained models, or the package itself."""
 
 import json
 import os
@@ -36,7 +36,7 @@ def load(
         device: Where the network runs. The default is the CPU.
         trust: Import code outside this library that the embedder names. Nothing else in a file or folder runs.
         revision: The branch, tag or commit of a hub id.
-        accept_licence: The name of a pretrained model whose licence is not permissive, to accept that licence.
+        accept_licence: The name of a pretrained model whose license is not permissive, to accept that license.
 
     Raises:
         ValueError: If nothing of that name is found, or what is found is no embedder, with one sentence.
@@ -66,11 +66,11 @@ def load(
 
 
 def load_pretrained(name: str, *, accept_licence: str | None = None) -> Embedder:
-    """Return the embedder of a catalogue entry. Its weights are fetched on first use and verified.
+    """Return the embedder of a catalog entry. Its weights are fetched on first use and verified.
 
     Args:
         name: The name of the entry.
-        accept_licence: The name again, to accept a licence that is not permissive.
+        accept_licence: The name again, to accept a license that is not permissive.
 
     Raises:
         ValueError: If the entry is not an embedder, or the weights cannot be fetched.

@@ -74,7 +74,7 @@ def load_average(task: nn.Module, paths: Sequence[pathlib.Path]) -> None:
 
 
 def to_sphere(model: nn.Module) -> None:
-    """Let a network whose weights have length 1, such as an nGPT, renormalise them: steps and averages leave the sphere.
+    """Let a network whose weights have length 1, such as an nGPT, renormalize them: steps and averages leave the sphere.
 
     It is one that has a method ``renormalize_``; others stay as they are.
     """

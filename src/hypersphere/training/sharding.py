@@ -16,7 +16,7 @@ def shard_heads(task: nn.Module, device: torch.device, processes: int) -> None:
     """Divide every head that was made with ``parallel=True``; on one process there is nothing to divide.
 
     Raises:
-        ValueError: If a head is divided, drawn from and regularised at the same time.
+        ValueError: If a head is divided, drawn from and regularized at the same time.
     """
     heads = [m for m in task.modules() if isinstance(m, MarginSoftmax) and m.parallel and m.shards is None]
     if not heads or processes == 1:
@@ -24,8 +24,8 @@ def shard_heads(task: nn.Module, device: torch.device, processes: int) -> None:
     energies = [m for m in task.modules() if isinstance(m, Regularizer) and m.classifier is not None and m.output > 0]
     if energies and any(head.sample is not None for head in heads):
         raise ValueError(
-            f"sample must be none for a divided head whose classes are regularised ({type(energies[0]).__name__}): the "
-            "gradient of the regulariser has all rows, that of drawn classes a part; leave out sample=, parallel=, or set "
+            f"sample must be none for a divided head whose classes are regularized ({type(energies[0]).__name__}): the "
+            "gradient of the regularizer has all rows, that of drawn classes a part; leave out sample=, parallel=, or set "
             "the regulariser's output to 0"
         )
     for head in heads:

@@ -1,4 +1,4 @@
-"""Claim: regularising the hyperspherical energy of neurons lowers the test error (tables 5.1–5.4, 6.1, E.4; figure 6.2)."""
+"""Claim: regularizing the hyperspherical energy of neurons lowers the test error (tables 5.1–5.4, 6.1, E.4; figure 6.2)."""
 
 from hypersphere.config import Call, call
 from hypersphere.data import CIFAR100, TinyImageNet

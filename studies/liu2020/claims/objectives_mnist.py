@@ -107,8 +107,8 @@ CLAIM = Claim(
     metrics={
         "error": "test error (%)",
         "angular_fisher": "angular Fisher score",
-        "intra_angle": "angle to the class centre (rad)",
-        "nearest_angle": "angle of the nearest two centres (rad)",
+        "intra_angle": "angle to the class center (rad)",
+        "nearest_angle": "angle of the nearest two centers (rad)",
     },
     checks=(
         *(

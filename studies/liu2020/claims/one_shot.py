@@ -163,6 +163,6 @@ CLAIM = Claim(
         {"one embedding": "published_error", "one embedding, four turns added": "turned_error"},
         "error of the 20 published runs (%)",
     ),
-    caption="Error of the 20 published runs: published (grey), and measured here (blue), mean over seeds and each seed as a small dot.",
+    caption="Error of the 20 published runs: published (gray), and measured here (blue), mean over seeds and each seed as a small dot.",
     seeds=5,
 )

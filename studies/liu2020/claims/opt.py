@@ -1,4 +1,4 @@
-"""Claim: rotating fixed random neurons instead of moving them generalises better (tables 7.1–7.5, 7.7; figure 7.3)."""
+"""Claim: rotating fixed random neurons instead of moving them generalizes better (tables 7.1–7.5, 7.7; figure 7.3)."""
 
 from typing import Any
 

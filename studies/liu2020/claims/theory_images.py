@@ -23,15 +23,15 @@ Images = Float[Tensor, "n channels height width"]
 def fourier(keep: Literal["phase", "magnitude"], seed: int, images: int = 500) -> Row:
     """Correlation of images with what is left of them when only the phases, or only the magnitudes, of their spectra are kept.
 
-    The other part is that of an image of white noise, so that the result is real. Means over test images of CIFAR-10 in grey;
-    the correlation is that of the pixels of one image, and of its edges (differences of neighbouring pixels).
+    The other part is that of an image of white noise, so that the result is real. Means over test images of CIFAR-10 in gray;
+    the correlation is that of the pixels of one image, and of its edges (differences of neighboring pixels).
     """
     generator = torch.Generator().manual_seed(seed)
     x = _test_images(images).mean(1, keepdim=True)
     noise = torch.fft.fft2(torch.randn(x.shape, generator=generator))
     spectrum = torch.fft.fft2(x)
     magnitude, phase = (noise, spectrum) if keep == "phase" else (spectrum, noise)
-    mean = x.mean((-2, -1), keepdim=True)  # the mean grey is kept in both
+    mean = x.mean((-2, -1), keepdim=True)  # the mean gray is kept in both
     made = torch.fft.ifft2(magnitude.abs() * torch.exp(1j * phase.angle())).real
     made = (made - made.mean((-2, -1), keepdim=True)) / made.std((-2, -1), keepdim=True) * x.std((-2, -1), keepdim=True)
     made = made + mean

@@ -34,7 +34,7 @@ HEADS: dict[str, Callable[[], MarginSoftmax]] = {
 COLUMNS = {
     "accuracy": "test %",
     "intra": "intra-class °",
-    "inter": "nearest centres °",
+    "inter": "nearest centers °",
     "fisher": "Fisher score",
     "seconds": "train s",
 }

@@ -28,7 +28,7 @@ class AdversarialProjection(RandomProjection):
     def step(self, weights: dict[str, Tensor], energy: Energy) -> None:
         """One step of ascent for every basis, then the schedule."""
         bases = [buffer for name, buffer in self.named_buffers() if name in self._sizes]
-        if not bases:  # no hidden layer was fit to be regularised
+        if not bases:  # no hidden layer was fit to be regularized
             return super().step(weights, energy)
         moving = {name: w.detach() for name, w in weights.items()}
         for basis in bases:

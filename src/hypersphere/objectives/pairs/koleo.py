@@ -1,4 +1,4 @@
-"""The Kozachenko–Leonenko regulariser: nobody has a near neighbor."""
+"""The Kozachenko–Leonenko regularizer: nobody has a near neighbor."""
 
 import torch
 from jaxtyping import Float, Int

@@ -148,7 +148,7 @@ def _parse_address(address: str) -> dict[str, str]:
 
 
 def _exists(db: Any, schema: str) -> bool:
-    # A query on the catalogue, not to_regclass, which may answer from what this connection remembers.
+    # A query on the catalog, not to_regclass, which may answer from what this connection remembers.
     query = "SELECT count(*) FROM pg_catalog.pg_tables WHERE schemaname = %s AND tablename = 'meta'"
     return bool(db.execute(query, (schema,)).fetchone()[0])
 

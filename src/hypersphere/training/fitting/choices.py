@@ -173,7 +173,7 @@ def training_choices(
     chosen.take("mirror", flips, "features of both are used" if flips else "pictures are not mirrored")
     _head(chosen, facts)
     batch = chosen.take("batch_size", min(128, max(16, facts.images // 4)), "128, or a quarter of a small set")
-    # A small set, and few pictures of each, are learned by heart when seen more often, and others are recognised worse.
+    # A small set, and few pictures of each, are learned by heart when seen more often, and others are recognized worse.
     often = 20 if facts.per_identity < FEW else 40
     seen = min(max(often * facts.images, min(50 * facts.images, 60_000)), 500_000)
     steps = chosen.take(

@@ -29,7 +29,7 @@ def divide(source: Source, validation: float, least_images: int = 2) -> Division
     same one every time. Identities with fewer than ``least_images`` pictures are left out on both sides.
 
     Args:
-        source: Labelled pictures.
+        source: Labeled pictures.
         validation: The part of the identities that is measured; 0 trains on all and measures them.
         least_images: The least number of pictures of an identity.
 
@@ -69,7 +69,7 @@ def separate_selection(source: Source, division: Division, part: float) -> tuple
     taken, and none if there are fewer than ``MIN_TRAINING``: the network would lose more than the choice gains.
 
     Args:
-        source: Labelled pictures.
+        source: Labeled pictures.
         division: Who is trained on and who is measured.
         part: The part of the training identities that is taken.
 

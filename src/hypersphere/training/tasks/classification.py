@@ -1,4 +1,4 @@
-"""Classification: features, a head with its margin, other losses, regularisers; the task most runs are."""
+"""Classification: features, a head with its margin, other losses, regularizers; the task most runs are."""
 
 import functools
 import inspect
@@ -118,7 +118,7 @@ class Classification(Task):
         return with_head(body, head)
 
     def forward(self, step: int, *batch: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """The head's loss, the other losses and the regularisers."""
+        """The head's loss, the other losses and the regularizers."""
         inputs, labels = batch
         parts = self.objectives(self.inputs(inputs), labels)
         for regularizer in self.regularizers:
@@ -127,7 +127,7 @@ class Classification(Task):
         return torch.stack(list(parts.values())).sum(), parts
 
     def objectives(self, inputs: Tensor, labels: Int[Tensor, "b"]) -> dict[str, Tensor]:
-        """The losses by name, without regularisers."""
+        """The losses by name, without regularizers."""
         features = self.features(inputs)
         parts = {"objective": self.model.classifier(features, labels)}
         for weight, loss in zip(self.loss_weights, self.losses, strict=True):
@@ -171,7 +171,7 @@ class Classification(Task):
         return {**self.accuracies(features, labels), **feature_measures(features, labels)}
 
     def accuracies(self, features: Float[Tensor, "n d"], labels: Int[Tensor, "n"]) -> dict[str, float]:
-        """Of the head's predictions; ``worst_class`` is the error of the class that is recognised worst."""
+        """Of the head's predictions; ``worst_class`` is the error of the class that is recognized worst."""
         head = self.model.classifier
         right = torch.cat([head.predict(part.to(self.device)).cpu() for part in features.split(1024)]) == labels
         counts = torch.bincount(labels)

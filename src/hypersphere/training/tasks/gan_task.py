@@ -19,7 +19,7 @@ from .task import Task, draw
 
 
 class GAN(Task):
-    """Generator and discriminator taking turns; the regularisers are the discriminator's.
+    """Generator and discriminator taking turns; the regularizers are the discriminator's.
 
     A step is one player's: ``turns`` steps of the discriminator, on the cost of eq. D.12, then one of the generator, on
     ``−log D(G(z))``. Measured by both losses on real and generated images and by ``frechet``: the Fréchet distance between

@@ -23,7 +23,7 @@ class Graph(Classification):
     graph; several processes all compute the same step.
 
     Args:
-        graph: nodes, edges and the three sets of labelled nodes.
+        graph: nodes, edges and the three sets of labeled nodes.
         validation: measure the validation nodes instead of the test nodes.
 
     >>> from hypersphere.training import Graph, call
