@@ -55,7 +55,7 @@ def test_pushed_only_when_asked(files, tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--hub", "hub"], "--hub needs --licence"),
+        (["--hub", "hub"], "--hub needs --license"),
         (["--onnx", "absent/m.onnx"], "there is no folder"),
         (["--onnx", "m.onnx", "--push", "a/b"], "--push does not belong to --onnx"),
         (["--hub", "hub", "--images", "people"], "--images does not belong to --hub"),

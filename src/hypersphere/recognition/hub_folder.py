@@ -69,7 +69,7 @@ def model_card(embedder: Embedder, title: str, licence: str, report: Mapping[str
     ]
     header += ["tags:", *(f"- {tag}" for tag in TAGS), "---"]
     count, *size = embedder.preprocessing.shape
-    channels = {1: "grey", 3: "colour"}.get(count, f"{count}-channel")
+    channels = {1: "gray", 3: "color"}.get(count, f"{count}-channel")
     call = embedder.call
     network = type(embedder.network).__name__ if call is None else call.name
     count = sum(p.numel() for p in embedder.network.parameters())
