@@ -1,0 +1,94 @@
+import io
+
+import numpy as np
+import pytest
+import torch
+
+from hypersphere.data import CorruptDataError
+from hypersphere.data.media import MEDIA, SAMPLE_ENDINGS, Pictures, Recordings, decode_sample, find_medium
+from hypersphere.data.recordings import Recording
+from tests.data.voices import RATE, voice
+
+
+def wav(samples, rate=RATE):
+    soundfile = pytest.importorskip("soundfile")
+    file = io.BytesIO()
+    soundfile.write(file, samples, rate, format="WAV", subtype="FLOAT")
+    return file.getvalue()
+
+
+def png(pixels):
+    image = pytest.importorskip("PIL.Image")
+    file = io.BytesIO()
+    image.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()
+
+
+GRAY = np.arange(64, dtype=np.uint8).reshape(8, 8)
+
+
+def test_kinds_are_told_by_content_and_endings_do_not_overlap():
+    assert find_medium(wav(voice(0))).noun == "recording"
+    assert find_medium(png(GRAY)).noun == "picture"
+    assert find_medium(Recording(np.zeros((10, 1), dtype=np.float32), RATE)).noun == "recording"
+    assert len(set(SAMPLE_ENDINGS)) == len(SAMPLE_ENDINGS) == sum(len(medium.endings) for medium in MEDIA)
+
+
+def test_samples_are_decoded_by_content_whatever_their_name():
+    assert isinstance(decode_sample(wav(voice(0)), "voice.png"), Recording)
+    assert decode_sample(png(GRAY), "picture.wav.png").size == (8, 8)
+
+
+def test_the_name_decides_about_bytes_of_no_known_format():
+    with pytest.raises(CorruptDataError, match=r"call\.wav.*sound file"):
+        decode_sample(b"nothing", "call.wav")
+    with pytest.raises(CorruptDataError, match=r"ann\.jpg"):
+        decode_sample(b"nothing", "ann.jpg")
+
+
+@pytest.mark.parametrize(
+    ("samples", "findings"),
+    [
+        (voice(0), ()),
+        (np.zeros(RATE, dtype=np.float32), ("silent",)),
+        (voice(0)[: RATE // 4], ("shorter than 0.5 s",)),
+        (np.sign(voice(0)), ("clipped",)),
+    ],
+)
+def test_findings_about_recordings(samples, findings):
+    found = Recordings().inspect(Recording(samples[:, None], RATE))
+    assert found.findings == findings
+    assert found.size == (len(samples), RATE, 1)
+    assert found.near_hash is None
+
+
+def test_digests_are_equal_for_equal_content_only():
+    first, again, other = (Recordings().inspect(Recording(voice(person)[:, None], RATE)).digest for person in (0, 0, 1))
+    assert first == again != other
+    slower = Recordings().inspect(Recording(voice(0)[:, None], RATE // 2)).digest
+    assert slower != first
+    pixels = torch.from_numpy(GRAY)[None]
+    same, changed = (Pictures().inspect(x).digest for x in (pixels.clone(), pixels.flip(2)))
+    assert Pictures().inspect(pixels).digest == same != changed
+
+
+def test_a_part_of_a_recording_is_inspected_alone():
+    recording = Recording(np.concatenate([voice(0), np.zeros(RATE, dtype=np.float32)])[:, None], RATE)
+    assert Recordings().inspect(recording, (1.5, 2.5)).findings == ("silent",)
+    assert Recordings().inspect(recording, (0.0, 1.5)).findings == ()
+
+
+def test_summaries_name_every_rate_channel_and_size():
+    found = [
+        Recordings().inspect(Recording(np.ones((n, channels), dtype=np.float32) / 2, rate))
+        for n, rate, channels in ((16000, 16000, 1), (16000, 8000, 2), (48000, 16000, 1))
+    ]
+    line, values = Recordings().summarize(found)
+    assert "1.00 to 3.00 s, 2.00 s at the median" in line
+    assert values["rates"] == {"16000": 2, "8000": 1}
+    assert values["channels"] == {"1": 2, "2": 1}
+    assert values["seconds"]["total"] == 6.0
+    pictures = [Pictures().inspect(torch.zeros(1, h, 8, dtype=torch.uint8)) for h in (4, 6, 6)]
+    line, values = Pictures().summarize(pictures)
+    assert line.startswith("sizes, height × width × channels: 6×8×1 (2 images), 4×8×1 (1 images)")
+    assert values["median_size"] == [6, 8]
