@@ -1,4 +1,4 @@
-"""``docs/architecture.md`` says what is so: its rooms, its rows, the files it names and the change it shows."""
+"""``docs/architecture.md`` agrees with the source: packages, imports, named files and the example change."""
 
 import re
 import shutil
@@ -20,25 +20,25 @@ def fence(text, language):
     return re.search(rf"```{language}\n(.*?)```", text, re.DOTALL)[1]
 
 
-def rooms():
-    """Folders of modules and modules, directly below the package."""
+def packages():
+    """Folders of modules and modules, directly below the library."""
     folders = {p.parent.name for p in SOURCE.glob("*/__init__.py")}
     return folders | {p.stem for p in SOURCE.glob("*.py") if p.stem not in ("__init__", "__main__")}
 
 
-def test_every_room_has_its_line():
-    listed = re.findall(r"^\| `(\w+)` \| (\S.*) \|$", section("Rooms"), re.MULTILINE)
-    assert {name for name, _ in listed} == rooms()
-    assert len(listed) == len(rooms())
+def test_every_package_has_a_line():
+    listed = re.findall(r"^\| `(\w+)` \| (\S.*) \|$", section("Packages"), re.MULTILINE)
+    assert {name for name, _ in listed} == packages()
+    assert len(listed) == len(packages())
 
 
-def test_the_rows_are_those_that_imports_are_checked_by():
-    rows = [line.split() for line in fence(section("Who imports whom"), "text").strip().splitlines()]
+def test_the_rows_equal_the_checked_layers():
+    rows = [line.split() for line in fence(section("Imports"), "text").strip().splitlines()]
     assert [sorted(row) for row in reversed(rows)] == [sorted(names.split()) for names in [BELOW, *LAYERS]]
     assert sorted(SANCTIONED) == [("orthogonal", "energy")]
 
 
-def test_the_files_it_names_are_there():
+def test_named_files_exist():
     named = re.findall(r"`([\w/]+\.py)`", PAGE)
     assert len(re.findall(r"^\d\. `", section("Read these five files first"), re.MULTILINE)) == 5
     assert not [name for name in named if not (SOURCE / name).is_file()]
@@ -46,21 +46,21 @@ def test_the_files_it_names_are_there():
 
 @pytest.fixture
 def changed(tmp_path):
-    """A copy of what the shown change touches, with the change applied as a user would apply it."""
+    """A copy of the files that the example changes, with the change applied by git."""
     if shutil.which("git") is None:
         pytest.skip("git applies the change")
     for folder in ("src", "tests"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "docs").mkdir()
     shutil.copy(ROOT / "docs" / "objectives.md", tmp_path / "docs")
-    (tmp_path / "change.diff").write_text(fence(section("A margin, start to end"), "diff"))
+    (tmp_path / "change.diff").write_text(fence(section("Example: add a margin"), "diff"))
     apply = ["git", "apply", "--unidiff-zero", "change.diff"]
     done = subprocess.run(apply, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return tmp_path
 
 
-def test_the_change_that_it_shows_passes_its_tests(changed):
+def test_the_example_change_passes_its_tests(changed):
     code = """
 import sys
 sys.path[:0] = ["src", "."]

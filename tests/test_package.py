@@ -13,7 +13,7 @@ import hypersphere
 ROOT = pathlib.Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "hypersphere"
 PARTS = "objectives operators energy orthogonal"
-BELOW = "_extras files collectives"  # what every room may use
+BELOW = "_extras files collectives"  # what every package may use
 LAYERS = [
     "config",
     "geometry",
@@ -120,7 +120,7 @@ def test_imports_flow_one_way(path):
     part = path.relative_to(SOURCE).parts[0].removesuffix(".py")
     level = {name: i for i, names in enumerate([BELOW, *LAYERS]) for name in names.split()}
     if part in ("__init__", "__main__"):
-        return  # the front door shows what all rooms have
+        return  # the top level re-exports names of all packages
     for other in imported_parts(path):
         if other in level and other != part and (part, other) not in SANCTIONED:
             assert level[other] < level[part], f"{path.name} of {part} imports {other}"

@@ -19,7 +19,7 @@ ENTRY = re.compile(r"^::: (hypersphere[\w.]*)$", re.MULTILINE)
 OUTSIDE = {"cli", "_extras", "__main__"}  # a command line and a helper of imports: nothing there is called from outside
 
 
-def rooms():
+def packages():
     folder = pathlib.Path(hypersphere.__file__).parent
     found = {path.stem for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
     return sorted(found - OUTSIDE - {"__init__"})
@@ -38,11 +38,11 @@ def exported(name):
     return {key: getattr(module, key) for key in names if key != "__version__"}
 
 
-@pytest.mark.parametrize("room", rooms())
-def test_every_room_has_a_page_that_is_listed(room):
-    assert f"::: hypersphere.{room}\n" in (PAGES / f"{room}.md").read_text(encoding="utf-8")
-    assert f"({room}.md)" in (PAGES / "index.md").read_text(encoding="utf-8")
-    assert f"reference/{room}.md" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+@pytest.mark.parametrize("package", packages())
+def test_every_package_has_a_page_that_is_listed(package):
+    assert f"::: hypersphere.{package}\n" in (PAGES / f"{package}.md").read_text(encoding="utf-8")
+    assert f"({package}.md)" in (PAGES / "index.md").read_text(encoding="utf-8")
+    assert f"reference/{package}.md" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", sorted(described() - {"hypersphere"}))
@@ -55,10 +55,12 @@ def test_modules_that_a_described_one_exports_are_described_too(name):
             assert "recipes.chapter" in value.__name__ or not hidden, f"{name}.{key}: no page describes {hidden}"
 
 
-def test_names_at_the_top_are_described_by_their_rooms():
+def test_names_at_the_top_are_described_by_their_packages():
     shown = {id(value) for entry in described() - {"hypersphere"} for value in exported(entry).values()}
     for name, value in exported("hypersphere").items():
-        assert isinstance(value, types.ModuleType) or id(value) in shown, f"no room's page describes hypersphere.{name}"
+        assert isinstance(value, types.ModuleType) or id(value) in shown, (
+            f"no package's page describes hypersphere.{name}"
+        )
 
 
 @pytest.mark.parametrize("name", sorted(described()))
