@@ -2,13 +2,11 @@
 
 import math
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from ..geometry import norm
-
-LARGE = 60.0  # the order from which the uniform expansion of I_ν is exact to float64
+from ..geometry.bessel import compute_scaled_bessel, mean_length
 
 
 def vmf_confidence(features: Float[Tensor, "n d"], scale: float = 1.0) -> Float[Tensor, "n"]:
@@ -31,11 +29,6 @@ def vmf_confidence(features: Float[Tensor, "n d"], scale: float = 1.0) -> Float[
     return mean_length(kappa, features.shape[1])
 
 
-def mean_length(kappa: Float[Tensor, "*n"], dim: int) -> Float[Tensor, "*n"]:
-    """Return A_d(κ) = I_{d/2}(κ)/I_{d/2−1}(κ), by the recurrence from large orders down, which is stable."""
-    return _scaled_bessel(kappa, dim / 2 - 1)[1]
-
-
 def log_normalizer(kappa: Float[Tensor, "*n"], dim: int) -> Float[Tensor, "*n"]:
     r"""Return log C_d(κ), C_d(κ) = κ^{d/2−1} / ((2π)^{d/2}·I_{d/2−1}(κ)), in float64 and finite at κ = 0.
 
@@ -44,42 +37,4 @@ def log_normalizer(kappa: Float[Tensor, "*n"], dim: int) -> Float[Tensor, "*n"]:
     """
     if dim < 2:
         raise ValueError(f"dim must be an integer ≥ 2, got {dim!r}")
-    return -_scaled_bessel(kappa, dim / 2 - 1)[0] - dim / 2 * math.log(2 * math.pi)
-
-
-def _scaled_bessel(kappa: Float[Tensor, "*n"], order: float) -> tuple[Float[Tensor, "*n"], Float[Tensor, "*n"]]:
-    """log(I_ν(κ)·κ^{−ν}) and I_{ν+1}(κ)/I_ν(κ).
-
-    Both start at an order where the uniform expansion holds and come down by I_ν/I_{ν+1} = 2(ν + 1)/κ + I_{ν+2}/I_{ν+1}.
-    """
-    kappa = kappa.double()
-    steps = max(0, math.ceil(LARGE - order))
-    top = order + steps
-    root = torch.hypot(kappa, kappa.new_tensor(top))
-    value = root - top * torch.log(top + root) + _correction(root, top)
-    ratio = _ratio(kappa, root, top)
-    for k in range(steps):
-        below = top - k - 1
-        lifted = 2 * (below + 1) + kappa * ratio  # κ·I_ν/I_{ν+1}
-        value, ratio = value + lifted.log(), kappa / lifted
-    return value, ratio
-
-
-def _ratio(kappa: Float[Tensor, "*n"], root: Float[Tensor, "*n"], order: float) -> Float[Tensor, "*n"]:
-    """I_{ν+1}(κ)/I_ν(κ) of a large ν: the quotient of two expansions, their differences taken before any rounding."""
-    above = torch.hypot(kappa, kappa.new_tensor(order + 1))
-    step = (2 * order + 1) / (root + above)  # above − root
-    exponent = step - order * torch.log1p((1 + step) / (order + root))
-    exponent = exponent + _correction(above, order + 1) - _correction(root, order)
-    return kappa / (order + 1 + above) * torch.exp(exponent)
-
-
-def _correction(root: Float[Tensor, "*n"], order: float) -> Float[Tensor, "*n"]:
-    """log(u(t)/√(2π·root)) with t = ν/root, root = √(ν² + κ²) (Abramowitz and Stegun, 1964, 9.7.7 and 9.3.9)."""
-    t = order / root
-    first = (3 * t - 5 * t**3) / 24
-    second = (81 * t**2 - 462 * t**4 + 385 * t**6) / 1152
-    third = (30375 * t**3 - 369603 * t**5 + 765765 * t**7 - 425425 * t**9) / 414720
-    fourth = (4465125 * t**4 - 94121676 * t**6 + 349922430 * t**8 - 446185740 * t**10 + 185910725 * t**12) / 39813120
-    series = first / order + second / order**2 + third / order**3 + fourth / order**4
-    return torch.log1p(series) - 0.5 * torch.log(2 * math.pi * root)
+    return -compute_scaled_bessel(kappa, dim / 2 - 1)[0] - dim / 2 * math.log(2 * math.pi)

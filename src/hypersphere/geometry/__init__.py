@@ -1,6 +1,7 @@
 """Angles and norms that never produce NaN: everything else in the library stands on these functions."""
 
 from .angles import angle, arccos, arcsin, geodesic_distance, sine
+from .bessel import log_mean_exponential, mean_length
 from .fast_norms import normalize_rows
 from .gram import orthogonality, orthonormality
 from .maps import exp_map, log_map, slerp, tangent
@@ -21,6 +22,8 @@ __all__ = [
     "geodesic_distance",
     "inverse_norm",
     "log_map",
+    "log_mean_exponential",
+    "mean_length",
     "norm",
     "normalize",
     "normalize_rows",
