@@ -1,13 +1,14 @@
 # The recognition service. Build the wheel first: python -m build --wheel
-#   docker build -t hypersphere .
+#   docker build -t hypersphere --build-arg PIP_EXTRA_INDEX_URL=… .     (the index with the CPU builds of PyTorch)
 #   docker run -p 8000:8000 -e HYPERSPHERE_KEYS=… -v galleries:/data hypersphere sface /data/known.db
 FROM python:3.11-slim AS build
 WORKDIR /build
-COPY constraints.txt ./
+ARG PIP_EXTRA_INDEX_URL
+COPY tools/service_requirements.txt ./
 COPY dist/*.whl ./
 RUN python -m venv /opt/hypersphere \
- && wheel=$(echo ./*.whl) \
- && /opt/hypersphere/bin/pip install --no-cache-dir -c constraints.txt "${wheel}[serve,models]"
+ && /opt/hypersphere/bin/pip install --no-cache-dir --require-hashes -r service_requirements.txt \
+ && /opt/hypersphere/bin/pip install --no-cache-dir --no-deps ./*.whl
 
 FROM python:3.11-slim
 RUN useradd --create-home --uid 10001 hypersphere && install -d -o hypersphere -g hypersphere /data
