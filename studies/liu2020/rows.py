@@ -122,13 +122,16 @@ def trial(claim: Claim, arm: Arm, choice: Mapping[str, float]) -> Training:
 def known_score(
     claim: Claim, name: str, arm: Training, choice: Choice, trials: Sequence[Row], whole: Sequence[Row]
 ) -> float | None:
-    """What ``trials``, rows of tuning, say of a choice: None if it was not tried, −∞ where it diverged, there or in a whole run."""
+    """What ``trials``, rows of tuning, say of a choice: None if it was not tried, −∞ where it diverged, there or in a whole run.
+
+    A trial of another arm with the same settings counts as well.
+    """
     chosen = chosen_arm(claim, arm, choice)
     if any(row.get("diverged") and row_of(row, "laptop", name, row["seed"], chosen) for row in whole):
         return -math.inf
     short = trial(claim, arm, choice)
     for row in trials:
-        if row.get("choice") == choice and row_of(row, "laptop", name, arm.config.seed, short):
+        if row.get("choice") == choice and row["seed"] == arm.config.seed and short.made(row):
             return -math.inf if row["score"] is None else float(row["score"])
     return None
 

@@ -66,23 +66,25 @@ def dcnet_cifar100(size: Size) -> Config:
     return make(**timing, backbone=model, **common)
 
 
-@recipe("adversarial-cifar10", tables="4.7", data="CIFAR10")
+@recipe("adversarial-cifar10", tables="4.7, 4.8", data="CIFAR10")
 def adversarial_cifar10(size: Size) -> Config:
     """Training against FGSM: a network of SphereConv, measured under FGSM, BIM and PGD.
 
     Liu (2020, 4.6.2, C.1.2): CNN-9 of table C.1 for attacks, no batch normalization, Adam, FGSM with ε = 8/255 in training,
-    BIM with τ = 2 and N = 20, standard gradients. Rate and batch are those of the other experiments (0.001, 128); the steps are
+    BIM with τ = 2 and N = 20, standard gradients. As in the authors' code the attacked network begins with (x − 127.5)/128;
+    attacks are bounded in [0, 1]. Rate and batch are those of the other experiments (0.001, 128); the steps are
     not said, and are those of dcnet-cifar10. ``task.attacked=0`` is natural training, ``backbone.operator=none`` the baseline, and
-    ``backbone.operator.magnitude=Ball`` or ``Tanh`` (with a learned ρ) the other columns.
+    ``backbone.operator.magnitude=Ball`` or ``Tanh`` (with a learned ρ) the other columns. Table 4.8: train
+    ``task.attacked=0 backbone.operator=none seed=1`` first, then name its folder in ``task.surrogate``.
     """
     model = call(cnn9, table="C.1 adversarial", norm="none", operator=SPHERE)
     if size == "smoke":
         small = model.replace(width=0.1, feature_dim=16)
         task = call(Adversarial, iterations=2, attacked_images=64)
-        return smoke(task=task, data=call(Digits), normalize="unit", backbone=small, optimizer=adam(1e-3))
+        return smoke(task=task, data=call(Digits), normalize="faces", backbone=small, optimizer=adam(1e-3))
     common: dict[str, Any] = {
         "data": call(CIFAR10),
-        "normalize": "unit",
+        "normalize": "faces",
         "augment": CROP_FLIP_BOTH,
         "optimizer": adam(1e-3),
     }

@@ -1,13 +1,13 @@
 """Claim: networks of bounded operators withstand attacks better than the convolution (tables 4.7, 4.8; figure C.1)."""
 
 import pathlib
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from hypersphere.angular import Cosine
 from hypersphere.config import Call, call
-from hypersphere.evaluation import robustness
+from hypersphere.evaluation import bim, fgsm, robustness
 from hypersphere.operators import Operator, magnitudes
 from hypersphere.recipes.chapter4 import adversarial_cifar10
 from hypersphere.recipes.recipe_book import adam
@@ -17,7 +17,7 @@ from ..arms import Arm, Training
 from ..claim import Check, Claim, Published, Size, read_text
 from ..claim_pictures import bars
 from ..training_run import experiment_in
-from ..tuning import Tuning, rates, shorter
+from ..tuning import Tuning, rates
 
 OPERATORS: dict[str, Call | None] = {
     "convolution": None,
@@ -31,8 +31,10 @@ TRAINED = {"SphereConv": (85.98, 35.07), "BallConv": (82.20, 17.38), "TanhConv":
 BLACK = {"SphereConv": (56.71, 43.10), "BallConv": (49.50, 27.48), "TanhConv": (50.61, 29.06)}
 
 
-def withstood(experiment: Any, folder: pathlib.Path, rate: float, images: int = 128) -> dict[str, float]:
-    """The robustness report on the first measured images: black-box attacks, DeepFool, and what suggests masked gradients.
+def withstood(
+    experiment: Any, folder: pathlib.Path, rate: float, images: int = 512, checked: int = 64
+) -> dict[str, float]:
+    """Accuracy under white-box and black-box FGSM and BIM, and on fewer images DeepFool and what suggests masked gradients.
 
     Black-box attacks are made on a naturally trained convolution of the same architecture, started elsewhere (C.1.3) and trained
     at ``rate`` whatever the arm's own is; it is trained once for each seed, in a folder beside the arms'.
@@ -48,27 +50,28 @@ def withstood(experiment: Any, folder: pathlib.Path, rate: float, images: int = 
     place.parent.mkdir(parents=True, exist_ok=True)
     attacker = experiment_in(place, plain)
     attacker.run()
+    own, other = (part.attacked_network().eval() for part in (task, cast(Adversarial, attacker.task)))
     raw, labels = task.measured_samples.batch(torch.arange(images))
-    x = task._scaled(raw)
-    report = robustness(
-        task.model.eval(),
-        x,
-        labels,
-        baseline=attacker.task.model.eval(),  # type: ignore[union-attr, operator]
-        epsilon=task.epsilon,
-        step=task.step_size,
-        iterations=task.iterations,
-        deepfool_steps=10,
-    )
-    names = {
-        "noise": "noise",
-        "BIM, wide ball": "wide",
-        "transferred FGSM": "black_fgsm",
-        "transferred BIM": "black_bim",
+    x, epsilon, steps = task.pixels(raw), task.epsilon, (task.step_size, task.iterations)
+    made = {
+        "unattacked": x,
+        "fgsm": fgsm(own, x, labels, epsilon),
+        "bim": bim(own, x, labels, epsilon, *steps),
+        "black_fgsm": fgsm(other, x, labels, epsilon),
+        "black_bim": bim(other, x, labels, epsilon, *steps),
     }
-    found = {f"{name}_accuracy": 100 * report.accuracy[key] for key, name in names.items()}
+    found = {f"{name}_accuracy": 100 * accuracy(own, changed, labels) for name, changed in made.items()}
+    options: dict[str, Any] = {"epsilon": epsilon, "step": steps[0], "iterations": steps[1], "deepfool_steps": 5}
+    report = robustness(own, x[:checked], labels[:checked], **options)
     found |= {"no_gradient": 100 * report.no_gradient, "masking": float(len(report.findings))}
     return found | {"deepfool": report.strengths["DeepFool ℓ2"].median().item()}
+
+
+def accuracy(network: torch.nn.Module, images: torch.Tensor, labels: torch.Tensor) -> float:
+    """The share of images that a network answers right."""
+    with torch.no_grad():
+        right = [network(x).argmax(1) == y for x, y in zip(images.split(256), labels.split(256), strict=True)]
+    return torch.cat(right).double().mean().item()
 
 
 def arms(size: Size) -> dict[str, Arm]:
@@ -77,15 +80,21 @@ def arms(size: Size) -> dict[str, Arm]:
     if size == "laptop":
         base = replace(
             base,
-            {"task.epsilon": 2 / 255, "task.step": 0.5 / 255, "backbone.width": 0.5, "backbone.feature_dim": None},
-            steps=1200,
-            evaluate_every=1200,
+            {
+                "task.epsilon": 2 / 255,
+                "task.step": 0.5 / 255,
+                "task.attacked_images": 1,  # ``withstood`` attacks 512 at the end
+                "backbone.width": 0.5,
+                "backbone.feature_dim": None,
+            },
+            steps=800,
+            evaluate_every=800,
             checkpoint_every=400,
             batch_size=64,
+            channels_last=True,
             size=16,
-            normalize="unit",
             augment=None,
-            optimizer=adam(6e-4),
+            optimizer=adam(1.8e-3),
             schedule=call(CosineRate),
         )
     assert isinstance(base.optimizer, Call)
@@ -98,13 +107,11 @@ def arms(size: Size) -> dict[str, Arm]:
     return found
 
 
-def hardly_attacked(config: Config) -> Config:
-    """A run for choosing a rate, by accuracy without an attack: where the task attacks, it attacks one image."""
-    return replace(config, {"task.attacked_images": 1}) if config.task.target is Adversarial else config
-
-
-def _short(config: Config) -> Config:
-    return hardly_attacked(shorter(3)(config))
+def natural(config: Config) -> Config:
+    """The run by which a rate is chosen: the whole run, naturally trained; FGSM-trained networks take the same rate."""
+    if config.task.target is not Adversarial:
+        return config
+    return replace(config, {"task.attacked": 0.0, "task.attacked_images": 1})
 
 
 def _above(group: str, name: str, attack: str, published: tuple[float, float]) -> Check:
@@ -140,12 +147,9 @@ CLAIM = Claim(
         "accuracy": "accuracy (%)",
         "fgsm_accuracy": "FGSM (%)",
         "bim_accuracy": "BIM (%)",
-        "pgd_accuracy": "PGD (%)",
         "black_fgsm_accuracy": "black-box FGSM (%)",
         "black_bim_accuracy": "black-box BIM (%)",
         "deepfool": "DeepFool ℓ2, median",
-        "noise_accuracy": "noise (%)",
-        "wide_accuracy": "BIM, wide ball (%)",
         "no_gradient": "without gradient (%)",
         "masking": "signs of masking",
     },
@@ -165,5 +169,6 @@ CLAIM = Claim(
     ),
     picture=bars([("accuracy", "accuracy (%)"), ("fgsm_accuracy", "under FGSM (%)"), ("bim_accuracy", "under BIM (%)")]),
     caption="Accuracy without an attack, under FGSM and under BIM, means over seeds with their standard errors.",
-    tuning=Tuning((rates(0.3, 1, 3),), _short),
+    tuning=Tuning((rates(1 / 3, 1, 3),), natural),
+    seeds=5,
 )  # fmt: skip

@@ -6,7 +6,7 @@ from hypersphere import models
 from hypersphere.config import call
 from hypersphere.evaluation import fgsm
 from hypersphere.objectives import AMSoftmax
-from hypersphere.training import Adversarial, Config, build_task, replace
+from hypersphere.training import Adversarial, Classification, Config, Experiment, build_task, replace
 from hypersphere.training.tasks.adversarial_task import Body
 from tests.training.contracts import TaskContract
 
@@ -63,10 +63,7 @@ def test_attacks_do_harm():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"normalize": "deviation"},
-            r"inputs must lie in \[0, 1\] for attacks of size ε: set normalize=unit",
-        ),
+        ({"normalize": "pixel_mean"}, "preprocessing must have a mean and deviation of channels"),
         ({"task.epsilon": 0.0}, r"epsilon and step must lie in \(0, 1\], attacked in \[0, 1\], got 0.0"),
         ({"task.iterations": 0}, "iterations and attacked_images must be ≥ 1, got 0"),
     ],
@@ -74,3 +71,58 @@ def test_attacks_do_harm():
 def test_refuses(changes, message):
     with pytest.raises(ValueError, match=message):
         build_task(replace(CONFIG, **changes))
+
+
+def test_the_normalization_is_part_of_the_attacked_network(tmp_path):
+    config = replace(CONFIG, {"normalize": "faces", "task.epsilon": 0.1})
+    task = build_task(config).train()
+    images, labels = next(iter(task.loader))
+    assert images.min() >= 0
+    assert images.max() <= 1
+
+    def centered(x):
+        return (255 * x - 127.5) / 128
+
+    pixels = images.double().requires_grad_()
+    model = task.model.double()
+    (gradient,) = torch.autograd.grad(F.cross_entropy(model(centered(pixels)), labels), pixels)
+    expected = (images.double() + 0.1 * gradient.sign()).clamp(0, 1)
+    attacked = fgsm(task.attacked_network(), images.double(), labels, 0.1)
+    assert ((attacked - expected).abs() < 1e-9).double().mean() > 0.999  # a gradient that rounds to 0 has no sign
+    loss = 0.5 * F.cross_entropy(model(centered(images.double())), labels)
+    loss = loss + 0.5 * F.cross_entropy(model(centered(attacked)), labels)
+    torch.testing.assert_close(objective(task, images.double(), labels), loss, rtol=1e-5, atol=1e-6)
+
+
+def test_an_embedder_normalizes_as_the_attacked_network(tmp_path):
+    task = Experiment(replace(CONFIG, normalize="faces", steps=2, evaluate_every=2), tmp_path).task
+    raw = task.measured_samples.batch(torch.arange(3))[0]
+    with torch.no_grad():
+        expected = task.model.eval().features((raw.float() - 127.5) / 128)
+        torch.testing.assert_close(task.eval().embed_batch(raw), expected)
+
+
+def test_black_box_attacks_use_the_gradient_of_another_run(tmp_path):
+    natural = replace(
+        CONFIG, {"normalize": "faces", "task.attacked": 0.0, "task.epsilon": 0.2}, steps=2, evaluate_every=2
+    )
+    other = Experiment(replace(natural, seed=1), tmp_path / "other")
+    other.run()
+    task = build_task(replace(natural, {"task.surrogate": str(tmp_path / "other")})).eval()
+    found = task.evaluate()
+    raw, labels = task.measured_samples.batch(torch.arange(40))
+    images = raw.float() / 255
+    with torch.no_grad():
+        own = lambda x: task.model((255 * x - 127.5) / 128).argmax(1)
+        changed = fgsm(other.task.attacked_network().eval(), images, labels, 0.2)
+        assert found["black_box_fgsm_accuracy"] == pytest.approx(100 * (own(changed) == labels).double().mean().item())
+    assert 0 <= found["black_box_bim_accuracy"] <= 100
+    assert not any("surrogate" in name for name in task.state_dict())
+
+
+def test_refuses_another_kind_of_surrogate(tmp_path):
+    Experiment(replace(CONFIG, task=call(Classification), steps=1, evaluate_every=1), tmp_path).run()
+    with pytest.raises(
+        ValueError, match="surrogate must be the folder of a run of Adversarial, got one of Classification"
+    ):
+        build_task(replace(CONFIG, {"task.surrogate": str(tmp_path)}))

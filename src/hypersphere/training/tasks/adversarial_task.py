@@ -1,5 +1,6 @@
-"""Training against FGSM, and accuracy under attack (4.6.2 and C.1.2 of Liu, 2020)."""
+"""Training against FGSM, and accuracy under attack (4.6.2, C.1.2 and C.1.3 of Liu, 2020)."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -8,16 +9,21 @@ from torch import Tensor, nn
 from typing_extensions import Unpack
 
 from ...config import Call
+from ...data import PicturePreprocessing
 from ...evaluation import adversarial_loss, bim, fgsm, pgd
+from ...evaluation.attacks import predictions
+from ..run_folder import stored_document
+from ..weights import start_from
 from .classification import Classification, TaskOptions
 
 
 class Adversarial(Classification):
     """Classification whose loss is half that of the images and half that of their FGSM neighbours, measured under attack.
 
-    Inputs lie in [0, 1] (``normalize=unit``), so that ε and the attacks' bounds mean what they say. What is attacked
-    is the head's own loss in training, margin included, and the cross-entropy of the logits in evaluation. The defaults are
-    those of C.1.2: ε = 8, τ = 2 of 255 grey levels, N = 20.
+    Attacks change pixels in [0, 1], so ε and the bounds mean what they say. The normalization of the inputs is part of the
+    attacked network, as in the networks of the authors' code, which begin with (rgb − 127.5)/128: an operator of the angle
+    needs centered inputs. In training the head's own loss is attacked, margin included, and in evaluation the cross-entropy of
+    the logits. The defaults are those of C.1.2: ε = 8, τ = 2 of 255 gray levels, N = 20.
 
     Args:
         epsilon: largest change of a pixel.
@@ -25,6 +31,8 @@ class Adversarial(Classification):
         iterations: of BIM and PGD.
         attacked: weight of the attacked images in the training loss; 0 is natural training.
         attacked_images: measured images that are attacked at every evaluation, the first ones.
+        surrogate: the folder of a run of this task, whose network is attacked in place of this one for the black-box
+            accuracies (C.1.3, table 4.8); none measures none.
 
     >>> from hypersphere.training import Adversarial, call
     >>> data = hs.data.InMemory(torch.rand(12, 1, 4, 4), torch.arange(12) % 3, ("a", "b", "c"))
@@ -45,43 +53,66 @@ class Adversarial(Classification):
         iterations: int = 20,
         attacked: float = 0.5,
         attacked_images: int = 512,
+        surrogate: str | None = None,
         **options: Unpack[TaskOptions],
     ):
-        super().__init__(model, head, train, measured, **options)
+        given = options.get("preprocessing")
+        if given is not None and not isinstance(given, PicturePreprocessing):
+            raise ValueError(
+                f"preprocessing must have a mean and deviation of channels, so normalize must not be pixel_mean, got {given!r}"
+            )
+        # Batches are pixels in [0, 1]; the networks that are attacked begin with the normalization.
+        self._pixels = None if given is None else given.with_statistics(0.0, 1.0)
+        super().__init__(model, head, train, measured, **{**options, "preprocessing": self._pixels})
+        self.preprocessing = given
         if not (0 < epsilon <= 1 and 0 < step <= 1 and 0 <= attacked <= 1):
             raise ValueError(
                 f"epsilon and step must lie in (0, 1], attacked in [0, 1], got {epsilon}, {step}, {attacked}"
             )
         if min(iterations, attacked_images) < 1:
             raise ValueError(f"iterations and attacked_images must be ≥ 1, got {iterations} and {attacked_images}")
-        sample = self._normalize(self.train_samples.batch(torch.arange(1))[0])
+        sample = self.pixels(self.train_samples.batch(torch.arange(1))[0])
         if float(sample.min()) < 0 or float(sample.max()) > 1:
-            raise ValueError("inputs must lie in [0, 1] for attacks of size ε: set normalize=unit")
+            raise ValueError("samples must be integer pixels or lie in [0, 1] for attacks of size ε")
         self.epsilon, self.step_size, self.iterations = epsilon, step, iterations
         self.attacked, self.attacked_images = attacked, attacked_images
+        # Kept outside the module's state: it is not learned, and not saved with this network.
+        self._surrogate = None if surrogate is None else (load_surrogate(surrogate, tuple(sample.shape[1:])),)
+
+    def pixels(self, raw: Tensor) -> Float[Tensor, "b c h w"]:
+        """Samples as the attacks see them: pixels in [0, 1]."""
+        return raw if self._pixels is None else self._pixels.normalize(raw)
+
+    def attacked_network(self, network: nn.Module | None = None) -> nn.Module:
+        """The network as a function of pixels in [0, 1]: the normalization of the inputs, then this network or another."""
+        return OfPixels(self.model if network is None else network, self._normalize)
 
     def objectives(self, inputs: Float[Tensor, "b c h w"], labels: Int[Tensor, "b"]) -> dict[str, Tensor]:
-        """``(1 − attacked)·J(x, y) + attacked·J(x̃, y)``."""
+        """``(1 − attacked)·J(x, y) + attacked·J(x̃, y)`` of pixels."""
         if self.attacked == 0:
-            return super().objectives(inputs, labels)
-        head, body = self.model.classifier, Body(self.model)
+            return super().objectives(self._normalize(inputs), labels)
+        head, body = self.model.classifier, self.attacked_network(Body(self.model))
         return {"objective": adversarial_loss(body, inputs, labels, self.epsilon, weight=self.attacked, loss=head)}
 
     def evaluate(self) -> dict[str, float]:
         """Accuracy in percent on the measured images, and on the first of them as they are and under FGSM, BIM and PGD."""
         count = min(self.attacked_images, len(self.measured_samples))
-        right: dict[str, int] = {"unattacked": 0, "fgsm": 0, "bim": 0, "pgd": 0}
+        network, right = self.attacked_network(), dict[str, int]()
         for i, index in enumerate(torch.arange(count).split(128)):
             raw, labels = self.measured_samples.batch(index)
-            x, y = self._normalize(raw.to(self.device)), labels.to(self.device)
+            x, y = self.pixels(raw.to(self.device)), labels.to(self.device)
             made = {
                 "unattacked": x,
-                "fgsm": fgsm(self.model, x, y, self.epsilon),
-                "bim": bim(self.model, x, y, self.epsilon, self.step_size, self.iterations),
-                "pgd": pgd(self.model, x, y, self.epsilon, self.step_size, self.iterations, seed=i),
+                "fgsm": fgsm(network, x, y, self.epsilon),
+                "bim": bim(network, x, y, self.epsilon, self.step_size, self.iterations),
+                "pgd": pgd(network, x, y, self.epsilon, self.step_size, self.iterations, seed=i),
             }
+            if self._surrogate is not None:
+                other = self._surrogate[0].to(self.device)
+                made["black_box_fgsm"] = fgsm(other, x, y, self.epsilon)
+                made["black_box_bim"] = bim(other, x, y, self.epsilon, self.step_size, self.iterations)
             for name, images in made.items():
-                right[name] += int((self.model(images).argmax(1) == y).sum())
+                right[name] = right.get(name, 0) + int((predictions(network, images) == y).sum())
         return {**super().evaluate(), **{f"{name}_accuracy": 100 * number / count for name, number in right.items()}}
 
 
@@ -96,3 +127,46 @@ class Body(nn.Module):
         """The features."""
         features: Tensor = self.model.features(x)
         return features
+
+
+class OfPixels(nn.Module):
+    """A network behind the normalization of its inputs, so that both are attacked together."""
+
+    def __init__(self, network: nn.Module, normalize: Callable[[Tensor], Tensor]):
+        super().__init__()
+        self.network, self.normalize = network, normalize
+
+    def forward(self, x: Float[Tensor, "b c h w"]) -> Tensor:
+        """What the network says of the normalized pixels."""
+        found: Tensor = self.network(self.normalize(x))
+        return found
+
+
+def load_surrogate(folder: str, shape: tuple[int, ...]) -> nn.Module:
+    """Return the trained network of a run as a function of pixels in [0, 1].
+
+    Args:
+        folder: The folder of a run of :class:`Adversarial`; ``task.attacked=0`` is natural training.
+        shape: The shape of an image, which must be that of the run's images.
+
+    Raises:
+        ValueError: If the folder holds no such run, or its images have another shape.
+    """
+    from ..build import build_task  # builds tasks of every kind, this one among them
+    from ..settings import from_document
+
+    config = from_document(stored_document(folder))
+    if config.task.target is not Adversarial:
+        raise ValueError(
+            f"surrogate must be the folder of a run of Adversarial, got one of {config.task.name}: {folder}"
+        )
+    with torch.random.fork_rng():
+        task = build_task(
+            config.replace({"task.surrogate": None}, orthogonal=None)
+        )  # its weights have rotations merged
+    assert isinstance(task, Adversarial)
+    start_from(task.model, folder)
+    theirs = tuple(task.pixels(task.train_samples.batch(torch.arange(1))[0]).shape[1:])
+    if theirs != shape:
+        raise ValueError(f"surrogate must be a network of images of shape {shape}, got {theirs}: {folder}")
+    return task.attacked_network().eval().requires_grad_(False)
