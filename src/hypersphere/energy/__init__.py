@@ -32,9 +32,11 @@ from .uniformity_measures import (
     polarization,
     uniformity,
 )
+from .zonal_kernels import MMD, Heat, KernelStein
 
 __all__ = [
     "MHE",
+    "MMD",
     "SRIP",
     "AdversarialProjection",
     "AnglePreservingProjection",
@@ -46,7 +48,9 @@ __all__ = [
     "CountSketch",
     "Gaussian",
     "HadamardProjection",
+    "Heat",
     "Kernel",
+    "KernelStein",
     "LayerChange",
     "LayerReport",
     "LowRankBilateral",

@@ -15,7 +15,7 @@ from .projections import Projection, RandomProjection
 class CoMHE(MHE):
     r"""Σ_{i≠j} f_s(‖g(ŵ_i) − g(ŵ_j)‖), g(v) = Pv/‖Pv‖, for the hidden layers  (eq. 6.3); MHE for the output layer.
 
-    Half space and λ_h = λ_o = 1 by default (E.1). Layers of equal dimension share their basis (6.3.6); ``shared=False``
+    Half space by default; λ_h = λ_o = 1 in both spaces (E.1). Layers of equal dimension share their basis (6.3.6); ``shared=False``
     gives each its own. Call :meth:`step` once per training step: it redraws or learns the bases when they are due.
     Bases, counters and the state of the generator are in the ``state_dict``, so training resumes exactly. All processes
     of a distributed run draw the same bases, from the projection's seed. ``projection`` is 30-dimensional and random
@@ -32,7 +32,7 @@ class CoMHE(MHE):
         self,
         model: nn.Module,
         projection: Projection | None = None,
-        hidden: float | None = None,
+        hidden: float = 1.0,
         output: float = 1.0,
         s: float = 2,
         half_space: bool = True,

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from .kernels import AngularRiesz, Distance, Kernel, riesz_kernel
+from .kernels import Distance, Kernel, riesz_kernel
 from .pair_sums import pair_sums
 
 
@@ -55,7 +55,7 @@ def hyperspherical_energy(
     if importance is not None:
         importance = check_importance(importance, weight, kernel)
     if sample is not None:
-        weight, importance = _sampled(weight, importance, sample, generator)
+        weight, importance = _draw_neurons(weight, importance, sample, generator)
     mean = mean_energies(
         weight.unsqueeze(0), kernel, half_space, importance=importance, population=total, chunk=chunk
     ).squeeze(0)
@@ -126,7 +126,7 @@ def mean_energies(
         return sums / pairs
     population = population or n
     lengths = sums.new_ones(()) if importance is None else importance.to(sums.dtype)
-    own = kernel.value(4 * lengths.square()).mean()
+    own = kernel.for_dimension(weight.shape[2]).value(4 * lengths.square()).mean()
     return torch.add(own / (2 * population - 1), sums, alpha=(population - 1) / (pairs * (2 * population - 1)))
 
 
@@ -141,7 +141,7 @@ def as_neurons(weight: Float[Tensor, "neurons *dim"]) -> Float[Tensor, "neurons 
 
 def check_importance(importance: Tensor, weight: Tensor, kernel: Kernel) -> Tensor:
     """β as a constant, refused where it has no meaning."""
-    if isinstance(kernel, AngularRiesz):
+    if kernel.of_angle:
         raise ValueError('importance scales neurons, which angles ignore: use distance="euclidean"')
     if importance.shape != weight.shape[:1] or not (importance.isfinite() & (importance > 0)).all():
         raise ValueError(
@@ -150,7 +150,7 @@ def check_importance(importance: Tensor, weight: Tensor, kernel: Kernel) -> Tens
     return importance.detach()
 
 
-def _sampled(
+def _draw_neurons(
     weight: Tensor, importance: Tensor | None, sample: int, generator: torch.Generator | None
 ) -> tuple[Tensor, Tensor | None]:
     if not 2 <= sample <= len(weight):

@@ -34,6 +34,8 @@ class Kernel(ABC):
     """
 
     antipodal: ClassVar[bool] = False
+    of_angle: ClassVar[bool] = False
+    """Whether φ is a function of the angle, so that the lengths β of weighted neurons have no meaning."""
 
     def __init_subclass__(cls) -> None:
         """Remember the class, and refuse one whose arguments a compiled graph could not know."""
@@ -47,6 +49,23 @@ class Kernel(ABC):
     def parameters(self) -> tuple[float, ...]:
         """The numbers that the constructor makes this kernel from: a compiled graph can hold those, but no object."""
         return ()
+
+    @classmethod
+    def from_parameters(cls, parameters: Sequence[float]) -> "Kernel":
+        """Return the kernel with these :attr:`parameters`.
+
+        Args:
+            parameters: The numbers, all as floats.
+        """
+        return cls(*parameters)
+
+    def for_dimension(self, dim: int) -> "Kernel":
+        """Return the kernel for points of this dimension; most kernels do not depend on it.
+
+        Args:
+            dim: Dimension of the points.
+        """
+        return self
 
     @property
     def floor(self) -> float:
@@ -128,6 +147,7 @@ class AngularRiesz(Riesz):
     """
 
     antipodal = True
+    of_angle = True
 
     def value(self, q: Tensor) -> Tensor:
         """θ^{−s}, or −log θ."""
@@ -197,7 +217,7 @@ def riesz_kernel(s: float, distance: Distance, kernel: Kernel | None = None) -> 
 
 def rebuild_kernel(name: str, parameters: Sequence[float]) -> Kernel:
     """The kernel of a class, by its full name, made from its numbers."""
-    return _CLASSES[name](*parameters)
+    return _CLASSES[name].from_parameters(parameters)
 
 
 def _power(x: Tensor, exponent: float) -> Tensor:

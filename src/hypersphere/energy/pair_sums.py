@@ -77,6 +77,7 @@ def _compute(
     chunk: int,
     gradient: bool,
 ) -> tuple[Tensor, Tensor]:
+    kernel = kernel.for_dimension(weight.shape[-1])
     with torch.autocast(weight.device.type, enabled=False):
         if rows is None and importance is None and weight.shape[1] <= chunk:
             return whole_gram_sums(kernel, half_space, weight, gradient)
@@ -156,6 +157,7 @@ def dense_sums(
     among: int | None = None,
 ) -> Float[Tensor, " batch"]:
     """:func:`pair_sums` by differentiable operations on the whole Gram matrix, in float64 for the sake of close pairs."""
+    kernel = kernel.for_dimension(weight.shape[-1])
     with torch.autocast(weight.device.type, enabled=False):
         x = normalize(weight.to(wide_dtype(weight)))
         n = torch.arange(x.shape[1] if among is None else among, device=x.device)

@@ -48,6 +48,7 @@ def random_energy(neurons: int, dim: int, kernel: Kernel, half_space: bool = Fal
     """
     if neurons < 2 or dim < 2:
         raise ValueError(f"neurons and dim must be integers ≥ 2, got {neurons!r} and {dim!r}")
+    kernel = kernel.for_dimension(dim)
     # Nearly all of the density lies within a few 1/√d of π/2, so the nodes are placed there only.
     reach = min(math.pi / 2, 14 / math.sqrt(dim))
     nodes, weights = _legendre()

@@ -64,7 +64,7 @@ class AnglePreservingProjection(RandomProjection):
         if self.mode == "alternating":
             return super().views(weights)
         stepped: dict[str, Tensor] = {}
-        for buffer, layers in self._sharing().items():
+        for buffer, layers in self._group_by_basis().items():
             stepped[buffer] = self._unroll_step(
                 [weights[name] for name in layers], self.basis(layers[0], weights[layers[0]]), unrolled=True
             )
@@ -73,7 +73,7 @@ class AnglePreservingProjection(RandomProjection):
     def step(self, weights: dict[str, Tensor], energy: Energy) -> None:
         """Advance; move P where an update is due, before any redraw."""
         if (self.steps + 1) % self.update == 0:
-            for buffer, layers in self._sharing().items():
+            for buffer, layers in self._group_by_basis().items():
                 own = [weights[name].detach() for name in layers]
                 self.get_buffer(buffer).copy_(self._unroll_step(own, self.basis(layers[0], own[0]), unrolled=False))
         super().step(weights, energy)
@@ -102,7 +102,7 @@ class AnglePreservingProjection(RandomProjection):
                 basis = basis - self.lr * gradient
             return basis
 
-    def _sharing(self) -> dict[str, list[str]]:
+    def _group_by_basis(self) -> dict[str, list[str]]:
         """The layers of each basis."""
         groups: dict[str, list[str]] = {}
         for layer, parts in self._names.items():

@@ -1,0 +1,248 @@
+r"""Kernels that know the dimension of the sphere: heat kernel, maximum mean discrepancy and kernel Stein discrepancy.
+
+A function of the angle between two points of the unit sphere of R^d has an expansion
+
+.. math:: φ = Σ_k b_k·R_k(\cos θ), \quad R_k(1) = 1,
+
+in normalized Gegenbauer polynomials R_k of degree k. R_k is the mean of products of the spherical harmonics of degree k, of
+which there are N_k, and all of them have the eigenvalue λ_k = k(k + d − 2) of −Δ, where Δ is the Laplacian of the sphere. Over
+uniform points every R_k with k ≥ 1 has the mean 0. So b_0 is exactly the energy of the uniform distribution, and an energy with
+b_0 = 0 and b_k > 0 is a squared discrepancy from it: the mean over pairs i ≠ j estimates it without bias and may be negative.
+
+After Nicollier et al. (2026, arXiv:2606.17603), of which only the abstract was available: the formulas below are derived here.
+Times are scaled by d − 1, so that harmonics of degree 1 decay by e^{−t} in every dimension.
+"""
+
+import functools
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from ..geometry import log_mean_exponential
+from .kernels import Kernel
+
+MAX_DEGREE = 400
+"""Degrees of the longest expansion. A kernel that needs more is so sharp that it sees only points that nearly coincide."""
+NEGLIGIBLE = 1e-15
+"""A degree is left out if its weight is below this share of the largest."""
+
+Self = TypeVar("Self", bound="DimensionalKernel")
+
+
+class DimensionalKernel(Kernel):
+    """A kernel of unit vectors that depends on their dimension, which the energy gives it when it is used.
+
+    Args:
+        t: The parameter of the kernel; None lets the dimension decide.
+        dim: Dimension d of the points. None, as usual, takes that of the neurons or features.
+
+    >>> Heat().for_dimension(64)
+    Heat(t=2.833, dim=64)
+    """
+
+    of_angle = True
+
+    def __init__(self, t: float | None = None, dim: int | None = None):
+        if t is not None and not (math.isfinite(t) and t > 0):
+            raise ValueError(f"t must be a number > 0, got {t!r}")
+        if dim is not None and dim < 2:
+            raise ValueError(f"dim must be an integer ≥ 2 or None, got {dim!r}")
+        self.t = None if t is None else float(t)
+        self.dim = None if dim is None else int(dim)
+
+    @property
+    def parameters(self) -> tuple[float, ...]:
+        """The numbers t and d, those of them that are known."""
+        return tuple(float(number) for number in (self.t, self.dim) if number is not None)
+
+    @classmethod
+    def from_parameters(cls, parameters: Sequence[float]) -> "DimensionalKernel":
+        """Return the kernel with these numbers t and d."""
+        return cls(parameters[0] if parameters else None, int(parameters[1]) if len(parameters) > 1 else None)
+
+    def for_dimension(self: Self, dim: int) -> Self:
+        """Return the kernel for points of this dimension.
+
+        Args:
+            dim: Dimension d.
+
+        Raises:
+            ValueError: If the kernel was made for another dimension.
+        """
+        if self.dim not in (None, dim):
+            raise ValueError(
+                f"{self!r} was made for dim={self.dim}, but the points have {dim} dimensions; leave dim out"
+            )
+        if self.dim is not None and self.t is not None:
+            return self
+        return type(self)(self.default_time(dim) if self.t is None else self.t, dim)
+
+    @staticmethod
+    def default_time(dim: int) -> float:
+        """Return the t that is used where none is given."""
+        return math.log1p(dim / 4)
+
+    def settled(self) -> tuple[float, int]:
+        """Return t and d."""
+        if self.t is None or self.dim is None:
+            raise ValueError(f"{self!r} needs the dimension of its points: call for_dimension, or give t and dim")
+        return self.t, self.dim
+
+    def __repr__(self) -> str:
+        """Return the constructor's call."""
+        known = [f"{name}={value:.4g}" for name, value in (("t", self.t), ("dim", self.dim)) if value is not None]
+        return f"{type(self).__name__}({', '.join(known)})"
+
+
+class _Series(DimensionalKernel):
+    """A kernel that is summed up from its expansion in Gegenbauer polynomials."""
+
+    def value(self, q: Tensor) -> Tensor:
+        """Return Σ b_k·R_k(1 − q/2)."""
+        t, dim = self.settled()
+        return sum_gegenbauer(_weights(type(self), t, dim), dim, (1 - q / 2).clamp(-1, 1))
+
+    def slope(self, q: Tensor) -> Tensor:
+        """Return dφ/dq. The derivative of R_k in d dimensions is λ_k/(d − 1)·R_{k−1} of d + 2 dimensions."""
+        t, dim = self.settled()
+        weights = _weights(type(self), t, dim)
+        steeper = [b * k * (k + dim - 2) / (dim - 1) for k, b in enumerate(weights)][1:]
+        return -0.5 * sum_gegenbauer(steeper, dim + 2, (1 - q / 2).clamp(-1, 1))
+
+    @classmethod
+    @abstractmethod
+    def log_filter(cls, rate: float, t: float) -> float:
+        """Return log(b_k/N_k) of harmonics whose scaled eigenvalue λ_k/(d − 1) is ``rate``; −∞ leaves them out."""
+
+
+class Heat(_Series):
+    r"""Heat kernel of the sphere, Σ_k N_k·e^{−tλ_k/(d−1)}·R_k(cos θ): the density at one point of heat that started at the other.
+
+    It is positive, and its mean over uniform points is exactly 1 in every dimension, so energies of layers of different
+    dimension can be compared. Use it in place of ``Gaussian`` where the dimension varies or the value itself is read.
+
+    Args:
+        t: Diffusion time; small is sharp. None is ln(1 + d/4): the weight of degree 1 is then d·e^{−t} = 4d/(d + 4), which
+            approaches the slope 4 of ``Gaussian(2)`` in high dimensions, and the kernel approaches that Gaussian's shape.
+        dim: Dimension of the points; taken from them if None.
+
+    >>> hs.hyperspherical_energy(torch.eye(64), kernel=Heat())  # orthogonal directions are a little better than random ones
+    tensor(0.89...)
+    """
+
+    @classmethod
+    def log_filter(cls, rate: float, t: float) -> float:
+        """Return −t·λ_k/(d − 1)."""
+        return -t * rate
+
+
+class MMD(DimensionalKernel):
+    r"""Squared maximum mean discrepancy from the uniform distribution, with a Gaussian kernel: e^{−tq} − E e^{−tq}.
+
+    The expectation over uniform points is e^{−2t}·M_d(2t) with the moment generating function M_d of
+    :func:`hypersphere.geometry.log_mean_exponential`, exact in any dimension. The energy has the gradient of ``Gaussian(t)``;
+    0 is what random directions have on average. Use it where an energy is to be tested against uniformity.
+
+    Args:
+        t: Sharpness of the Gaussian. None is 2, as in Wang and Isola (2020).
+        dim: Dimension of the points; taken from them if None.
+
+    >>> hs.hyperspherical_energy(torch.eye(8), kernel=MMD())
+    tensor(-0.0275)
+    """
+
+    @staticmethod
+    def default_time(dim: int) -> float:
+        """Return 2."""
+        return 2.0
+
+    def value(self, q: Tensor) -> Tensor:
+        """Return e^{−tq} less its mean over the sphere."""
+        t, dim = self.settled()
+        return torch.exp(-t * q) - _mean_gaussian(t, dim)
+
+    def slope(self, q: Tensor) -> Tensor:
+        """Return −t·e^{−tq}."""
+        t, _ = self.settled()
+        return -t * torch.exp(-t * q)
+
+
+class KernelStein(_Series):
+    r"""Squared kernel Stein discrepancy from the uniform distribution: Σ_k N_k·(λ_k/(d−1))²·e^{−tλ_k/(d−1)}·R_k(cos θ).
+
+    A Stein operator of the uniform distribution is the Laplacian Δ, because ∫Δf = 0 for every f. Applied to both arguments of
+    the heat kernel it gives Δ_x Δ_y H_t, whose mean over uniform points is 0 without any subtraction. Compared with
+    :class:`Heat` it weighs fine structure more, by the squares of the eigenvalues. It is not monotone in the angle.
+
+    Args:
+        t: Diffusion time of the heat kernel below; as there.
+        dim: Dimension of the points; taken from them if None.
+
+    >>> octahedron = torch.cat([torch.eye(3), -torch.eye(3)])
+    >>> hs.hyperspherical_energy(octahedron, kernel=KernelStein()) < hs.hyperspherical_energy(octahedron.abs() + 0.1, kernel=KernelStein())
+    tensor(True)
+    """
+
+    @classmethod
+    def log_filter(cls, rate: float, t: float) -> float:
+        """Return 2·log(λ_k/(d − 1)) − t·λ_k/(d − 1)."""
+        return 2 * math.log(rate) - t * rate if rate > 0 else -math.inf
+
+
+def sum_gegenbauer(weights: Sequence[float], dim: int, cos: Tensor) -> Tensor:
+    r"""Return Σ_k b_k·R_k(cos θ), by (k + d − 2)·R_{k+1} = (2k + d − 2)·cos θ·R_k − k·R_{k−1}.
+
+    Args:
+        weights: b_0, b_1, …
+        dim: Dimension d ≥ 2 of the sphere's space; R_k(cos θ) = cos kθ for d = 2 and the Legendre polynomial for d = 3.
+        cos: Cosines.
+
+    Returns:
+        The sums, in the shape of ``cos``.
+
+    >>> sum_gegenbauer([0.0, 0.0, 1.0], 3, torch.tensor([0.0, 1.0]))  # (3c² − 1)/2
+    tensor([-0.5000,  1.0000])
+    """
+    before, here = torch.ones_like(cos), cos
+    total = weights[0] * before if weights else torch.zeros_like(cos)
+    for k, weight in enumerate(weights[1:], start=1):
+        total = total + weight * here
+        before, here = here, ((2 * k + dim - 2) / (k + dim - 2)) * cos * here - (k / (k + dim - 2)) * before
+    return total
+
+
+@functools.lru_cache(maxsize=256)
+def _weights(kind: type[_Series], t: float, dim: int) -> tuple[float, ...]:
+    """Return b_k up to the degree from which they are negligible."""
+    logs: list[float] = []
+    for k in range(MAX_DEGREE + 1):
+        logs.append(_log_count(k, dim) + kind.log_filter(k * (k + dim - 2) / (dim - 1), t))
+        peak = max(logs)
+        if logs[-1] < peak + math.log(NEGLIGIBLE) and peak > -math.inf and logs.index(peak) < k:
+            return tuple(map(math.exp, logs))
+    raise ValueError(
+        f"t={t:g} is too small for {kind.__name__} in {dim} dimensions: more than {MAX_DEGREE} degrees would have to be summed"
+    )
+
+
+def _log_count(degree: int, dim: int) -> float:
+    """Return the logarithm of N_k, the number of spherical harmonics of a degree."""
+    if degree == 0:
+        return 0.0
+    return (
+        math.log(2 * degree + dim - 2)
+        - math.log(degree)
+        + math.lgamma(degree + dim - 2)
+        - math.lgamma(degree)
+        - math.lgamma(dim - 1)
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def _mean_gaussian(t: float, dim: int) -> float:
+    """Return E e^{−t·q} of uniform points."""
+    return math.exp(float(log_mean_exponential(torch.tensor(2 * t, dtype=torch.float64), dim)) - 2 * t)
