@@ -30,6 +30,7 @@ from .onnx_import import import_onnx
 
 CACHE_VARIABLE = "HYPERSPHERE_CACHE"
 FETCH_SECONDS = 600
+log = logging.getLogger("hypersphere.models")
 LICENCE_TIERS = ("permissive", "non-commercial", "unknown")
 FACE_DATA_NOTE = (
     "The publisher does not document the training data. People in public test sets may have been in it, so figures on "
