@@ -1,8 +1,12 @@
+import argparse
+import logging
+
 import numpy as np
+import pytest
 from PIL import Image
 
-from hypersphere.cli.main import main
-from hypersphere.cli.terminal import escape_controls
+from hypersphere.cli.main import COMMANDS, build_parser, main
+from hypersphere.cli.terminal import add_verbosity, escape_controls, log_messages
 
 
 def test_controls_are_shown_and_text_stays():
@@ -20,3 +24,26 @@ def test_names_of_folders_cannot_control_the_terminal(tmp_path, capsys):
     said = "".join(capsys.readouterr())
     assert "\x1b" not in said
     assert "\\x1b[2J" in said
+
+
+@pytest.mark.parametrize(
+    ("options", "written"),
+    [([], ["warning"]), (["-q"], []), (["-v"], ["info", "warning"]), (["-vv"], ["debug", "info", "warning"])],
+)
+def test_messages_of_the_library_follow_the_options(options, written, capsys):
+    parser = argparse.ArgumentParser()
+    add_verbosity(parser)
+    logger = logging.getLogger("hypersphere.training")
+    with log_messages(parser.parse_args(options)):
+        logger.debug("debug")
+        logger.info("info")
+        logger.warning("warning")
+    assert [line.rpartition(": ")[2] for line in capsys.readouterr().err.splitlines()] == written
+    assert not logging.getLogger("hypersphere").handlers
+
+
+def test_every_action_of_a_command_has_both_options():
+    parser, _ = build_parser(COMMANDS)
+    for words in (["gallery", "list", "a.db", "-q"], ["data", "list", "-v"], ["models", "-vv"]):
+        args = parser.parse_args(words)
+        assert args.quiet or args.verbose
