@@ -25,6 +25,7 @@ from .modelnet import ModelNet10Clouds, ModelNet10Voxels, ModelNet40
 from .omniglot import Omniglot
 from .omniglot_runs import OneShotRun, one_shot_runs
 from .preprocessing import PicturePreprocessing, Prepared, Preprocessing
+from .python_docs import PythonDocs
 from .random_erasing import RandomErasing
 from .recordings import Recording, read_recording
 from .resized_crop import ResizedCrop
@@ -111,6 +112,7 @@ __all__ = [
     "PlantedGraph",
     "Prepared",
     "Preprocessing",
+    "PythonDocs",
     "RandomCrop",
     "RandomErasing",
     "Record",

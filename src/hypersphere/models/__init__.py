@@ -5,6 +5,7 @@ from ._gcn import GCN, gcn, normalized_adjacency
 from ._mlp import MLP, mlp
 from ._ngpt import NGPT, NGPTBlock, ngpt
 from ._pointnet import PointNet, TNet, pointnet
+from ._pointnet2 import PointNet2, SetAbstraction, pointnet2
 from ._sphereface import sphereface, sphereface4, sphereface10, sphereface20, sphereface36, sphereface64
 from .autoencoder import Autoencoder
 from .blocks import Conv, Layers, Pool, Residual, Row, he_normal, make_layers
@@ -17,11 +18,12 @@ from .foreign import Projected, TransformersNetwork, WithDiscriminant, timm_netw
 from .gan import Generator, Players, discriminator, generator
 from .ge2e import GE2E
 from .graph_network import GraphNetwork, UnsupportedOperatorError
+from .language_models import GPTLanguageModel, NGPTLanguageModel
 from .lsoftmax import lsoftmax_cifar10, lsoftmax_cifar100, lsoftmax_lfw, lsoftmax_mnist, lsoftmax_mnist_2d
 from .network import ConvNet, LayerOptions, Network, Options
 from .onnx_import import import_onnx, read_input_shape
 from .pooling_over_time import AttentivePooling, StatisticsPooling, pool_statistics
-from .resnet import cifar_resnet, modified_resnet18, resnet18, resnet20, resnet32, resnet34, sphere_resnet18
+from .resnet import cifar_resnet, modified_resnet18, resnet18, resnet20, resnet32, resnet34, resnet50, sphere_resnet18
 from .spectrogram_resnet import SpectrogramResNet
 
 __all__ = [
@@ -38,6 +40,7 @@ __all__ = [
     "Descriptors",
     "EfficientNetLite0",
     "FetchError",
+    "GPTLanguageModel",
     "Generator",
     "GraphNetwork",
     "Joined",
@@ -45,14 +48,17 @@ __all__ = [
     "Layers",
     "ModelEntry",
     "NGPTBlock",
+    "NGPTLanguageModel",
     "Network",
     "Options",
     "Players",
     "PointNet",
+    "PointNet2",
     "Pool",
     "Projected",
     "Residual",
     "Row",
+    "SetAbstraction",
     "SpectrogramResNet",
     "StatisticsPooling",
     "TNet",
@@ -91,12 +97,14 @@ __all__ = [
     "normalized_adjacency",
     "plain_cnn",
     "pointnet",
+    "pointnet2",
     "pool_statistics",
     "read_input_shape",
     "resnet18",
     "resnet20",
     "resnet32",
     "resnet34",
+    "resnet50",
     "sphere_resnet18",
     "sphereface",
     "sphereface4",

@@ -43,10 +43,19 @@ class NGPTBlock(nn.Module):
         self.renormalize_()
 
     def forward(
-        self, h: Float[Tensor, "batch tokens dim"], mask: Float[Tensor, "*#batch tokens tokens"] | None = None
+        self,
+        h: Float[Tensor, "batch tokens dim"],
+        mask: Float[Tensor, "*#batch tokens tokens"] | None = None,
+        rotation: Float[Tensor, "tokens half 2"] | None = None,
     ) -> Float[Tensor, "batch tokens dim"]:
-        """The next states, of length 1; ``mask`` is added to the scores."""
-        h = toward(h, self.attention(h, mask), self.attention_step())
+        """Return the next states, of length 1.
+
+        Args:
+            h: States of length 1.
+            mask: Added to the scores of the attention.
+            rotation: Rotary positions; see :func:`~hypersphere.models.ngpt_layers.make_rotation`.
+        """
+        h = toward(h, self.attention(h, mask, rotation), self.attention_step())
         return toward(h, self.mlp(h), self.mlp_step())
 
     @torch.no_grad()

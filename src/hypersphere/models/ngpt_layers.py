@@ -1,4 +1,4 @@
-r"""Attention, perceptron and steps of a transformer on the sphere; what is learned beside weights is a scale."""
+r"""Attention, perceptron and steps of a transformer on the sphere; besides weights only scales are learned."""
 
 import math
 
@@ -16,7 +16,12 @@ from .blocks import Layers
 def toward(
     h: Float[Tensor, "*batch dim"], proposal: Float[Tensor, "*batch dim"], alpha: float | Float[Tensor, " dim"]
 ) -> Float[Tensor, "*batch dim"]:
-    r"""norm(h + α(norm(proposal) − h)): the state turned part of the way towards a proposal.
+    r"""Return norm(h + α(norm(proposal) − h)): the state turned part of the way towards a proposal.
+
+    Args:
+        h: States of length 1.
+        proposal: What a layer proposes; only its direction counts.
+        alpha: The step, one number or one per dimension.
 
     >>> toward(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 7.0]), 0.5)
     tensor([0.7071, 0.7071])
@@ -24,27 +29,85 @@ def toward(
     return normalize(h + alpha * (normalize(proposal) - h))
 
 
+def make_rotation(
+    tokens: int, dim: int, *, base: float = 10000.0, device: torch.device | None = None
+) -> Float[Tensor, "tokens half 2"]:
+    r"""Return cosines and sines of the angles position·base^{−2i/dim} of rotary positions (arXiv:2104.09864).
+
+    Args:
+        tokens: Number of positions.
+        dim: Dimension of a head, an even number.
+        base: Ratio of the longest to the shortest wavelength; the default is that of the paper.
+        device: Where the result is.
+
+    >>> make_rotation(3, 4)[0]
+    tensor([[1., 0.],
+            [1., 0.]])
+    """
+    frequencies = base ** -(torch.arange(0, dim, 2, dtype=torch.float64, device=device) / dim)
+    angles = torch.arange(tokens, dtype=torch.float64, device=device)[:, None] * frequencies
+    return torch.stack([angles.cos(), angles.sin()], -1).float()
+
+
+def rotate_by_position(
+    x: Float[Tensor, "batch heads tokens dim"], rotation: Float[Tensor, "tokens half 2"]
+) -> Float[Tensor, "batch heads tokens dim"]:
+    r"""Rotate each pair of dimensions (i, i + dim/2) by the angle of its position.
+
+    The product of a rotated query and a rotated key depends on their distance only, and lengths stay what they are.
+
+    Args:
+        x: Queries or keys.
+        rotation: From :func:`make_rotation`.
+
+    >>> x = torch.ones(1, 1, 2, 2)
+    >>> rotate_by_position(x, make_rotation(2, 2)).round(decimals=3)
+    tensor([[[[ 1.0000,  1.0000],
+              [-0.3010,  1.3820]]]])
+    """
+    first, second = x.chunk(2, -1)
+    cos, sin = rotation.to(x.dtype).unbind(-1)
+    return torch.cat([first * cos - second * sin, first * sin + second * cos], -1)
+
+
 class StepSize(nn.Module):
-    r"""α = |s|·start·√dim, one a dimension, with s = 1/√dim at the start, so that it learns as fast as the weights do.
+    r"""Learned positive scales that learn as fast as the weights do: |s|·start·√dim, with s = 1/√dim at first.
+
+    A direction of dimension ``dim`` has entries of about 1/√dim. A parameter of this size lets one learning rate serve
+    both (2.5 of arXiv:2410.01131).
+
+    Args:
+        size: Number of scales.
+        start: Their value at the start.
+        dim: Dimension of the hidden states; None takes ``size``.
+
+    Raises:
+        ValueError: If ``start`` is not positive.
 
     >>> StepSize(4, 0.05)()
     tensor([0.0500, 0.0500, 0.0500, 0.0500], grad_fn=<MulBackward0>)
     """
 
-    def __init__(self, dim: int, start: float):
+    def __init__(self, size: int, start: float, dim: int | None = None):
         super().__init__()
         if not start > 0:
             raise ValueError(f"the step α at the start must be a number > 0, got {start!r}")
-        self.start = start
-        self.s = nn.Parameter(torch.full((dim,), 1 / math.sqrt(dim)))
+        self.start, self.dim = start, size if dim is None else dim
+        self.s = nn.Parameter(torch.full((size,), 1 / math.sqrt(self.dim)))
 
-    def forward(self) -> Float[Tensor, " dim"]:
-        """The step sizes as they are now."""
-        return self.s.abs() * (self.start * math.sqrt(len(self.s)))
+    def forward(self) -> Float[Tensor, " size"]:
+        """Return the scales as they are now."""
+        return self.s.abs() * (self.start * math.sqrt(self.dim))
 
 
 class NGPTAttention(nn.Module):
-    r"""softmax(√d·(s∘q̂)·(s∘k̂)) v with d the dimension of a head, and s learned for each dimension, 1 at the start."""
+    r"""Attention by cosines: softmax(√d·(s∘q̂)·(s∘k̂)) v, with d the dimension of a head and s learned, 1 at first.
+
+    Args:
+        dim: Dimension of the hidden states.
+        heads: Number of heads, a divisor of ``dim``.
+        layers: Factories of the Linear layers.
+    """
 
     def __init__(self, dim: int, heads: int, layers: Layers):
         super().__init__()
@@ -53,23 +116,39 @@ class NGPTAttention(nn.Module):
         self.scale = StepSize(dim, 1.0)
 
     def forward(
-        self, h: Float[Tensor, "batch tokens dim"], mask: Tensor | None = None
+        self,
+        h: Float[Tensor, "batch tokens dim"],
+        mask: Float[Tensor, "..."] | None = None,
+        rotation: Float[Tensor, "tokens half 2"] | None = None,
     ) -> Float[Tensor, "batch tokens dim"]:
-        """What attention proposes; the next step takes its direction only."""
+        """Return what attention proposes; the next step takes its direction only.
+
+        Args:
+            h: States.
+            mask: Added to the scores.
+            rotation: Turns queries and keys by their position, see :func:`rotate_by_position`.
+        """
         scale = split_heads(self.scale()[None, None], self.heads)
         q, k, v = (split_heads(layer(h), self.heads) for layer in (self.query, self.key, self.value))
+        if rotation is not None:
+            q, k = (rotate_by_position(x, rotation) for x in (q, k))
         q, k = ((scale * normalize(x)).to(v.dtype) for x in (q, k))
         return self.out(join_heads(F.scaled_dot_product_attention(q, k, v, mask, scale=math.sqrt(q.shape[-1]))))
 
     def directions(self) -> list[tuple[nn.Module, int]]:
-        """The layers, with the axis of the weight's vectors: 0 for rows, which read h, 1 for columns, which write it."""
+        """Return the layers, each with the axis of its vectors: 0 for rows, which read h, 1 for columns, which write it."""
         return [(self.query, 0), (self.key, 0), (self.value, 0), (self.out, 1)]
 
 
 class NGPTMLP(nn.Module):
-    r"""W_o(s_u∘u · φ(√dim·s_v∘v)) with u = W_u·h, v = W_v·h, φ = SiLU by default; both scales are 1 at the start.
+    r"""Gated perceptron W_o(s_u∘u · φ(√dim·s_v∘v)) with u = W_u·h and v = W_v·h; both scales are 1 at the start.
 
     The entries of v are cosines; √dim brings them to where φ is not a straight line.
+
+    Args:
+        dim: Dimension of the hidden states.
+        hidden: Number of hidden neurons.
+        layers: Factories of the Linear layers and of φ, SiLU by default.
     """
 
     def __init__(self, dim: int, hidden: int, layers: Layers):
@@ -80,25 +159,29 @@ class NGPTMLP(nn.Module):
         self.up_scale, self.gate_scale = (nn.Parameter(torch.ones(hidden)) for _ in range(2))
 
     def forward(self, h: Float[Tensor, "batch tokens dim"]) -> Float[Tensor, "batch tokens dim"]:
-        """What the perceptron proposes; the next step takes its direction only."""
+        """Return what the perceptron proposes; the next step takes its direction only."""
         rows = h.flatten(0, 1)  # an activation with a slope a channel has its channels second
         gate = self.activation(self.gate(rows) * (self.gate_scale * math.sqrt(h.shape[-1])))
         return self.out(self.up(rows) * self.up_scale * gate).view_as(h)
 
     def directions(self) -> list[tuple[nn.Module, int]]:
-        """As those of :class:`NGPTAttention`."""
+        """Return the layers and axes, as :class:`NGPTAttention` does."""
         return [(self.up, 0), (self.gate, 0), (self.out, 1)]
 
 
 @torch.no_grad()
 def renormalize_weights(layer: nn.Module, dim: int) -> None:
-    """Length 1 for the rows (``dim`` 0; filters of a convolution) or the columns (1) of every weight inside, in place.
+    """Give every row or column of the weights inside a module length 1, in place.
 
     A weight that is computed from a frozen one, as orthogonal fine-tuning does, stays as it is: a rotation keeps the
     lengths of rows.
 
+    Args:
+        layer: A layer, or a module with layers.
+        dim: 0 for rows (filters of a convolution), 1 for columns.
+
     Raises:
-        ValueError: if a weight is computed from one that learns, which nothing can be written to.
+        ValueError: If a weight is computed from one that learns, so that nothing can be written to it.
 
     >>> linear = torch.nn.Linear(3, 2, bias=False)
     >>> renormalize_weights(linear, 0)
@@ -122,6 +205,6 @@ def renormalize_weights(layer: nn.Module, dim: int) -> None:
 
 
 def _learns(module: nn.Module) -> bool:
-    """Whether what the weight is computed from is trained itself."""
+    """Return whether what the weight is computed from is trained itself."""
     held = module.parametrizations["weight"]  # type: ignore[index, union-attr]
     return any(p.requires_grad for p in held.parameters(recurse=False))  # type: ignore[union-attr]

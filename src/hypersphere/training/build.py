@@ -26,7 +26,7 @@ class TaskData(NamedTuple):
     Attributes:
         arguments: Arguments of the task that come from the data: ``train``, ``measured``, for some tasks pairs or a graph.
         classes: The number of classes to train on.
-        sizes: Sizes of the input by the names that networks use: ``in_channels``, ``input_size``, ``in_features``.
+        sizes: Sizes of the input by the names that networks use: ``in_channels``, ``input_size``, ``in_features``, ``vocabulary``.
         preprocessing: How stored samples become inputs; None if they are inputs already.
         sample: One or more inputs, to find the dimension of the features; None for a graph.
     """
@@ -134,7 +134,7 @@ def read_data(config: Config) -> TaskData:
     arguments = _read_samples(config, config.task.target)
     train = as_samples(arguments["train"])
     sample = train.batch(torch.arange(1))[0]
-    sizes: dict[str, Any] = {"in_features": sample[0].numel()}
+    sizes: dict[str, Any] = {"in_features": sample[0].numel(), "vocabulary": len(train.classes)}
     normalizer = None
     if sample.ndim == 4:
         sizes |= {"in_channels": sample.shape[1], "input_size": (int(sample.shape[2]), int(sample.shape[3]))}

@@ -40,7 +40,7 @@ OF_TASK = (
     *("sampler", "workers", "frozen", "head_first", "facts", "mirror"),
     *("project_every", "weighted_gradients", "graph", "validation", "threshold_pairs", "measured_pairs"),
 )
-OF_BACKBONE = ("num_classes", "in_channels", "input_size", "in_features")
+OF_BACKBONE = ("num_classes", "in_channels", "input_size", "in_features", "vocabulary")
 OF_HEAD = ("in_features", "num_classes", "feature_dim")
 TaskCall = Annotated[Call, Kind(Task, ("hypersphere.training.tasks",), given=OF_TASK)]
 DataCall = Annotated[Call, Kind((Dataset, Nodes), ("hypersphere.data",), given=("train", "background"))]
@@ -114,6 +114,7 @@ class Settings:
     """
 
     HINTS: ClassVar[Mapping[str, str]] = HINTS
+    MIN_STEPS: ClassVar[int] = 1
 
     steps: int = 1000
     seed: int = 0
@@ -152,7 +153,8 @@ class Settings:
             value = getattr(self, name)
             if get_kind(parameter.annotation) is not None and isinstance(value, type | functools.partial):
                 object.__setattr__(self, name, as_call(value))
-        for name in ("steps", "evaluate_every", "log_every", "checkpoint_every", "timeout"):
+        _check(self, "steps", self.MIN_STEPS)
+        for name in ("evaluate_every", "log_every", "checkpoint_every", "timeout"):
             _check(self, name, 1)
         _check(self, "seed", 0)
         for name, least, most in (

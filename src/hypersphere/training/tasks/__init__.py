@@ -7,6 +7,7 @@ from .faces import Faces
 from .few_shot_task import FewShotRecognition
 from .gan_task import GAN
 from .graph import Graph
+from .language_modeling import LanguageModeling
 from .open_set import OpenSet
 from .recognition import Recognition
 from .task import Task
@@ -20,6 +21,7 @@ __all__ = [
     "FewShotRecognition",
     "Graph",
     "Headed",
+    "LanguageModeling",
     "OpenSet",
     "Recognition",
     "Task",
