@@ -113,8 +113,8 @@ def _layer(layer: LayerReport) -> list[str]:
         f"{100 * layer.effective_rank:.0f} %",
         f"{100 * layer.near_duplicates:.0f} %",
         " ".join(f"{i}-{j}" for i, j, _ in layer.nearest) or "–",
-        _listed([str(i) for i in layer.dead]),
-        _listed([f"{i}-{j}" for i, j in layer.duplicates]),
+        _format_list([str(i) for i in layer.dead]),
+        _format_list([f"{i}-{j}" for i, j in layer.duplicates]),
     ]
 
 
@@ -140,5 +140,5 @@ def _table(header: Sequence[str], rows: list[list[str]], right: tuple[int, ...])
     )
 
 
-def _listed(items: list[str]) -> str:
+def _format_list(items: list[str]) -> str:
     return "–" if not items else " ".join(items[:4]) + (f" … ({len(items)})" if len(items) > 4 else "")

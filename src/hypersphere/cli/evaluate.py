@@ -57,6 +57,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "detector score, size, sharpness, pose and illumination; --output gets quality.svg",
     )
     scoring_group.add_argument(
+        "--rerank", action="store_true", help="also measure retrieval after re-ranking by k-reciprocal neighbors"
+    )
+    scoring_group.add_argument(
+        "--prefix",
+        type=int,
+        nargs="+",
+        default=[],
+        metavar="DIM",
+        help="also measure the first DIM dimensions of the features alone",
+    )
+    scoring_group.add_argument(
         "--by", metavar="COLUMN", help="tables: also report error rates for each group in this column, such as age"
     )
     execution = parser.add_argument_group("execution")
@@ -113,6 +124,8 @@ def measured(args: argparse.Namespace) -> Any:
             "--fpir": args.fpir,
             "--quality": args.quality,
             "--by": args.by,
+            "--rerank": args.rerank,
+            "--prefix": args.prefix,
             "--skip-errors": args.skip_errors,
             **{f"--{name}": getattr(args, name) for name in ("split", "depth", "labels", "images")},
         }
@@ -132,6 +145,8 @@ def measured(args: argparse.Namespace) -> Any:
         per_template=args.per_template,
         pool=args.pool,
         quality=args.quality,
+        rerank=args.rerank,
+        prefixes=args.prefix,
         baselines=not args.no_baselines,
         **common,
     )

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from .._extras import require
+from .license_option import add_license_option
+from .settings_file import add_settings_option, read_overrides
 from .source_options import add_source_options, read_source_options
 
 
@@ -20,6 +22,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "overrides", nargs="*", metavar="KEY=VALUE", help="settings to change, e.g. size=48 head=ArcFace (see --keys)"
     )
     parser.add_argument("-o", "--output", metavar="RUN", help="output folder (runs/ followed by the source's name)")
+    parser.add_argument(
+        "--from",
+        dest="start",
+        metavar="NAME",
+        help="start from a pretrained model (hypersphere models), such as sface, ge2e or efficientnet-lite0, a run, or a file",
+    )
+    add_license_option(parser)
+    add_settings_option(parser)
     parser.add_argument("--budget", metavar="TIME", help="plan as many steps as fit into this time, such as 10m")
     parser.add_argument("--fresh", action="store_true", help="start over if the folder contains a run")
     parser.add_argument("--json", action="store_true", help="print only the report, as JSON")
@@ -37,16 +47,17 @@ def run(args: argparse.Namespace) -> int:
     if args.keys:
         print("\n".join(listed(FitSettings())))
         return 0
+    args.overrides = read_overrides(args)
     if args.source is None:
         raise ValueError("which source? A folder with a sub-folder for each identity, a table, tar shards or an .npz")
     quiet = args.json or not main_process()
-    console = require("rich.console").Console(quiet=quiet, soft_wrap=True, highlight=False, markup=False)
+    console = require("rich.console").Console(quiet=quiet or args.quiet, soft_wrap=True, highlight=False, markup=False)
     try:
         with contextlib.ExitStack() as stack:
             done = fit(
                 args.source,
                 args.output,
-                settings=[*args.overrides, *(f"{name}={value}" for name, value in read_source_options(args).items())],
+                settings=_list_settings(args),
                 budget=args.budget,
                 fresh=args.fresh,
                 progress=lambda trainer: stack.enter_context(bar(trainer, console)),
@@ -58,6 +69,7 @@ def run(args: argparse.Namespace) -> int:
             f"\n{str(stop) or 'stopped; what was saved so far is kept'}; type the same command again to go on"
         )
         return 130
+    console.quiet = quiet
     if args.json and main_process():
         print(json.dumps(json.loads((done.folder / "report.json").read_text(encoding="utf-8")), ensure_ascii=False))
     if done.baselines:
@@ -73,6 +85,13 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _list_settings(args: argparse.Namespace) -> list[str]:
+    """The settings of the command line: overrides, and options that are settings."""
+    options = {"start": getattr(args, "start", None), "accept_licence": getattr(args, "accept_licence", None)}
+    given = {name: value for name, value in options.items() if value is not None} | read_source_options(args)
+    return [*args.overrides, *(f"{name}={value}" for name, value in given.items())]
+
+
 def repeat_command(args: argparse.Namespace, folder: pathlib.Path) -> str:
     """Return the command line that repeats a fit in a new folder.
 
@@ -80,9 +99,8 @@ def repeat_command(args: argparse.Namespace, folder: pathlib.Path) -> str:
     >>> repeat_command(args, pathlib.Path("runs/people"))
     "hypersphere fit 'my people' size=48 -o runs/people-again"
     """
-    options = [f"{name}={value}" for name, value in read_source_options(args).items()]
     budget = [] if args.budget is None else ["--budget", args.budget]
-    return shlex.join(["hypersphere", "fit", args.source, *args.overrides, *options, *budget, "-o", f"{folder}-again"])
+    return shlex.join(["hypersphere", "fit", args.source, *_list_settings(args), *budget, "-o", f"{folder}-again"])
 
 
 def _write_page(args: argparse.Namespace, folder: pathlib.Path) -> None:

@@ -76,6 +76,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     identify = action("identify", "print the name of each person, or unknown, one line per face", images=True)
     identify.add_argument("-k", type=int, default=1, help="number of candidates to print (%(default)s)")
     identify.add_argument("--approximate", action="store_true", help="use the approximate index of a server")
+    identify.add_argument(
+        "--rerank",
+        action="store_true",
+        help="order candidates by the neighbors that they have in common with the probe (k-reciprocal re-ranking)",
+    )
     verify = action("verify", "print whether each picture shows this person", images=True, claim=True)
     identify.add_argument("--threshold", type=float, help="lowest cosine to accept (default: the calibrated threshold)")
     verify.add_argument(
@@ -184,7 +189,9 @@ def _split_by_identity(people: Source) -> Iterator[Source]:
 
 def _identify(args: argparse.Namespace, gallery: Gallery, model: Embedder) -> None:
     for features in _embed_parts(args, model, args.choose or "all"):
-        found = gallery.identify(features.features, args.k, args.threshold, approximate=args.approximate)
+        found = gallery.identify(
+            features.features, args.k, args.threshold, rerank=args.rerank, approximate=args.approximate
+        )
         for file, answer, info in zip(features.files, found, features.info, strict=True):
             if args.json:
                 candidates = [match._asdict() for match in answer.candidates]

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from ..data.sources import open_source
-from ..recognition import Gallery, audit, embed, load, migrate, rekey
+from ..recognition import Embedder, Gallery, audit, embed, load, migrate, rekey
 from ..recognition.gallery import source_name
 from ..recognition.stores.protection import KEY_VARIABLE, write_key
+from .license_option import add_license_option
 
 GALLERY_HELP = "gallery file, or postgresql://user@host/database#name"
 MODEL_HELP = "embedder file, run folder, hub folder or id, or a name from `hypersphere models`"
@@ -42,6 +43,7 @@ def configure(actions: Any) -> None:
     reject.add_argument("identity", help="the person that the pictures do not show")
     reject.add_argument("images", nargs="+", help="picture files or sources of pictures")
     reject.add_argument("--trust", action="store_true", help="allow the embedder to import your own code")
+    add_license_option(reject)
     forget = action("forget", "erase a person from all files of the gallery, and list backups that contain the person")
     forget.add_argument("identity", help="name of the person")
     forget.add_argument("--backups", action="store_true", help="erase the person from the listed backups too")
@@ -51,6 +53,7 @@ def configure(actions: Any) -> None:
     look.add_argument("--page", metavar="FILE.html", type=Path, help="write a page that shows the pictures")
     look.add_argument("--no-pictures", action="store_true", help="do not read the pictures of the templates")
     look.add_argument("--trust", action="store_true", help="allow the embedder to import your own code")
+    add_license_option(look)
     move = action("migrate", "write a new gallery for another model; the old one remains")
     move.add_argument("model", metavar="NEW_MODEL", help=MODEL_HELP)
     move.add_argument("-o", "--output", type=Path, help="the new gallery (default: OLD with -migrated in its name)")
@@ -58,6 +61,7 @@ def configure(actions: Any) -> None:
     move.add_argument("--common", nargs="+", metavar="SOURCE", help="pictures of anybody, embedded by both models")
     move.add_argument("--old-model", metavar="EMBEDDER", help="the model of the old gallery; needed with --common")
     move.add_argument("--trust", action="store_true", help="allow the embedders to import your own code")
+    add_license_option(move)
     change = action("rekey", "write a copy with another key, or encrypt a gallery", as_json=False)
     change.add_argument("target", type=Path, help="the new gallery")
     change.add_argument("--new-key-file", metavar="FILE", help="the new key (default: a copy without encryption)")
@@ -70,8 +74,12 @@ def _open(args: argparse.Namespace, model: Any = None) -> Gallery:
     return Gallery(args.gallery, model, create=False, key=args.key_file)
 
 
+def _load(args: argparse.Namespace, name: str) -> Embedder:
+    return load(name, trust=args.trust, accept_licence=args.accept_licence)
+
+
 def _reject(args: argparse.Namespace) -> int:
-    model = load(args.model, trust=args.trust)
+    model = _load(args, args.model)
     with _open(args, model) as gallery:
         found = embed(model, open_source(args.images, identities=1, loose="keep"))
         result = gallery.reject(args.identity, found.features, [source_name(file) for file in found.files])
@@ -107,7 +115,7 @@ def _forget(args: argparse.Namespace) -> int:
 
 
 def _audit(args: argparse.Namespace) -> int:
-    model = None if args.embedder is None else load(args.embedder, trust=args.trust)
+    model = None if args.embedder is None else _load(args, args.embedder)
     with _open(args, model) as gallery:
         findings = audit(gallery, threshold=args.threshold, quality=not args.no_pictures)
         count = sum(gallery.list().values())
@@ -126,8 +134,8 @@ def _audit(args: argparse.Namespace) -> int:
 
 def _migrate(args: argparse.Namespace) -> int:
     target = args.output or Path(args.gallery).with_name(f"{Path(args.gallery).stem}-migrated.db")
-    model = load(args.model, trust=args.trust)
-    old_model = None if args.old_model is None else load(args.old_model, trust=args.trust)
+    model = _load(args, args.model)
+    old_model = None if args.old_model is None else _load(args, args.old_model)
     with _open(args) as old:
         found = migrate(
             old,

@@ -2,14 +2,20 @@
 
 import argparse
 import json
+import math
 import sys
 from pathlib import Path
+
+import torch
 
 from ..evaluation.score_calibration import LogisticCalibration
 from ..recognition import Gallery, load
 from ..recognition.album import Album
 from ..recognition.grouping import DEFAULT_PRIOR
 from ..recognition.grouping_calibration import find_calibration, measure_calibration
+from .license_option import add_license_option
+
+CLEAR_COSINE = 0.9  # of two samples that a useful prior joins
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument("--trust", action="store_true", help="allow the embedder to import your own code")
-    parser.add_argument("--accept-licence", metavar="NAME", help="accept the license of a model that is not permissive")
+    add_license_option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -67,19 +73,31 @@ def run(args: argparse.Namespace) -> int:
             "unassigned": len(album.unassigned()),
             "problems": added.problems,
         }
+    note = _explain_no_groups(calibration, args.prior) if not groups and len(added.problems) < added.photographs else None
     if args.json:
-        print(json.dumps(result, ensure_ascii=False))
+        print(json.dumps({**result, "note": note}, ensure_ascii=False))
         return 0
     for path, reason in added.problems.items():
-        print(f"{path}: {reason}", file=sys.stderr)
+        print(f"not usable: {path}: {_shorten(path, reason)}", file=sys.stderr)
     print(
         f"{args.output}: {result['photographs_added']} photographs added, {result['photographs_known']} known already, "
         f"{len(added.problems)} not usable\n"
         f"{result['samples']} samples in {result['groups']} groups ({result['named_groups']} named), "
         f"{result['unassigned']} in none\n"
-        f"next: hypersphere serve --album {args.output}"
+        f"next: {note or f'hypersphere serve --album {args.output}'}"
     )
     return 0
+
+
+def _explain_no_groups(calibration: LogisticCalibration, prior: float) -> str:
+    """Return why no two samples were joined, and what to do."""
+    alike, other = (float(calibration.probability(torch.tensor(cosine), prior)) for cosine in (1.0, CLEAR_COSINE))
+    larger = 1 / (1 + math.exp(float(calibration.log_odds(torch.tensor(CLEAR_COSINE)))))
+    advice = f"try --prior {larger:.1g} and look at the result" if other < 0.5 else "add photographs of the same identities"
+    return (
+        f"no two samples are more likely one identity than not with --prior {prior:g}: two that this embedder cannot tell apart "
+        f"reach {alike:.0%}. {advice[0].upper()}{advice[1:]}, or use an embedder or --calibration for samples of this kind"
+    )
 
 
 def _calibration(args: argparse.Namespace, embedder: "object") -> LogisticCalibration:
@@ -88,6 +106,14 @@ def _calibration(args: argparse.Namespace, embedder: "object") -> LogisticCalibr
     return find_calibration(embedder)  # type: ignore[arg-type]
 
 
+def _shorten(path: str, reason: str) -> str:
+    """Return a reason without the path that it starts with."""
+    name, colon, rest = reason.partition(": ")
+    return rest if colon and path.endswith(name) else reason
+
+
 def _show_progress(done: int, total: int) -> None:
+    if not sys.stderr.isatty():
+        return
     end = "\n" if done == total else ""
     print(f"\r{done} of {total} photographs", end=end, file=sys.stderr, flush=True)

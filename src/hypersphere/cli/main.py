@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from .. import __version__
-from .terminal import escape_controls, escaped_output
+from .terminal import add_verbosity, escape_controls, escaped_output, log_messages
 
 PIPE = 13  # SIGPIPE; a shell reports 128 + signal for a process that the signal ended
 
@@ -146,6 +146,7 @@ def build_parser(names: Collection[str]) -> tuple[argparse.ArgumentParser, dict[
         if name in names:
             modules[name] = importlib.import_module(f".{command.module or name}", __package__)
             modules[name].configure(subparser)
+            add_verbosity(subparser)
     return parser, modules
 
 
@@ -162,7 +163,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if extra:  # key=value after an option, which argparse does not add to those before it
         args.overrides = [*args.overrides, *extra]
     try:
-        with contextlib.nullcontext() if args.command in DRAW_PROGRESS else escaped_output():
+        with contextlib.nullcontext() if args.command in DRAW_PROGRESS else escaped_output(), log_messages(args):
             status = int(modules[args.command].run(args))
         sys.stdout.flush()
         return status

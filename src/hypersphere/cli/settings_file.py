@@ -34,7 +34,7 @@ def read_overrides(args: argparse.Namespace) -> list[str]:
 
 
 def read_settings(path: str) -> list[str]:
-    """Return the settings of a file as ``key.path=value`` texts.
+    r"""Return the settings of a file as ``key.path=value`` texts.
 
     Keys may be dotted or nested. A nested class has its name under ``call``, as in the ``config.json`` of a run.
 
@@ -48,7 +48,7 @@ def read_settings(path: str) -> list[str]:
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = pathlib.Path(folder, "settings.yaml")
-    ...     _ = file.write_text("head: {call: ArcFace, m: 0.4}\\noptimizer.lr: 0.05\\nschedule.milestones: [60, 90]")
+    ...     _ = file.write_text("head: {call: ArcFace, m: 0.4}\noptimizer.lr: 0.05\nschedule.milestones: [60, 90]")
     ...     read_settings(str(file))
     ['head=ArcFace', 'head.m=0.4', 'optimizer.lr=0.05', 'schedule.milestones=60,90']
     """

@@ -1,6 +1,8 @@
 """Output that cannot control the terminal: names of files and people may contain escape sequences."""
 
+import argparse
 import contextlib
+import logging
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -23,11 +25,11 @@ def escape_controls(text: str) -> str:
 
 @contextlib.contextmanager
 def escaped_output() -> Iterator[None]:
-    """Escape control characters in everything that is written to stdout and stderr inside the block.
+    r"""Escape control characters in everything that is written to stdout and stderr inside the block.
 
     >>> with escaped_output():
-    ...     print("\\x1b[2Jall gone?")
-    \\x1b[2Jall gone?
+    ...     print("\x1b[2Jall gone?")
+    \x1b[2Jall gone?
     """
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = (_Escaping(stream) for stream in before)  # type: ignore[assignment]
@@ -35,6 +37,56 @@ def escaped_output() -> Iterator[None]:
         yield
     finally:
         sys.stdout, sys.stderr = before
+
+
+def add_verbosity(parser: argparse.ArgumentParser) -> None:
+    """Add ``--quiet`` and ``--verbose`` to a command and to each of its actions.
+
+    >>> parser = argparse.ArgumentParser()
+    >>> add_verbosity(parser)
+    >>> parser.parse_args(["-vv"])
+    Namespace(quiet=False, verbose=2)
+    """
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for inner in {id(choice): choice for choice in action.choices.values()}.values():
+                add_verbosity(inner)
+            return
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("-q", "--quiet", action="store_true", help="print only results and errors")
+    group.add_argument(
+        "-v", "--verbose", action="count", default=0, help="log what is done to stderr; -vv also logs details"
+    )
+
+
+@contextlib.contextmanager
+def log_messages(args: argparse.Namespace) -> Iterator[None]:
+    """Write the messages of the library's loggers to stderr inside the block, as ``-q`` and ``-v`` demand.
+
+    The loggers are named after the packages, such as ``hypersphere.training``. Without an option warnings are written,
+    with ``-q`` only errors, with ``-v`` also information, with ``-vv`` everything.
+
+    >>> with log_messages(argparse.Namespace(quiet=True, verbose=0)):
+    ...     logging.getLogger("hypersphere.training").warning("not shown")
+    """
+    verbose = getattr(args, "verbose", 0)
+    level = {0: logging.WARNING, 1: logging.INFO}.get(verbose, logging.DEBUG)
+    logger = logging.getLogger("hypersphere")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    before, disabled = logger.level, logging.root.manager.disable
+    serves = args.command == "serve" if hasattr(args, "command") else False  # the service has handlers of its own
+    if not serves:
+        logger.addHandler(handler)
+        logger.setLevel(level)
+    if getattr(args, "quiet", False):
+        logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
+        logging.disable(disabled)
 
 
 class _Escaping:

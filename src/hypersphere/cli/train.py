@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .._extras import require
+from .settings_file import add_settings_option, read_overrides
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -27,6 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help="continue the run in this folder; with --output, start a new run from its checkpoint",
     )
+    add_settings_option(parser)
     parser.add_argument("--trust", action="store_true", help="with --resume: allow the run to import your own code")
     parser.add_argument("--fresh", action="store_true", help="start over if the folder contains a run")
     parser.add_argument(
@@ -38,6 +40,7 @@ def run(args: argparse.Namespace) -> int:
     """Train to the end; 130 when interrupted, with the line that goes on."""
     from ..training import Experiment
 
+    args.overrides = read_overrides(args)
     changes = [word for word in (args.recipe, *args.overrides) if word] if args.resume is not None else []
     if args.resume is not None and (args.fresh or args.keys or (changes and args.output is None)):
         raise ValueError(
@@ -59,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
             experiment = Experiment.resume(folder, trust=args.trust)
         else:
             experiment = Experiment(config, folder, fresh=args.fresh)
-        with bar(experiment) as progress:
+        with bar(experiment, args.quiet) as progress:
             metrics = experiment.run(progress)
     except KeyboardInterrupt as stop:
         if main_process():
@@ -118,7 +121,7 @@ def main_process() -> bool:
 
 
 @contextlib.contextmanager
-def bar(trainer: Any) -> Iterator[Any]:
+def bar(trainer: Any, quiet: bool = False) -> Iterator[Any]:
     """A progress bar with the step, the loss and the last measure; other processes than the first show nothing."""
     progress = require("rich.progress")
     columns = (
@@ -130,7 +133,7 @@ def bar(trainer: Any) -> Iterator[Any]:
     )
     settings = trainer.settings
     name = settings.monitor.lstrip("-")
-    with progress.Progress(*columns, disable=not trainer.main) as bars:
+    with progress.Progress(*columns, disable=quiet or not trainer.main) as bars:
         label = getattr(settings, "name", "run")
         task = bars.add_task(label, total=settings.steps, completed=trainer.step, loss="", measure="")
 

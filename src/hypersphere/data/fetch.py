@@ -5,6 +5,7 @@ Files are collected in ``<root>/.partial/<name>``, which readers ignore, and ren
 
 import hashlib
 import http.client
+import logging
 import os
 import shutil
 import subprocess
@@ -20,6 +21,7 @@ from .errors import DataError, MissingDataError, corrupt
 from .roots import Root, data_roots, locate
 
 CHUNK = 1 << 20
+log = logging.getLogger("hypersphere.data")
 
 
 def get(name: str, root: Root = None, force: bool = False, say: Callable[[str], object] = lambda line: None) -> Path:
@@ -160,6 +162,7 @@ def _download(address: str, partial: Path) -> int | None:
     if have:
         request.add_header("Range", f"bytes={have}-")
         request.add_header("If-Range", validator.read_text())
+    log.info("fetch %s from byte %d", address, have)
     with urllib.request.urlopen(request, timeout=60) as response:
         resumed = response.status == http.HTTPStatus.PARTIAL_CONTENT
         tag = response.headers.get("ETag") or response.headers.get("Last-Modified")

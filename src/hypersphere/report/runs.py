@@ -23,7 +23,7 @@ CHOICES, CHECK, COMMAND, REPORT = "choices.json", "check.json", "command.txt", "
 
 @dataclass(frozen=True)
 class RunRecord:
-    """The content of a run folder. Fields whose file is missing are empty or None.
+    r"""The content of a run folder. Fields whose file is missing are empty or None.
 
     Attributes:
         name: The name of the run on the page.
@@ -43,7 +43,7 @@ class RunRecord:
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = pathlib.Path(folder, "config.json").write_text('{"head": "CosFace"}')
-    ...     _ = pathlib.Path(folder, "log.jsonl").write_text('{"step": 0, "loss": 3.0}\\n{"step": 1, "loss": 2.5}\\n')
+    ...     _ = pathlib.Path(folder, "log.jsonl").write_text('{"step": 0, "loss": 3.0}\n{"step": 1, "loss": 2.5}\n')
     ...     (run,) = read_runs([folder])
     >>> run.settings["head"], run.series("loss"), run.evidence
     ('CosFace', ([0, 1], [3.0, 2.5]), None)

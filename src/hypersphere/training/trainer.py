@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import logging
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,6 +29,8 @@ from .schedules import Schedule
 from .settings import Settings
 from .sharding import shard_heads, unshard_heads
 from .tasks.task import Task
+
+log = logging.getLogger("hypersphere.training")
 from .weights import start_from
 
 
@@ -141,6 +144,7 @@ class Trainer:
                 restore(self, self._start.load(), other=True)
             if self.main:
                 self.folder.event("resume" if resumed else "start", self.step)
+                log.info("%s: %s at step %d", self.folder.path, "resume" if resumed else "start", self.step)
                 self.log = RunLog(self.folder.path, size, self.step)
                 self.folder.record(*self.log.boards())
             for callback in self.callbacks:
@@ -271,9 +275,11 @@ class Trainer:
         if self.main and best:
             self.folder.record(self.folder.best.name)
             save_tree(state, self.folder.best)
+            log.info("step %d: best checkpoint so far", self.step)
         elif self.main:
             # The checkpoint of an interruption is replaced by the next one, so it never enters the average.
             self.folder.checkpoint(state, max(self.settings.keep, self.settings.average), replace=self.extra)
+            log.info("step %d: checkpoint", self.step)
         if not best:
             self.extra = extra
         self.accelerator.wait_for_everyone()
