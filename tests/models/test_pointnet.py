@@ -6,6 +6,10 @@ import torch
 from torch import nn
 
 from hypersphere import geometry, models
+from hypersphere.config import call
+from hypersphere.data import InMemory
+from hypersphere.objectives import Softmax
+from hypersphere.training import Classification
 
 from .contract import ModelContract, SphereConv1d, layers_of
 
@@ -84,3 +88,29 @@ def test_dropout_is_before_the_classifier_and_for_training():
     x = torch.randn(4, 3, 20)
     assert (net.features(x) == 0).float().mean() > (net.eval().features(x) == 0).float().mean()
     assert models.pointnet(5, width=1 / 8).dropout.p == pytest.approx(0.3)
+
+
+def test_t_net_brings_a_second_dropout_and_the_penalty_of_its_transform():
+    net = models.pointnet(5, t_net=True, width=1 / 8)
+    assert [m.p for m in layers_of(net, nn.Dropout)] == [0.3, 0.3]
+    with torch.no_grad():
+        for p in net.parameters():
+            p.add_(torch.randn_like(p), alpha=0.1)
+    x = torch.randn(4, 3, 20)
+    net.features(x)
+    penalty = net.auxiliary_losses()["transform"]
+    matrices = net._transform.detach().double()
+    expected = 0.001 * sum(((a @ a.T - torch.eye(len(a))).square().sum() / 2) for a in matrices)
+    assert penalty.requires_grad
+    assert penalty.item() == pytest.approx(expected.item(), rel=1e-4)
+    assert models.pointnet(5, width=1 / 8).auxiliary_losses() == {}
+    with pytest.raises(ValueError, match="transform_penalty must be a number ≥ 0, got -1"):
+        models.pointnet(5, transform_penalty=-1)
+
+
+def test_the_penalty_is_part_of_the_loss():
+    clouds = InMemory(torch.randn(8, 20, 3), torch.arange(8) % 2, "ab")
+    task = Classification(models.pointnet(None, t_net=True, width=1 / 16), call(Softmax), clouds, batch_size=4)
+    loss, parts = task.train()(0, *next(iter(task.loader)))
+    assert list(parts) == ["objective", "transform"]
+    assert torch.equal(loss, parts["objective"] + parts["transform"])

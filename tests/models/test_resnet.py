@@ -73,10 +73,11 @@ class TestSphereResNet18V1(ImageContract):
 
 
 def test_parameters_of_the_imagenet_networks():
-    """The published 11.69 and 21.80 millions, to the last one."""
+    """The published 11.69, 21.80 and 25.56 millions, to the last one."""
     with torch.device("meta"):
         assert count(models.resnet18(1000)) == 11_689_512
         assert count(models.resnet34(1000)) == 21_797_672
+        assert count(models.resnet50(1000)) == 25_557_032
 
 
 def test_parameters_of_the_cifar_networks_by_hand():

@@ -20,14 +20,14 @@ from typing import Any
 from .names import list_public
 
 MARGINS = """
-AdditiveAngle AdditiveCosine Clipped Combined Curricular InterTopK MagnitudeAware Misclassified Multiplicative NoMargin
+AdditiveAngle AdditiveCosine Clipped Combined Concentration Curricular InterTopK MagnitudeAware Misclassified Multiplicative NoMargin
 QualityAdaptive Shrunk TwoSided
 """
 HEADS_AND_LOSSES = """
 AMSoftmax ASoftmax AdaCos AdaFace Alignment Annealing ArcFace ByClass ByCount CenterLoss Circle Contrastive CosFace
 CurricularFace Drawn ElasticFace GASoftmax HUG Hinge KoLeo LSoftmax MVSoftmax MagFace MarginSoftmax Matryoshka NTXent
-PrototypeSoftmax Proxies ProxyAnchor Ramp RowAdam RowSGD SSoftmax Sample SigLIP SoftTriple Softmax SphereFace
-SphereFace2 SphereFaceR Stages SubCenters SupCon Triplet UniFace Uniformity WSoftmax
+PrototypeSoftmax Proxies ProxyAnchor QMargin Ramp RowAdam RowSGD SSoftmax Sample SigLIP SoftTriple Softmax SphereFace
+SphereFace2 SphereFaceR Stages SubCenters SupCon Triplet UniFace Uniformity VonMisesFisher WSoftmax
 """
 ANGLES = "Cosine Linear Power Sigmoid SquareCosine"
 MAGNITUDES = "Ball InnerProduct Linear Log Mix Radius Seg Sphere Tanh"

@@ -1,10 +1,13 @@
 """PointNet for the classification of point clouds (6.6.2, 7.5.5; tables 6.8, 7.12), with and without T-Net."""
 
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from typing_extensions import Unpack
 
+from ..geometry import orthonormality
 from ..operators import Operator
 from .blocks import ActivationOption, HeadFactory, InitOption, LayerFactory, Layers, NormOption, make_layers
 from .network import LayerOptions, Network
@@ -15,13 +18,15 @@ class PointNet(Network):
 
     The result does not depend on the order of the points. With ``t_net=True`` a small network of the same kind
     predicts a 3×3 matrix that is applied to the points, and another a 64×64 one for the features behind the second
-    convolution; both start at the identity.
+    convolution; both start at the identity. As in the implementation that Liu (2020) follows, there are then two
+    dropouts in place of one, and :meth:`auxiliary_losses` keeps the second transform close to orthogonal.
 
     Args:
         num_classes: 40 for ModelNet-40; None makes it a feature extractor.
         t_net: with the two transforms, "PN (T)" of table 6.8.
         in_channels: coordinates of a point.
-        dropout: probability, before the classifier.
+        dropout: probability, before the classifier; with ``t_net`` also behind the first fully connected layer.
+        transform_penalty: weight of ½‖AAᵀ − I‖²_F of the feature transforms of a batch, summed over it.
         conv: layer factory with the signature of ``nn.Conv1d``.
         linear: layer factory with the signature of ``nn.Linear``.
         norm, activation, init, width, classifier, operator: see :class:`~hypersphere.models.LayerOptions`; the
@@ -39,6 +44,7 @@ class PointNet(Network):
         t_net: bool = False,
         in_channels: int = 3,
         dropout: float = 0.3,
+        transform_penalty: float = 0.001,
         conv: LayerFactory = nn.Conv1d,
         linear: LayerFactory = nn.Linear,
         norm: NormOption = "batch",
@@ -49,6 +55,10 @@ class PointNet(Network):
         operator: Operator | None = None,
     ):
         super().__init__()
+        if not transform_penalty >= 0:
+            raise ValueError(f"transform_penalty must be a number ≥ 0, got {transform_penalty!r}")
+        self.transform_penalty = transform_penalty
+        self._transform: Tensor | None = None  # of the last batch
         layers = make_layers(
             conv=conv,
             linear=linear,
@@ -64,21 +74,31 @@ class PointNet(Network):
         self.feature_transform = TNet(layers, channels) if t_net else None
         self.lifted, channels = layers.convolutions(channels, (64, 128, 1024), 1)
         self.cloud, dim = layers.perceptron(channels, (512, 256))
+        if t_net:
+            self.cloud[0].add_module("dropout", nn.Dropout(dropout))
         self.dropout = nn.Dropout(dropout)
         self._classify(dim, num_classes, classifier, operator)
 
     def features(self, x: Float[Tensor, "batch coordinates points"]) -> Float[Tensor, "batch dim"]:
         """The embedding of a batch of clouds."""
-        return self.features_and_transform(x)[0]
+        features, transform = self.features_and_transform(x)
+        self._transform = transform if self.training else None
+        return features
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the transform of the last batch, which is part of a graph and can be neither copied nor pickled."""
+        return {**self.__dict__, "_transform": None}
+
+    def auxiliary_losses(self) -> dict[str, Float[Tensor, ""]]:
+        """Return the penalty on the feature transforms of the last batch; nothing without T-Net."""
+        if self._transform is None:
+            return {}
+        return {"transform": self.transform_penalty * orthonormality(self._transform) / 2}
 
     def features_and_transform(
         self, x: Float[Tensor, "batch coordinates points"]
     ) -> tuple[Float[Tensor, "batch dim"], Float[Tensor, "batch channels channels"] | None]:
-        """The embedding and the feature transform, None without T-Net.
-
-        PointNet keeps the transform close to orthogonal by a small multiple of
-        :func:`hypersphere.geometry.orthonormality` in the loss.
-        """
+        """The embedding and the feature transform, None without T-Net."""
         if self.input_transform is not None:
             x = self.input_transform(x) @ x
         x, transform = self.points(x), None
@@ -119,6 +139,7 @@ class PointNetOptions(LayerOptions, total=False):
     t_net: bool
     in_channels: int
     dropout: float
+    transform_penalty: float
     conv: LayerFactory
 
 

@@ -1,4 +1,4 @@
-"""Residual networks: ResNet-20/32 for CIFAR (B.2, C.1, D.2, F.2), ResNet-18/34 (D.2), variants (B.2, C.1)."""
+"""Residual networks: ResNet-20/32 for CIFAR (B.2, C.1, D.2, F.2), ResNet-18/34/50 (D.2, E.1), variants (B.2, C.1)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -123,6 +123,26 @@ def resnet34(
     return ConvNet(rows, num_classes, average=True, **options)
 
 
+def resnet50(
+    num_classes: int | None = 1000,
+    *,
+    widths: tuple[int, ...] | None = None,
+    shortcut: Shortcut = "plain",
+    **options: Unpack[Options],
+) -> ConvNet:
+    """ResNet-50 of He et al. (2016, arXiv 1512.03385), 25.56 M parameters, which Liu (2020) uses as it is (E.1, table 6.7).
+
+    Units are 1×1, 3×3, 1×1 with four times as many filters in the last; the first 1×1 has the stride. ``widths`` are
+    the filters of the 3×3 convolutions; ``shortcut`` as in :func:`cifar_resnet`.
+
+    >>> resnet50(10, width=0.05)(torch.zeros(1, 3, 64, 64)).shape
+    torch.Size([1, 10])
+    """
+    filters = stage_widths((64, 128, 256, 512), widths)
+    stages = _stages(filters, (3, 4, 6, 3), shortcut, BottleneckStage)
+    return ConvNet([*_stem(filters[0]), *stages], num_classes, average=True, **options)
+
+
 def sphere_resnet18(
     num_classes: int | None = 1000,
     *,
@@ -184,7 +204,7 @@ class ResidualStage(Row):
         """Divided by the stride, rounded up."""
         return -(-size // self.stride)
 
-    def _unit(self, layers: Layers, channels: int, filters: int, stride: int) -> Residual:
+    def _unit(self, layers: Layers, channels: int, filters: int, stride: int) -> nn.Module:
         body = nn.Sequential(
             layers.convolution(channels, filters, 3, stride, bias=False),
             layers.convolution(filters, filters, 3, bias=False, activate=False),
@@ -199,6 +219,26 @@ class ResidualStage(Row):
         if self.shortcut != "conv":
             layers = layers.plain(nn.Conv2d if isinstance(self.shortcut, str) else self.shortcut)
         return layers.convolution(channels, filters, 1, stride, bias=False, activate=False)
+
+
+@dataclass(frozen=True)
+class BottleneckStage(ResidualStage):
+    """``[1×1, filters; 3×3, filters; 1×1, 4·filters]×times``; the first 1×1 has the stride."""
+
+    def build(self, layers: Layers, channels: int) -> tuple[nn.Module, int]:
+        """Units without biases, whether or not a normalization follows."""
+        filters = 4 * layers.scaled(self.filters)
+        first = self._unit(layers, channels, filters, self.stride)
+        return nn.Sequential(first, *(self._unit(layers, filters, filters, 1) for _ in range(self.times - 1))), filters
+
+    def _unit(self, layers: Layers, channels: int, filters: int, stride: int) -> nn.Module:
+        narrow = filters // 4
+        body = nn.Sequential(
+            layers.convolution(channels, narrow, 1, stride, bias=False),
+            layers.convolution(narrow, narrow, 3, bias=False),
+            layers.convolution(narrow, filters, 1, bias=False, activate=False),
+        )
+        return Residual(body, self._shortcut(layers, channels, filters, stride), layers.nonlinearity(filters))
 
 
 class PadShortcut(nn.Module):
@@ -222,10 +262,11 @@ def _imagenet(widths: Sequence[int], units: Sequence[int], shortcut: Shortcut) -
     return [*_stem(widths[0]), *_stages(widths, units, shortcut)]
 
 
-def _stages(widths: Sequence[int], units: Sequence[int], shortcut: Shortcut) -> list[Row]:
+def _stages(
+    widths: Sequence[int], units: Sequence[int], shortcut: Shortcut, stage: type[ResidualStage] = ResidualStage
+) -> list[Row]:
     if isinstance(shortcut, str) and shortcut not in ("conv", "plain", "pad"):
         raise ValueError(f"shortcut must be 'conv', 'plain', 'pad' or a layer factory, got {shortcut!r}")
     return [
-        ResidualStage(n, times, 1 if i == 0 else 2, shortcut)
-        for i, (n, times) in enumerate(zip(widths, units, strict=True))
+        stage(n, times, 1 if i == 0 else 2, shortcut) for i, (n, times) in enumerate(zip(widths, units, strict=True))
     ]

@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 
 from ... import operators, plots
 from ...config import Call, as_call, parameters
-from ...data import Augmentation, Compose, Loader, PicturePreprocessing
+from ...data import Augmentation, Compose, Loader, PicturePreprocessing, Preprocessing
 from ...data.samplers import Sampler
 from ...evaluation import Evidence, choose_samples, thumbnails
 from ...models import Network
@@ -132,7 +132,8 @@ class Classification(Task):
         parts = {"objective": self.model.classifier(features, labels)}
         for weight, loss in zip(self.loss_weights, self.losses, strict=True):
             parts[type(loss).__name__] = weight * loss(features, labels)
-        return parts
+        auxiliary = getattr(self.model, "auxiliary_losses", None)  # such as the transform penalty of PointNet
+        return parts if auxiliary is None else {**parts, **auxiliary()}
 
     def features(self, inputs: Tensor) -> Float[Tensor, "b d"]:
         """The embedding of a prepared batch."""
@@ -317,13 +318,13 @@ def save_embedder(
     return None
 
 
-def preprocessing_of(task: Classification, sample: Tensor) -> PicturePreprocessing | str:
+def preprocessing_of(task: Classification, sample: Tensor) -> Preprocessing | str:
     """How files become inputs of this task's network, or why that cannot be said."""
+    known = task.preprocessing
+    if isinstance(known, Preprocessing):
+        return known
     if sample.ndim != 4:
         return f"inputs of shape {tuple(sample.shape[1:])} are not images"
-    known = task.preprocessing
-    if isinstance(known, PicturePreprocessing):
-        return known
     if known is not None:
         return f"a normalization by {type(known).__name__} is not one of files"
     if not sample.is_floating_point():
