@@ -2,18 +2,37 @@
 PYTHON ?= python3
 VENV ?= .venv
 PY := $(VENV)/bin/python
+# What works without any extra: the four parts and what they share.
+CORE_TESTS := tests/geometry tests/objectives tests/operators tests/energy tests/orthogonal tests/config tests/test_angular.py tests/test_neurons.py
 INSTALL := $(PY) -m pip install -q --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test coverage test-slow check bench bench-check attack reproduce docs pictures format clean
+.PHONY: demo demo-faces test test-oldest coverage test-slow check bench bench-check attack reproduce docs pictures format clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.train
 	$(PY) -m hypersphere.cli.main demo
 
+# Recognizes people on your photographs with a pretrained model, which is fetched on first use:
+#   make demo-faces KNOWN=members STRANGERS=strangers NEW=party.jpg
+# KNOWN and STRANGERS hold one folder of photographs per person; the strangers choose the threshold (59 people for 0.05).
+FACES := runs/demo-faces
+FPIR ?= 0.05
+demo-faces: $(VENV)/.faces
+	@test -n "$(KNOWN)" -a -n "$(STRANGERS)" -a -n "$(NEW)" || \
+		{ echo "usage: make demo-faces KNOWN=members STRANGERS=strangers NEW=party.jpg [FPIR=0.05]"; exit 2; }
+	@mkdir -p $(FACES) && rm -f $(FACES)/known.db*
+	$(VENV)/bin/hypersphere gallery enrol $(FACES)/known.db sface $(KNOWN)
+	$(VENV)/bin/hypersphere gallery calibrate $(FACES)/known.db sface $(STRANGERS) --fpir $(FPIR)
+	$(VENV)/bin/hypersphere gallery identify $(FACES)/known.db sface $(NEW)
+
 # Compiled files are kept: without them two workers and their processes compile a thousand files each, every time. With worksteal
 # a worker gets whole files, so that what a file prepares is prepared once.
 test: $(VENV)/.dev
 	PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -n 2 --dist worksteal -m "not slow" $(ARGS)
+
+# The core tests with the lowest versions that pyproject.toml allows, in an environment of their own.
+test-oldest: .venv-oldest/.core
+	PYTHONDONTWRITEBYTECODE= .venv-oldest/bin/python -m pytest -n 2 --dist worksteal -m "not slow" $(CORE_TESTS) $(ARGS)
 
 # Line tracing makes compiled code ten times slower, so it is apart from the tests.
 coverage: $(VENV)/.dev
@@ -60,11 +79,19 @@ $(VENV)/bin/python:
 $(VENV)/.train: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(INSTALL) -e ".[train]" && touch $@
 
+$(VENV)/.faces: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(INSTALL) -e ".[train,models]" && touch $@ $(VENV)/.train
+
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(INSTALL) -e ".[train,dev]" && touch $@ $(VENV)/.train
+
+.venv-oldest/.core: pyproject.toml constraints-oldest.txt
+	$(PYTHON) -m venv .venv-oldest
+	.venv-oldest/bin/python -m pip install -q --disable-pip-version-check -c constraints-oldest.txt -e . \
+		pytest pytest-xdist pytest-randomly hypothesis beartype && touch $@
 
 $(VENV)/.docs: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(INSTALL) -e ".[docs]" && touch $@
 
 clean:
-	rm -rf $(VENV) site .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-oldest site .mypy_cache .ruff_cache .hypothesis
