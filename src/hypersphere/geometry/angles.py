@@ -121,13 +121,13 @@ def _apply(function: type[_FromCosine], cos: Tensor) -> Tensor:
     """Apply a function of cosines in float32 or better; without a gradient, its forward pass alone."""
     wide = upcast(cos)
     result: Tensor = function.apply(wide) if needs_graph(wide) else function.forward(wide)
-    return result.to(cos.dtype)
+    return result if wide is cos else result.to(cos.dtype)
 
 
 class _Arccos(_FromCosine):
     @staticmethod
     def forward(cos: Tensor) -> Tensor:
-        return torch.acos(cos.clamp(-1, 1))
+        return cos.clamp(-1, 1).acos_()
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
@@ -138,7 +138,7 @@ class _Arccos(_FromCosine):
 class _Arcsin(_FromCosine):
     @staticmethod
     def forward(cos: Tensor) -> Tensor:
-        return torch.asin(cos.clamp(-1, 1))
+        return cos.clamp(-1, 1).asin_()
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:

@@ -30,7 +30,7 @@ def upcast(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     >>> upcast(torch.zeros(2, dtype=torch.float16)).dtype
     torch.float32
     """
-    return x.to(accumulation_dtype(x))
+    return x if x.dtype in (torch.float32, torch.float64) else x.to(accumulation_dtype(x))
 
 
 def disable_autocast(device_type: str) -> contextlib.AbstractContextManager[object]:

@@ -18,6 +18,7 @@ from .epilogues import apply_angular_epilogue, apply_radius_epilogue, apply_scal
 from .magnitudes import Magnitude, MagnitudeLike, Sphere, as_magnitude
 from .magnitudes.radius import WithRadius
 from .patch_norms import bounded_rsqrt, bounded_sqrt, sum_squares
+from .sphere_linear import apply_sphere_linear
 
 MAX_UNTILED = 2**16
 """Up to this many outputs stay in the cache anyway: they are computed at once, larger ones in tiles."""
@@ -54,8 +55,12 @@ def apply_operator(
     """
     if magnitude.homogeneous and isinstance(angular, Cosine):
         return product(x, magnitude.kernel(weight), bias)
-    if _can_infer(x, weight):
+    if not torch.is_grad_enabled() and _is_plain(x, weight):
         return _infer(x, weight, bias, magnitude, angular, product, patches, groups, fresh)
+    if weight.ndim == 2 and product is F.linear and type(magnitude) is Sphere and magnitude.weighted is None:
+        found = apply_sphere_linear(x, weight, bias, angular, magnitude.alpha) if _is_plain(x, weight, bias) else None
+        if found is not None:
+            return found
     neurons, dim = weight.shape[0], 1 - weight.ndim
     with contextlib.nullcontext() if x.is_meta else disable_autocast(x.device.type):
         sums, x = sum_squares(x, dim, groups, fresh)
@@ -123,11 +128,11 @@ def bind_to_weight(magnitude: Magnitude, angular: Angular, weight: Tensor) -> tu
     return magnitude.for_neurons(neurons).to(**place), angular.for_neurons(neurons).to(**place)
 
 
-def _can_infer(x: Tensor, weight: Tensor) -> bool:
-    """Return whether :func:`_infer` applies: no gradient, no tracing, on a CPU, and no conversion of dtypes."""
+def _is_plain(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> bool:
+    """Return whether the short ways apply: eager, on a CPU, and no conversion of dtypes."""
     return (
-        not torch.is_grad_enabled()
-        and x.dtype is weight.dtype
+        x.dtype is weight.dtype
+        and (bias is None or bias.dtype is x.dtype)
         and x.dtype in (torch.float32, torch.float64)
         and x.device.type == "cpu"
         and x.numel() > 0
@@ -164,10 +169,22 @@ def _infer(
     regular = bool(square.amin().item() >= MIN_NORM**2)
     shift = bias if bias is None or dim == -1 else per_neuron(bias, -dim)
     by_cosine = isinstance(angular, Cosine)
-    if by_cosine and type(magnitude) is Sphere and magnitude.weighted is None:
-        factor = square.rsqrt() if regular else bounded_rsqrt(square)
-        factor = factor if magnitude.alpha == 1 else factor.mul_(magnitude.alpha)
-        return _scale(product(x, normalize_rows_once(weight)[0], None), factor, shift, fresh)
+    if type(magnitude) is Sphere and magnitude.weighted is None and (regular or by_cosine or angular.odd):
+        # h is a number, so nothing but 1/‖x‖ is needed.
+        factor, y = (
+            square.rsqrt() if regular else bounded_rsqrt(square),
+            product(x, normalize_rows_once(weight)[0], None),
+        )
+        if by_cosine:
+            return _scale(y, factor if magnitude.alpha == 1 else factor.mul_(magnitude.alpha), shift, True)
+        if y.numel() <= MAX_UNTILED:
+            value = angular(y.mul_(factor), dim)
+            if magnitude.alpha != 1:
+                value = value * magnitude.alpha
+            return value if shift is None else value + shift
+        h = square.new_full([1] * square.ndim, magnitude.alpha).expand_as(square)
+        at_once = apply_angular_epilogue(y, factor, h, shift, angular)
+        return _scale(angular(y.mul_(factor), dim), h, shift, False) if at_once is None else at_once
     x_norm = square.sqrt() if regular else bounded_sqrt(square)
     if by_cosine:
         w_norm = normalize_rows(weight)[1] if magnitude.uses_weight_norm else x_norm.new_ones(1)

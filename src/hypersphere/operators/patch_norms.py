@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..geometry.fast_norms import MIN_NORM
 from ..geometry.tracing import is_traced, needs_graph
-from .tiling import iterate_tiles
+from .tiling import TILE, iterate_tiles
 
 Convolution: TypeAlias = nn.Conv1d | nn.Conv2d | nn.Conv3d
 Windows: TypeAlias = tuple[tuple[int, int, int], ...]  # size, stride and dilation of each axis
@@ -48,6 +48,8 @@ def sum_patch_squares(sums: Float[Tensor, "..."], layer: Convolution) -> Float[T
     """
     size, axes = layer.kernel_size, len(layer.kernel_size)
     around = layer._reversed_padding_repeated_twice
+    if not any(around) and all(s == step == 1 for s, step in zip(size, layer.stride, strict=True)):
+        return sums
     if any(around):
         sums = F.pad(sums, around, mode="constant" if layer.padding_mode == "zeros" else layer.padding_mode)
     if sums.device.type == "cpu" and not is_traced():
@@ -103,9 +105,11 @@ class _Squares(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, dim: int, groups: int, fresh: bool) -> tuple[Tensor, Tensor]:
-        grouped = _grouped(x, dim, groups)
         dtype = torch.promote_types(x.dtype, torch.float32)
-        if is_traced() or x.ndim == -dim:
+        if groups == x.shape[dim]:  # one channel per group
+            return x.to(dtype).square(), x.view_as(x)
+        grouped = _split_groups(x, dim, groups)
+        if is_traced() or x.ndim == -dim or x.numel() <= TILE:
             sums = grouped.to(dtype).square().sum(dim, keepdim=groups == 1)
             return sums, x.view_as(x)
         sums = x.new_empty((*x.shape[:dim], groups, *x.shape[x.ndim + dim + 1 :]), dtype=dtype)
@@ -122,7 +126,7 @@ class _Squares(torch.autograd.Function):
     def backward(ctx: Any, grad_sums: Tensor, grad_x: Tensor) -> tuple[Tensor, None, None, None]:
         (x,) = ctx.saved_tensors
         dim, dtype = ctx.dim, grad_sums.dtype
-        through, saw = (_grouped(t, dim, ctx.groups).to(dtype) for t in (grad_x, x))
+        through, saw = (_split_groups(t, dim, ctx.groups).to(dtype) for t in (grad_x, x))
         each = grad_sums if ctx.groups == 1 else grad_sums.unsqueeze(dim)
         add = through.addcmul_ if ctx.fresh and not torch.is_grad_enabled() else through.addcmul
         total = add(saw, each, value=2).to(x.dtype)
@@ -148,7 +152,7 @@ def _sum_windows(sums: Tensor, windows: Windows) -> Tensor:
     for axis, window in enumerate(windows, -len(windows)):
         if window[:2] == (1, 1):
             continue
-        first, *rest = _shifted(sums, axis, window)
+        first, *rest = _slice_taps(sums, axis, window)
         sums = first + rest[0] if rest else first.clone()
         for other in rest[1:]:
             sums += other
@@ -165,7 +169,7 @@ class _Spread(torch.autograd.Function):
             wider = list(grad.shape)
             wider[axis] = shape[axis]
             spread = grad.new_zeros(wider)
-            for place in _shifted(spread, axis, window):
+            for place in _slice_taps(spread, axis, window):
                 place += grad
             grad = spread
         return grad
@@ -175,7 +179,7 @@ class _Spread(torch.autograd.Function):
         return _Box.apply(grad, ctx.windows), None, None
 
 
-def _shifted(x: Tensor, axis: int, window: tuple[int, int, int]) -> list[Tensor]:
+def _slice_taps(x: Tensor, axis: int, window: tuple[int, int, int]) -> list[Tensor]:
     """Return the slices of an axis that each tap of a window ``(size, stride, dilation)`` reads."""
     size, stride, dilation = window
     axis %= x.ndim
@@ -184,7 +188,7 @@ def _shifted(x: Tensor, axis: int, window: tuple[int, int, int]) -> list[Tensor]
     return [x[(*at, slice(i * dilation, i * dilation + (count - 1) * stride + 1, stride))] for i in range(size)]
 
 
-def _grouped(x: Tensor, dim: int, groups: int) -> Tensor:
+def _split_groups(x: Tensor, dim: int, groups: int) -> Tensor:
     """Return ``(…, c, *rest) → (…, groups, c/groups, *rest)``; ``dim`` counts from the end and means the new second axis.
 
     One group stays as it is: with an axis more a compiler no longer knows channels-last maps.
