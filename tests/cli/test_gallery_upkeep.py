@@ -41,7 +41,7 @@ def test_forget_leaves_no_bytes_in_any_file(files):  # noqa: F811
 
 def test_forget_says_when_a_reader_keeps_the_log(files):  # noqa: F811
     run(files, "enrol", "model", "people")
-    with Gallery(files / "people.db") as reader, reader._store._reading():
+    with Gallery(files / "people.db") as reader, reader._store._read_transaction():
         said = run(files, "forget", "bob", code=1)
     assert "another process is reading" in said or "could not be rewritten" in said
     assert "bob" not in run(files, "list")

@@ -52,14 +52,14 @@ def walk(
         return
     reader = _zip if path.suffix == ".zip" else _tar
     try:
-        yield from _bounded(path, reader(path, select, limit))
+        yield from _limit_size(path, reader(path, select, limit))
     except CorruptDataError:
         raise
     except _BROKEN as error:
         raise corrupt(path, f"a damaged archive ({error})", "a whole tar or zip archive") from error
 
 
-def _bounded(path: Path, members: Iterator[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
+def _limit_size(path: Path, members: Iterator[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
     """Yield the members while their total size is within the limits, because a small archive can unpack to a huge one."""
     total = 0
     for count, (name, content) in enumerate(members, 1):
@@ -135,7 +135,7 @@ def _safe(archive: Path, name: str) -> PurePosixPath:
 
 
 def _tar(path: Path, select: Callable[[str], bool], limit: int) -> Iterator[tuple[str, bytes]]:
-    with _decompressed(path) as raw:
+    with _open_decompressed(path) as raw:
         stream = _Remembering(raw)
         with tarfile.open(fileobj=stream, mode="r:") as tar:  # type: ignore[call-overload]
             for member in tar:
@@ -158,7 +158,7 @@ def _tar(path: Path, select: Callable[[str], bool], limit: int) -> Iterator[tupl
             pass
 
 
-def _decompressed(path: Path) -> io.BufferedIOBase:
+def _open_decompressed(path: Path) -> io.BufferedIOBase:
     with path.open("rb") as file:
         magic = file.read(6)
     if magic.startswith(b"\x1f\x8b"):

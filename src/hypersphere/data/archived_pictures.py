@@ -62,10 +62,10 @@ def archived_pictures(
     if kept.exists():
         try:
             tree = load_tree(kept)
-            return ArchivedPictures(tree["names"].split("\n"), tree["data"], _encoded(tree["texts"]))
+            return ArchivedPictures(tree["names"].split("\n"), tree["data"], _encode_texts(tree["texts"]))
         except ValueError as error:
             warnings.warn(f"the decoded pictures of {source} are made anew: {error}", stacklevel=2)
-    pictures, found = _decoded(folder, source, wanted, prepare, layout, texts)
+    pictures, found = _decode_members(folder, source, wanted, prepare, layout, texts)
     names = sorted(pictures)
     result = ArchivedPictures(names, torch.from_numpy(np.stack([pictures[name] for name in names])), found)
     if len(names) >= WORTH_KEEPING:
@@ -81,7 +81,7 @@ def archived_pictures(
     return result
 
 
-def _decoded(
+def _decode_members(
     folder: Folder,
     source: Path,
     wanted: re.Pattern[str],
@@ -106,7 +106,7 @@ def _decoded(
     return pictures, found
 
 
-def _encoded(texts: dict[str, str]) -> dict[str, bytes]:
+def _encode_texts(texts: dict[str, str]) -> dict[str, bytes]:
     return {name: text.encode("latin-1") for name, text in texts.items()}
 
 

@@ -190,7 +190,7 @@ class CheckReport:
         inside = self.source.rstrip("/") + "/"  # names of files are read more easily from the source on
         for one, several, what, found in findings:
             if found:
-                text = f"  {len(found)} {one if len(found) == 1 else several} {what}: {_listed(found)}"
+                text = f"  {len(found)} {one if len(found) == 1 else several} {what}: {_format_list(found)}"
                 lines.append(text.replace(inside, ""))
         if not any(found for *_, found in findings):
             lines.append(f"  every {one_sample} can be read, and none is there twice")
@@ -292,5 +292,5 @@ def _plain(group: Twins) -> dict[str, list[str]]:
     return {"images": list(group.names), "identities": list(group.labels), "splits": list(group.splits)}
 
 
-def _listed(found: Sequence[object]) -> str:
+def _format_list(found: Sequence[object]) -> str:
     return "; ".join(map(str, found[:SHOWN])) + ("; …" if len(found) > SHOWN else "")

@@ -56,7 +56,7 @@ class DecodedCache(Dataset[tuple[Tensor, int]]):
             meta, shape = given["__metadata__"], tuple(given["data"]["shape"])
             kind = np.dtype(_DTYPES[given["data"]["dtype"]])
             n, size = shape[0], math.prod(shape) * kind.itemsize
-            if head != _packed(shape, kind, size, meta["classes"], meta["tables"]):
+            if head != _pack_header(shape, kind, size, meta["classes"], meta["tables"]):
                 raise ValueError("its header is another")
             if self.path.stat().st_size != len(head) + size + 12 * n:
                 raise ValueError(f"{self.path.stat().st_size} bytes where {len(head) + size + 12 * n} were written")
@@ -166,25 +166,25 @@ def _write(
 ) -> None:
     tables = labels.numpy().astype("<i8").tobytes()
     names, size = json.dumps(list(classes)), math.prod(shape) * dtype.itemsize
-    head = _packed(shape, dtype, size, names, "0" * 64)
+    head = _pack_header(shape, dtype, size, names, "0" * 64)
     with open(path, "wb") as file:
         file.write(head)
-        sums = np.fromiter(_checked(file, blocks), "<u4", count=shape[0]).tobytes()
+        sums = np.fromiter(_write_with_checksums(file, blocks), "<u4", count=shape[0]).tobytes()
         if file.tell() != len(head) + size:
             raise AssertionError("the blocks hold another number of pixels than the shape")
         file.write(tables + sums)
         file.seek(0)
-        file.write(_packed(shape, dtype, size, names, _digest(shape, names, tables, sums)))
+        file.write(_pack_header(shape, dtype, size, names, _digest(shape, names, tables, sums)))
 
 
-def _checked(file: Any, blocks: Iterable[np.ndarray]) -> Iterator[int]:
+def _write_with_checksums(file: Any, blocks: Iterable[np.ndarray]) -> Iterator[int]:
     for block in blocks:
         plain = np.ascontiguousarray(block)
         file.write(plain.data)
         yield from map(zlib.crc32, plain)
 
 
-def _packed(shape: tuple[int, ...], dtype: "np.dtype[Any]", size: int, classes: str, digest: str) -> bytes:
+def _pack_header(shape: tuple[int, ...], dtype: "np.dtype[Any]", size: int, classes: str, digest: str) -> bytes:
     """Return the header, which has the same length for every digest."""
     n = shape[0]
     text = json.dumps(

@@ -63,7 +63,7 @@ def decode_image(
     try:
         if len(content) > MAX_BYTES:
             raise ValueError(f"more than {MAX_BYTES} bytes")
-        image = require("PIL.Image").open(io.BytesIO(content), formats=_known(tuple(formats)))
+        image = require("PIL.Image").open(io.BytesIO(content), formats=_select_known(tuple(formats)))
         if shape is not None and image.size != shape[::-1]:
             raise ValueError(f"{image.height}×{image.width} pixels")
         if image.width * image.height > max_pixels:
@@ -75,7 +75,7 @@ def decode_image(
             if scans > MAX_JPEG_SCANS:
                 raise ValueError(f"{scans} scans of a progressive JPEG, more than {MAX_JPEG_SCANS}")
         if _is_expensive(image, content):
-            return decode_in_process(content, _known(tuple(formats)), mode, seconds)
+            return decode_in_process(content, _select_known(tuple(formats)), mode, seconds)
         return _convert(image, mode)
     except ImportError:
         raise
@@ -102,7 +102,9 @@ def is_expensive(content: bytes, formats: Sequence[str] = FORMATS) -> bool:
     if len(content) > MAX_BYTES_IN_PROCESS:
         return True
     try:
-        return _is_expensive(require("PIL.Image").open(io.BytesIO(content), formats=_known(tuple(formats))), content)
+        return _is_expensive(
+            require("PIL.Image").open(io.BytesIO(content), formats=_select_known(tuple(formats))), content
+        )
     except ImportError:
         raise
     except Exception:  # a damaged header can raise any exception; decode_image reports it
@@ -111,7 +113,7 @@ def is_expensive(content: bytes, formats: Sequence[str] = FORMATS) -> bool:
 
 def decode_here(content: bytes, formats: tuple[str, ...], mode: str | None) -> Any:
     """Decode an image in this process, without a time limit, after :func:`decode_image` has checked it."""
-    return _convert(require("PIL.Image").open(io.BytesIO(content), formats=_known(formats)), mode)
+    return _convert(require("PIL.Image").open(io.BytesIO(content), formats=_select_known(formats)), mode)
 
 
 def count_jpeg_scans(content: bytes) -> int:
@@ -192,7 +194,7 @@ def eight_bit(image: Any) -> Any:
         values, tags = np.asarray(image), dict(getattr(image, "tag_v2", {}))
         if mode == "I" and tags.get(_SAMPLE_FORMAT, (0,))[0] == 1:
             values = values.view(np.uint32)  # Pillow keeps unsigned numbers of 32 bits as signed ones
-        return require("PIL.Image").fromarray(_scaled(values, _top(image), mode == "F"))
+        return require("PIL.Image").fromarray(_scale(values, _top(image), mode == "F"))
     if mode == "1":
         return image.convert("L")
     if mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
@@ -235,7 +237,7 @@ def _convert(image: Any, mode: str | None) -> Any:
 
 
 @functools.lru_cache
-def _known(formats: tuple[str, ...]) -> tuple[str, ...]:
+def _select_known(formats: tuple[str, ...]) -> tuple[str, ...]:
     """Return the formats that the installed Pillow supports."""
     module = require("PIL.Image")
     module.init()
@@ -252,7 +254,7 @@ def _top(image: Any) -> float | None:
     return 65535.0 if image.mode.startswith("I;16") or image.format in ("PNG", "PPM", "JPEG2000") else None
 
 
-def _scaled(values: np.ndarray, top: float | None, floating: bool) -> UInt8[np.ndarray, "h w"]:
+def _scale(values: np.ndarray, top: float | None, floating: bool) -> UInt8[np.ndarray, "h w"]:
     numbers = values.astype(np.float64)
     low, high = float(numbers.min()), float(numbers.max())
     ranges = _FLOAT_RANGES if floating else _INTEGER_RANGES

@@ -120,9 +120,9 @@ class Loader:
         self.check_shares()
         epoch = self.state_dict()["epoch"]
         self.seek(epoch, self.state_dict()["position"])
-        for start, stop, ended, (data, labels) in self._streamed() if self.iterable else self._indexed():
+        for start, stop, ended, (data, labels) in self._iterate_stream() if self.iterable else self._iterate_indexed():
             if self.augment is not None:
-                data = self._augmented(data, epoch, start, stop)
+                data = self._augment(data, epoch, start, stop)
             self.position, self._ended = stop, ended
             yield data, labels
         self.seek(epoch + 1)
@@ -150,7 +150,7 @@ class Loader:
         self.seek(state["epoch"], state["position"])
         self.seed = state["seed"]
 
-    def _augmented(self, data: Tensor, epoch: int, start: int, stop: int) -> Tensor:
+    def _augment(self, data: Tensor, epoch: int, start: int, stop: int) -> Tensor:
         assert self.augment is not None
         draws = self.augment.draws(data.shape[1:])
         # Four numbers are one step of the counter. Whole steps per sample keep position p at p·width for every batch and share.
@@ -167,7 +167,7 @@ class Loader:
                 f"augment={kind} does not fit samples of shape {tuple(data.shape[1:])}: {error}"
             ) from error
 
-    def _indexed(self) -> Iterator[tuple[int, int, bool, Batch]]:
+    def _iterate_indexed(self) -> Iterator[tuple[int, int, bool, Batch]]:
         """Yield (start, stop, whether it is the last, this process's share) of each batch from the position on."""
         assert self.sampler is not None
         assert self.samples is not None
@@ -185,7 +185,7 @@ class Loader:
         for (start, stop), batch in zip(bounds, fetched, strict=True):
             yield start, stop, stop >= samples, batch
 
-    def _streamed(self) -> Iterator[tuple[int, int, bool, Batch]]:
+    def _iterate_stream(self) -> Iterator[tuple[int, int, bool, Batch]]:
         """Yield the same for an iterable dataset, with one batch of lookahead to recognize the last one."""
         if hasattr(self.dataset, "set_epoch"):
             self.dataset.set_epoch(self.epoch)
@@ -196,7 +196,7 @@ class Loader:
         while current and not (self.drop_last and len(current) < self.batch_size):
             following = next(rows) if len(current) == self.batch_size else []
             last = not following or (self.drop_last and len(following) < self.batch_size)
-            yield start, start + len(current), last, _stacked(current[self.rank :: self.world_size], current[0])
+            yield start, start + len(current), last, _stack(current[self.rank :: self.world_size], current[0])
             start, current = start + len(current), following
 
 
@@ -216,7 +216,7 @@ class _Shares(Dataset[Any]):
             data, labels = self.dataset.batch(index)
             return data, labels
         items = [self.dataset[i] for i in index.tolist()]
-        return _stacked(items, items[0] if items else self.dataset[0])
+        return _stack(items, items[0] if items else self.dataset[0])
 
     def __getitem__(self, index: Int[Tensor, "_"]) -> Batch | DataError:
         try:
@@ -235,7 +235,7 @@ def _by_processes(read: _Shares, shares: list[Int[Tensor, "_"]], workers: int) -
         yield batch[0], batch[1]
 
 
-def _stacked(items: list[Any], example: Any) -> tuple[Shaped[Tensor, "b ..."], Int[Tensor, "b"]]:
+def _stack(items: list[Any], example: Any) -> tuple[Shaped[Tensor, "b ..."], Int[Tensor, "b"]]:
     """Return items (tensor, label) as one batch; no items give an empty batch of the example's shape."""
     inputs = [torch.as_tensor(item[0]) for item in items]
     data = torch.stack(inputs) if inputs else torch.as_tensor(example[0])[None][:0]

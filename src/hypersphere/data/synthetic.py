@@ -66,7 +66,7 @@ class Shapes(InMemory):
             raise ValueError(f"points must be ≥ 1 and count ≥ 4, got {points} and {count}")
         each = count if train else count // 4
         clouds = [
-            _posed(surface, Stream(seed, SYNTHETIC, 3 + train, kind, i), points)
+            _pose(surface, Stream(seed, SYNTHETIC, 3 + train, kind, i), points)
             for kind, surface in enumerate(SURFACES.values())
             for i in range(each)
         ]
@@ -75,7 +75,7 @@ class Shapes(InMemory):
         )
 
 
-def _posed(surface: Callable[[Tensor], Tensor], stream: Stream, points: int) -> Float[Tensor, "points 3"]:
+def _pose(surface: Callable[[Tensor], Tensor], stream: Stream, points: int) -> Float[Tensor, "points 3"]:
     cloud = surface(stream.uniforms(3 * points).reshape(points, 3).T)
     *stretch, turn = stream.uniforms(4).tolist()
     cosine, sine = math.cos(2 * math.pi * turn), math.sin(2 * math.pi * turn)

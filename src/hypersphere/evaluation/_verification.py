@@ -113,7 +113,7 @@ class VerificationReport(Report):
             else:
                 threshold = choose_accurate_threshold(*sort_pairs(self.rows[i][~held], self.same[~held]))
             # The scores descend, so the accepted pairs are the first ones.
-            accepted = len(self.scores) - int(torch.searchsorted(self._ascending, threshold))
+            accepted = len(self.scores) - int(torch.searchsorted(self._sort_scores, threshold))
             right = (held & self.same)[:accepted].sum() + (held & ~self.same)[accepted:].sum()
             accuracies.append(right.double() / held.sum())
         return torch.stack(accuracies)
@@ -143,7 +143,7 @@ class VerificationReport(Report):
         return choose_threshold(highest, far=far, total=len(self._impostors)).threshold
 
     @cached_property
-    def _ascending(self) -> Float[Tensor, "n"]:
+    def _sort_scores(self) -> Float[Tensor, "n"]:
         return self.scores.flip(0)
 
     @cached_property

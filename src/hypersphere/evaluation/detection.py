@@ -70,7 +70,7 @@ class DetectionReport(Report):
 
     def curve(self, rank: int = 1) -> "DetectionCurve":
         """TPIR at ``rank`` against FPIR as the threshold falls past every score."""
-        roc = self._accepted(rank)
+        roc = self._count_by_threshold(rank)
         return DetectionCurve(roc.thresholds, roc.far, roc.accepted_same.double() / int(self.ranking.mated.sum()))
 
     def tpir(self, fpir: float, rank: int = 1, confidence: float = 0.95) -> Measurement:
@@ -80,7 +80,7 @@ class DetectionReport(Report):
         of strangers are drawn anew, before the same gallery, and the threshold with them (95 %, whatever ``confidence``).
         Raises ``ValueError`` if there are fewer than 1/fpir strangers.
         """
-        roc = self._accepted(rank)
+        roc = self._count_by_threshold(rank)
         mated = int(self.ranking.mated.sum())
         alone = wilson(int(roc.accepted_same[roc.at_far(fpir, "fpir", "strangers")]), mated, confidence)
         if self.owners is None or fpir == 1:
@@ -106,7 +106,7 @@ class DetectionReport(Report):
         curve = self.curve(1)
         return plots.plot_roc({"rank 1": (curve.fpir, curve.tpir)}, identification=True, title=self.title, ax=ax)
 
-    def _accepted(self, rank: int) -> Roc:
+    def _count_by_threshold(self, rank: int) -> Roc:
         """Counts of rightly identified probes and of impostors at every threshold."""
         if rank < 1:
             raise ValueError(f"rank must be an integer ≥ 1, got {rank!r}")

@@ -101,18 +101,18 @@ def fit_sine_polynomial(
     [1.5, 1.0]
     """
 
-    def wanted(sine: Tensor) -> Tensor:
+    def target_function(sine: Tensor) -> Tensor:
         cos = ((1 - sine) * (1 + sine)).clamp_min(1e-12).sqrt()
         return function(torch.atan2(cos, sine)) / (cos if odd else torch.ones_like(cos))
 
     exact: dict[str, Any] = {"dtype": torch.float64, "device": "cpu"}  # also where a model is built on no device
     tested, center = torch.linspace(0, 1, 2001, **exact), 0.5 if odd else 0.0
-    values = wanted(tested)
+    values = target_function(tested)
     near = accurate * (values if odd else values.max()).abs()
     for count in range(1, (_MOST_ODD if odd else _MOST_EVEN) + 1):
         places = torch.linspace(0.5, count - 0.5, count, **exact) * (math.pi / count)
         points = (1 + torch.cos(places)) / 2
-        found = torch.linalg.solve(_powers(points - center, count), wanted(points))
+        found = torch.linalg.solve(_powers(points - center, count), target_function(points))
         if bool(((_powers(tested - center, count) @ found - values).abs() <= near).all()):
             return tuple(found.tolist())
     return None

@@ -15,7 +15,7 @@ def norm(x: Float[Tensor, "..."], dim: int = -1, keepdim: bool = False) -> Float
     >>> norm(torch.tensor([[3e30, 4e30], [0.0, 0.0]]))
     tensor([5.0000e+30, 0.0000e+00])
     """
-    y, scale = _rescaled(upcast(x), dim)
+    y, scale = _rescale(upcast(x), dim)
     length, _ = _length(y, dim)
     result = (length * scale).to(x.dtype)
     return result if keepdim else result.squeeze(dim)
@@ -32,7 +32,7 @@ def normalize(x: Float[Tensor, "..."], dim: int = -1, *, min_norm: float = 0.0) 
     tensor([[0.6000, 0.8000],
             [0.0000, 0.0000]])
     """
-    y, _ = _rescaled(upcast(x), dim, min_norm)
+    y, _ = _rescale(upcast(x), dim, min_norm)
     length, nonzero = _length(y, dim)
     return torch.where(nonzero, y / torch.where(nonzero, length, 1), 0).to(x.dtype)
 
@@ -77,7 +77,7 @@ def cosine(x: Float[Tensor, "*x d"], w: Float[Tensor, "*w d"], *, pairwise: bool
         return cos.clamp(-1, 1).to(dtype)
 
 
-def _rescaled(x: Tensor, dim: int, min_norm: float = 0.0) -> tuple[Tensor, Tensor]:
+def _rescale(x: Tensor, dim: int, min_norm: float = 0.0) -> tuple[Tensor, Tensor]:
     """Divide ``x`` by its largest entry, so that squares neither overflow nor underflow; return both.
 
     The scale is a constant to autograd: both ‖x‖ = scale·‖x/scale‖ and x̂ hold for any constant.

@@ -35,11 +35,11 @@ def run_outside_graphs(function: F) -> F:
     """Let a compiled graph end before this function and continue after it, without importing the compiler."""
 
     @functools.wraps(function)
-    def called(*args: Any, **options: Any) -> Any:
+    def wrapper(*args: Any, **options: Any) -> Any:
         chosen = torch.compiler.disable(function) if torch.compiler.is_compiling() else function
         return chosen(*args, **options)
 
-    return cast(F, called)
+    return cast(F, wrapper)
 
 
 class ShardedClassifier(Classifier):

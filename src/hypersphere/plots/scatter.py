@@ -132,7 +132,7 @@ def _near(ax: Any, points: Float[Tensor, "n d"]) -> Bool[Tensor, "n"]:
 
 
 def eye_direction(elevation: float, azimuth: float) -> Float[Tensor, "3"]:
-    """Return the direction from which the sphere is seen, of an elevation and an azimuth in degrees.
+    """Return the direction from which the sphere is measure_view, of an elevation and an azimuth in degrees.
 
     >>> eye_direction(90, 0).round().tolist()
     [0.0, 0.0, 1.0]
@@ -151,11 +151,11 @@ def best_view(points: Float[Tensor, "n 3"], labels: Int[Tensor, " n"]) -> tuple[
     means = normalize(points.new_zeros(len(names), 3).index_add_(0, owner, points))
     views = [(float(up), float(about)) for up in (30, 0, 60) for about in range(-60, 300, 15)]
 
-    def seen(view: tuple[float, float]) -> tuple[int, int, float]:
+    def measure_view(view: tuple[float, float]) -> tuple[int, int, float]:
         depth, eye = points @ eye_direction(*view), eye_direction(*view)
         return int((means @ eye > 0.2).sum()), int((depth >= 0).sum()), round(float(depth.sum()), 4)
 
-    return max(views, key=seen)
+    return max(views, key=measure_view)
 
 
 def _frame(ax: Any, dim: int, reach: float, far_side: bool) -> None:

@@ -206,7 +206,7 @@ def exact_search(probes: Float[Tensor, "p d"], gallery: Rows, k: int, chunk: int
     for block in probes.split(BLOCK):
         unit = normalize(block.to(dtype))
         values, candidates = _candidates(unit, gallery, min(k + spare, len(gallery)), chunk)
-        scores, indices = _rescored(block, gallery, values, candidates, k)
+        scores, indices = _rescore(block, gallery, values, candidates, k)
         # The least that one of the true k can have; who is not a candidate has at most the last candidate's value.
         least = values[:, k - 1] - 2 * gallery.error(dtype)
         unsure = (values[:, -1] >= least).nonzero().squeeze(1)
@@ -250,7 +250,7 @@ def largest(products: Float[Tensor, "p n"], count: int) -> Best:
     return values, columns.gather(1, order)
 
 
-def _rescored(probes: Tensor, gallery: Rows, values: Tensor, candidates: Tensor, k: int) -> Best:
+def _rescore(probes: Tensor, gallery: Rows, values: Tensor, candidates: Tensor, k: int) -> Best:
     """The best ``k`` of the candidates by their cosines in float64; the lowest index first among equals."""
     indices, order = candidates.sort(dim=1)
     step = max(1, GATHERED // (indices.shape[1] * probes.shape[1]))

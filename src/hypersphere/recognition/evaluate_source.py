@@ -18,11 +18,15 @@ from ..evaluation import (
     DifferenceReport,
     Measurement,
     OpenSetReport,
+    RetrievalReport,
     Score,
+    TableScore,
     compare_embedders,
     open_set_report,
+    retrieval,
     templates,
 )
+from ..evaluation import rerank as rerank_features
 from ..evaluation.figures import rate_name
 from ..geometry import norm
 from .baselines import MAX_PICTURES, first_identities, measure_baselines
@@ -48,6 +52,8 @@ def evaluate(
     split: str | None = None,
     on_error: Literal["raise", "skip"] = "raise",
     quality: bool = False,
+    rerank: bool = False,
+    prefixes: Sequence[int] = (),
     baselines: bool = True,
     worst: int = 20,
     resamples: int = 1000,
@@ -77,6 +83,9 @@ def evaluate(
         on_error: ``"skip"`` leaves out pictures that cannot be read, with a warning.
         quality: Measure false rejects as the worst images are discarded. The quality of an image is the length of its
             feature; for faces, also the detector's score, size, sharpness, pose and illumination, each by itself.
+        rerank: Also measure retrieval after re-ranking by k-reciprocal neighbors (:func:`hypersphere.evaluation.rerank`).
+        prefixes: Also measure the first so many dimensions of the features alone, for embedders whose prefixes were
+            trained (:class:`hypersphere.objectives.Matryoshka`).
         baselines: Measure simple methods (pixels, LBP, HOG) and the pretrained networks that are on this computer beside
             it, if images are compared and not templates.
         worst: How many of the most confident errors of each kind are listed.
@@ -95,7 +104,9 @@ def evaluate(
     (0.0, 1.0)
     """
     _check_templates(per_template, quality, score)
-    pictures = _searched(open_source(source, split=split, on_error=on_error))
+    if any(size < 1 for size in prefixes):
+        raise ValueError(f"prefixes must be numbers of dimensions ≥ 1, got {list(prefixes)}")
+    pictures = _select_searched(open_source(source, split=split, on_error=on_error))
     strange = None if cohort is None else open_source(cohort, on_error=on_error, identities=1)
     every = [embedder] if against is None else [embedder, against]
     first, *others = [_side(e, pictures, strange, score, top, per_template, pool, batch, workers) for e in every]
@@ -108,15 +119,19 @@ def evaluate(
         **{"images per template": per_template, "pool": pool if per_template > 1 else None},
         **_said_of(first),
     }
-    compared = tuple(gap for other in others for gap in _compared(first, other, fars, resamples, seed))
-    notes = tuple(_unresolved(report, fars, fpirs))
+    compared = tuple(gap for other in others for gap in _compare_sides(first, other, fars, resamples, seed))
+    notes = tuple(_list_unresolved(report, fars, fpirs))
     names, dataset = tuple(record.name for record in first.records), pictures.dataset(embedder.preprocessing)
     stored = lambda rows: dataset.batch(first.place[rows])[0]  # noqa: E731
     shown = lambda rows: embedder.preprocessing.thumbnails(stored(rows))  # noqa: E731
     simple = _baselines(first, pictures, shown, embedder.fingerprint, seed) if baselines and per_template == 1 else ()
     curves = _measure_rejection(report, first, fars) if quality else {}
+    reranked = _measure_reranked(first) if rerank else None
+    shorter = {size: _measure_prefix(first, size, fars=fars, fpirs=fpirs, seed=seed) for size in prefixes}
     return Evaluation(
-        report, compared, facts, notes, names, pictures.classes, first.features, first.labels, shown, simple, curves
+        *(report, compared, facts, notes, names, pictures.classes, first.features, first.labels, shown, simple, curves),
+        reranked,
+        shorter,
     )
 
 
@@ -137,6 +152,39 @@ FACE_FIGURES: dict[str, Callable[[Mapping[str, Any]], float]] = {
     "frontal pose": lambda info: -abs(info["quality"]["yaw"]),
     "illumination": lambda info: -abs(info["quality"]["brightness"] - 0.5),
 }
+
+
+def _measure_reranked(side: _Side) -> RetrievalReport:
+    """Return retrieval by re-ranked similarities, with the queries and the gallery of the report."""
+    queries, gallery = _flags(side.records)
+    every = torch.arange(len(side.labels))
+    if queries is None or gallery is None:
+        values, asked, searched = rerank_features(side.features), every, every
+    else:
+        asked, searched = every[queries], every[gallery]
+        values = rerank_features(side.features[asked], side.features[searched])
+    place = torch.full((len(every),), -1)
+    place[searched] = torch.arange(len(searched))
+    labels = side.labels
+    found = retrieval(
+        torch.arange(len(asked))[:, None].double(),
+        labels[asked],
+        torch.arange(len(searched))[:, None].double(),
+        labels[searched],
+        own=place[asked],
+        score=TableScore(values),
+    )
+    counts = torch.bincount(labels[searched], minlength=int(labels.max()) + 1)
+    mated = counts[labels[asked]] - (place[asked] >= 0).long() > 0
+    return replace(found, owners=labels[asked][mated])
+
+
+def _measure_prefix(side: _Side, size: int, **options: Any) -> OpenSetReport:
+    """Return the report on the first dimensions of the features, by cosine."""
+    dim = side.features.shape[1]
+    if size > dim:
+        raise ValueError(f"prefixes must be at most the dimension of the features, {dim}, got {size}")
+    return _report(side._replace(features=side.features[:, :size], score=CosineScore()), False, worst=1, **options)
 
 
 def _measure_rejection(
@@ -236,7 +284,7 @@ def _groups(pictures: Source, size: int) -> tuple[Int[Tensor, "n"], Int[Tensor, 
     return torch.tensor(owner), torch.tensor(kept)
 
 
-def _searched(pictures: Source) -> Source:
+def _select_searched(pictures: Source) -> Source:
     """The records that are a query or in the gallery, where the source says which are."""
     roles = [record.is_query is not None or record.is_gallery is not None for record in pictures.records]
     if not any(roles):
@@ -262,7 +310,7 @@ def _categories(records: Sequence[Record]) -> list[str] | None:
     return ["no category" if record.category is None else record.category for record in records]
 
 
-def _compared(
+def _compare_sides(
     first: _Side, second: _Side, fars: Sequence[float], resamples: int, seed: int
 ) -> tuple[DifferenceReport, ...]:
     """EER, and TAR at the lowest rate that the drawn pairs resolve."""
@@ -284,7 +332,7 @@ def _baselines(side: _Side, pictures: Source, stored: Any, fingerprint: str, see
     return measure_baselines(side.features[rows], part, stored(rows), without=fingerprint, score=side.score, seed=seed)
 
 
-def _unresolved(report: Any, fars: Sequence[float], fpirs: Sequence[float]) -> list[str]:
+def _list_unresolved(report: Any, fars: Sequence[float], fpirs: Sequence[float]) -> list[str]:
     """What was asked for and cannot be said."""
     negatives = report.pairs.roc.negatives
     notes = [

@@ -79,7 +79,7 @@ def model_card(embedder: Embedder, title: str, licence: str, report: Mapping[str
     lines += ["| | |", "|---|---|", f"| network | {network}, {count:,} parameters |"]
     lines += [f"| input | {channels} images, {size[0]}×{size[1]} |", f"| fingerprint | `{embedder.fingerprint}` |"]
     lines += [f"| {_cell(key)} | {_cell(value)} |" for key, value in embedder.card.items() if key != "report"]
-    return "\n".join([*lines, "", *_measured(report), ""])
+    return "\n".join([*lines, "", *_format_report(report), ""])
 
 
 def push_hub_folder(folder: str | os.PathLike[str], name: str, *, private: bool = True) -> str:
@@ -111,7 +111,7 @@ def push_hub_folder(folder: str | os.PathLike[str], name: str, *, private: bool 
         raise ValueError(f"{folder} was written but could not be pushed to {name}: {reason}") from error
 
 
-def _measured(report: Mapping[str, Any] | None) -> list[str]:
+def _format_report(report: Mapping[str, Any] | None) -> list[str]:
     """The figures of a report as a table, or that there are none."""
     if report is None:
         return ["No report was given when this card was written; `hypersphere evaluate` makes one."]

@@ -62,7 +62,7 @@ def load(
             f"there is no embedder {text}: neither a file nor a folder, no id owner/name of a hub, and no pretrained model "
             f"({', '.join([*shipped(), *CATALOG])})"
         )
-    return _from_folder(_downloaded(text, revision), trust, device)
+    return _from_folder(_download(text, revision), trust, device)
 
 
 def load_pretrained(name: str, *, accept_licence: str | None = None) -> Embedder:
@@ -122,7 +122,7 @@ def _check_config(config: Path, file: Path) -> None:
         raise ValueError(f"{config} and {file.name} differ in {', '.join(differing)}; export the folder again")
 
 
-def _downloaded(name: str, revision: str | None) -> Path:
+def _download(name: str, revision: str | None) -> Path:
     hub = require("huggingface_hub", "hub")
     try:
         patterns = [*FILES, "config.json"]

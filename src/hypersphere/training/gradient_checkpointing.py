@@ -24,11 +24,11 @@ def checkpoint_blocks(model: nn.Module) -> int:
     holder = max(holders, key=lambda m: sum(p.numel() for p in m.parameters()), default=model)
     blocks = [block for block in holder.children() if any(True for _ in block.parameters())]
     for block in blocks:
-        block.forward = functools.partial(_recomputed, block, block.forward)  # type: ignore[method-assign]
+        block.forward = functools.partial(_run_with_recomputation, block, block.forward)  # type: ignore[method-assign]
     return len(blocks)
 
 
-def _recomputed(block: nn.Module, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _run_with_recomputation(block: nn.Module, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     if not block.training:
         return forward(*args, **kwargs)
 

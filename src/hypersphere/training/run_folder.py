@@ -23,7 +23,7 @@ from ..files import load_tree, remove_leftovers, save_tree, write_json
 PACKAGES = ("torch", "numpy", "accelerate", "safetensors", "scikit-learn", "scipy")
 MARK = "run.json"
 FORMAT = "hypersphere-run/1"
-FREE = ("timeout", "settings.timeout")  # settings that do not change what is computed
+FREE = ("timeout", "settings.timeout", "trackers", "settings.trackers")  # settings that do not change what is computed
 
 
 class RunFolder:
@@ -56,7 +56,7 @@ class RunFolder:
             self.failed = True
             self.close()
             raise
-        remove_leftovers(self.path, {MARK, *_owned(self.path)})
+        remove_leftovers(self.path, {MARK, *_read_mark(self.path)})
         self.record(MARK, "config.json", "environment.json", "events.jsonl", "log.jsonl")
         write_json(self.path / "config.json", document)
         write_json(self.path / "environment.json", environment())
@@ -86,7 +86,7 @@ class RunFolder:
 
     def record(self, *names: str) -> None:
         """These files, by their path inside the folder, are the run's own."""
-        known = _owned(self.path)
+        known = _read_mark(self.path)
         if any(name not in known for name in names):
             write_json(self.path / MARK, {"format": FORMAT, "files": [*dict.fromkeys([*known, *names])]})
 
@@ -166,7 +166,7 @@ class RunFolder:
 
     def _refuse_strangers(self) -> None:
         names = ("config.json", "log.jsonl", "metrics.json", "README.md")
-        owned = _owned(self.path)
+        owned = _read_mark(self.path)
         found = [p.name for p in self.path.iterdir() if p.name in names or p.suffix == ".safetensors"]
         found = [name for name in found if name not in owned]
         if found:
@@ -177,7 +177,7 @@ class RunFolder:
     def _forget(self) -> None:
         """Delete what the run recorded as its own, and nothing else."""
         root = self.path.resolve()
-        for name in _owned(self.path):
+        for name in _read_mark(self.path):
             file = (self.path / name).resolve()
             if root in file.parents and file.is_file():
                 file.unlink()
@@ -254,7 +254,7 @@ def differing(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
     return "; ".join(f"{key} is {there.get(key)!r} there, {here.get(key)!r} here" for key in changed)
 
 
-def _owned(folder: pathlib.Path) -> list[str]:
+def _read_mark(folder: pathlib.Path) -> list[str]:
     try:
         content = json.loads((folder / MARK).read_text(encoding="utf-8"))
     except (OSError, ValueError):

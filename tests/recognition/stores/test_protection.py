@@ -28,7 +28,7 @@ class TestEncryptedSQLite(GalleryContract):
     @contextlib.contextmanager
     def half_done(self, gallery):
         inner = gallery._store._inner
-        with contextlib.suppress(ZeroDivisionError), inner._writing():
+        with contextlib.suppress(ZeroDivisionError), inner._write_transaction():
             sqlite_store.make_owners(inner._db, [gallery._store._name("bob")])
             yield
             raise ZeroDivisionError

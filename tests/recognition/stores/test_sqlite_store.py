@@ -24,7 +24,7 @@ class TestSQLite(GalleryContract):
 
     @contextlib.contextmanager
     def half_done(self, gallery):
-        with contextlib.suppress(ZeroDivisionError), gallery._store._writing():
+        with contextlib.suppress(ZeroDivisionError), gallery._store._write_transaction():
             sqlite_store.make_owners(gallery._store._db, ["bob"])
             yield
             raise ZeroDivisionError
@@ -104,7 +104,7 @@ class TestSQLite(GalleryContract):
 
     def test_a_locked_gallery_is_an_os_error(self, gallery, address):
         gallery._store._db.execute("PRAGMA busy_timeout = 50")
-        with Gallery(address) as other, other._store._writing(), pytest.raises(OSError, match="locked"):
+        with Gallery(address) as other, other._store._write_transaction(), pytest.raises(OSError, match="locked"):
             gallery.enrol("ada", torch.rand(2))
         gallery.enrol("ada", torch.rand(2))
         assert gallery.list() == {"ada": 1}

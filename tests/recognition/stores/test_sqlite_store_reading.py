@@ -21,7 +21,7 @@ def store(tmp_path):
 
 
 def look(store, before=None):
-    with store._reading() as meta:
+    with store._read_transaction() as meta:
         return take_snapshot(store._db, meta, store._file(meta), before)
 
 
@@ -66,7 +66,7 @@ def test_one_identity_with_most_templates_hides_nobody():
 
 
 def test_rows_that_do_not_fit_are_damage(store):
-    with store._reading() as meta:
+    with store._read_transaction() as meta:
         rows = store._db.execute("SELECT number, source, checksum FROM templates WHERE identity = 1").fetchall()
         path = store._file(meta)
         assert read_features(path, meta, 1, rows).shape == (4, 6)

@@ -14,7 +14,7 @@ def store(tmp_path):
 
 
 def plan(store, names, features, sources):
-    with store._writing() as meta:
+    with store._write_transaction() as meta:
         owners, fresh = writing.make_owners(store._db, names)
         rows = features.numpy()
         return writing.plan_writes(store._db, meta, store._file(meta), rows, [owners[n] for n in names], fresh, sources)
@@ -30,7 +30,7 @@ def test_a_plan_writes_what_is_new_and_replaces_what_changed(store):
 
 
 def test_owners_are_made_once(store):
-    with store._writing():
+    with store._write_transaction():
         owners, fresh = writing.make_owners(store._db, ["dia", "ada", "dia"])
         assert owners == {"dia": 3, "ada": 1}
         assert fresh == {3}
@@ -40,7 +40,7 @@ def test_owners_are_made_once(store):
 
 def test_a_compaction_waits_until_it_is_worth_it(store, tmp_path, monkeypatch):
     def compacted():
-        with store._writing() as meta:
+        with store._write_transaction() as meta:
             return writing.compact(store._db, meta, store._file(meta), store._file(meta, 1))
 
     store.remove("ada")

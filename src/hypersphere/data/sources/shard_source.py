@@ -151,7 +151,7 @@ def _sample(path: Path, key: str, sample: dict[str, Any]) -> tuple[Record, Place
             path, f"the sample {key} without a picture or recording", f"a file {key}.jpg, {key}.wav or the like"
         )
     name, place = sample["image"]
-    fields = _described(path, key, sample["json"]) if "json" in sample else {}
+    fields = _read_description(path, key, sample["json"]) if "json" in sample else {}
     label = next((sample[ending] for ending in _LABELS if ending in sample), None)
     if label is not None:
         fields["label"] = label.decode("utf-8", "replace").strip()
@@ -160,7 +160,7 @@ def _sample(path: Path, key: str, sample: dict[str, Any]) -> tuple[Record, Place
     return Record(f"{path}: {name}", **fields), place
 
 
-def _described(path: Path, key: str, content: bytes) -> dict[str, Any]:
+def _read_description(path: Path, key: str, content: bytes) -> dict[str, Any]:
     """Return the fields of a record in a sample's JSON; other fields are ignored."""
     try:
         given = json.loads(content)

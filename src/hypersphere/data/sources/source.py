@@ -138,7 +138,7 @@ class Source(ABC):
 
     def load(self, index: int, preprocessing: Preprocessing) -> Tensor:
         """Return the sample of a record as ``preprocessing`` stores it."""
-        with self._naming(index):
+        with self._name_record_in_errors(index):
             return preprocessing.load(self.sample(index), self.records[index].box)
 
     def load_all(self, index: int, preprocessing: Preprocessing, choose: str = "all") -> list[Prepared]:
@@ -148,14 +148,14 @@ class Source(ABC):
             UnusableSampleError: The sample holds nothing of the kind. The message names the record.
         """
         record = self.records[index]
-        with self._naming(index):
+        with self._name_record_in_errors(index):
             found = preprocessing.load_all(self.sample(index), record.box, choose)
             if not found:
                 raise UnusableSampleError(f"no {preprocessing.content} was found")
             return found
 
     @contextlib.contextmanager
-    def _naming(self, index: int) -> Iterator[None]:
+    def _name_record_in_errors(self, index: int) -> Iterator[None]:
         """Name the record in errors of its preprocessing."""
         try:
             yield

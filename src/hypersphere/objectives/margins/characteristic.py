@@ -39,7 +39,7 @@ class Clipped(Margin):
     def target(self, cos: Float[Tensor, "*n"], context: Context = EMPTY_CONTEXT) -> Float[Tensor, "*n"]:
         """Return g(min(mθ, π))."""
         m = evaluate_strength(self.m, context)
-        return context.g(cos) if isinstance(m, (int, float)) and m == 1 else context.g.at(_clipped(cos, m))
+        return context.g(cos) if isinstance(m, (int, float)) and m == 1 else context.g.at(_clip_angle(cos, m))
 
     def target_with_slope(self, cos: Float[Tensor, "*n"], context: Context = EMPTY_CONTEXT) -> Sloped | None:
         """Return the score and, with g = cos, its slope m·sin(mθ)/sin θ, which is 0 past π/m."""
@@ -81,5 +81,5 @@ class Shrunk(Margin):
         return format_numbers(m=self.m)
 
 
-def _clipped(cos: Tensor, m: float | Tensor) -> Tensor:
+def _clip_angle(cos: Tensor, m: float | Tensor) -> Tensor:
     return (m * arccos(cos)).clamp_max(math.pi)

@@ -60,7 +60,9 @@ class HUG(ProxyLoss):
         self, x: Float[Tensor, "n d"], labels: Int[Tensor, "n"], weight: Float[Tensor, "ck d"]
     ) -> Float[Tensor, ""]:
         """Compute the energy between the proxies, divided among the processes, and the spread within classes."""
-        return self.alpha * self._between(weight) + self.beta * self._within(*self.gather_samples(x, labels), weight)
+        return self.alpha * self._compute_between(weight) + self.beta * self._within(
+            *self.gather_samples(x, labels), weight
+        )
 
     def terms(
         self, cos: Float[Tensor, "r m"], positive: Bool[Tensor, "r m"], negative: Bool[Tensor, "r m"]
@@ -69,7 +71,7 @@ class HUG(ProxyLoss):
         square = torch.where(negative, 2 - 2 * cos, 1).clamp_min(FLOOR**2)
         return torch.where(negative, square ** (-self.s / 2), 0).sum().unsqueeze(0)
 
-    def _between(self, weight: Tensor) -> Tensor:
+    def _compute_between(self, weight: Tensor) -> Tensor:
         rows, classes = weight, torch.arange(self.num_classes, device=weight.device)
         spread = self.gather and is_distributed()
         mine = (select_own_rows(rows), select_own_rows(classes)) if spread else (rows, classes)

@@ -67,7 +67,7 @@ class Shards:
         self, features: Float[Tensor, "_n d"], labels: Shaped[Tensor, "_m"], weights: Float[Tensor, "_k"] | None = None
     ) -> GatheredBatch:
         """Return the samples of all processes; an error in the samples of one process is raised on every one."""
-        self.counts = self._agreed(features, labels)
+        self.counts = self._check_agreement(features, labels)
         whole, share = _Gather.apply(features, self)
         labels = self.rows(labels.long().contiguous())  # NCCL has no int16
         return GatheredBatch(whole, share, labels, weights=None if weights is None else self.rows(weights))
@@ -105,7 +105,7 @@ class Shards:
         """Return this process's rows of Σ over the processes."""
         return sum_and_scatter_rows(x, self.counts, self.group)
 
-    def _agreed(self, features: Tensor, labels: Tensor) -> list[int]:
+    def _check_agreement(self, features: Tensor, labels: Tensor) -> list[int]:
         """Return the number of samples of each process, after checking that shapes and dtypes agree on all processes."""
         kinds = [-1] * 4
         if _is_batch(features, labels):
@@ -115,7 +115,7 @@ class Shards:
         found = found.cpu()
         for rank in range(self.processes):
             if found[rank, 0] < 0:
-                mine = f": {_shown(features)} and {_shown(labels)}"
+                mine = f": {_describe(features)} and {_describe(labels)}"
                 raise ValueError(
                     f"features must be floating-point (n, d) and labels n integers, one per feature, which they are not "
                     f"on process {rank}{mine if rank == self.rank else ''}"
@@ -135,7 +135,7 @@ def _is_batch(features: object, labels: object) -> bool:
     return shaped and features.dtype in DTYPES and labels.dtype in LABELS
 
 
-def _shown(given: object) -> str:
+def _describe(given: object) -> str:
     return f"{given.dtype} {tuple(given.shape)}" if isinstance(given, Tensor) else type(given).__name__
 
 

@@ -91,21 +91,21 @@ def hash_classes(seed: int, step: int, classes: Int[Tensor, "c"]) -> Int[Tensor,
     >>> hash_classes(0, 0, torch.arange(2)).tolist() == hash_classes(0, 0, torch.arange(1, -1, -1)).flip(0).tolist()
     True
     """
-    state = _mixed(_mixed(torch.tensor(seed, device=classes.device)) + step)
-    return _shifted(_mixed(state + classes), 11)
+    state = _mix_bits(_mix_bits(torch.tensor(seed, device=classes.device)) + step)
+    return _shift_right(_mix_bits(state + classes), 11)
 
 
-def _mixed(x: Tensor) -> Tensor:
-    x = x + _signed(0x9E3779B97F4A7C15)
-    x = (x ^ _shifted(x, 30)) * _signed(0xBF58476D1CE4E5B9)
-    x = (x ^ _shifted(x, 27)) * _signed(0x94D049BB133111EB)
-    return x ^ _shifted(x, 31)
+def _mix_bits(x: Tensor) -> Tensor:
+    x = x + _to_signed(0x9E3779B97F4A7C15)
+    x = (x ^ _shift_right(x, 30)) * _to_signed(0xBF58476D1CE4E5B9)
+    x = (x ^ _shift_right(x, 27)) * _to_signed(0x94D049BB133111EB)
+    return x ^ _shift_right(x, 31)
 
 
-def _shifted(x: Tensor, bits: int) -> Tensor:
+def _shift_right(x: Tensor, bits: int) -> Tensor:
     """Shift 64 bits to the right as an unsigned integer."""
     return (x >> bits) & ((1 << (64 - bits)) - 1)
 
 
-def _signed(x: int) -> int:
+def _to_signed(x: int) -> int:
     return x - 2**64 if x >= 2**63 else x

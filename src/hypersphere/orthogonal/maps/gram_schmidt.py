@@ -28,7 +28,7 @@ def gram_schmidt(
     if iterations < 1:
         raise ValueError(f"iterations must be an integer ≥ 1, got {iterations!r}")
     if modified or iterations > 1:
-        return _unrolled(x, modified, iterations)
+        return _orthogonalize(x, modified, iterations)
     return SignedQ.apply(x, False)  # type: ignore[no-any-return, no-untyped-call]
 
 
@@ -55,7 +55,7 @@ class GramSchmidt(Unrolled):
         return f"modified={self.modified}, iterations={self.iterations}"
 
 
-def _unrolled(x: Tensor, modified: bool, iterations: int) -> Tensor:
+def _orthogonalize(x: Tensor, modified: bool, iterations: int) -> Tensor:
     lengths = torch.linalg.vector_norm(x.detach(), dim=-2)
     basis = x[..., :, :0]
     for j in range(x.shape[-1]):

@@ -72,7 +72,7 @@ class Batcher:
         with self._change:
             self._change.wait_for(lambda: self._jobs or self._closed)
             end = time.monotonic() + self.window
-            while not self._closed and self._waiting() < self.largest and (left := end - time.monotonic()) > 0:
+            while not self._closed and self._count_waiting() < self.largest and (left := end - time.monotonic()) > 0:
                 self._change.wait(left)
             taken: list[Job] = []
             count = 0
@@ -81,7 +81,7 @@ class Batcher:
                 count += len(taken[-1][0])
             return taken
 
-    def _waiting(self) -> int:
+    def _count_waiting(self) -> int:
         return sum(len(images) for images, _ in self._jobs)
 
     def _work(self, jobs: Sequence[Job]) -> None:

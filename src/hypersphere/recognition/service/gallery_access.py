@@ -66,11 +66,11 @@ class GalleryAccess:
 
     def people(self, after: str = "", limit: int | None = None) -> dict[str, int]:
         """Return the persons behind ``after`` in alphabetical order, with the number of their templates."""
-        return {} if self._missing() else self._with(lambda gallery: gallery.list(after, limit))
+        return {} if self._is_missing() else self._with(lambda gallery: gallery.list(after, limit))
 
     def verification(self) -> Calibration | None:
         """Return the calibration for comparing two pictures, by FAR; None if there is none."""
-        return None if self._missing() else self._with(lambda gallery: gallery.calibrations.get("far"))
+        return None if self._is_missing() else self._with(lambda gallery: gallery.calibrations.get("far"))
 
     def enrol(self, name: str, features: Float[Tensor, "n d"], sources: Sequence[str]) -> int:
         """Add templates and return how many the person has now. On disk when this returns."""
@@ -90,7 +90,7 @@ class GalleryAccess:
         """Forget a person and return how many templates were removed. Unknown ones are a 404."""
         normal = _name(name)
         unknown = RequestError(404, "unknown_person", "nobody of this name is enrolled")
-        if self._missing():
+        if self._is_missing():
             raise unknown
 
         def work(gallery: Gallery) -> int:
@@ -130,7 +130,7 @@ class GalleryAccess:
         with self._lock:
             try:
                 if self._gallery is None:
-                    self._gallery = self._opened(create)
+                    self._gallery = self._open_gallery(create)
                     self._file = self._file_now()
             except (OSError, ValueError) as error:
                 raise _unavailable(error) from error
@@ -146,8 +146,8 @@ class GalleryAccess:
             except ValueError as error:  # a network may give NaN, or nothing but zeros
                 raise RequestError(422, "unusable_features", str(error)) from error
 
-    def _opened(self, create: bool) -> Gallery:
-        if self._missing():
+    def _open_gallery(self, create: bool) -> Gallery:
+        if self._is_missing():
             if not create:
                 raise _empty()
         else:
@@ -170,7 +170,7 @@ class GalleryAccess:
             return (-1, -1)
         return found.st_dev, found.st_ino
 
-    def _missing(self) -> bool:
+    def _is_missing(self) -> bool:
         return self._gallery is None and not is_server(self.location) and not Path(self.location).exists()
 
 

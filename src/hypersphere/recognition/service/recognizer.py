@@ -88,12 +88,12 @@ class Recognizer:
 
     async def read_gallery(self, work: Callable[[], T]) -> T:
         """Read from ``gallery``. Never waits for a change."""
-        return await _awaited(self._reader.submit(work))
+        return await _await_future(self._reader.submit(work))
 
     async def change_gallery(self, work: Callable[[], T]) -> T:
         """Change ``writable_gallery``. A change that was begun runs to completion even if the caller is canceled."""
         try:
-            return await asyncio.wait_for(_awaited(self._writer.submit(work)), self.limits.answer_seconds)
+            return await asyncio.wait_for(_await_future(self._writer.submit(work)), self.limits.answer_seconds)
         except asyncio.TimeoutError:
             raise RequestError(503, "uncertain", UNCERTAIN, {"Retry-After": "5"}) from None
 
@@ -133,12 +133,16 @@ class Recognizer:
 
     async def _features(self, uploads: Sequence[Upload]) -> Tensor:
         preprocessing, limits = self.embedder.preprocessing, self.limits
-        prepared = await _awaited(self._choose_pool(uploads).submit(lambda: prepare(uploads, preprocessing, limits)))
+        prepared = await _await_future(
+            self._choose_pool(uploads).submit(lambda: prepare(uploads, preprocessing, limits))
+        )
         return await asyncio.wrap_future(self.batcher.submit(prepared))
 
     async def _find(self, upload: Upload) -> tuple[Photograph, Tensor]:
         preprocessing, limits = self.embedder.preprocessing, self.limits
-        photograph = await _awaited(self._choose_pool([upload]).submit(lambda: find_all(upload, preprocessing, limits)))
+        photograph = await _await_future(
+            self._choose_pool([upload]).submit(lambda: find_all(upload, preprocessing, limits))
+        )
         if not photograph.found:
             return photograph, torch.empty(0, 0)
         tensors = [one.windows(preprocessing.shape) for one in photograph.found]
@@ -157,5 +161,5 @@ def _check_finite(features: Tensor) -> Tensor:
     return features
 
 
-async def _awaited(future: "Future[T]") -> T:
+async def _await_future(future: "Future[T]") -> T:
     return await asyncio.wrap_future(future)

@@ -50,7 +50,7 @@ def nearest_templates(
     todo, deep, people = [i for i in range(len(probes)) if not blank[i]], max(DEPTH, 2 * k), None
     while todo:
         if len(todo) < MANY:
-            lists = [_scanned(db, templates, probes[i], deep) for i in todo]
+            lists = [_scan_nearest(db, templates, probes[i], deep) for i in todo]
         else:
             lists = best_templates(probes[todo], template_blocks(db, templates, probes.shape[1]), deep)
         again = []
@@ -131,7 +131,7 @@ def worth_scoring(found: Sequence[Found], k: int, near: float) -> tuple[list[Fou
     return kept, False
 
 
-def _scanned(db: Any, templates: str, probe: Float[Tensor, "d"], count: int) -> list[Found]:
+def _scan_nearest(db: Any, templates: str, probe: Float[Tensor, "d"], count: int) -> list[Found]:
     """The ``count`` templates nearest to a probe, as the server finds them; of equal ones the first enrolled."""
     query = f"SELECT id, identity, 1 - (feature <=> %s) AS score FROM {templates} ORDER BY score DESC, id LIMIT %s"
     unit = normalize(probe[None])[0]  # the server squares lengths in float32

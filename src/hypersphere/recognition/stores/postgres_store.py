@@ -190,13 +190,13 @@ class PostgresStore:
             "WHERE name = %(name)s ORDER BY t.id"
         )
         with self._transaction():
-            rows = self._found(query, {"name": name})
+            rows = self._find_rows(query, {"name": name})
         return torch.from_numpy(np.stack([feature for _, _, feature in rows])) if rows else None
 
     def templates(self) -> Templates:
         """Return all templates, after comparing them with their checksums."""
         with self._transaction():
-            rows = list(self._everything())
+            rows = list(self._iterate_rows())
         bad = next((row for row in rows if not (row.is_whole and row.name_is_whole)), None)
         if bad is not None:
             raise DamagedGalleryError(f"the gallery is damaged: template {bad.number} does not fit its checksum")
@@ -211,11 +211,14 @@ class PostgresStore:
             self._db.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")  # several queries see one gallery
             self._search_by("index" if approximate else "scan", k)
             if approximate:
-                return [_ranked(probe, self._near_templates(probe, min(DEEP, k + SPARE)), k) for probe in probes]
+                return [
+                    _rank_identities(probe, self._near_templates(probe, min(DEEP, k + SPARE)), k) for probe in probes
+                ]
             found = nearest_templates(self._db, self._templates, self._identities, probes, k)
             rows = self._rows(sorted({one.number for near in found for one in near}))
         return [
-            _ranked(probe, [rows[one.number] for one in near], k) for probe, near in zip(probes, found, strict=True)
+            _rank_identities(probe, [rows[one.number] for one in near], k)
+            for probe, near in zip(probes, found, strict=True)
         ]
 
     def build_index(self, k: int, probes: int) -> Recall:
@@ -247,7 +250,7 @@ class PostgresStore:
                 self._read_settings()
             except DamagedGalleryError as error:
                 problems.append(str(error))
-            for row in self._everything():
+            for row in self._iterate_rows():
                 if not row.name_is_whole:
                     problems.append(f"the name {row.name!r} does not fit its checksum")
                 if not row.is_whole:
@@ -274,7 +277,7 @@ class PostgresStore:
             with closing(SQLiteStore(Path(folder, "copy.db"), fingerprint, protection=protection)) as copy:
                 copy.cipher = self.cipher
                 batch: list[StoredRow] = []
-                for row in self._everything():
+                for row in self._iterate_rows():
                     if not (row.is_whole and row.name_is_whole):
                         raise DamagedGalleryError(
                             f"the gallery is damaged: template {row.number} does not fit its checksum"
@@ -304,16 +307,16 @@ class PostgresStore:
             f"SELECT {ROW} FROM {self._templates} t JOIN {self._identities} i ON i.id = identity "
             "WHERE t.id = ANY(%(numbers)s)"
         )
-        return {row[1]: row for row in self._found(query, {"numbers": numbers})}
+        return {row[1]: row for row in self._find_rows(query, {"numbers": numbers})}
 
     def _near_templates(self, probe: Float[Tensor, "d"], count: int) -> list[tuple[str, int, np.ndarray]]:
         query = (
             f"SELECT {ROW} FROM (SELECT id, identity, source, checksum, feature FROM {self._templates} "
             f"ORDER BY feature <=> %(probe)s LIMIT %(count)s) t JOIN {self._identities} i ON i.id = identity"
         )
-        return self._found(query, {"probe": probe.numpy(), "count": count})
+        return self._find_rows(query, {"probe": probe.numpy(), "count": count})
 
-    def _found(self, query: str, values: Mapping[str, object]) -> list[tuple[str, int, np.ndarray]]:
+    def _find_rows(self, query: str, values: Mapping[str, object]) -> list[tuple[str, int, np.ndarray]]:
         rows = [_stored_row(row) for row in self._db.execute(query, values, binary=True)]
         bad = next((row for row in rows if not (row.is_whole and row.name_is_whole)), None)
         if bad is not None:
@@ -365,7 +368,7 @@ class PostgresStore:
         if self._get("dim") != str(dim):
             raise ValueError(f"features must have dimension {self._get('dim')}, that of the gallery, got {dim}")
 
-    def _everything(self) -> Iterator[StoredRow]:
+    def _iterate_rows(self) -> Iterator[StoredRow]:
         query = f"SELECT {ROW} FROM {self._templates} t JOIN {self._identities} i ON i.id = identity ORDER BY t.id"
         with self._db.cursor(name="everything", binary=True) as cursor:
             cursor.itersize = BATCH
@@ -437,7 +440,9 @@ class PostgresStore:
             raise OSError(f"the gallery {self.location} was replaced by one of another model: open it again")
 
 
-def _ranked(probe: Float[Tensor, "d"], found: Sequence[tuple[str, int, np.ndarray]], k: int) -> list[tuple[str, float]]:
+def _rank_identities(
+    probe: Float[Tensor, "d"], found: Sequence[tuple[str, int, np.ndarray]], k: int
+) -> list[tuple[str, float]]:
     """The ``k`` best identities of the templates found, by cosines in float64; the template enrolled first among equals."""
     if not found:
         return []

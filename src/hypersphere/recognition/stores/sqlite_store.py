@@ -75,18 +75,18 @@ class SQLiteStore:
 
     def settings(self) -> Settings:
         """Return all settings, after comparing them with their checksums."""
-        with self._reading() as meta:
+        with self._read_transaction() as meta:
             return meta
 
     def put(self, values: Mapping[str, str | None]) -> None:
         """Store settings in one transaction."""
-        with self._writing() as meta:
+        with self._write_transaction() as meta:
             meta.update(values)
 
     def enrol(self, names: Sequence[str], features: Float[Tensor, "n d"], sources: Sequence[str]) -> list[int]:
         """Append templates. The same source of an identity keeps its template if it is equal, or gets the new one."""
         rows = features.numpy()
-        with self._writing() as meta:
+        with self._write_transaction() as meta:
             dim = meta.setdefault("dim", str(rows.shape[1]))
             if dim != str(rows.shape[1]):
                 raise ValueError(f"features must have dimension {dim}, that of the gallery, got {rows.shape[1]}")
@@ -103,7 +103,7 @@ class SQLiteStore:
 
     def remove(self, name: str) -> int | None:
         """Remove an identity and overwrite its features with zeros."""
-        with self._writing() as meta:
+        with self._write_transaction() as meta:
             owner = owner_of(self._db, name)
             if owner is None:
                 return None
@@ -140,7 +140,7 @@ class SQLiteStore:
 
     def reject(self, name: str, features: Float[Tensor, "n d"], sources: Sequence[str]) -> bool:
         """Store counter-examples; the same source of an identity replaces the earlier one."""
-        with self._writing() as meta:
+        with self._write_transaction() as meta:
             owner = owner_of(self._db, name)
             if owner is None:
                 return False
@@ -162,7 +162,7 @@ class SQLiteStore:
 
     def counterexamples(self) -> list[CounterExample]:
         """Return all counter-examples, after comparing them with their checksums."""
-        with self._reading():
+        with self._read_transaction():
             return read_counterexamples(self._db, self.cipher)
 
     def counts(self, after: str = "", limit: int | None = None) -> dict[str, int]:
@@ -172,7 +172,7 @@ class SQLiteStore:
             "(SELECT * FROM identities WHERE name > ? ORDER BY name LIMIT ?) AS people LEFT JOIN templates "
             "ON identity = id GROUP BY id ORDER BY name"
         )
-        with self._reading() as meta:
+        with self._read_transaction() as meta:
             rows = self._db.execute(query, (after, -1 if limit is None else limit)).fetchall()
             (removed,) = self._db.execute("SELECT COUNT(*) FROM removed").fetchone()
         wrong = next((row[1] for row in rows if row[3] != row_checksum(*row[:3]) or row[4] != row[2]), None)
@@ -240,7 +240,7 @@ class SQLiteStore:
         while True:
             meta: dict[str, str | None] = {}
             try:
-                with self._reading() as meta:
+                with self._read_transaction() as meta:
                     problems = find_problems(self._db, meta, self._file(meta))
             except OSError as error:
                 problems = [str(error)]
@@ -283,7 +283,7 @@ class SQLiteStore:
 
     def _clean(self) -> None:
         """Overwrite removed templates, and rewrite the file of features when most of it is such."""
-        with self._writing() as meta:
+        with self._write_transaction() as meta:
             path, new = self._file(meta), self._file(meta, 1)
             wipe_removed(self._db, meta, path)
             kept = compact(self._db, meta, path, new)
@@ -309,14 +309,14 @@ class SQLiteStore:
         while True:
             meta: dict[str, str | None] = {}
             try:
-                with self._reading() as meta:
+                with self._read_transaction() as meta:
                     return read(meta)
             except DamagedGalleryError:
                 if self.settings()["revision"] == meta.get("revision"):
                     raise
 
     @contextmanager
-    def _writing(self) -> Iterator[dict[str, str | None]]:
+    def _write_transaction(self) -> Iterator[dict[str, str | None]]:
         """One transaction on the settings, all or nothing; it takes the write lock at once, so that writers queue."""
         if self.readonly:
             raise OSError(
@@ -332,7 +332,7 @@ class SQLiteStore:
                     write_meta(self._db, key, value)
 
     @contextmanager
-    def _reading(self) -> Iterator[dict[str, str | None]]:
+    def _read_transaction(self) -> Iterator[dict[str, str | None]]:
         """The settings, and one snapshot for several statements."""
         with self._lock, transaction(self._db, "BEGIN"):
             yield read_meta(self._db)
@@ -538,7 +538,7 @@ def plan_writes(
     for i, (owner, source) in enumerate(zip(owners, sources, strict=True)):
         if source and last[owner, source] != i:
             continue  # the same source comes again; the last one counts
-        known = _known(db, owner, source) if source and owner not in fresh else None
+        known = _find_template(db, owner, source) if source and owner not in fresh else None
         if known is not None:
             kept = read_features(path, meta, owner, [known])[0].numpy()
             if np.abs(kept - rows[i]).max() <= SAME * np.linalg.norm(rows[i]):
@@ -624,7 +624,7 @@ def remove_other_generations(path: Path) -> None:
                 other.unlink()
 
 
-def _known(db: sqlite3.Connection, owner: int, source: str) -> tuple[int, str, int] | None:
+def _find_template(db: sqlite3.Connection, owner: int, source: str) -> tuple[int, str, int] | None:
     query = "SELECT number, source, checksum FROM templates WHERE identity = ? AND source = ?"
     row = db.execute(query, (owner, source)).fetchone()
     return None if row is None else (int(row[0]), str(row[1]), int(row[2]))

@@ -119,7 +119,7 @@ def append(target: TemplateFile, at: int, parts: Iterable[np.ndarray]) -> int:
     path = target.path
     fresh = not path.exists()
     if fresh and at:
-        raise _missing(path)
+        raise _report_missing(path)
     count = 0
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
     with os.fdopen(descriptor, "r+b", buffering=0) as file:
@@ -157,7 +157,7 @@ def map_records(source: TemplateFile, dim: int, rows: int) -> np.ndarray:
         # Copy on write, because torch needs writable memory; what is written stays in this process.
         return np.memmap(path, layout, "c", offset=HEADER_BYTES, shape=(rows,))
     except FileNotFoundError as error:
-        raise _missing(path) from error
+        raise _report_missing(path) from error
 
 
 def wipe(target: TemplateFile, dim: int, slots: Iterable[int]) -> None:
@@ -214,7 +214,7 @@ def _write(file: Any, part: np.ndarray) -> None:
         content = content[file.write(content) :]
 
 
-def _missing(path: Path) -> DamagedGalleryError:
+def _report_missing(path: Path) -> DamagedGalleryError:
     return DamagedGalleryError(
         f"{path}, which holds the features of the gallery, is missing: it must stay beside the database; "
         "`hypersphere gallery backup` copies both"

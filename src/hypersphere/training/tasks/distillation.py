@@ -91,12 +91,12 @@ class Distillation(OpenSet):
         turned = torch.cat([self._turn(inputs, k) for k in range(self.turns)])
         turned = turned.contiguous(memory_format=torch.channels_last if by_pixel else torch.contiguous_format)
         features = normalize(upcast(self.features(turned)), min_norm=MIN_NORM)
-        return {"teacher": 1 - (features * self._wanted(turned)).sum(1).mean()}
+        return {"teacher": 1 - (features * self._compute_targets(turned)).sum(1).mean()}
 
     def _turn(self, images: Tensor, k: int) -> Tensor:
         return images.rot90(k * 4 // self.turns, (2, 3))
 
-    def _wanted(self, turned: Float[Tensor, "kb c h w"]) -> Float[Tensor, "kb d"]:
+    def _compute_targets(self, turned: Float[Tensor, "kb c h w"]) -> Float[Tensor, "kb d"]:
         """Of every image in every turn: the teacher's directions in this turn and in those after it."""
         each = self._directions(turned).unflatten(0, (self.turns, -1))
         rows = [each.roll(-k, 0).transpose(0, 1).flatten(1) for k in range(self.turns)]
