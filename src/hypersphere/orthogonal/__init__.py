@@ -4,16 +4,19 @@ from ._merge import merge, unmerge
 from ._overparameterize import overparameterize
 from .finetuning.adapter_files import load_adapters, save_adapters
 from .finetuning.finetune import finetune
-from .finetuning.int8 import Int8Linear
+from .finetuning.quantized_linear import Int4Linear, Int8Linear
 from .finetuning.redraw import redraw, redraw_every
+from .finetuning.rewinding import choose_rewind, rewind
 from .finetuning.task_average import average_tasks
 from .finetuning.tuning_method import TuningMethod
 from .finetuning.tuning_plan import plan_finetune
 from .initial_neurons import Refinement, prepare_neurons
 from .layer_selection import plan_overparameterize
 from .maps import METHODS, Map
+from .maps.canonical import Canonical, canonical
 from .maps.cayley import Cayley, cayley
 from .maps.exponential import Exponential, exponential
+from .maps.givens import Givens, givens
 from .maps.gram_schmidt import GramSchmidt, gram_schmidt
 from .maps.householder import Householder, householder
 from .maps.lowdin import Lowdin, lowdin
@@ -31,12 +34,15 @@ __all__ = [
     "METHODS",
     "OGD",
     "Banded",
+    "Canonical",
     "Cayley",
     "Exponential",
     "Free",
+    "Givens",
     "GramSchmidt",
     "Hessenberg",
     "Householder",
+    "Int4Linear",
     "Int8Linear",
     "Lowdin",
     "Map",
@@ -53,10 +59,13 @@ __all__ = [
     "TuningMethod",
     "add_task",
     "average_tasks",
+    "canonical",
     "cayley",
+    "choose_rewind",
     "count_rotation_parameters",
     "exponential",
     "finetune",
+    "givens",
     "gram_schmidt",
     "group_matrices",
     "group_parameters",
@@ -73,6 +82,7 @@ __all__ = [
     "prepare_neurons",
     "redraw",
     "redraw_every",
+    "rewind",
     "save_adapters",
     "unmerge",
     "use_task",

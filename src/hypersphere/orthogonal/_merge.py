@@ -6,7 +6,7 @@ from torch import nn
 from ..neurons import ChangeReport, Selector, Selectors, as_selectors, attach_change_report, check_selectors, matches
 from .finetuning.adapter import Adapter
 from .finetuning.freezing import freeze_parameter, thaw
-from .finetuning.int8 import is_quantized, release
+from .finetuning.quantized_linear import is_quantized, release
 from .parametrization import Site, find_rotated, require_rotated, unregister
 
 

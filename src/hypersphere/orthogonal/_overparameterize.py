@@ -46,7 +46,9 @@ def overparameterize(
         method: ``"cayley"`` (the cheapest), ``"gram_schmidt"``, ``"householder"``, ``"lowdin"`` or ``"exponential"``;
             ``"ogd"``, ``"regularized"`` and ``"unconstrained"`` learn R itself; or any map from a free square matrix to
             R, such as :class:`SymmetricPositive` or a callable on ``(…, n, n)``. A module is copied for each layer.
-        blocks: number of diagonal blocks into which R is cut along the channels (F.5); a callable chooses per layer.
+        blocks: number of diagonal blocks into which R is cut along the channels (F.5). A layer whose channels it does not
+            divide, such as a first layer of three, keeps one whole R, which the change report says. A callable chooses
+            per layer, and must choose divisors.
         share_blocks: whether all blocks are the same matrix.
         train_neurons: whether to learn V as well (the ablation of table 7.1); the energy can then change.
         redraw: function that draws a weight anew in place, such as ``torch.nn.init.xavier_normal_``; None keeps it.
@@ -90,6 +92,10 @@ def overparameterize(
         own.add(own.active, as_map(method), start, weight.detach(), generator)
         own.plain = {"order": list(module._parameters), "requires_grad": weight.requires_grad}
         report.changed[name] = f"{type(module).__name__}, R by {type(own.rotation.map).__name__}"
+        if isinstance(blocks, int) and counts[name] != blocks:
+            report.changed[name] += (
+                f" in one block, because {blocks} do not divide its {module.weight.shape[1]} channels"  # type: ignore[union-attr, index]
+            )
         prepared.append((module, nn.Parameter(neurons) if train_neurons else neurons, own))
     for module, neurons, own in prepared:  # only now, so that an error above leaves the model as it was
         register(module, "weight", neurons, own)
@@ -132,6 +138,8 @@ def _select(
 def _count_blocks(name: str, module: nn.Module, blocks: int | Callable[[str, nn.Module], int]) -> int:
     count = blocks if isinstance(blocks, int) else blocks(name, module)
     channels = module.weight.shape[1]  # type: ignore[union-attr, index]
+    if isinstance(blocks, int) and count > 0 and channels % count:
+        return 1
     if count < 1 or channels % count:
         raise ValueError(
             f"blocks must divide the {channels} channels that a neuron of layer {name!r} sees, got {count!r}"

@@ -32,7 +32,10 @@ def orthogonality_error(model: nn.Module, per_layer: bool = False) -> float | di
     >>> orthogonality_error(overparameterize(torch.nn.Linear(8, 3), "gram_schmidt")) < 1e-6
     True
     """
-    errors = {name: site.own.error() for name, site in require_rotated(model).items()}
+    found = {name: site.own.error() for name, site in require_rotated(model).items()}
+    errors = {name: error for name, error in found.items() if error is not None}
+    if not errors:
+        raise ValueError("no tuned layer of the model has a rotation: its methods change weights in another way")
     return errors if per_layer else max(errors.values())
 
 

@@ -50,8 +50,8 @@ class RotatedWeight(nn.Module, ABC):
         """Add a rotation of the same kind as the active one under the name ``task``."""
 
     @abstractmethod
-    def error(self) -> float:
-        """Return the largest entry of |RᵀR − I| for the active task, computed in float64."""
+    def error(self) -> float | None:
+        """Return the largest entry of |RᵀR − I| for the active task, computed in float64; None if there is no R."""
 
     @abstractmethod
     def count(self, freedom: bool) -> int:

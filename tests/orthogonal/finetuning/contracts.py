@@ -1,4 +1,4 @@
-"""What every method of fine-tuning must be, for every kind of layer; a new one inherits this and adds what is its own."""
+"""What every method of fine-tuning must do, for every kind of layer; a new one inherits this and adds what is its own."""
 
 import copy
 import pickle
@@ -13,6 +13,7 @@ from hypersphere.orthogonal import (
     finetune,
     merge,
     orthogonality_error,
+    rewind,
     unmerge,
 )
 from hypersphere.orthogonal.parametrization import find_rotated
@@ -72,7 +73,7 @@ def shake(model, size=0.3):
 
 def dense(layer, parameter="weight"):
     """The R of a tuned layer as a matrix in float64, by its own account."""
-    return layer.parametrizations[parameter][0].rotations.inputs.double().matrix()
+    return layer.parametrizations[parameter][0].change.inputs.double().matrix()
 
 
 class TuningContract:
@@ -111,26 +112,6 @@ class TuningContract:
         assert not find_rotated(layer)
 
     @every_layer
-    def test_neurons_keep_their_lengths_and_angles(self, kind):
-        layer, _ = build(kind, torch.float64)
-        before = {key: value.clone() for key, value in layer.state_dict().items()}
-        self.shake(self.tune(layer))
-        assert orthogonality_error(layer) < 1e-12
-        after = merge(layer).state_dict()
-        for key, old in before.items():
-            new = after[key]
-            if old.ndim < 2:
-                assert torch.equal(new, old)
-                continue
-            old, new = ((w.mT if kind == "Conv1D" else w).flatten(1) for w in (old, new))
-            self.compare(old, new, 3 if "in_proj" in key else 2 if "grouped" in kind else 1)
-
-    def compare(self, old, new, parts):
-        """One R for each part: the Gram matrix of its rows stays."""
-        for a, b in zip(old.chunk(parts), new.chunk(parts), strict=True):
-            assert torch.allclose(b @ b.T, a @ a.T, atol=1e-12)
-
-    @every_layer
     def test_gradients_agree_with_those_through_the_weight(self, kind):
         """A layer that turns its inputs against one whose weight is formed, which plain autograd differentiates."""
         layer, x = build(kind, torch.float64)
@@ -150,25 +131,6 @@ class TuningContract:
         reference = torch.autograd.grad(torch.func.functional_call(plain, {**rest, **formed}, (x,)), [x, *learned], g)
         for a, b in zip(ours, reference, strict=True):
             assert torch.allclose(a, b, atol=1e-10)
-
-    def test_gradcheck(self):
-        layer = nn.Linear(8, 40, dtype=torch.float64)
-        self.shake(self.tune(layer))
-        turn = layer.parametrizations.weight[0].rotations.inputs
-        rows = torch.randn(1, 3, turn.n, dtype=torch.float64, requires_grad=True)
-        raw = turn.raw.detach().clone().requires_grad_()
-
-        def forward(raw, rows):
-            return torch.func.functional_call(turn, {"raw": raw}, (rows,))
-
-        assert torch.autograd.gradcheck(forward, (raw, rows))
-
-    def test_the_transpose_undoes_it(self):
-        layer = self.shake(self.tune(nn.Linear(16, 40, dtype=torch.float64)))
-        turn = layer.parametrizations.weight[0].rotations.inputs
-        rows = torch.randn(1, 3, 16, dtype=torch.float64)
-        assert torch.allclose(turn(turn(rows), transpose=True), rows, atol=1e-12)
-        assert torch.allclose(turn(rows)[0], rows[0] @ turn.matrix()[0].T, atol=1e-12)
 
     @pytest.mark.parametrize("kind", ["linear, more inputs than neurons", "conv1d", "attention"])
     def test_autocast(self, kind):
@@ -229,12 +191,16 @@ class TuningContract:
             losses.append(loss.item())
         assert losses[-1] < losses[0] * (0.9999 if self.method.name == "coft" else 0.7)
 
-    def test_second_derivatives_are_refused(self):
-        layer = self.shake(self.tune(nn.Linear(16, 40, dtype=torch.float64)))
-        x = torch.randn(3, 16, dtype=torch.float64, requires_grad=True)
-        raw = layer.parametrizations.weight[0].rotations.inputs.raw
-        with pytest.raises(RuntimeError, match="cannot be differentiate again"):
-            torch.autograd.grad(layer(x).square().sum(), raw, create_graph=True)
+    def test_rewinding_all_the_way_is_the_start_and_half_is_between(self):
+        layer, x = build("linear, more inputs than neurons", torch.float64)
+        start = self.tune(layer)(x).detach()
+        self.shake(layer)
+        learned = layer(x).detach()
+        half = rewind(copy.deepcopy(layer), 0.5)(x).detach()
+        assert torch.allclose(rewind(copy.deepcopy(layer), 1.0)(x), learned, atol=1e-12)
+        assert torch.allclose(rewind(copy.deepcopy(layer), 0.0)(x), start, atol=1e-12)
+        assert (half - start).norm() < (learned - start).norm()
+        assert (half - learned).norm() < (learned - start).norm()
 
     def test_counts_what_is_learned(self):
         layer = self.tune(nn.Linear(16, 40))
@@ -247,3 +213,53 @@ class TuningContract:
         self.shake(self.tune(layer))
         compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
         assert torch.allclose(compiled(x), layer(x), atol=1e-5)
+
+
+class RotationContract(TuningContract):
+    """A method whose change is a rotation of the neurons."""
+
+    @every_layer
+    def test_neurons_keep_their_lengths_and_angles(self, kind):
+        layer, _ = build(kind, torch.float64)
+        before = {key: value.clone() for key, value in layer.state_dict().items()}
+        self.shake(self.tune(layer))
+        assert orthogonality_error(layer) < 1e-12
+        after = merge(layer).state_dict()
+        for key, old in before.items():
+            new = after[key]
+            if old.ndim < 2:
+                assert torch.equal(new, old)
+                continue
+            old, new = ((w.mT if kind == "Conv1D" else w).flatten(1) for w in (old, new))
+            self.compare(old, new, 3 if "in_proj" in key else 2 if "grouped" in kind else 1)
+
+    def compare(self, old, new, parts):
+        """One R for each part: the Gram matrix of its rows stays."""
+        for a, b in zip(old.chunk(parts), new.chunk(parts), strict=True):
+            assert torch.allclose(b @ b.T, a @ a.T, atol=1e-12)
+
+    def test_gradcheck(self):
+        layer = nn.Linear(8, 40, dtype=torch.float64)
+        self.shake(self.tune(layer))
+        turn = layer.parametrizations.weight[0].change.inputs
+        rows = torch.randn(1, 3, turn.n, dtype=torch.float64, requires_grad=True)
+        raw = turn.raw.detach().clone().requires_grad_()
+
+        def forward(raw, rows):
+            return torch.func.functional_call(turn, {"raw": raw}, (rows,))
+
+        assert torch.autograd.gradcheck(forward, (raw, rows))
+
+    def test_the_transpose_undoes_it(self):
+        layer = self.shake(self.tune(nn.Linear(16, 40, dtype=torch.float64)))
+        turn = layer.parametrizations.weight[0].change.inputs
+        rows = torch.randn(1, 3, 16, dtype=torch.float64)
+        assert torch.allclose(turn(turn(rows), transpose=True), rows, atol=1e-12)
+        assert torch.allclose(turn(rows)[0], rows[0] @ turn.matrix()[0].T, atol=1e-12)
+
+    def test_second_derivatives_are_refused(self):
+        layer = self.shake(self.tune(nn.Linear(16, 40, dtype=torch.float64)))
+        x = torch.randn(3, 16, dtype=torch.float64, requires_grad=True)
+        raw = layer.parametrizations.weight[0].change.inputs.raw
+        with pytest.raises(RuntimeError, match="cannot be differentiate again"):
+            torch.autograd.grad(layer(x).square().sum(), raw, create_graph=True)

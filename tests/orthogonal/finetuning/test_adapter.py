@@ -58,7 +58,7 @@ def test_tasks_start_from_the_identity():
 
 def test_one_r_for_each_projection_of_an_attention():
     attention = shake(finetune(nn.MultiheadAttention(16, 2), block=4, classifier=False, skip=["out_proj"]))
-    turn = attention.parametrizations.in_proj_weight[0].rotations.inputs
+    turn = attention.parametrizations.in_proj_weight[0].change.inputs
     assert turn.raw.shape == (3, 4, 6)
     base = attention.parametrizations.in_proj_weight.original
     for part, r, acting in zip(base.chunk(3), turn.matrix(), attention.in_proj_weight.chunk(3), strict=True):

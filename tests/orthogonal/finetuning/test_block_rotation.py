@@ -4,27 +4,27 @@ from torch import nn
 
 from hypersphere.orthogonal import TuningMethod, cayley, finetune
 from hypersphere.orthogonal.finetuning.block_rotation import BlockRotation, rotate_blocks, skew_cayley
-from tests.orthogonal.finetuning.contracts import TuningContract, shake
+from tests.orthogonal.finetuning.contracts import RotationContract, shake
 
 
-class TestOFT(TuningContract):
+class TestOFT(RotationContract):
     method = TuningMethod("oft", 4)
 
 
-class TestOFTNeumann(TuningContract):
+class TestOFTNeumann(RotationContract):
     """A long series of small matrices is the transform itself, to rounding."""
 
     method = TuningMethod("oft", 4, terms=60)
     size = 0.1
 
 
-class TestCOFT(TuningContract):
+class TestCOFT(RotationContract):
     method = TuningMethod("coft", 4, eps=0.05)
 
     @pytest.mark.parametrize("eps", [6e-5, 0.1, 2.0])
     def test_r_stays_near_the_identity(self, eps):
         layer = shake(finetune(nn.Linear(16, 40, dtype=torch.float64), "coft", block=4, eps=eps), 5)
-        r = layer.parametrizations.weight[0].rotations.inputs.matrix()[0]
+        r = layer.parametrizations.weight[0].change.inputs.matrix()[0]
         distance = torch.linalg.matrix_norm(r - torch.eye(16, dtype=torch.float64))
         assert 0.5 * eps < distance <= eps * (1 + 1e-9)
 

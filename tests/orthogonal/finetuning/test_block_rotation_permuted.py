@@ -2,10 +2,10 @@ import torch
 
 from hypersphere.orthogonal import TuningMethod, merge
 from hypersphere.orthogonal.finetuning.block_rotation import PermutedRotation
-from tests.orthogonal.finetuning.contracts import TuningContract, build
+from tests.orthogonal.finetuning.contracts import RotationContract, build
 
 
-class TestPOET(TuningContract):
+class TestPOET(RotationContract):
     method = TuningMethod("poet", 4)
 
     def compare(self, old, new, parts):
@@ -19,7 +19,7 @@ class TestPOET(TuningContract):
         layer, _ = build("linear, inputs turned", torch.float64)
         w = layer.weight.detach().clone()
         self.shake(self.tune(layer))
-        turns = layer.parametrizations.weight[0].rotations
+        turns = layer.parametrizations.weight[0].change
         expected = turns.outputs.matrix()[0] @ w @ turns.inputs.matrix()[0].T
         assert torch.allclose(merge(layer).weight, expected, atol=1e-12)
         assert not torch.allclose(expected @ expected.T, w @ w.T, atol=1e-3)

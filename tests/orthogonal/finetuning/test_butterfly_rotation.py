@@ -4,10 +4,10 @@ import torch
 from hypersphere.orthogonal import TuningMethod
 from hypersphere.orthogonal.finetuning.block_rotation import skew_cayley
 from hypersphere.orthogonal.finetuning.butterfly_rotation import ButterflyRotation
-from tests.orthogonal.finetuning.contracts import TuningContract
+from tests.orthogonal.finetuning.contracts import RotationContract
 
 
-class TestBOFT(TuningContract):
+class TestBOFT(RotationContract):
     method = TuningMethod("boft", 4, factors=2)
 
 

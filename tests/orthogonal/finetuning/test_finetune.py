@@ -103,14 +103,14 @@ class TestPeer:
         )
         raw = theirs.base_model.model[0].oft_R["default"].weight
         raw.data.mul_(0.5)
-        ours.parametrizations.weight[0].rotations.inputs.raw.data.copy_(raw[None])
+        ours.parametrizations.weight[0].change.inputs.raw.data.copy_(raw[None])
         x = torch.randn(7, 32, requires_grad=True)
         assert torch.allclose(ours(x), theirs(x), atol=1e-5)
         g = torch.randn(7, 100)
-        (a,) = torch.autograd.grad(ours(x), ours.parametrizations.weight[0].rotations.inputs.raw, g)
+        (a,) = torch.autograd.grad(ours(x), ours.parametrizations.weight[0].change.inputs.raw, g)
         (b,) = torch.autograd.grad(theirs(x), raw, g)
         assert torch.allclose(a[0], b, atol=1e-4)
-        assert raw.numel() == ours.parametrizations.weight[0].rotations.inputs.raw.numel()
+        assert raw.numel() == ours.parametrizations.weight[0].change.inputs.raw.numel()
 
     def test_hra_of_a_linear_layer(self, peft):
         layer = nn.Linear(32, 100)
@@ -118,7 +118,7 @@ class TestPeer:
         theirs = self.wrap(peft, layer, lambda **k: peft.HRAConfig(r=4, **k))
         u = theirs.base_model.model[0].hra_u["default"]
         # theirs is W H₁⋯H_r, ours W (H₁⋯H_r)ᵀ: the reflections in the other order
-        ours.parametrizations.weight[0].rotations.inputs.raw.data.copy_(u.detach().flip(1)[None])
+        ours.parametrizations.weight[0].change.inputs.raw.data.copy_(u.detach().flip(1)[None])
         x = torch.randn(7, 32)
         assert torch.allclose(ours(x), theirs(x), atol=1e-5)
 
@@ -131,7 +131,7 @@ class TestPeer:
         full = tuner.boft_R["default"].detach()[0]
         i, j = torch.triu_indices(8, 8, 1)
         raw = ((full.mT - full) / 2)[:, i, j]  # their transform has the other sign
-        ours.parametrizations.weight[0].rotations.inputs.raw.data.copy_(raw[None, None])
+        ours.parametrizations.weight[0].change.inputs.raw.data.copy_(raw[None, None])
         x = torch.randn(7, 32)
         assert torch.allclose(ours(x), theirs(x), atol=1e-5)
 
@@ -152,7 +152,7 @@ class TestPeer:
         layer = nn.Conv2d(4, 6, kernel, padding=1).double()
         x = torch.randn(2, 4, 8, 8, dtype=torch.float64)
         ours = shake(finetune(copy.deepcopy(layer), block=6))
-        r = torch.block_diag(*ours.parametrizations.weight[0].rotations.inputs.blocks()[0])
+        r = torch.block_diag(*ours.parametrizations.weight[0].change.inputs.blocks()[0])
         filters = torch.stack([(r @ v.flatten()).view(v.shape) for v in layer.weight])
         expected = nn.functional.conv2d(x, filters, layer.bias, padding=1)
         assert torch.allclose(ours(x), expected, atol=1e-12)

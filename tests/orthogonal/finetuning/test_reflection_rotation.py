@@ -2,18 +2,16 @@ import torch
 
 from hypersphere.orthogonal import TuningMethod
 from hypersphere.orthogonal.finetuning.reflection_rotation import ReflectionRotation
-from tests.orthogonal.finetuning.contracts import TuningContract
+from tests.orthogonal.finetuning.contracts import RotationContract
 
 
-class TestHRA(TuningContract):
+class TestHRA(RotationContract):
     method = TuningMethod("hra", rank=4)
 
     def test_second_derivatives_are_refused(self):
         """Its gradient is plain autograd, so they are right instead."""
         turn = (
-            self.shake(self.tune(torch.nn.Linear(6, 40, dtype=torch.float64)))
-            .parametrizations.weight[0]
-            .rotations.inputs
+            self.shake(self.tune(torch.nn.Linear(6, 40, dtype=torch.float64))).parametrizations.weight[0].change.inputs
         )
         raw, rows = turn.raw.detach().clone().requires_grad_(), torch.randn(1, 2, 6, dtype=torch.float64)
 

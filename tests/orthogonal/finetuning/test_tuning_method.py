@@ -2,12 +2,13 @@ import pytest
 import torch
 
 from hypersphere.orthogonal import TuningMethod
+from hypersphere.orthogonal.finetuning.reflection_rotation import ReflectionRotation
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"name": "lora"}, "method must be one of oft, coft, boft, hra, poet, got 'lora'"),
+        ({"name": "lo"}, "method must be one of oft, coft, boft, hra, poet, lora, nora, dora, got 'lo'"),
         ({"block": 1}, "block must be an integer ≥ 2, got 1"),
         ({"terms": 5}, "terms must be an even integer ≥ 2, or None for the exact transform, got 5"),
         ({"name": "coft", "eps": 0}, "eps must be a number > 0, got 0"),
@@ -51,7 +52,7 @@ def test_a_method_is_made_again_from_its_options():
 
 
 def test_few_numbers_get_few_reflections():
-    turn = TuningMethod("hra", rank=8).create_rotation(1, 5, torch.empty(0))
+    turn = ReflectionRotation.create(TuningMethod("hra", rank=8), 1, 5, torch.empty(0), None)
     assert turn.rank == 4
     assert TuningMethod("hra").describe(5) == "4 reflections"
     assert TuningMethod("hra").explain_misfit(1) == "its neurons have 1 number, which no rotation can turn"

@@ -10,7 +10,7 @@ from ...files import checksum, load_tree, save_tree
 from ..parametrization import find_rotated, fixed_weight, require_rotated
 from .adapter import Adapter
 from .finetune import apply_plan
-from .int8 import is_quantized, quantized_weight
+from .quantized_linear import get_quantized_weight, is_quantized
 from .tuning_method import TuningMethod
 from .tuning_plan import TuningPlan, select_weights
 
@@ -39,13 +39,13 @@ def save_adapters(model: nn.Module, path: str | os.PathLike[str]) -> None:
     ['task.safetensors']
     """
     layers = {}
-    for name, own in adapters(model).items():
-        if own.method.name == "poet" and int(own.redraws):
+    for name, own in get_adapters(model).items():
+        if own.change.redrawable and int(own.redraws):
             raise ValueError(f"layer {name!r} was redrawn, so R alone is not what it learned: merge and save the model")
         layers[name] = {
             "method": own.method.options(),
             "fingerprint": fingerprint(model, name),
-            "turns": dict(own.rotations.state_dict()),
+            "turns": dict(own.change.state_dict()),
         }
     save_tree({"format": FORMAT, "layers": layers, "others": _others(model)}, path)
 
@@ -98,7 +98,7 @@ def load_adapters(
     methods = {name: TuningMethod(**layer["method"]) for name, layer in layers.items()}
     if not present:
         _tune(model, methods, list(others))
-    for name, own in adapters(model).items():
+    for name, own in get_adapters(model).items():
         if own.method != methods[name]:
             raise ValueError(f"layer {name!r} is tuned by {own.method}, {path} by {methods[name]}")
         if task not in own.tasks:
@@ -116,7 +116,7 @@ def load_adapters(
     return model
 
 
-def adapters(model: nn.Module) -> dict[str, Adapter]:
+def get_adapters(model: nn.Module) -> dict[str, Adapter]:
     """The adapters of a tuned model by the names of their weights; none at all is an error."""
     found = {name: site.own for name, site in require_rotated(model).items() if isinstance(site.own, Adapter)}
     if not found:
@@ -132,7 +132,7 @@ def fingerprint(model: nn.Module, name: str, path: object = "the file") -> str:
     modules = dict(model.named_modules())
     module = modules.get(name, modules.get(name.rpartition(".")[0]))
     if module is not None and is_quantized(module):
-        return checksum(name, quantized_weight(module))
+        return checksum(name, get_quantized_weight(module))
     weight = getattr(module, "weight" if name in modules else name.rpartition(".")[2], None)
     if not isinstance(weight, Tensor):
         raise ValueError(f"{path} tunes {name!r}, which {type(model).__name__} does not have")
@@ -154,7 +154,7 @@ def _tune(model: nn.Module, methods: dict[str, TuningMethod], train: list[str]) 
 
 def _others(model: nn.Module) -> dict[str, Tensor]:
     """What is trained beside the rotations."""
-    rotations = {id(p) for own in adapters(model).values() for p in own.parameters()}
+    rotations = {id(p) for own in get_adapters(model).values() for p in own.parameters()}
     return {name: p.detach() for name, p in model.named_parameters() if p.requires_grad and id(p) not in rotations}
 
 

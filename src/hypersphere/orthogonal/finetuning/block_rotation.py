@@ -1,6 +1,6 @@
 """Block-diagonal rotations by the Cayley transform, learned by the entries above the diagonal alone (OFT, COFT)."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float
@@ -9,6 +9,9 @@ from torch import Tensor, nn
 from ..maps.cayley import cayley
 from ..maps.map_precision import refuse_second_order, upcast
 from .rotation import Rotation
+
+if TYPE_CHECKING:
+    from .tuning_method import TuningMethod
 
 
 class BlockRotation(Rotation):
@@ -33,13 +36,25 @@ class BlockRotation(Rotation):
         shape = (parts, n // block, block * (block - 1) // 2)
         self.raw = nn.Parameter(torch.zeros(shape, dtype=upcast(like.dtype), device=like.device))
 
+    @classmethod
+    def create(
+        cls, method: "TuningMethod", parts: int, n: int, like: Tensor, generator: torch.Generator | None
+    ) -> "BlockRotation":
+        """Return the identity in blocks that fit ``n``."""
+        return cls(parts, n, method.choose_block(n)[0], method.terms, method.eps, like)
+
     @property
     def cost(self) -> int:
-        """A block's size."""
+        """The size of a block."""
         return self.block
 
+    @property
+    def entries(self) -> int:
+        """The entries of A_i above the diagonal."""
+        return self.block * (self.block - 1) // 2
+
     def blocks(self) -> Float[Tensor, "parts blocks b b"]:
-        """The R_i."""
+        """Return the R_i."""
         raw = self.raw.to(upcast(self.raw.dtype))
         if self.eps is not None:
             length = 2**0.5 * torch.linalg.vector_norm(
@@ -49,13 +64,13 @@ class BlockRotation(Rotation):
         return skew_cayley(raw, self.block, self.terms)
 
     def forward(self, rows: Float[Tensor, "parts m n"], transpose: bool = False) -> Float[Tensor, "parts m n"]:
-        """R v or Rᵀ v for every row v."""
+        """Return R v or Rᵀ v for every row v."""
         with torch.autocast(rows.device.type, enabled=False):
             r = self.blocks()
             return rotate_blocks(rows, r if transpose else r.mT)
 
     def reset(self, generator: torch.Generator | None = None) -> None:
-        """Zeros."""
+        """Set the generators to zero."""
         with torch.no_grad():
             self.raw.zero_()
 
@@ -68,6 +83,7 @@ class PermutedRotation(BlockRotation):
 
     order: Tensor
     back: Tensor
+    redrawable = True
 
     def __init__(
         self, parts: int, n: int, block: int, terms: int | None, like: Tensor, generator: torch.Generator | None = None
@@ -77,13 +93,20 @@ class PermutedRotation(BlockRotation):
         self.register_buffer("back", self.order.clone())
         self.reset(generator)
 
+    @classmethod
+    def create(
+        cls, method: "TuningMethod", parts: int, n: int, like: Tensor, generator: torch.Generator | None
+    ) -> "PermutedRotation":
+        """Return the identity in blocks that fit ``n``, with a random order."""
+        return cls(parts, n, method.choose_block(n)[0], method.terms, like, generator)
+
     def forward(self, rows: Float[Tensor, "parts m n"], transpose: bool = False) -> Float[Tensor, "parts m n"]:
-        """R v or Rᵀ v for every row v."""
+        """Return R v or Rᵀ v for every row v."""
         there, back = (o.unsqueeze(1).expand_as(rows) for o in (self.order, self.back))
         return super().forward(rows.gather(-1, there), transpose).gather(-1, back)
 
     def reset(self, generator: torch.Generator | None = None) -> None:
-        """Zeros, and a new order."""
+        """Set the generators to zero and draw a new order."""
         super().reset(generator)
         for part in range(self.parts):
             device = generator.device if generator is not None else self.order.device
@@ -92,7 +115,7 @@ class PermutedRotation(BlockRotation):
 
 
 def skew_cayley(raw: Float[Tensor, "*batch entries"], n: int, terms: int | None = None) -> Float[Tensor, "*batch n n"]:
-    """R = (I + A)(I − A)⁻¹ of the skew-symmetric A whose n(n − 1)/2 entries above the diagonal are ``raw``, row by row.
+    """Return (I + A)(I − A)⁻¹ for the skew-symmetric A whose n(n − 1)/2 entries above the diagonal are ``raw``, row by row.
 
     >>> skew_cayley(torch.tensor([-1.0]), 2)
     tensor([[ 0., -1.],
@@ -104,7 +127,7 @@ def skew_cayley(raw: Float[Tensor, "*batch entries"], n: int, terms: int | None 
 
 
 def rotate_blocks(rows: Float[Tensor, "parts m n"], r: Float[Tensor, "parts blocks b b"]) -> Float[Tensor, "parts m n"]:
-    """Each stretch of b numbers of every row times its own matrix, in the matrices' precision, in the rows' dtype."""
+    """Multiply each run of b numbers of every row by its own matrix, in the matrices' precision; return the rows' dtype."""
     return _RotateBlocks.apply(rows, r)  # type: ignore[no-any-return, no-untyped-call]
 
 
@@ -141,7 +164,7 @@ class _SkewCayley(torch.autograd.Function):
 
 
 class _RotateBlocks(torch.autograd.Function):
-    """y_k = x_k M_k; only x in its own dtype and M are kept, a widened copy of x lives within each pass alone."""
+    """y_k = x_k M_k. Only x in its own dtype and M are kept; a widened copy of x exists during each pass only."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, r: Tensor) -> Tensor:
@@ -159,21 +182,21 @@ class _RotateBlocks(torch.autograd.Function):
 
 
 def block_products(left: Tensor, right: Tensor, like: Tensor) -> Tensor:
-    """left_kᵀ right_k for every stretch k of the columns, in the shape and precision of the matrices ``like``."""
-    return _stretches(left, like).mT @ _stretches(right, like)
+    """Return left_kᵀ right_k for every run k of columns, in the shape and precision of the matrices ``like``."""
+    return _runs(left, like).mT @ _runs(right, like)
 
 
 def _times(rows: Tensor, r: Tensor) -> Tensor:
-    """Each stretch times its matrix, written where it belongs: a product of its own shape would have to be copied."""
+    """Multiply each run by its matrix and write it where it belongs: a product of its own shape would have to be copied."""
     if torch.compiler.is_compiling():  # the compiler fuses the copy, and does not trace products into a view
-        return (_stretches(rows, r) @ r).transpose(1, 2).reshape(rows.shape).to(rows.dtype)
+        return (_runs(rows, r) @ r).transpose(1, 2).reshape(rows.shape).to(rows.dtype)
     wide = rows.to(r.dtype)
     result = torch.empty(rows.shape, dtype=r.dtype, device=r.device)
-    for x, y, matrices in zip(_stretches(wide, r), _stretches(result, r), r, strict=True):
+    for x, y, matrices in zip(_runs(wide, r), _runs(result, r), r, strict=True):
         torch.bmm(x, matrices, out=y)
     return result.to(rows.dtype)
 
 
-def _stretches(rows: Tensor, r: Tensor) -> Tensor:
-    """``(parts, m, blocks·b)`` seen as ``(parts, blocks, m, b)``, without a copy where the precision is right already."""
+def _runs(rows: Tensor, r: Tensor) -> Tensor:
+    """View ``(parts, m, blocks·b)`` as ``(parts, blocks, m, b)``, without a copy where the precision is right already."""
     return rows.to(r.dtype).unflatten(-1, r.shape[1:3]).transpose(1, 2)

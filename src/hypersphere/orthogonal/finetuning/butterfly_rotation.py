@@ -1,5 +1,7 @@
 """Rotations as products of butterfly-permuted block-diagonal factors (BOFT)."""
 
+from typing import TYPE_CHECKING
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -7,6 +9,9 @@ from torch import Tensor, nn
 from ..maps.map_precision import upcast
 from .block_rotation import rotate_blocks, skew_cayley
 from .rotation import Rotation
+
+if TYPE_CHECKING:
+    from .tuning_method import TuningMethod
 
 
 class ButterflyRotation(Rotation):
@@ -32,13 +37,32 @@ class ButterflyRotation(Rotation):
         shape = (factors, parts, n // block, block * (block - 1) // 2)
         self.raw = nn.Parameter(torch.zeros(shape, dtype=upcast(like.dtype), device=like.device))
 
+    @classmethod
+    def create(
+        cls, method: "TuningMethod", parts: int, n: int, like: Tensor, generator: torch.Generator | None
+    ) -> "ButterflyRotation":
+        """Return the identity in as many factors as fit ``n``."""
+        block, factors = method.choose_block(n)
+        return cls(parts, n, block, factors, method.terms, like)
+
+    @classmethod
+    def describe(cls, method: "TuningMethod", n: int) -> str:
+        """Describe the blocks and the factors."""
+        block, factors = method.choose_block(n)
+        return f"block {block}, {factors} factors"
+
     @property
     def cost(self) -> int:
-        """A block's size for each factor."""
+        """The size of a block for each factor."""
         return self.block * self.factors
 
+    @property
+    def entries(self) -> int:
+        """The entries of a generator above the diagonal."""
+        return self.block * (self.block - 1) // 2
+
     def forward(self, rows: Float[Tensor, "parts m n"], transpose: bool = False) -> Float[Tensor, "parts m n"]:
-        """R v or Rᵀ v for every row v; between the factors in float32 or better."""
+        """Return R v or Rᵀ v for every row v, between the factors in float32 or better."""
         with torch.autocast(rows.device.type, enabled=False):
             r = skew_cayley(self.raw.to(upcast(self.raw.dtype)), self.block, self.terms)
             result = rows.to(r.dtype)
@@ -49,16 +73,16 @@ class ButterflyRotation(Rotation):
             return result.to(rows.dtype)
 
     def reset(self, generator: torch.Generator | None = None) -> None:
-        """Zeros."""
+        """Set the generators to zero."""
         with torch.no_grad():
             self.raw.zero_()
 
     def _gather(self, rows: Tensor, distance: int) -> Tensor:
-        """Half blocks that are ``distance`` apart brought side by side."""
+        """Bring half blocks that are ``distance`` apart side by side."""
         apart = rows.unflatten(-1, (-1, 2, distance, self.block // 2))
         return apart.transpose(-3, -2).flatten(-4)
 
     def _scatter(self, rows: Tensor, distance: int) -> Tensor:
-        """The way back from :meth:`_gather`."""
+        """Undo :meth:`_gather`."""
         together = rows.unflatten(-1, (-1, distance, 2, self.block // 2))
         return together.transpose(-3, -2).flatten(-4)

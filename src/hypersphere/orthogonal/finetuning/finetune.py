@@ -10,7 +10,7 @@ from ..layer_selection import ClassifierLike
 from ..parametrization import register
 from .adapter import Adapter
 from .freezing import freeze
-from .int8 import attach, is_quantized
+from .quantized_linear import attach, is_quantized
 from .tuning_method import TuningMethod, TuningName
 from .tuning_plan import TunedWeight, TuningPlan, select_weights
 
@@ -24,16 +24,18 @@ def finetune(
     eps: float | None = None,
     factors: int | None = None,
     rank: int | None = None,
+    alpha: float | None = None,
+    lengths: bool | None = None,
     only: Selectors | None = None,
     skip: Selectors = (),
     classifier: ClassifierLike = None,
     train: Selectors = (),
     generator: torch.Generator | None = None,
 ) -> nn.Module:
-    r"""Let every layer of a pretrained model learn W = W₀Rᵀ, w_i = R w⁰_i: W₀ frozen, R orthogonal, in place.
+    r"""Let every layer of a pretrained model learn a small change of its frozen weight W₀, usually W = W₀Rᵀ, in place.
 
-    R starts as the identity, so at first the model computes exactly what it did. Everything is frozen except the
-    rotations, the classifier and the modules that ``train`` names. Create the optimizer afterwards from the parameters
+    The change starts at nothing, so at first the model computes exactly what it did. Everything is frozen except the
+    changes, the classifier and the modules that ``train`` names. Create the optimizer afterwards from the parameters
     that require gradients. :func:`merge` multiplies the rotations in, or removes them with ``undo=True``;
     :func:`save_adapters` stores them alone; :func:`add_task` and :func:`use_task` keep several.
 
@@ -50,19 +52,23 @@ def finetune(
         method: ``"oft"``: R block-diagonal by the Cayley transform (Qiu et al., 2023); ``"coft"``: the same with
             ‖R − I‖ ≤ ``eps``; ``"boft"``: ``factors`` butterfly factors (Liu et al., 2024); ``"hra"``: ``rank``
             reflections (Yuan et al., 2024); ``"poet"``: rotations on both sides of W₀ between random permutations
-            (Qiu et al., 2025), which :func:`redraw_every` draws anew; or a :class:`TuningMethod`.
+            (Qiu et al., 2025), which :func:`redraw_every` draws anew; ``"lora"``: W₀ + (α/r)BA (Hu et al., 2021);
+            ``"nora"``: the same with normalized columns of A (Kang et al., 2026); ``"dora"``: the same with learned
+            lengths of the neurons (Liu et al., 2024); or a :class:`TuningMethod`.
         block: size of a block. A layer whose size it does not divide gets the largest smaller divisor.
         terms: None for the exact Cayley transform, or an even number of terms of its Neumann series (OFTv2).
         eps: largest ‖R − I‖ of COFT; None is 6·10⁻⁵, the value of the authors' code.
         factors: number of butterfly factors of BOFT; None is 2.
-        rank: number of reflections of HRA; None is 8, the authors' value.
+        rank: number of reflections of HRA, or the rank of a low-rank change; None is 8.
+        alpha: α of the scale α/r of a low-rank change; None is the rank, so that the scale is 1.
+        lengths: whether OFT, BOFT or HRA also learn a factor for the length of each neuron.
         only: layers to tune: names or patterns, types, modules or predicates ``(name, module) → bool``, one or several.
             None means all.
         skip: layers to leave frozen, selected in the same ways.
         classifier: the layer that is trained as usual, by name or as a module; False if there is none. By default it is
             the last margin head, otherwise the last Linear layer unless that is the model.
         train: further modules that are trained as usual, with all modules inside them, selected in the same ways.
-        generator: random generator for HRA and POET.
+        generator: random generator for HRA, POET and low-rank changes.
 
     Returns:
         The model.
@@ -78,7 +84,7 @@ def finetune(
     >>> [(name, tuple(p.shape)) for name, p in net.named_parameters() if p.requires_grad][0]
     ('0.parametrizations.weight.0.tasks.default.inputs.raw', (1, 4, 120))
     """
-    how = as_method(method, block=block, terms=terms, eps=eps, factors=factors, rank=rank)
+    how = as_method(method, block=block, terms=terms, eps=eps, factors=factors, rank=rank, alpha=alpha, lengths=lengths)
     train = as_selectors(train)
     check_selectors(type(model).__name__, [name for name, _ in model.named_modules()], train)
     plan = select_weights(model, how, only, skip, classifier, train)
@@ -92,12 +98,14 @@ def finetune(
     return model
 
 
-def as_method(method: TuningName | TuningMethod, **options: float | int | None) -> TuningMethod:
+def as_method(method: TuningName | TuningMethod, **options: float | bool | None) -> TuningMethod:
     """Return a method from its name and options; a :class:`TuningMethod` takes no further options."""
     given = {key: value for key, value in options.items() if value is not None}
     if isinstance(method, TuningMethod):
         if given.pop("block") != 32 or given:
-            raise ValueError("block, terms, eps, factors and rank must be given to the TuningMethod, not beside it")
+            raise ValueError(
+                "block, terms, eps, factors, rank, alpha and lengths must be given to the TuningMethod, not beside it"
+            )
         return method
     return TuningMethod(method, **given)  # type: ignore[arg-type]
 
@@ -129,15 +137,10 @@ def apply_plan(
 
 
 def _create_adapter(weight: TunedWeight, how: TuningMethod, generator: torch.Generator | None) -> Adapter:
-    own = Adapter(
-        how,
-        weight.shape,
-        parts=weight.parts,
-        groups=weight.groups,
-        transposed=weight.transposed,
-        like=weight.like,
-        generator=generator,
-    )
+    rows = None
+    if not is_quantized(weight.module):
+        rows = (weight.like.mT if weight.transposed else weight.like).flatten(1)
+    own = Adapter(how, weight.layout, transposed=weight.transposed, rows=rows, like=weight.like, generator=generator)
     held = weight.module._parameters.get(weight.parameter)
     own.plain = {"order": list(weight.module._parameters), "requires_grad": held is not None and held.requires_grad}
     return own

@@ -39,9 +39,7 @@ def redraw(model: nn.Module, generator: torch.Generator | None = None) -> nn.Mod
     for module, parameter, own in found.values():
         base = fixed_weight(module, parameter)
         base.copy_(own.effective(base))
-        for turn in (own.rotations.inputs, own.rotations.outputs):
-            if turn is not None:
-                turn.reset(generator)
+        own.change.reset(generator)
         own.redraws += 1
     return model
 
@@ -87,7 +85,7 @@ def _poet(model: nn.Module) -> dict[str, tuple[nn.Module, str, Adapter]]:
     found = {
         name: (module, parameter, own)
         for name, (module, parameter, own) in require_rotated(model).items()
-        if isinstance(own, Adapter) and own.method.name == "poet"
+        if isinstance(own, Adapter) and own.change.redrawable
     }
     if not found:
         raise ValueError(f'{type(model).__name__} has no layer tuned with method="poet"')

@@ -1,6 +1,7 @@
 """Rotations as products of a few Householder reflections (HRA)."""
 
 import math
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
@@ -9,6 +10,9 @@ from torch import Tensor, nn
 from ...geometry import normalize
 from ..maps.map_precision import upcast
 from .rotation import Rotation
+
+if TYPE_CHECKING:
+    from .tuning_method import TuningMethod
 
 
 class ReflectionRotation(Rotation):
@@ -33,6 +37,23 @@ class ReflectionRotation(Rotation):
         self.raw = nn.Parameter(torch.empty(parts, n, rank, dtype=upcast(like.dtype), device=like.device))
         self.reset(generator)
 
+    @classmethod
+    def create(
+        cls, method: "TuningMethod", parts: int, n: int, like: Tensor, generator: torch.Generator | None
+    ) -> "ReflectionRotation":
+        """Return the identity as pairs of equal reflections."""
+        return cls(parts, n, choose_rank(method, n), like, generator)
+
+    @classmethod
+    def explain_misfit(cls, method: "TuningMethod", n: int) -> str | None:
+        """Return None: reflections fit two numbers or more."""
+        return None
+
+    @classmethod
+    def describe(cls, method: "TuningMethod", n: int) -> str:
+        """Describe the number of reflections."""
+        return f"{choose_rank(method, n)} reflections"
+
     @property
     def cost(self) -> int:
         """Two thin products."""
@@ -44,7 +65,7 @@ class ReflectionRotation(Rotation):
         return self.parts * self.rank * (self.n - 1)
 
     def factors(self) -> tuple[Float[Tensor, "parts n r"], Float[Tensor, "parts n r"]]:
-        """P and Q of R = I + P Qᵀ."""
+        """Return P and Q of R = I + P Qᵀ."""
         units = normalize(self.raw.to(upcast(self.raw.dtype)), dim=-2)
         p: list[Tensor] = []
         q: list[Tensor] = []
@@ -60,17 +81,33 @@ class ReflectionRotation(Rotation):
         return torch.cat(p, -1), torch.cat(q, -1)
 
     def forward(self, rows: Float[Tensor, "parts m n"], transpose: bool = False) -> Float[Tensor, "parts m n"]:
-        """R v or Rᵀ v for every row v."""
+        """Return R v or Rᵀ v for every row v."""
         with torch.autocast(rows.device.type, enabled=False):
             p, q = self.factors()
             wide = rows.to(p.dtype)
             change = (wide @ p) @ q.mT if transpose else (wide @ q) @ p.mT
             return (wide + change).to(rows.dtype)
 
+    def rewind(self, t: float) -> None:
+        """Turn the second vector of each pair towards the first, so that the pair turns its plane by t times its angle."""
+        with torch.no_grad():
+            u = normalize(self.raw[..., 0::2], dim=-2)
+            v = normalize(self.raw[..., 1::2], dim=-2)
+            cos = (u * v).sum(-2, keepdim=True)
+            across = v - cos * u
+            angle = t * torch.atan2(torch.linalg.vector_norm(across, dim=-2, keepdim=True), cos)
+            self.raw[..., 0::2] = u
+            self.raw[..., 1::2] = angle.cos() * u + angle.sin() * normalize(across, dim=-2)
+
     def reset(self, generator: torch.Generator | None = None) -> None:
-        """Equal pairs, each uniform in a box as wide as that of a new Linear layer, as in HRA."""
+        """Draw equal pairs, each uniform in a box as wide as that of a new Linear layer, as in HRA."""
         with torch.no_grad():
             half = torch.rand(
                 self.parts, self.n, self.rank // 2, dtype=self.raw.dtype, device=self.raw.device, generator=generator
             )
             self.raw.copy_(((2 * half - 1) / math.sqrt(self.n)).repeat_interleave(2, -1))
+
+
+def choose_rank(method: "TuningMethod", n: int) -> int:
+    """Return the number of reflections for ``n`` numbers: that of the method, at most the largest even number up to n."""
+    return min(method.rank or 2, n - n % 2)

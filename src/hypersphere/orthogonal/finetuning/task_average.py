@@ -6,9 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from .adapter import RotationPair
-from .adapter_files import adapters
-from .block_rotation import BlockRotation, PermutedRotation
+from .adapter_files import get_adapters
+from .weight_change import WeightChange
 
 
 def average_tasks(model: nn.Module, tasks: Iterable[str] | None = None, *, into: str = "average") -> nn.Module:
@@ -32,12 +31,12 @@ def average_tasks(model: nn.Module, tasks: Iterable[str] | None = None, *, into:
     >>> list(net.parametrizations.weight[0].tasks)
     ['default', 'b', 'mean']
     """
-    found = adapters(model)
+    found = get_adapters(model)
     wanted = list(next(iter(found.values())).tasks) if tasks is None else list(tasks)
     if len(wanted) < 2:
         raise ValueError(f"an average needs two tasks or more, got {', '.join(wanted) or 'none'}")
     for name, own in found.items():
-        if own.method.name not in ("oft", "coft"):
+        if own.change.get_generators() is None:
             raise ValueError(f"layer {name!r} is tuned by {own.method.name!r}, whose R is not one Cayley transform")
         if absent := [task for task in wanted if task not in own.tasks]:
             raise ValueError(f"layer {name!r} has no task {absent[0]!r}; its tasks are {', '.join(own.tasks)}")
@@ -60,7 +59,7 @@ def orthogonal_mean(raws: Float[Tensor, "tasks parts blocks entries"]) -> Float[
 
 
 def _raw(turns: nn.Module) -> Tensor:
-    assert isinstance(turns, RotationPair)
-    assert isinstance(turns.inputs, BlockRotation)
-    assert not isinstance(turns.inputs, PermutedRotation)
-    return turns.inputs.raw
+    assert isinstance(turns, WeightChange)
+    generators = turns.get_generators()
+    assert generators is not None
+    return generators

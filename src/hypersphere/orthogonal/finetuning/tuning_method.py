@@ -1,27 +1,29 @@
-"""Which kind of rotation fine-tuning learns, with its options, and how it fits a layer."""
+"""Which change fine-tuning learns, with its options, and how it fits a layer."""
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
-import torch
-from torch import Tensor
-
 from .block_rotation import BlockRotation, PermutedRotation
 from .butterfly_rotation import ButterflyRotation
+from .low_rank import Decomposed, LowRank, NormalizedLowRank
 from .reflection_rotation import ReflectionRotation
-from .rotation import Rotation
+from .rotated import Rotated
+from .weight_change import MethodKind
 
-TuningName: TypeAlias = Literal["oft", "coft", "boft", "hra", "poet"]
+TuningName: TypeAlias = Literal["oft", "coft", "boft", "hra", "poet", "lora", "nora", "dora"]
 TUNING_NAMES: tuple[TuningName, ...] = get_args(TuningName)
-# the options that a method has beside its block, with the values they get when none is given
-_OPTIONS: dict[str, dict[str, Any]] = {
-    "oft": {"terms": None},
-    "coft": {"terms": None, "eps": 6e-5},  # the value of the authors' code
-    "boft": {"terms": None, "factors": 2},
-    "hra": {"rank": 8},  # the value of the authors
-    "poet": {"terms": None},
+# All methods: what learns, its options beside ``block`` and their defaults. A new method is one entry and its name above.
+KINDS: dict[str, MethodKind] = {
+    "oft": MethodKind(Rotated, {"terms": None, "lengths": False}, BlockRotation),
+    "coft": MethodKind(Rotated, {"terms": None, "eps": 6e-5}, BlockRotation),  # eps: the value of the authors' code
+    "boft": MethodKind(Rotated, {"terms": None, "factors": 2, "lengths": False}, ButterflyRotation),
+    "hra": MethodKind(Rotated, {"rank": 8, "lengths": False}, ReflectionRotation),  # rank: the authors' value
+    "poet": MethodKind(Rotated, {"terms": None}, PermutedRotation, two_sided=True),
+    "lora": MethodKind(LowRank, {"rank": 8, "alpha": None}),  # rank: peft's default
+    "nora": MethodKind(NormalizedLowRank, {"rank": 8, "alpha": None}),
+    "dora": MethodKind(Decomposed, {"rank": 8, "alpha": None}),
 }
+_OPTIONS = ("terms", "eps", "factors", "rank", "alpha", "lengths")
 
 
 @dataclass(frozen=True)
@@ -29,15 +31,20 @@ class TuningMethod:
     """A method of fine-tuning and its options; those that it does not have must stay None.
 
     Args:
-        name: ``"oft"``, ``"coft"``, ``"boft"``, ``"hra"`` or ``"poet"``.
-        block: the size of a block; a layer whose size it does not divide gets the largest divisor below it.
-        terms: None for the exact Cayley transform, or an even number of terms of its Neumann series (not ``"hra"``).
-        eps: the largest ‖R − I‖ of ``"coft"``, 6·10⁻⁵ by default.
-        factors: how many butterfly factors ``"boft"`` has, 2 by default.
-        rank: how many reflections ``"hra"`` has, even, 8 by default.
+        name: ``"oft"``, ``"coft"``, ``"boft"``, ``"hra"``, ``"poet"``, ``"lora"``, ``"nora"`` or ``"dora"``.
+        block: size of a block of a rotation; a layer whose size it does not divide gets the largest divisor below it.
+        terms: None for the exact Cayley transform, or an even number of terms of its Neumann series.
+        eps: largest ‖R − I‖ of ``"coft"``, 6·10⁻⁵ by default.
+        factors: number of butterfly factors of ``"boft"``, 2 by default.
+        rank: even number of reflections of ``"hra"``, or the rank of a low-rank change; 8 by default.
+        alpha: α of the scale α/r of a low-rank change; None is the rank, so that the scale is 1.
+        lengths: whether a rotation also learns a factor for the length of each neuron; False by default.
+
+    Raises:
+        ValueError: for an unknown name, an option that the method does not have and a value out of range.
 
     >>> TuningMethod("hra").options()
-    {'name': 'hra', 'block': 32, 'rank': 8}
+    {'name': 'hra', 'block': 32, 'rank': 8, 'lengths': False}
     """
 
     name: TuningName = "oft"
@@ -46,12 +53,14 @@ class TuningMethod:
     eps: float | None = None
     factors: int | None = None
     rank: int | None = None
+    alpha: float | None = None
+    lengths: bool | None = None
 
     def __post_init__(self) -> None:
         if self.name not in TUNING_NAMES:
             raise ValueError(f"method must be one of {', '.join(TUNING_NAMES)}, got {self.name!r}")
-        mine = _OPTIONS[self.name]
-        for option in ("terms", "eps", "factors", "rank"):
+        mine = self.kind.defaults
+        for option in _OPTIONS:
             given = getattr(self, option)
             if option in mine:
                 object.__setattr__(self, option, mine[option] if given is None else given)
@@ -61,31 +70,35 @@ class TuningMethod:
             raise ValueError(f"block must be an integer ≥ 2, got {self.block!r}")
         if self.terms is not None and (self.terms < 2 or self.terms % 2):
             raise ValueError(f"terms must be an even integer ≥ 2, or None for the exact transform, got {self.terms!r}")
-        if self.eps is not None and not self.eps > 0:
-            raise ValueError(f"eps must be a number > 0, got {self.eps!r}")
+        for name in ("eps", "alpha"):
+            if (value := getattr(self, name)) is not None and not value > 0:
+                raise ValueError(f"{name} must be a number > 0, got {value!r}")
         if self.factors is not None and self.factors < 1:
             raise ValueError(f"factors must be an integer ≥ 1, got {self.factors!r}")
-        if self.rank is not None and (self.rank < 2 or self.rank % 2):
+        if self.rank is not None and self.kind.rotation is not None and (self.rank < 2 or self.rank % 2):
             raise ValueError(
                 f"rank must be an even integer ≥ 2, so that R can start as the identity, got {self.rank!r}"
             )
+        if self.rank is not None and self.rank < 1:
+            raise ValueError(f"rank must be an integer ≥ 1, got {self.rank!r}")
+
+    @property
+    def kind(self) -> MethodKind:
+        """The entry of the table of methods."""
+        return KINDS[self.name]
 
     def options(self) -> dict[str, Any]:
-        """The arguments that make an equal method, without those that it does not have."""
+        """Return the arguments that make an equal method, without those that it does not have."""
         return {key: value for key, value in asdict(self).items() if value is not None}
 
     def explain_misfit(self, n: int) -> str | None:
-        """Why a layer whose neurons have ``n`` numbers cannot be turned, or None."""
-        if n < 2:
-            return f"its neurons have {n} number, which no rotation can turn"
-        if self.name != "hra" and self.choose_block(n)[0] < 2:
-            return f"no block from 2 to {self.block} divides the {n} numbers of its neurons"
-        return None
+        """Return why a layer whose neurons have ``n`` numbers cannot be tuned, or None."""
+        return self.kind.change.explain_misfit(self, n)
 
     def choose_block(self, n: int) -> tuple[int, int]:
-        """The largest block up to the one asked for that divides n, and how many butterfly factors it has room for.
+        """Return the largest block up to ``block`` that divides n, and the number of butterfly factors that fit.
 
-        As many factors as were asked for come before a large block; with more than one a block is even.
+        The number of factors comes before a large block; with more than one factor a block is even.
         """
         for factors in range(self.factors or 1, 0, -1):
             multiple, step = 1 << (factors - 1), 1 if factors == 1 else 2
@@ -95,23 +108,5 @@ class TuningMethod:
         return 1, 1
 
     def describe(self, n: int) -> str:
-        """What a layer with ``n`` numbers a neuron gets, in words."""
-        if self.name == "hra":
-            return f"{self._rank(n)} reflections"
-        block, factors = self.choose_block(n)
-        return f"block {block}" + (f", {factors} factors" if self.name == "boft" else "")
-
-    def _rank(self, n: int) -> int:
-        return min(self.rank or 2, n - n % 2)
-
-    def create_rotation(self, parts: int, n: int, like: Tensor, generator: torch.Generator | None = None) -> Rotation:
-        """A rotation of this kind for ``parts`` sets of neurons of ``n`` numbers, at the identity."""
-        block, factors = self.choose_block(n)
-        kinds: dict[str, Callable[[], Rotation]] = {
-            "oft": lambda: BlockRotation(parts, n, block, self.terms, None, like),
-            "coft": lambda: BlockRotation(parts, n, block, self.terms, self.eps, like),
-            "boft": lambda: ButterflyRotation(parts, n, block, factors, self.terms, like),
-            "hra": lambda: ReflectionRotation(parts, n, self._rank(n), like, generator),
-            "poet": lambda: PermutedRotation(parts, n, block, self.terms, like, generator),
-        }
-        return kinds[self.name]()
+        """Describe in a few words what a layer with ``n`` numbers a neuron gets."""
+        return self.kind.change.describe(self, n)

@@ -19,8 +19,9 @@ from ...neurons import (
 )
 from ..layer_selection import ClassifierLike, find_classifier, find_parameter_owners
 from ..parametrization import ADAPTER_CHILD, find_parametrization
-from .int8 import Int8Linear, is_quantized
+from .quantized_linear import QuantizedLinear, is_quantized
 from .tuning_method import TuningMethod
+from .weight_change import WeightLayout
 
 
 @dataclass(frozen=True)
@@ -30,14 +31,12 @@ class TunedWeight:
     name: str
     module: nn.Module
     parameter: str
-    shape: tuple[int, int]
-    parts: int
-    groups: int
+    layout: WeightLayout
     transposed: bool
     like: Tensor
 
     def __str__(self) -> str:
-        return f"{type(self.module).__name__}, {self.shape[0]} neurons of {self.shape[1]} numbers"
+        return f"{type(self.module).__name__}, {self.layout.neurons} neurons of {self.layout.numbers} numbers"
 
 
 @dataclass
@@ -129,9 +128,9 @@ def select_weights(
             if not isinstance(module, nn.Embedding | nn.EmbeddingBag):
                 report.unsupported.append(label)
         else:
-            weight = _describe_weight(label, found[label])
+            weight = describe_weight(label, found[label])
             plan.weights[label] = weight
-            report.changed[label] = f"{weight}; {method.describe(weight.shape[1])}"
+            report.changed[label] = f"{weight}; {method.describe(weight.layout.numbers)}"
     return plan
 
 
@@ -156,9 +155,8 @@ def _explain_misfit(held: NeuronWeight, owners: dict[int, list[str]], method: Tu
     if find_parametrization(module, held.parameter) is not None or ADAPTER_CHILD in module._modules:
         raise ValueError(f"a {type(module).__name__} has a rotation already: merge(model) first, then add a new one")
     if is_quantized(module):
-        if method.name == "poet":
-            return "POET multiplies R into the weight, and this one is quantized"
-        return method.explain_misfit(int(module.in_features))  # type: ignore[arg-type]
+        reason = method.kind.change.explain_quantized(method)
+        return reason or method.explain_misfit(int(module.in_features))  # type: ignore[arg-type]
     weight = module._parameters.get(held.parameter)
     if isinstance(weight, UninitializedParameter):
         return "its weight has no shape yet: run one batch through the model first"
@@ -171,17 +169,18 @@ def _explain_misfit(held: NeuronWeight, owners: dict[int, list[str]], method: Tu
     return method.explain_misfit(weight.shape[0] if held.transposed else weight[0].numel())
 
 
-def _describe_weight(label: str, held: NeuronWeight) -> TunedWeight:
+def describe_weight(label: str, held: NeuronWeight) -> TunedWeight:
+    """Describe how the neurons of a weight lie."""
     module = held.module
     if is_quantized(module):
         shape = (int(module.out_features), int(module.in_features))  # type: ignore[arg-type]
-        like = module.scale if isinstance(module, Int8Linear) else Tensor()  # torch's own kind runs on CPUs only
-        return TunedWeight(label, module, "weight", shape, 1, 1, False, like)
+        like = module.scale if isinstance(module, QuantizedLinear) else Tensor()  # torch's own kind runs on CPUs only
+        return TunedWeight(label, module, "weight", WeightLayout(*shape), False, like)
     weight: Tensor = getattr(module, held.parameter).detach()
     shape = (weight.shape[1], weight.shape[0]) if held.transposed else (weight.shape[0], weight[0].numel())
     # the three projections of an attention count as three layers; the groups of a convolution share one R, as in OPT
     parts = held.groups if isinstance(module, nn.MultiheadAttention) else 1
-    return TunedWeight(label, module, held.parameter, shape, parts, held.groups, held.transposed, weight)
+    return TunedWeight(label, module, held.parameter, WeightLayout(*shape, parts, held.groups), held.transposed, weight)
 
 
 def _is_inside(owner: str, modules: dict[str, nn.Module], train: list[Selector]) -> bool:

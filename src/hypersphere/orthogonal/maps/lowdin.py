@@ -44,7 +44,7 @@ class _Polar(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        w, sigma, vh = _svd(x)
+        w, sigma, vh = decompose(x)
         absent, instead = find_missing(sigma)
         ctx.save_for_backward(w, torch.where(absent, instead, sigma), vh)
         return w @ vh
@@ -57,7 +57,7 @@ class _Polar(torch.autograd.Function):
             return polar_gradient(w, sigma, vh, gradient)
 
 
-def _svd(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def decompose(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Decompose x = WΣVᵀ, in float64 where float32 fails.
 
     The iteration of LAPACK in single precision may fail to converge where many singular values are nearly equal, as they

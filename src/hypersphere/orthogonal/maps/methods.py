@@ -4,8 +4,10 @@ import copy
 import functools
 from collections.abc import Callable
 
+from .canonical import Canonical
 from .cayley import Cayley
 from .exponential import Exponential
+from .givens import Givens
 from .gram_schmidt import GramSchmidt
 from .householder import Householder
 from .lowdin import Lowdin
@@ -16,7 +18,9 @@ METHODS: dict[str, Callable[[], Map]] = {
     "gram_schmidt": GramSchmidt,
     "householder": Householder,
     "lowdin": Lowdin,
+    "canonical": Canonical,
     "exponential": Exponential,
+    "givens": Givens,
     "ogd": functools.partial(Free, "ogd"),
     "regularized": functools.partial(Free, "regularized"),
     "unconstrained": functools.partial(Free, "unconstrained"),
@@ -24,7 +28,7 @@ METHODS: dict[str, Callable[[], Map]] = {
 
 
 def as_map(method: MapLike) -> Map:
-    """A fresh :class:`Map` from a name, one of the functions here, a map, its class, or any callable on square matrices.
+    """Return a fresh :class:`Map` for a name, one of the functions here, a map, its class, or any callable on square matrices.
 
     >>> as_map("cayley"), as_map(torch.matrix_exp).start(torch.empty(2, 2))
     (Cayley(), tensor([[0., 0.],

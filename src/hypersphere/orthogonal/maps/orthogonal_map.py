@@ -8,7 +8,16 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 Method: TypeAlias = Literal[
-    "cayley", "gram_schmidt", "householder", "lowdin", "exponential", "ogd", "regularized", "unconstrained"
+    "cayley",
+    "gram_schmidt",
+    "householder",
+    "lowdin",
+    "canonical",
+    "exponential",
+    "givens",
+    "ogd",
+    "regularized",
+    "unconstrained",
 ]
 
 

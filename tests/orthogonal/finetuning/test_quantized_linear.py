@@ -6,14 +6,20 @@ import pytest
 import torch
 from torch import nn
 
-from hypersphere.orthogonal import Int8Linear, TuningMethod, finetune, merge, plan_finetune
-from hypersphere.orthogonal.finetuning.int8 import ADAPTER_CHILD
+from hypersphere.orthogonal import Int4Linear, Int8Linear, TuningMethod, finetune, merge, plan_finetune
+from hypersphere.orthogonal.finetuning import quantized_linear
+from hypersphere.orthogonal.finetuning.quantized_linear import ADAPTER_CHILD
 from tests.orthogonal.finetuning.contracts import shake
 
 
 def ours():
     torch.manual_seed(0)
     return nn.Sequential(Int8Linear.of(nn.Linear(16, 64)), nn.ReLU(), Int8Linear.of(nn.Linear(64, 8, bias=False)))
+
+
+def four_bits():
+    torch.manual_seed(0)
+    return nn.Sequential(Int4Linear.of(nn.Linear(16, 64)), nn.ReLU(), Int4Linear.of(nn.Linear(64, 8, bias=False)))
 
 
 def dynamic():
@@ -24,13 +30,13 @@ def dynamic():
         return torch.ao.quantization.quantize_dynamic(model, {nn.Linear}, dtype=torch.qint8)
 
 
-every_base = pytest.mark.parametrize("base", [ours, dynamic])
+every_base = pytest.mark.parametrize("base", [ours, four_bits, dynamic])
 quiet = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 
 
 @quiet
 @every_base
-@pytest.mark.parametrize("method", ["oft", "coft", "boft", "hra"])
+@pytest.mark.parametrize("method", ["oft", "coft", "boft", "hra", "lora", "nora"])
 def test_a_quantized_base_is_tuned_by_its_inputs(base, method):
     model, x = base(), torch.randn(5, 16)
     y = model(x)
@@ -52,18 +58,48 @@ def test_a_quantized_base_is_tuned_by_its_inputs(base, method):
     assert torch.equal(merge(model, undo=True)(x), y)
 
 
-def test_gradients_against_the_dequantized_layer():
-    layer = Int8Linear.of(nn.Linear(16, 64, dtype=torch.float64))
+@pytest.mark.parametrize("kind", [Int8Linear, Int4Linear])
+@pytest.mark.parametrize("numbers", [64, 90])
+def test_pieces_make_the_same_product_as_the_whole(kind, numbers, monkeypatch):
+    layer = kind.of(nn.Linear(numbers, 50, dtype=torch.float64))
+    x = torch.randn(2, 5, numbers, dtype=torch.float64, requires_grad=True)
+    decoded = []
+    decode = kind.decode
+    monkeypatch.setattr(kind, "decode", staticmethod(lambda *args: decoded.append(decode(*args)) or decoded[-1]))
+    monkeypatch.setattr(quantized_linear, "PIECE_NUMBERS", 700)
+    g = torch.randn(2, 5, 50, dtype=torch.float64)
+    y = layer(x)
+    (slope,) = torch.autograd.grad(y, x, g)
+    assert len(decoded) >= 10
+    assert max(piece.numel() for piece in decoded) <= 700
+    whole = torch.cat(decoded[: len(decoded) // 2])
+    assert torch.allclose(y, nn.functional.linear(x, whole, layer.bias), atol=1e-12)
+    assert torch.allclose(slope, g @ whole, atol=1e-12)
+
+
+def test_four_bits_round_by_half_a_step_and_take_half_a_byte():
+    layer = nn.Linear(100, 8)
+    layer.weight.data[3] = 0
+    quantized = Int4Linear.of(layer)
+    step = quantized.scale.repeat_interleave(64, 1)[:, :100]
+    assert ((quantized.dequantize() - layer.weight).abs() <= 0.5001 * step).all()
+    assert quantized.weight.dtype == torch.uint8
+    assert quantized.weight.shape == (8, 64)
+
+
+@pytest.mark.parametrize("kind", [Int8Linear, Int4Linear])
+def test_gradients_against_the_dequantized_layer(kind):
+    layer = kind.of(nn.Linear(16, 64, dtype=torch.float64))
     plain = nn.Linear(16, 64, dtype=torch.float64)
     plain.weight.data, plain.bias.data = layer.dequantize().clone(), layer.bias.data.clone()
     x = torch.randn(5, 16, dtype=torch.float64, requires_grad=True)
     finetune(layer, block=4)
     finetune(plain, block=4)
-    plain.parametrizations.weight[0].rotations.load_state_dict(
-        shake(layer).get_submodule(ADAPTER_CHILD).rotations.state_dict()
+    plain.parametrizations.weight[0].change.load_state_dict(
+        shake(layer).get_submodule(ADAPTER_CHILD).change.state_dict()
     )
-    ours = torch.autograd.grad(layer(x).square().sum(), [x, layer.get_submodule(ADAPTER_CHILD).rotations.inputs.raw])
-    theirs = torch.autograd.grad(plain(x).square().sum(), [x, plain.parametrizations.weight[0].rotations.inputs.raw])
+    ours = torch.autograd.grad(layer(x).square().sum(), [x, layer.get_submodule(ADAPTER_CHILD).change.inputs.raw])
+    theirs = torch.autograd.grad(plain(x).square().sum(), [x, plain.parametrizations.weight[0].change.inputs.raw])
     for a, b in zip(ours, theirs, strict=True):
         assert torch.allclose(a, b, atol=1e-10)
 
@@ -80,6 +116,8 @@ def test_rounding_is_half_a_step_at_most():
 def test_poet_is_left_out_with_its_reason():
     plan = plan_finetune(ours(), TuningMethod("poet", 4), classifier=False)
     assert plan.skipped["0"] == "POET multiplies R into the weight, and this one is quantized"
+    plan = plan_finetune(ours(), TuningMethod("dora"), classifier=False)
+    assert plan.skipped["0"].startswith("DoRA divides by the lengths of the changed neurons")
 
 
 @quiet

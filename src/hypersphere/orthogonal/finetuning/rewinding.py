@@ -1,0 +1,97 @@
+"""Rewinding of a fine-tuning: a part of the learned change is kept, as much as validation data ask for (arXiv:2605.28819)."""
+
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import nn
+
+from .adapter_files import get_adapters
+
+
+def rewind(model: nn.Module, t: float) -> nn.Module:
+    """Move every learned change of the tasks in use to the share ``t`` of its way from the pretrained weights, in place.
+
+    The generators of Cayley transforms are multiplied by t (arXiv:2605.28819), a pair of reflections turns its plane by t
+    times its angle, and a low-rank change is multiplied by t. Every point on the way is as orthogonal as the end. Calls add
+    up: 0.5 twice is 0.25. Parameters trained beside the changes, such as a classifier, stay.
+
+    Args:
+        model: a model tuned by :func:`finetune`.
+        t: the share, from 0, the pretrained weights, to 1, which changes nothing.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: if ``t`` is not in [0, 1], if the model is merged with ``keep=True``, or if no layer is tuned.
+
+    >>> from hypersphere.orthogonal import finetune
+    >>> net, x = torch.nn.Linear(64, 64), torch.randn(2, 64)
+    >>> before = net(x)
+    >>> _ = torch.nn.init.normal_(finetune(net, block=8).parametrizations.weight[0].change.inputs.raw)
+    >>> torch.allclose(rewind(net, 0.0)(x), before)
+    True
+    """
+    if not 0 <= t <= 1:
+        raise ValueError(f"t must be a number from 0 to 1, got {t!r}")
+    found = get_adapters(model)
+    for name, own in found.items():
+        if own.kept is not None:
+            raise ValueError(f"layer {name!r} is merged with keep=True: unmerge(model) before it is rewound")
+    for own in found.values():
+        own.change.rewind(t)
+    return model
+
+
+@torch.no_grad()
+def choose_rewind(
+    model: nn.Module,
+    evaluate: Callable[[nn.Module], float],
+    *,
+    shares: Iterable[float] = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0),
+    tolerance: float = 0.0,
+) -> float:
+    """Rewind a tuned model to the share that validation data prefer, and return that share.
+
+    Use it after fine-tuning when the model must also keep what it could do before: let ``evaluate`` measure both, or
+    measure the new task alone and give a ``tolerance``, which buys a smaller change.
+
+    Args:
+        model: a model tuned by :func:`finetune`; it ends at the chosen share.
+        evaluate: returns a number for the model, larger is better. Measure on validation data, never on test data.
+        shares: the shares to try, numbers from 0 to 1.
+        tolerance: how far below the best value a smaller share may be.
+
+    Returns:
+        The smallest share whose value is within ``tolerance`` of the best.
+
+    Raises:
+        ValueError: if there is no share, one is not in [0, 1], ``tolerance`` is negative, or no layer is tuned.
+
+    >>> from hypersphere.orthogonal import finetune
+    >>> net = finetune(torch.nn.Linear(64, 64), block=8)
+    >>> generators = net.parametrizations.weight[0].change.inputs.raw
+    >>> _ = torch.nn.init.ones_(generators)
+    >>> choose_rewind(net, lambda tuned: -abs(float(generators[0, 0, 0]) - 0.4))
+    0.4
+    """
+    tried = sorted(set(shares))
+    if not tried or not all(0 <= t <= 1 for t in tried):
+        raise ValueError(f"shares must be numbers from 0 to 1, at least one, got {tried}")
+    if not tolerance >= 0:
+        raise ValueError(f"tolerance must be a number ≥ 0, got {tolerance!r}")
+    changes = [own.change for own in get_adapters(model).values()]
+    learned = [{key: value.clone() for key, value in change.state_dict().items()} for change in changes]
+
+    def go_to(t: float) -> None:
+        for change, state in zip(changes, learned, strict=True):
+            change.load_state_dict(state)
+        rewind(model, t)
+
+    values = []
+    for t in tried:
+        go_to(t)
+        values.append(float(evaluate(model)))
+    chosen = next(t for t, value in zip(tried, values, strict=True) if value >= max(values) - tolerance)
+    go_to(chosen)
+    return chosen

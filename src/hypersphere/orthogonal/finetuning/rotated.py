@@ -1,0 +1,182 @@
+"""Rotations of neurons as a learned change: W = W₀Rᵀ, or W = R' W₀ Rᵀ, with learned lengths if wanted."""
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.functional import linear
+from torch.utils.checkpoint import checkpoint
+
+from ..maps.map_precision import upcast
+from .block_rotation import BlockRotation
+from .rotated_linear import rotated_linear
+from .rotation import Rotation
+from .weight_change import WeightChange, WeightLayout
+
+if TYPE_CHECKING:
+    from .tuning_method import TuningMethod
+
+
+class Rotated(WeightChange):
+    r"""W = R' W₀ Rᵀ with R on the side of the inputs, and R' among the neurons for methods that have it (POET).
+
+    With both sides, everything that only the backward pass needs is computed again there instead of being stored, so that
+    a layer keeps its input and nothing else of the size of its inputs or outputs (as in POET-X, arXiv:2603.05500).
+
+    Args:
+        inputs: the rotation of the neurons' space.
+        outputs: the rotation of the neurons among each other, or None.
+        lengths: a factor for each neuron, ``(parts, m, 1)``, or None to keep the lengths.
+    """
+
+    def __init__(self, inputs: Rotation, outputs: Rotation | None = None, lengths: nn.Parameter | None = None):
+        super().__init__()
+        self.inputs, self.outputs = inputs, outputs
+        self.register_parameter("lengths", lengths)
+
+    @classmethod
+    def create(
+        cls,
+        method: "TuningMethod",
+        layout: WeightLayout,
+        rows: Tensor | None,
+        like: Tensor,
+        generator: torch.Generator | None,
+    ) -> "Rotated":
+        """Return rotations at the identity."""
+        kind = method.kind
+        assert kind.rotation is not None
+        inputs = kind.rotation.create(method, layout.parts, layout.numbers, like, generator)
+        outputs, m = None, layout.neurons // layout.groups
+        if kind.two_sided and cls.explain_misfit(method, m) is None:
+            outputs = kind.rotation.create(method, layout.groups, m, like, generator)
+        lengths = None
+        if method.lengths:
+            ones = torch.ones(
+                layout.parts, layout.neurons // layout.parts, 1, dtype=upcast(like.dtype), device=like.device
+            )
+            lengths = nn.Parameter(ones)
+        return cls(inputs, outputs, lengths)
+
+    @classmethod
+    def explain_misfit(cls, method: "TuningMethod", numbers: int) -> str | None:
+        """Return why neurons of so many numbers cannot be turned, or None."""
+        if numbers < 2:
+            return f"its neurons have {numbers} number, which no rotation can turn"
+        assert method.kind.rotation is not None
+        return method.kind.rotation.explain_misfit(method, numbers)
+
+    @classmethod
+    def explain_quantized(cls, method: "TuningMethod") -> str | None:
+        """Return why a quantized weight cannot be turned, or None."""
+        return "POET multiplies R into the weight, and this one is quantized" if method.kind.two_sided else None
+
+    @classmethod
+    def describe(cls, method: "TuningMethod", numbers: int) -> str:
+        """Describe the rotation."""
+        assert method.kind.rotation is not None
+        return method.kind.rotation.describe(method, numbers) + (", lengths" if method.lengths else "")
+
+    @property
+    def redrawable(self) -> bool:  # type: ignore[override]
+        """Whether the rotation has a random order of coordinates."""
+        return self.inputs.redrawable
+
+    @property
+    def cost(self) -> float:
+        """The products for each sample."""
+        outputs = self.outputs.cost * self.outputs.n * self.outputs.parts if self.outputs is not None else 0
+        return self.inputs.cost * self.inputs.n + outputs
+
+    def forward(self, rows: Float[Tensor, "parts m n"]) -> Float[Tensor, "parts m n"]:
+        """Return R' W₀ Rᵀ."""
+        if self.outputs is not None and torch.is_grad_enabled():
+            result: Tensor = checkpoint(self._turn_rows, rows, use_reentrant=False, preserve_rng_state=False)
+            return result
+        return self._turn_rows(rows)
+
+    def _turn_rows(self, rows: Tensor) -> Tensor:
+        turned = self.inputs(rows)
+        if self.outputs is not None:
+            columns = turned.flatten(0, 1).unflatten(0, (self.outputs.parts, -1)).mT
+            turned = self.outputs(columns).mT.reshape(rows.shape)
+        return turned if self.lengths is None else turned * self.lengths.to(turned.dtype)
+
+    def compute_outputs(
+        self, x: Float[Tensor, "*batch n"], rows: Float[Tensor, "m n"], bias: Tensor | None
+    ) -> Float[Tensor, "*batch m"]:
+        """Return W₀(Rᵀx) + b, for POET R'W₀(Rᵀx) + b, without forming W."""
+        if self.outputs is not None and torch.is_grad_enabled():
+            result: Tensor = checkpoint(
+                self._compute_outputs, x, rows, bias, use_reentrant=False, preserve_rng_state=False
+            )
+            return result
+        return self._compute_outputs(x, rows, bias)
+
+    def _compute_outputs(self, x: Tensor, rows: Tensor, bias: Tensor | None) -> Tensor:
+        exact = type(self.inputs) is BlockRotation and self.inputs.terms is None and self.lengths is None
+        plain = x.dtype == rows.dtype == upcast(rows.dtype) and not torch.is_autocast_enabled(x.device.type)
+        if exact and plain and self.outputs is None:
+            assert isinstance(self.inputs, BlockRotation)
+            return rotated_linear(x, rows, bias, self.inputs.blocks())
+        if self.outputs is None:
+            return self.compute_around(x, lambda turned: linear(turned, rows, bias), bias)
+        y = linear(self._turn_inputs(x), rows)
+        y = self.outputs(y.reshape(1, -1, y.shape[-1])).reshape(y.shape)
+        return y if bias is None else y + bias.to(y.dtype)
+
+    def compute_around(self, x: Tensor, base: Callable[[Tensor], Tensor], bias: Tensor | None) -> Tensor:
+        """Return the outputs of a frozen layer for the inputs Rᵀx."""
+        assert self.outputs is None
+        y = base(self._turn_inputs(x))
+        if self.lengths is None:
+            return y
+        plain = y if bias is None else y - bias.to(y.dtype)
+        return y + plain * (self.lengths.flatten() - 1).to(y.dtype)  # exactly y where the lengths are 1
+
+    def _turn_inputs(self, x: Tensor) -> Tensor:
+        turned: Tensor = self.inputs(x.reshape(1, -1, x.shape[-1]), transpose=True)
+        return turned.reshape(x.shape)
+
+    def reset(self, generator: torch.Generator | None = None) -> None:
+        """Go back to the identity and to lengths of 1."""
+        for side in self.sides():
+            side.reset(generator)
+        if self.lengths is not None:
+            with torch.no_grad():
+                self.lengths.fill_(1)
+
+    def rewind(self, t: float) -> None:
+        """Scale the generators of the rotations, and the difference of the lengths from 1."""
+        with torch.no_grad():
+            for side in self.sides():
+                side.rewind(t)
+            if self.lengths is not None:
+                self.lengths.sub_(1).mul_(t).add_(1)
+
+    def count(self, freedom: bool) -> int:
+        """Count the learned numbers, or the dimension of the set that the rotations and lengths move in."""
+        turned = sum(side.freedom if freedom else side.raw.numel() for side in self.sides())
+        return turned + (0 if self.lengths is None else self.lengths.numel())
+
+    def error(self) -> float:
+        """Return the largest entry of |RᵀR − I| of either side."""
+        return max(side.error() for side in self.sides())
+
+    def rate_factors(self) -> Iterator[tuple[nn.Parameter, float]]:
+        """Yield the generators with 1/√(entries of one generator), and the lengths with 1."""
+        for side in self.sides():
+            yield side.raw, side.entries**-0.5
+        if self.lengths is not None:
+            yield self.lengths, 1.0
+
+    def get_generators(self) -> Tensor | None:
+        """Return the generators of a block-diagonal Cayley transform, otherwise None."""
+        single = type(self.inputs) is BlockRotation and self.outputs is None and self.lengths is None
+        return self.inputs.raw if single else None
+
+    def sides(self) -> list[Rotation]:
+        """Return the rotations of both sides that there are."""
+        return [side for side in (self.inputs, self.outputs) if side is not None]
