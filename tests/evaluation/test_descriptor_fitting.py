@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from hypersphere.evaluation import all_pairs, discriminant, fit_descriptors, principal_components
+from hypersphere.evaluation import all_pairs, descriptor_fitting, discriminant, fit_descriptors, principal_components
 from hypersphere.evaluation.descriptor_fitting import weigh_by_error
 from hypersphere.models import describe_pictures
 
@@ -19,16 +19,27 @@ def cosines(x):
     return normalize(x, dim=1) @ normalize(x, dim=1).T
 
 
-def test_maps_are_principal_components_and_a_discriminant():
+def test_maps_are_principal_components_alone_and_with_a_discriminant():
     x = pictures()
     network = fit_descriptors(x, LABELS, mirror=False).network
     described = describe_pictures(x)
-    for layer, name in zip(network.maps, network.weights, strict=True):
-        components = principal_components(described[name], len(x) - 9)
-        reduced = described[name] @ components.T
-        assert layer.out_features == min(8, components.shape[0])
-        wanted = cosines(discriminant(reduced, LABELS, 0.1)(reduced)).detach()
-        torch.testing.assert_close(cosines(layer(described[name])).detach(), wanted, atol=1e-3, rtol=1e-3)
+    names = [name for name, _ in network.parts]
+    assert names[: len(names) // 2] == names[len(names) // 2 :]
+    for place, (layer, name) in enumerate(zip(network.maps, names, strict=True)):
+        components = principal_components(described[name], len(x) - 1)
+        wanted = (described[name] - described[name].mean(0)) @ components.T
+        if place < len(names) // 2:
+            wanted = discriminant(wanted, LABELS, 0.1, between=0.6)(wanted)
+        found = layer(described[name]).detach()
+        torch.testing.assert_close(cosines(found), cosines(wanted).detach(), atol=1e-3, rtol=1e-3)
+
+
+def test_principal_components_alone_count_less_with_more_identities():
+    shares = {}
+    for identities in (6, 18):
+        weights = descriptor_fitting._weigh(dict.fromkeys([("HOG", False), ("HOG", True)], 0.2), identities)
+        shares[identities] = weights["HOG", True] / weights["HOG", False]
+    assert shares == {6: pytest.approx(10 / 6), 18: pytest.approx(10 / 18)}
 
 
 def test_the_weighted_descriptors_recognize_new_pictures():

@@ -94,3 +94,20 @@ def test_is_a_frozen_layer_of_the_features_kind(dtype):
 def test_refuses(x, labels, shrink, message):
     with pytest.raises(ValueError, match=message):
         discriminant(x, labels, shrink)
+
+
+def test_shrinking_toward_all_samples_keeps_directions_that_few_classes_do_not_span():
+    generator = torch.Generator().manual_seed(1)
+    labels = torch.arange(3).repeat_interleave(40)
+    means = torch.zeros(3, 5)
+    means[:, :2] = 3 * torch.randn(3, 2, generator=generator)  # three classes differ in two directions only
+    x = means[labels] + torch.randn(120, 5, generator=generator)
+    plain, shrunk = (discriminant(x, labels, between=between).weight for between in (0.0, 0.6))
+    unseen = torch.eye(5)[2:]  # directions in which other classes could differ
+    assert (plain @ unseen.T).norm() < 0.3 * (shrunk @ unseen.T).norm()
+
+
+@pytest.mark.parametrize("between", [-0.1, 1.1])
+def test_refuses_a_share_out_of_range(between):
+    with pytest.raises(ValueError, match="between must lie in 0 … 1"):
+        discriminant(torch.randn(8, 3), torch.arange(8) // 2, between=between)

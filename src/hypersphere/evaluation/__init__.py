@@ -6,16 +6,26 @@ from ._calibration import CalibrationReport, calibration, expected_calibration_e
 from ._clustering import ClusteringReport, clustering
 from ._deepfool import deepfool, strength
 from ._discriminant import discriminant, principal_components
+from ._energy_distance import energy_distance
 from ._few_shot import FewShotReport, few_shot
 from ._identification import IdentificationReport, identification
+from ._inception_score import InceptionScore, inception_score
 from ._open_set_report import OpenSetReport, open_set_report
+from ._rerank import TableScore, rerank
 from ._retrieval import RetrievalReport, retrieval
 from ._robustness import RobustnessReport, robustness, transfer
 from ._templates import Templates, templates
 from ._verification import VerificationReport, verification
 from .accumulator import VerificationAccumulator
 from .attacks import adversarial_loss, bim, fgsm, pgd, random_noise
-from .baselines import Baseline, compare_with_baselines, format_baselines, simple_features, summarize_baselines
+from .baselines import (
+    Baseline,
+    compare_with_baselines,
+    format_baselines,
+    simple_features,
+    spectrogram_features,
+    summarize_baselines,
+)
 from .categories import CategoryRates
 from .class_geometry import ClassAngles, angular_fisher_score, class_angles
 from .collapse import CollapseReport, neural_collapse
@@ -77,6 +87,7 @@ __all__ = [
     "Figure",
     "FittedDescriptors",
     "IdentificationReport",
+    "InceptionScore",
     "IsotonicCalibration",
     "LogisticCalibration",
     "Measurement",
@@ -93,6 +104,7 @@ __all__ = [
     "ScoreCalibration",
     "ScoreReport",
     "StreamedRoc",
+    "TableScore",
     "Templates",
     "UnseenReport",
     "VerificationAccumulator",
@@ -114,6 +126,7 @@ __all__ = [
     "deepfool",
     "discriminant",
     "distractor_identification",
+    "energy_distance",
     "ensemble",
     "evaluation_mode",
     "expected_calibration_error",
@@ -125,6 +138,7 @@ __all__ = [
     "frechet_distance",
     "gather_features",
     "identification",
+    "inception_score",
     "map_at_r",
     "mean_average_precision",
     "mean_interval",
@@ -143,12 +157,14 @@ __all__ = [
     "r_precision",
     "random_noise",
     "recall_at_k",
+    "rerank",
     "retrieval",
     "robustness",
     "roc_curve",
     "sample_episodes",
     "score_report",
     "simple_features",
+    "spectrogram_features",
     "strength",
     "summarize_baselines",
     "templates",

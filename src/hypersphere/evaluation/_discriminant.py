@@ -9,8 +9,10 @@ from ..geometry import normalize
 MAX_COMPONENTS = 150  # of PCA in a baseline
 
 
-def discriminant(features: Float[Tensor, "n d"], labels: Int[Tensor, "n"], shrink: float = 0.03) -> nn.Linear:
-    r"""A linear layer to append to a trained embedder, fitted to features of classes it knows; cosines are then of its outputs.
+def discriminant(
+    features: Float[Tensor, "n d"], labels: Int[Tensor, "n"], shrink: float = 0.03, *, between: float = 0.0
+) -> nn.Linear:
+    r"""Fit a linear layer that puts more weight on directions in which classes differ, to append to an embedder.
 
     Classes are taken as Gaussian with the covariance W around means that are Gaussian with the covariance B (Ioffe 2006, "Probabilistic
     linear discriminant analysis"). In the basis in which W is the identity and B is diagonal with entries β, the mean is subtracted and
@@ -21,6 +23,8 @@ def discriminant(features: Float[Tensor, "n d"], labels: Int[Tensor, "n"], shrin
         features: of training samples, as the embedder gives them; not of the samples that are to be recognized.
         labels: their classes, two or more, one of them with two or more samples.
         shrink: added to the diagonal of W, in parts of its mean: directions that do not vary are not trusted.
+        between: shrinks B toward the covariance of all samples, scaled to the trace of B, from 0 (not at all) to 1. Means of
+            few classes span few directions; without this the others are lost, although new classes differ in them.
 
     >>> generator = torch.Generator().manual_seed(0)
     >>> labels = torch.arange(50).repeat_interleave(20)
@@ -35,6 +39,8 @@ def discriminant(features: Float[Tensor, "n d"], labels: Int[Tensor, "n"], shrin
         )
     if not shrink > 0:
         raise ValueError(f"shrink must be > 0, got {shrink}")
+    if not 0 <= between <= 1:
+        raise ValueError(f"between must lie in 0 … 1, got {between}")
     classes, index, counts = labels.unique(return_inverse=True, return_counts=True)
     if len(classes) < 2 or int(counts.max()) < 2:
         raise ValueError(
@@ -46,13 +52,17 @@ def discriminant(features: Float[Tensor, "n d"], labels: Int[Tensor, "n"], shrin
         raise ValueError("features must be finite")
     means = x.new_zeros(len(classes), x.shape[1]).index_add_(0, index, x) / counts[:, None]
     center = means.mean(0)
-    within, between = _covariance(x - means[index]), _covariance(means - center)
+    within, spread_of_means = _covariance(x - means[index]), _covariance(means - center)
+    if between:
+        whole = _covariance(x - center)
+        share = spread_of_means.diagonal().sum() / whole.diagonal().sum()
+        spread_of_means = (1 - between) * spread_of_means + between * share * whole
     scale = within.diagonal().mean()
     if not scale > 0:
         raise ValueError("samples of a class must differ, got classes whose samples are all the same")
     within.diagonal().add_(shrink * scale)
     whiten = torch.linalg.inv(torch.linalg.cholesky(within)).mT  # x ↦ x @ whiten has the identity within classes
-    spread, basis = torch.linalg.eigh(whiten.mT @ between @ whiten)
+    spread, basis = torch.linalg.eigh(whiten.mT @ spread_of_means @ whiten)
     spread = spread.clamp(min=0)
     weight = ((whiten @ basis) * (spread / (1 + spread)).sqrt()).mT
     layer = nn.Linear(x.shape[1], x.shape[1], device=features.device, dtype=features.dtype)

@@ -1,7 +1,7 @@
 """Cheap methods that a trained network has to beat: pixels, PCA, PCA + LDA, LBP and HOG, on the same identities."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -200,6 +200,44 @@ def simple_features(
     return found
 
 
+def spectrogram_features(
+    recordings: Sequence[Float[Tensor, "k samples"]],
+    train: tuple[Float[Tensor, "m samples"], Int[Tensor, "m"]],
+    preprocessing: Any,
+) -> dict[str, Float[Tensor, "n _"]]:
+    """Compute the features of recordings by simple methods, to be compared by cosine.
+
+    The methods are mean and standard deviation over time of each band of the log-mel spectrogram, with the mean of the
+    training recordings removed, and LDA of the same.
+
+    Args:
+        recordings: All windows of each recording.
+        train: Windows of training recordings and their identities, which LDA is fitted to.
+        preprocessing: Computes the spectrogram of windows (:class:`~hypersphere.data.AudioPreprocessing`).
+
+    Returns:
+        Features by the name of the method.
+
+    >>> prepare = hs.data.AudioPreprocessing(frames=50, step=25, bands=20)
+    >>> windows = torch.randn(6, *prepare.shape)
+    >>> found = spectrogram_features(list(windows[:, None]), (windows, torch.arange(6) // 2), prepare)
+    >>> {name: tuple(x.shape) for name, x in found.items()}
+    {'spectrogram statistics': (6, 40), 'spectrogram statistics, LDA': (6, 40)}
+    """
+    prepared = replace(preprocessing, logarithm=True, center=False)
+
+    def measure(windows: Tensor) -> Tensor:
+        return torch.cat([row_statistics(prepared.normalize(part)[:, None]) for part in windows.split(64)])
+
+    known, labels = measure(train[0]), train[1]
+    x = torch.stack([measure(windows).mean(0) for windows in recordings])
+    found = {"spectrogram statistics": x - known.mean(0)}
+    counts = labels.unique(return_counts=True)[1]
+    if len(counts) > 1 and int(counts.max()) > 1:
+        found["spectrogram statistics, LDA"] = discriminant(known, labels)(x).detach()
+    return found
+
+
 def _discriminate(train: Tensor, labels: Tensor, x: Tensor) -> Tensor:
     """PCA to fewer dimensions than training pictures less identities, then linear discriminant analysis."""
     count = max(2, min(MAX_COMPONENTS, len(train) - len(labels.unique())))
@@ -238,6 +276,8 @@ def _compare(name: str, first: Tensor, second: Tensor, labels: Tensor, options: 
 
 
 def _advise(best: Baseline) -> str:
+    if best.name.endswith("before training") and float(best.difference) == 0:
+        return "nothing that was fitted to your data is better, so its features are kept as they are"
     if best.name.startswith("pretrained "):
         name = best.name.removeprefix("pretrained ").partition(" ")[0]
         return f"start from it with --from {name}, or use it as it is"

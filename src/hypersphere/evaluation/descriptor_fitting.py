@@ -1,6 +1,6 @@
 """Classical descriptors fitted to labeled pictures in closed form, weighted by cross-validation over identities."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -8,11 +8,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from ..geometry import normalize
-from ..models.descriptors import MIN_ELONGATION, Descriptors, describe_pictures
+from ..models.descriptors import MIN_ELONGATION, Descriptors, describe_pictures, descriptor_sizes
 from ._discriminant import discriminant, principal_components
 from .roc import roc_curve
 
 SHRINK = 0.1  # of the discriminants
+BETWEEN_SHRINK = 0.6  # of their covariance between identities, toward that of all pictures
+PLAIN_IDENTITIES = 10  # with so many training identities PCA alone counts as much as a discriminant that is as good
 MAX_COMPONENTS = 400  # of PCA in front of a discriminant
 MAX_PCA_PICTURES = 1000  # that PCA is fitted to, because its time grows with the third power
 MAX_DIM = 128  # outputs of the discriminant of one descriptor
@@ -20,6 +22,8 @@ MAX_VALIDATED_PICTURES = 1500  # in the cross-validation
 FOLDS = 3
 MIN_MIRROR_GAIN = 0.02  # part of the EER by which mirror images must lower it
 EER_RANGE = (0.002, 0.498)  # within which an EER is taken to be, so that weights stay finite
+
+MapKey = tuple[str, bool]  # a descriptor, and whether it has PCA alone
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,7 @@ class FittedDescriptors:
     Attributes:
         network: The module: pictures in, directions out.
         eer: EER of all descriptors together on identities left out of the fit, or None if there are too few.
-        eers: EER of each descriptor by its name.
+        eers: EER of each descriptor behind PCA and a discriminant, by its name.
         mirrored: Whether mirror images were added to the training pictures.
         mirrored_eer: EER with mirror images, or None if they were not tried.
         plain_eer: EER without mirror images, or None if there are too few identities.
@@ -52,6 +56,7 @@ def fit_descriptors(
     pictures: Float[Tensor, "n c h w"],
     labels: Int[Tensor, "n"],
     *,
+    names: Collection[str] | None = None,
     mirror: bool | None = None,
     seed: int = 0,
 ) -> FittedDescriptors:
@@ -61,15 +66,19 @@ def fit_descriptors(
     measured. A descriptor with sensitivity d′ = 2 Φ⁻¹(1 − EER) has a weight proportional to d′², and one at chance has
     none. The same pairs tell whether mirror images belong to the training pictures. The final fit is to all identities.
 
+    Every descriptor is used twice: behind PCA and a discriminant, and behind PCA alone. Few identities span few directions
+    and say little about the others, so the weight of PCA alone is also multiplied by 10/identities. The numbers were chosen
+    on small sets of several kinds (``docs/log/fit.md``).
+
     Args:
         pictures: Training pictures as the network receives them.
         labels: Their identities, two or more, one of them with two or more pictures.
+        names: The descriptors to use, of those of :func:`~hypersphere.models.describe_pictures`; all by default.
         mirror: Whether mirror images are added; None lets the cross-validation decide.
         seed: Seed of the folds and of the choice of pictures that PCA is fitted to, if there are many.
 
     Returns:
-        The module with what the cross-validation found. Each discriminant has at most as many outputs as there are
-        identities less one, because more directions do not tell them apart.
+        The module with what the cross-validation found. Each map has at most 128 outputs.
 
     Raises:
         ValueError: If there are too few identities or pictures.
@@ -84,26 +93,28 @@ def fit_descriptors(
     tries = [False, True] if mirror is None else [mirror]
     if mirror is None and max(tall, wide) >= MIN_ELONGATION * min(tall, wide):
         tries = [False]  # spectra and the like
-    views = {False: _describe(pictures)} | ({True: _describe(pictures.flip(-1))} if True in tries else {})
+    views = {False: _describe(pictures, names)} | ({True: _describe(pictures.flip(-1), names)} if True in tries else {})
     folds = _divide_identities(labels, seed)
     found = {flips: _cross_validate(views, flips, labels, folds, seed) for flips in tries} if folds else {}
     chosen = tries[0]
     if len(found) == 2:
         chosen = found[True][1] < (1 - MIN_MIRROR_GAIN) * found[False][1]
-    eers = found[chosen][0] if found else dict.fromkeys(views[False], 0.25)
-    weights = weigh_by_error(list(eers.values()))
-    fitted = {name: _fit_map(views, name, chosen, slice(None), labels, seed) for name in eers}
-    dims = [len(bias) if weight else 0 for (_, bias), weight in zip(fitted.values(), weights, strict=True)]
-    network = Descriptors(pictures.shape[1], (tall, wide), dims, weights)
+    maps = [(name, plain) for plain in (False, True) for name in views[False]]
+    eers = found[chosen][0] if found else dict.fromkeys(maps, 0.25)
+    weights = _weigh(eers, len(labels.unique()))
+    fitted = {key: _fit_map(views, key, chosen, slice(None), labels, seed) for key in maps}
+    places = [(name, plain) for plain in (False, True) for name in descriptor_sizes(pictures.shape[1], (tall, wide))]
+    dims = [len(fitted[key][1]) if weights.get(key) else 0 for key in places]
+    network = Descriptors(pictures.shape[1], (tall, wide), dims, [weights.get(key, 0.0) for key in places])
     with torch.no_grad():
-        for layer, name in zip(network.maps, network.weights, strict=True):
+        for layer, key in zip(network.maps, [key for key, dim in zip(places, dims, strict=True) if dim], strict=True):
             assert isinstance(layer, torch.nn.Linear)
-            layer.weight.copy_(fitted[name][0])
-            layer.bias.copy_(fitted[name][1])
+            layer.weight.copy_(fitted[key][0])
+            layer.bias.copy_(fitted[key][1])
     return FittedDescriptors(
         network.eval(),
         found[chosen][1] if found else None,
-        eers,
+        {name: eer for (name, plain), eer in eers.items() if not plain},
         chosen,
         found[True][1] if True in found else None,
         found[False][1] if False in found else None,
@@ -125,8 +136,14 @@ def weigh_by_error(eers: Sequence[float]) -> list[float]:
     return (power / power.sum()).tolist()
 
 
-def _describe(pictures: Tensor) -> dict[str, Tensor]:
-    parts = [describe_pictures(part) for part in pictures.split(128)]
+def _weigh(eers: Mapping[MapKey, float], identities: int) -> dict[MapKey, float]:
+    """The weight of each map, those of PCA alone less with more identities."""
+    weights = dict(zip(eers, weigh_by_error(list(eers.values())), strict=True))
+    return {key: weight * (PLAIN_IDENTITIES / identities if key[1] else 1.0) for key, weight in weights.items()}
+
+
+def _describe(pictures: Tensor, names: Collection[str] | None) -> dict[str, Tensor]:
+    parts = [describe_pictures(part, names) for part in pictures.split(128)]
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 
@@ -145,37 +162,61 @@ def _divide_identities(labels: Tensor, seed: int) -> list[Bool[Tensor, "n"]]:
 
 def _cross_validate(
     views: Mapping[bool, Mapping[str, Tensor]], flips: bool, labels: Tensor, folds: Sequence[Tensor], seed: int
-) -> tuple[dict[str, float], float]:
-    """EER of each descriptor on the pairs inside the folds, and that of all together with their weights."""
+) -> tuple[dict[MapKey, float], float]:
+    """EER of each map on the pairs inside the folds, and that of all together with their weights."""
     used = torch.stack(list(folds)).any(0)
-    scores: dict[str, list[Tensor]] = {name: [] for name in views[False]}
+    scores: dict[MapKey, list[Tensor]] = {(name, plain): [] for plain in (False, True) for name in views[False]}
     same = []
     for fold in folds:
         mine = labels[fold]
         first, second = torch.triu_indices(len(mine), len(mine), 1)
         same.append(mine[first] == mine[second])
-        for name in scores:
-            weight, bias = _fit_map(views, name, flips, used & ~fold, labels, seed)
-            x = normalize(views[False][name][fold] @ weight.mT + bias)
-            scores[name].append((x @ x.mT)[first, second])
+        for name in views[False]:
+            components = _components(views, name, flips, used & ~fold, seed)
+            for plain in (False, True):
+                weight, bias = _fit_map(views, (name, plain), flips, used & ~fold, labels, seed, components)
+                x = normalize(views[False][name][fold] @ weight.mT + bias)
+                scores[name, plain].append((x @ x.mT)[first, second])
     which = torch.cat(same)
-    joined = {name: torch.cat(parts) for name, parts in scores.items()}
-    eers = {name: float(roc_curve(part, which).eer) for name, part in joined.items()}
-    weights = weigh_by_error(list(eers.values()))
-    total = torch.stack([weight * part for weight, part in zip(weights, joined.values(), strict=True)]).sum(0)
+    joined = {key: torch.cat(parts) for key, parts in scores.items()}
+    eers = {key: float(roc_curve(part, which).eer) for key, part in joined.items()}
+    weights = _weigh(eers, len(labels.unique()))
+    total = torch.stack([weights[key] * part for key, part in joined.items()]).sum(0)
     return eers, float(roc_curve(total, which).eer)
 
 
-def _fit_map(
-    views: Mapping[bool, Mapping[str, Tensor]], name: str, flips: bool, rows: Tensor | slice, labels: Tensor, seed: int
-) -> tuple[Tensor, Tensor]:
-    """Weight and bias of PCA followed by a discriminant, without directions that tell no identities apart."""
-    x = torch.cat([views[side][name][rows] for side in ([False, True] if flips else [False])])
-    whose = labels[rows].repeat(2 if flips else 1)
-    identities = len(whose.unique())
+def _components(
+    views: Mapping[bool, Mapping[str, Tensor]], name: str, flips: bool, rows: Tensor | slice, seed: int
+) -> Tensor:
+    """Principal components of a descriptor."""
+    x = _stack_views(views, name, flips, rows)
     known = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))[:MAX_PCA_PICTURES]
-    components = principal_components(x[known], max(2, min(MAX_COMPONENTS, len(known) - identities)))
-    layer = discriminant((x @ components.mT).float(), whose, SHRINK)
-    count = min(identities - 1, MAX_DIM, layer.out_features)
+    return principal_components(x[known], min(MAX_COMPONENTS, len(known) - 1))
+
+
+def _stack_views(views: Mapping[bool, Mapping[str, Tensor]], name: str, flips: bool, rows: Tensor | slice) -> Tensor:
+    return torch.cat([views[side][name][rows] for side in ([False, True] if flips else [False])])
+
+
+def _fit_map(
+    views: Mapping[bool, Mapping[str, Tensor]],
+    key: MapKey,
+    flips: bool,
+    rows: Tensor | slice,
+    labels: Tensor,
+    seed: int,
+    components: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Weight and bias of PCA, followed by a discriminant unless it is plain, with at most ``MAX_DIM`` outputs."""
+    name, plain = key
+    x = _stack_views(views, name, flips, rows)
+    if components is None:
+        components = _components(views, name, flips, rows, seed)
+    if plain:
+        weight = components[:MAX_DIM]
+        return weight, -weight @ x.mean(0)
+    whose = labels[rows].repeat(2 if flips else 1)
+    layer = discriminant((x @ components.mT).float(), whose, SHRINK, between=BETWEEN_SHRINK)
+    count = min(MAX_DIM, layer.out_features)
     # The discriminant orders its directions by how well they tell identities apart, the best last.
     return (layer.weight[-count:] @ components.float()).detach(), layer.bias[-count:].detach()

@@ -14,6 +14,7 @@ from .foreign import read_features
 CELL = 8  # pixels of the side of a cell of LBP and HOG
 ORIENTATIONS = 9  # bins of HOG, over half a turn
 PATTERNS = 59  # bins of LBP: 58 uniform patterns and one for all others
+TIE = 1e-5  # differences up to this are rounding, so that every runtime computes the same pattern
 CLIP = 0.2  # largest entry of a normalized block of HOG (Dalal and Triggs, 2005)
 MIN_HALF_SIDE = 16  # pixels of the shorter side from which on descriptors of the picture at half its size are added
 MIN_ELONGATION = 1.8  # longer over shorter side from which on pictures are taken for spectra
@@ -25,7 +26,8 @@ def describe_pictures(
     """Compute descriptors of pictures.
 
     The descriptors are the pixels, HOG and LBP (:func:`oriented_gradients`, :func:`local_binary_patterns`), both also at
-    half the size unless the pictures are very small, and, for pictures as long as spectra, mean and deviation of every row.
+    half the size unless the pictures are very small, and, for pictures as long as spectra, mean, deviation and covariances of
+    rows.
 
     Args:
         pictures: Pixels, usually in [0, 1].
@@ -44,6 +46,7 @@ def describe_pictures(
         "HOG at half size": lambda x: oriented_gradients(F.avg_pool2d(x, 2)),
         "LBP at half size": lambda x: local_binary_patterns(F.avg_pool2d(x, 2)),
         "row statistics": row_statistics,
+        "row covariances": row_covariances,
     }
     known = descriptor_sizes(pictures.shape[1], (pictures.shape[2], pictures.shape[3]))
     return {name: functions[name](pictures) for name in known if names is None or name in names}
@@ -59,8 +62,8 @@ class Descriptors(nn.Module):
         in_channels: Channels of the pictures.
         input_size: Height and width of the pictures.
         dims: Output dimension of the map of each descriptor, in the order of :func:`describe_pictures`; 0 leaves the
-            descriptor out.
-        weights: Share of each descriptor in the cosine of two pictures; equal by default.
+            descriptor out. A second round of as many numbers gives every descriptor a second map, and so on.
+        weights: Share of each map in the cosine of two pictures; equal by default.
 
     >>> net = Descriptors(1, (16, 16), (4, 4, 0, 4, 0))
     >>> net(torch.rand(2, 1, 16, 16)).norm(dim=1).tolist()
@@ -77,15 +80,17 @@ class Descriptors(nn.Module):
         super().__init__()
         sizes = descriptor_sizes(in_channels, input_size)
         shares = [1.0] * len(dims) if weights is None else list(weights)
-        if len(dims) != len(sizes) or min(dims) < 0 or max(dims) < 1:
+        if not dims or len(dims) % len(sizes) or min(dims) < 0 or max(dims) < 1:
             names = ", ".join(sizes)
             raise ValueError(f"dims must be {len(sizes)} integers ≥ 0, one for each of {names}, got {tuple(dims)}")
         if len(shares) != len(dims) or min(shares) < 0 or not sum(shares) > 0:
             raise ValueError(f"weights must be {len(dims)} numbers ≥ 0, not all zero, got {weights!r}")
-        kept = {name: share for (name, dim), share in zip(zip(sizes, dims, strict=True), shares, strict=True) if dim}
-        self.weights = {name: share / sum(kept.values()) for name, share in kept.items()}
-        layers = [nn.Linear(size, dim) for size, dim in zip(sizes.values(), dims, strict=True) if dim]
-        self.maps = nn.ModuleList(layers)
+        names = list(sizes) * (len(dims) // len(sizes))
+        kept = [(name, dim, share) for name, dim, share in zip(names, dims, shares, strict=True) if dim]
+        total = sum(share for _, _, share in kept)
+        self.parts = [(name, share / total) for name, _, share in kept]
+        self.weights = {name: sum(share for own, share in self.parts if own == name) for name, _ in self.parts}
+        self.maps = nn.ModuleList([nn.Linear(sizes[name], dim) for name, dim, _ in kept])
         self.in_channels, self.input_size = in_channels, (input_size[0], input_size[1])
         self.dims, self.shares = tuple(dims), tuple(shares)
         self.feature_dim = sum(dims)
@@ -93,7 +98,7 @@ class Descriptors(nn.Module):
     def forward(self, x: Float[Tensor, "b *c h w"]) -> Float[Tensor, "b d"]:
         """Return the directions, each scaled by the root of its weight, together of length 1; spectra need no channel."""
         found = describe_pictures(x if x.ndim == 4 else x[:, None], self.weights)
-        parts = zip(self.maps, self.weights.items(), strict=True)
+        parts = zip(self.maps, self.parts, strict=True)
         return torch.cat([math.sqrt(share) * normalize(layer(found[name])) for layer, (name, share) in parts], 1)
 
 
@@ -135,7 +140,7 @@ def descriptor_sizes(in_channels: int, input_size: tuple[int, int]) -> dict[str,
     """Return the length of every descriptor of pictures of one size, by its name.
 
     >>> descriptor_sizes(3, (8, 16))
-    {'pixels': 384, 'HOG': 18, 'LBP': 118, 'row statistics': 48}
+    {'pixels': 384, 'HOG': 18, 'LBP': 118, 'row statistics': 48, 'row covariances': 300}
     """
     height, width = input_size
     sizes = {"pixels": in_channels * height * width, "HOG": _gradient_bins(height, width)}
@@ -144,7 +149,9 @@ def descriptor_sizes(in_channels: int, input_size: tuple[int, int]) -> dict[str,
         sizes["HOG at half size"] = _gradient_bins(height // 2, width // 2)
         sizes["LBP at half size"] = _cells(height // 2 - 2) * _cells(width // 2 - 2) * PATTERNS
     if max(height, width) >= MIN_ELONGATION * min(height, width):
-        sizes["row statistics"] = 2 * in_channels * min(height, width)
+        rows = in_channels * min(height, width)
+        sizes["row statistics"] = 2 * rows
+        sizes["row covariances"] = rows * (rows + 1) // 2
     return sizes
 
 
@@ -166,7 +173,7 @@ def local_binary_patterns(pictures: Float[Tensor, "n c h w"]) -> Float[Tensor, "
     around = ((0, 0), (0, 1), (0, 2), (1, 2), (2, 2), (2, 1), (2, 0), (1, 0))
     codes = torch.zeros_like(center, dtype=torch.long)
     for bit, (row, column) in enumerate(around):
-        codes = codes + (gray[:, row : row + height, column : column + width] >= center).long() * 2**bit
+        codes = codes + (gray[:, row : row + height, column : column + width] >= center - TIE).long() * 2**bit
     patterns = _uniform_patterns(gray.device)[codes]
     # Counting by comparison and two matrix products, because ONNX has no bincount.
     members = (patterns[:, None] == torch.arange(PATTERNS, device=gray.device)[:, None, None]).to(gray.dtype)
@@ -217,6 +224,27 @@ def row_statistics(pictures: Float[Tensor, "n c h w"]) -> Float[Tensor, "n _"]:
     return torch.cat([mean.squeeze(axis).flatten(1), deviation.flatten(1)], 1)
 
 
+def row_covariances(pictures: Float[Tensor, "n c h w"]) -> Float[Tensor, "n _"]:
+    """Return the covariances of rows along the longer side: which frequencies of a spectrum are loud together.
+
+    The upper triangle of the covariance matrix, with the entries off the diagonal multiplied by √2, so that lengths of
+    differences are those of the matrices (Frobenius norm).
+
+    >>> row_covariances(torch.rand(2, 1, 8, 20)).shape
+    torch.Size([2, 36])
+    """
+    rows = pictures if pictures.shape[3] >= pictures.shape[2] else pictures.mT
+    x = rows.flatten(1, 2)
+    x = x - x.mean(2, keepdim=True)
+    covariance = x @ x.mT / max(x.shape[2] - 1, 1)
+    # The places are lists, because ONNX has no triu_indices.
+    count = int(x.shape[1])
+    pairs = [(i, j) for i in range(count) for j in range(i, count)]
+    places = torch.tensor([i * count + j for i, j in pairs], device=x.device)
+    scale = torch.tensor([1.0 if i == j else math.sqrt(2) for i, j in pairs], device=x.device, dtype=x.dtype)
+    return covariance.flatten(1).index_select(1, places) * scale
+
+
 def _partition(side: int, like: Tensor) -> Float[Tensor, "cells side"]:
     """One row per cell: 1 for its pixels. Every pixel belongs to one cell."""
     cells = _cells(side)
@@ -245,7 +273,8 @@ def _gradient_bins(height: int, width: int) -> int:
 
 def _uniform_patterns(device: torch.device) -> Int[Tensor, "256"]:
     """The bin of each of 256 patterns: one for each with at most two changes around the circle, one for all others."""
-    codes = torch.arange(256, device=device)
-    bits = (codes[:, None] >> torch.arange(8, device=device)) & 1
-    uniform = (bits != bits.roll(1, 1)).sum(1) <= 2
-    return torch.where(uniform, uniform.long().cumsum(0) - 1, PATTERNS - 1)
+    # A list, because ONNX has no shifts.
+    bits = [[code >> place & 1 for place in range(8)] for code in range(256)]
+    uniform = [sum(row[i] != row[i - 1] for i in range(8)) <= 2 for row in bits]
+    bins = [sum(uniform[:code]) if uniform[code] else PATTERNS - 1 for code in range(256)]
+    return torch.tensor(bins, device=device)

@@ -40,6 +40,7 @@ class SpectrogramResNet(nn.Module):
         depths: Blocks of the stages.
         feature_dim: Dimension of the feature.
         pooling: ``"statistics"`` or ``"attentive"``.
+        center: Subtract the mean over time from each band first, which removes the response of the microphone.
 
     Raises:
         ValueError: ``bands`` is not a multiple of 8, or ``pooling`` is unknown.
@@ -55,13 +56,14 @@ class SpectrogramResNet(nn.Module):
         depths: tuple[int, int, int, int] = (1, 1, 1, 1),
         feature_dim: int = 128,
         pooling: Literal["statistics", "attentive"] = "statistics",
+        center: bool = False,
     ):
         super().__init__()
         if bands % 8:
             raise ValueError(f"bands must be a multiple of 8, got {bands}")
         if pooling not in ("statistics", "attentive"):
             raise ValueError(f"pooling must be 'statistics' or 'attentive', got {pooling!r}")
-        self.feature_dim = feature_dim
+        self.feature_dim, self.center = feature_dim, center
         self.first = nn.Sequential(nn.Conv2d(1, widths[0], 3, 1, 1, bias=False), nn.BatchNorm2d(widths[0]), nn.ReLU())
         blocks, channels = [], widths[0]
         for i, (width, depth) in enumerate(zip(widths, depths, strict=True)):
@@ -75,5 +77,6 @@ class SpectrogramResNet(nn.Module):
 
     def forward(self, spectrograms: Float[Tensor, "b bands frames"]) -> Float[Tensor, "b d"]:
         """Return the features. At least 8 frames are needed."""
-        x = self.blocks(self.first(spectrograms[:, None]))
+        x = spectrograms - spectrograms.mean(2, keepdim=True) if self.center else spectrograms
+        x = self.blocks(self.first(x[:, None]))
         return self.linear(self.pool(x.flatten(1, 2)))

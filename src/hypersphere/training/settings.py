@@ -101,6 +101,7 @@ class Settings:
         energy_s, energy_half_space: exponent s and space of the energies that are logged per layer.
         timeout: seconds that a process waits for the others before it gives up; longer than anything that one does alone.
         pictures: draw at the end; off where a run is one of hundreds.
+        trackers: also send every row of the log to these experiment trackers of accelerate, such as wandb or mlflow.
         optimizer: moves every parameter but rotations; it is called with the groups of parameters.
         rotations: moves rotations that live on the orthogonal group (method ogd).
         schedule: the learning rate over time.
@@ -138,6 +139,7 @@ class Settings:
     energy_half_space: bool = False
     timeout: int = 600
     pictures: bool = True
+    trackers: tuple[str, ...] = ()
     optimizer: OptimizerCall | Callable[..., Any] | Optimizer = field(
         default_factory=lambda: call(torch.optim.SGD, lr=0.1, momentum=0.9, weight_decay=5e-4)
     )

@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...config import call, encode
-from ...data import DataError, Source, check, open_source
-from ...evaluation import Baseline, OpenSetReport, format_baselines, summarize_baselines
+from ...data import AudioPreprocessing, DataError, PicturePreprocessing, Preprocessing, Source, check, open_source
+from ...evaluation import Baseline, OpenSetReport, format_baselines, spectrogram_features, summarize_baselines
 from ...files import write_json
-from ...recognition import Embedder, all_processes, extract_features
+from ...models import Projected
+from ...recognition import Embedder, all_processes, extract_features, load
 from ...recognition.baselines import MAX_PICTURES, first_identities, measure_baselines
 from ..build import TaskData, assemble_task
 from ..callbacks import Callback, Progress
@@ -27,7 +28,15 @@ from .backbones import load_folder_weights, weights_of
 from .choices import Choice
 from .division import Division, divide, separate_selection
 from .last_layer import refine_embedder
-from .plan import Plan, Splits, make_plan, parse_seconds, plan_steps, with_steps
+from .plan import Plan, Splits, choose_preprocessing, make_plan, parse_seconds, plan_steps, with_steps
+from .prepared_samples import (
+    Prepared,
+    WindowSamples,
+    embed_with,
+    list_unusable,
+    prepare_source,
+    read_samples,
+)
 from .run import (
     CHECK,
     CHOICES,
@@ -42,6 +51,7 @@ from .run import (
     write_features,
 )
 from .settings import FitSettings, Overrides
+from .tuning import imprint_head, tune_network
 
 Say = Callable[[str], None]
 MAX_TRAINING_PICTURES = 4000  # that PCA and LDA are fitted to
@@ -111,13 +121,15 @@ def fit(
     _check_disk(folder)
     found = _check_source(opened, folder, tell)
     opened = _keep_readable(opened, found, first)
+    start = None if first.start is None else load(first.start, accept_licence=first.accept_licence)
+    opened, prepared = _prepare(opened, found, overrides, start, first.on_error, tell)
     division = divide(opened, first.validation, first.least_images)
     division, selection, why = separate_selection(opened, division, first.selection)
-    plan = make_plan(opened, found, division, overrides, selection, why)
+    plan = make_plan(opened, found, division, overrides, selection, why, start=start, prepared=prepared)
     splits = plan.splits
     facts = {"source": opened.name, "images": len(division.train), "identities": len(splits.train.classes)}
     task = _build_task(plan, facts, overrides.model_folder)
-    if limit is not None:
+    if limit is not None and plan.settings.steps:
         steps, why = plan_steps(task, folder, budget, limit - (time.monotonic() - began), len(division.measured))
         plan = with_steps(plan, overrides, steps, why)
     for choice in plan.choices:
@@ -136,7 +148,7 @@ def fit(
         if plan.settings.last_layer == "auto":
             for choice in _refine(folder, plan, content):
                 tell(str(choice))
-        report = _finish(folder, opened.part(division.measured), splits, plan.settings, facts, before)
+        report = _finish(folder, opened.part(division.measured), plan, facts, before)
         if write_page is not None:
             RunFolder(folder).record("report.html")
             write_page(folder)
@@ -167,20 +179,48 @@ def _build_task(plan: Plan, facts: dict[str, Any], model_folder: str | None) -> 
             "in_channels": preprocessing.channels,
             "input_size": preprocessing.size,
             "in_features": sample[0].numel(),
-        },
+        }
+        if isinstance(preprocessing, PicturePreprocessing)
+        else {},
         preprocessing=preprocessing,
         sample=sample,
     )
-    has_weights = model_folder is not None and weights_of(model_folder) is not None
-    task = assemble_task(
-        settings,
-        call(Recognition),
-        data,
-        feature_size=settings.feature_dim,
-        project=True if settings.project is None and settings.frozen else settings.project,
-        load=(lambda body: load_folder_weights(body, cast(str, model_folder))) if has_weights else None,
+    read: Callable[[nn.Module], None] | None = None
+    project = True if settings.project is None and settings.frozen else settings.project
+    size: int | None = settings.feature_dim
+    if plan.start is not None:
+        size = settings.feature_dim if settings.project else None
+        stored = plan.start.network.state_dict()
+        read, project = lambda body: _copy_weights(body, stored), bool(settings.project)
+    elif model_folder is not None and weights_of(model_folder) is not None:
+        read = lambda body: load_folder_weights(body, model_folder)  # noqa: E731
+    task = cast(
+        Recognition,
+        assemble_task(settings, call(Recognition), data, feature_size=size, project=project, load=read),
     )
-    return cast(Recognition, task)
+    if plan.start is not None:
+        tune_network(task, cast(str, settings.tune))
+        if settings.steps:
+            imprint_head(task, splits.exact)
+    return task
+
+
+def _copy_weights(body: nn.Module, stored: Mapping[str, Tensor]) -> None:
+    inner = getattr(body, "network", body) if isinstance(body, Projected) else body
+    inner.load_state_dict(stored)
+
+
+def _prepare(
+    source: Source, found: dict[str, Any], overrides: Overrides, start: Embedder | None, on_error: str, tell: Say
+) -> tuple[Source, tuple[Preprocessing, Prepared, str] | None]:
+    """The usable samples of the source, prepared; None for pictures that are only resized."""
+    preprocessing, why = choose_preprocessing(found, overrides, start)
+    if preprocessing is None:
+        return source, None
+    ready = prepare_source(source, preprocessing, on_error)
+    if ready.unusable:
+        tell(list_unusable(ready.unusable, len(source)))
+    return ready.source, (preprocessing, ready, why)
 
 
 def _print(line: str) -> None:
@@ -223,9 +263,9 @@ def _refine(folder: pathlib.Path, plan: Plan, content: dict[str, Any]) -> list[C
     """Choose the last layer of the embedder and its descriptors, and write what was chosen."""
     embedder, choices = refine_embedder(
         Embedder.load(folder / EMBEDDER, trust=True),
-        plan.splits.train,
+        plan.splits.exact,
         plan.splits.watched if plan.selects else None,
-        pretrained=plan.settings.weights is not None,
+        pretrained=plan.settings.weights is not None or plan.start is not None,
     )
     embedder.save(folder / EMBEDDER)
     write_json(folder / CHOICES, {**content, "choices": [*content["choices"], *map(vars, choices)]})
@@ -292,12 +332,12 @@ def _keep_readable(source: Source, found: dict[str, Any], settings: FitSettings)
 def _finish(
     folder: pathlib.Path,
     held_out: Source,
-    splits: Splits,
-    settings: FitSettings,
+    plan: Plan,
     facts: dict[str, Any],
     before: Tensor | None,
 ) -> OpenSetReport:
     """Everything that a fit leaves beside the training's own files, each written whole and recorded as the run's."""
+    splits, settings = plan.splits, plan.settings
     run = RunFolder(folder)
     run.record(HELD_OUT, REPORT)
     embedder = Embedder.load(folder / EMBEDDER, trust=True)
@@ -305,7 +345,7 @@ def _finish(
     trained = settings.validation == 0
     write_features(folder / HELD_OUT, features, held_out.labels, held_out.records, trained=trained)
     report = read_report(folder / HELD_OUT)
-    simple = () if before is None else _measure_baselines(features, held_out, splits, before, settings)
+    simple = () if before is None else _measure_baselines(features, held_out, splits, before, plan)
     drawn = draw_report(report, splits.measured, held_out.records, folder / "pictures") if settings.pictures else []
     run.record(*(f"pictures/{name}" for name in drawn))
     write_json(folder / REPORT, describe_report(report, features, splits.measured, held_out.records, simple, **facts))
@@ -319,26 +359,35 @@ def _features_before(task: Recognition, splits: Splits) -> Tensor:
     task.eval()
     with torch.no_grad(), torch.random.fork_rng():
         features = extract_features(
-            task.embed_batch, lambda index: splits.measured.batch(rows[index])[0], len(rows), 256, group=all_processes()
+            embed_with(task.embed_batch, splits.measured),
+            lambda index: read_samples(splits.measured, rows[index]),
+            len(rows),
+            64,
+            group=all_processes(),
         )
     task.train(training)
     return features
 
 
 def _measure_baselines(
-    features: Tensor, held_out: Source, splits: Splits, before: Tensor, settings: FitSettings
+    features: Tensor, held_out: Source, splits: Splits, before: Tensor, plan: Plan
 ) -> tuple[Baseline, ...]:
+    settings = plan.settings
     rows = first_identities(held_out.labels, MAX_PICTURES)
-    known = first_identities(splits.train.labels, MAX_TRAINING_PICTURES)
-    pictures, labels = splits.train.batch(known)
-    named = (
-        {"the network before training": before}
-        if settings.weights is None
-        else {f"{settings.weights} before training": before}
-    )
-    stored = splits.measured.batch(rows)[0]
+    known = first_identities(splits.exact.labels, MAX_TRAINING_PICTURES)
+    pictures, labels = splits.exact.batch(known)
+    origin = settings.start or settings.weights
+    named = {"the network before training" if origin is None else f"{origin} before training": before}
+    if isinstance(plan.preprocessing, AudioPreprocessing) and isinstance(splits.measured, WindowSamples):
+        named |= spectrogram_features(splits.measured.list_windows(rows), (pictures, labels), plan.preprocessing)
     return measure_baselines(
-        features[rows], held_out.part(rows), stored, train=(pictures, labels), others=named, seed=settings.seed
+        features[rows],
+        held_out.part(rows),
+        splits.measured.batch(rows)[0],
+        train=(pictures, labels),
+        others=named,
+        without=None if plan.start is None else plan.start.fingerprint,
+        seed=settings.seed,
     )
 
 

@@ -11,9 +11,9 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from ...config import Call, call, parameters
-from ...data import Affine, Flip
+from ...data import AddNoise, Affine, AudioPreprocessing, Flip, Gain, Preprocessing, RandomCrop
 from ...evaluation import fit_descriptors
-from ...models import sphereface4, sphereface10
+from ...models import SpectrogramResNet, sphereface4, sphereface10
 from ...objectives import ArcFace, CosFace
 from ...recognition.baselines import first_identities
 from ..datasets import Samples
@@ -22,7 +22,15 @@ from .settings import FitSettings
 
 SYMMETRIC = 0.9  # correlation of the mean picture with its mirror image from which on mirroring keeps who is on it
 ELONGATED = 1.8  # longer over shorter side from which on pictures are taken for spectra and the like
-FEW = 5  # pictures of an identity at the median, below which a fit learns them by heart sooner than what tells people apart
+FEW = 5  # pictures per identity at the median, below which a network overfits soon
+WINDOW_SECONDS = 2.0  # of a recording, that the network sees at once
+MIN_WINDOW_SECONDS = 0.5
+TUNING = (  # training samples from which on so much of a pretrained network learns
+    ("full", 200_000, "enough to train all layers of a pretrained network"),
+    ("oft", 20_000, "enough to rotate the layers of a pretrained network, whose angles between neurons stay"),
+    ("last", 5_000, "enough to train the last layers of a pretrained network"),
+    ("frozen", 0, "too few to change a pretrained network; only a linear layer behind it can be fitted"),
+)
 MAX_SMALL_SET = 3000  # training pictures of a set whose gray pictures are reduced to 48×48 pixels instead of 32×32
 MAX_MIRRORED = 800  # pictures by which it is decided whether mirror images help
 ASKED = "you asked for it"
@@ -161,7 +169,7 @@ def picture_choices(chosen: Chosen, facts: Facts) -> None:
 def training_choices(
     chosen: Chosen, facts: Facts, pictures: UInt8[Tensor, "k c h w"], evidence: MirrorEvidence | None = None
 ) -> None:
-    """Choose augmentation, head, batches, steps, schedule, precision and memory."""
+    """Choose augmentation of pictures, head, batches, steps, schedule, precision and memory."""
     flips, looks = _choose_flips(facts, pictures, evidence)
     height, width = pictures.shape[2:]
     if max(height, width) >= ELONGATED * min(height, width):
@@ -171,20 +179,80 @@ def training_choices(
         why = looks + (": they are mirrored and not moved" if flips else ": they are moved a little and not mirrored")
         chosen.take("augment", _augment(pictures, flips), why)
     chosen.take("mirror", flips, "features of both are used" if flips else "pictures are not mirrored")
+    schedule_choices(chosen, facts)
+
+
+def recording_choices(chosen: Chosen, facts: Facts, preprocessing: AudioPreprocessing) -> None:
+    """Choose network, optimizer, augmentation and schedule for recordings."""
+    network = call(SpectrogramResNet, bands=preprocessing.bands, center=not preprocessing.center)
+    chosen.take("backbone", network, "a small residual network over spectrograms learns from scratch in minutes")
+    sgd = call(torch.optim.SGD, lr=0.1, momentum=0.9, weight_decay=2e-3, nesterov=True)
+    chosen.take("optimizer", sgd, "")
+    crop = call(RandomCrop, samples=preprocessing.shape[0])
+    noise = call(AddNoise, low=10.0, high=30.0, rate=preprocessing.rate)
+    why = "random parts of each recording, at a random level, half of them with synthetic noise"
+    chosen.take("augment", (crop, call(Gain), noise), why)
+    chosen.take("mirror", False, "")
+    schedule_choices(chosen, facts, "window")
+
+
+def pretrained_choices(chosen: Chosen, facts: Facts, backbone: Call, preprocessing: Preprocessing, name: str) -> None:
+    """Choose how much of a pretrained network learns, and how, by the number of training samples."""
+    how, why = choose_tuning(facts)
+    how = chosen.take("tune", how, why)
+    chosen.take("backbone", backbone, f"that of {name}")
+    chosen.take("mirror", preprocessing.mirror, f"as {name} does")
+    flips = call(Flip) if preprocessing.medium == "picture" and preprocessing.content == "face" else None
+    augment = (flips,) if flips is not None and how != "frozen" else ()
+    chosen.take("augment", augment, "faces are mirrored" if augment else "")
+    rate = 1e-4 if how == "full" else 1e-3
+    adam = call(torch.optim.AdamW, lr=rate, weight_decay=0.05)
+    chosen.take("optimizer", adam, "" if how == "frozen" else "small steps keep what the network knows")
+    if how == "frozen":
+        chosen.take("steps", 0, "the pretrained network stays as it is")
+        chosen.take("schedule", call(CosineRate), "")
+        chosen.take("ema", None, "")
+    else:
+        schedule_choices(chosen, facts, "sample", passes=5)
+
+
+def choose_tuning(facts: Facts) -> tuple[str, str]:
+    """Return how much of a pretrained network learns, and why.
+
+    >>> facts = Facts(400, 40, 10.0, 10, 500, (112, 112), 3, False)
+    >>> choose_tuning(facts)
+    ('frozen', '400 training samples of 40 identities are too few to change a pretrained network; only a linear ...')
+    """
+    how, _, what = next(entry for entry in TUNING if facts.images >= entry[1])
+    return how, f"{facts.images} training samples of {facts.identities} identities are {what}"
+
+
+def schedule_choices(chosen: Chosen, facts: Facts, noun: str = "picture", passes: int | None = None) -> None:
+    """Choose head, batch size, steps, learning rate schedule and how often a run is measured.
+
+    Args:
+        chosen: The choices so far.
+        facts: What they are made from.
+        noun: What a training sample is, for the reason.
+        passes: How often each sample is seen; by default it depends on the samples per identity.
+    """
     _head(chosen, facts)
     batch = chosen.take("batch_size", min(128, max(16, facts.images // 4)), "128, or a quarter of a small set")
-    # A small set, and few pictures of each, are learned by heart when seen more often, and others are recognized worse.
-    often = 20 if facts.per_identity < FEW else 40
-    seen = min(max(often * facts.images, min(50 * facts.images, 60_000)), 500_000)
-    steps = chosen.take(
-        "steps", max(seen // batch, 200), f"each of {facts.images} pictures is seen {seen / facts.images:.0f} times"
-    )
+    if passes is None:
+        # A small set, and few samples per identity, are overfitted when seen more often.
+        often = 20 if facts.per_identity < FEW else 40
+        seen = max(often * facts.images, min(50 * facts.images, 60_000))
+    else:
+        seen = passes * facts.images
+    seen = min(seen, 500_000)
+    why = f"each of {facts.images} {noun}s is seen {seen / facts.images:.0f} times"
+    steps = chosen.take("steps", max(seen // batch, 200), why)
     chosen.take("schedule", call(CosineRate, warmup=min(100, steps // 10)), "half a cosine after a short warm-up")
     chosen.take("ema", 0.99, "the mean of the last weights is steadier than the last ones")
     chosen.take("evaluate_every", max(steps // 10, 1), "ten times")
     chosen.take("checkpoint_every", max(min(steps // 10, 200), 1), "so that little is lost when the run is stopped")
     chosen.take("log_every", max(min(steps // 100, 50), 1), "")
-    chosen.take("sampler", None, "every picture counts alike; blocks of few identities are for losses of pairs")
+    chosen.take("sampler", None, "every sample counts alike; blocks of few identities are for losses of pairs")
     _machine(chosen, facts)
 
 

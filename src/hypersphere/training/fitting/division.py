@@ -9,6 +9,7 @@ from torch import Tensor
 from ...data import DataError, Source, identity_split
 
 MIN_TRAINING, MAX_SELECTION = 15, 200  # identities
+MIN_INTERVAL = 3  # identities of a report that can be resampled for an interval
 TRAINED = ("train", "training")
 MEASURED = ("test", "testing", "val", "valid", "validation")
 
@@ -26,7 +27,7 @@ def divide(source: Source, validation: float, least_images: int = 2) -> Division
 
     Where the source has splits, their training part is trained on and the identities of the first of test and
     validation that are in no training picture are measured. Otherwise a random part of the identities is measured, the
-    same one every time. Identities with fewer than ``least_images`` pictures are left out on both sides.
+    same one every time: at least three if there are nine. Identities with fewer than ``least_images`` pictures are left out on both sides.
 
     Args:
         source: Labeled pictures.
@@ -54,7 +55,8 @@ def divide(source: Source, validation: float, least_images: int = 2) -> Division
     if validation == 0:
         _check(source, kept, kept, least_images)
         return Division(kept, kept, "validation=0: the measured identities are those that are trained on")
-    held = min(max(round(validation * identities), 2), max(identities - 2, 0))
+    least = MIN_INTERVAL if identities >= 3 * MIN_INTERVAL else 2
+    held = min(max(round(validation * identities), least), max(identities - 2, 0))
     first, second = identity_split(source.labels[kept], [1 - held / max(identities, 1), held / max(identities, 1)])
     _check(source, kept[first], kept[second], least_images)
     return Division(

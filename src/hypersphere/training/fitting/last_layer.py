@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ...config import Call
-from ...data import PicturePreprocessing
+from ...data import AudioPreprocessing
 from ...evaluation import FittedDescriptors, all_pairs, discriminant, fit_descriptors
 from ...geometry import normalize
 from ...models import Descriptors, Joined, WithDiscriminant
@@ -24,6 +24,7 @@ MAX_DESCRIBED = 4000  # training pictures that descriptors are fitted to
 MAX_TRAINING_PICTURES = 20_000  # above, a network needs no descriptors beside it
 WEIGHTS = (0.0, 0.15, 0.3, 0.5, 0.7, 0.85, 1.0)  # shares of the network's cosine beside that of descriptors
 USUAL_WEIGHT = 0.3  # the best one over small sets of several kinds (docs/log/fit.md)
+SPECTRAL = ("row statistics", "row covariances")  # descriptors that do not depend on what is said when
 MIN_SIDE = 8  # pixels of pictures that have descriptors
 ELONGATED = 1.8  # longer over shorter side from which on pictures are not mirrored
 
@@ -38,13 +39,27 @@ def refine_embedder(
         train: Samples of the training identities, as its preprocessing stores them.
         selection: Samples of other identities, which are not those of the report; None if there are too few.
         pretrained: Whether the network started from pretrained weights, which descriptors rarely improve.
+
+    Returns:
+        The embedder, and the choices with their reasons.
     """
+    if pretrained:
+        return _refine_pretrained(embedder, train, selection)
     choices = []
     if selection is not None:
         embedder, choice = choose_last_layer(embedder, train, selection)
         choices.append(choice)
-    embedder, choice = join_descriptors(embedder, train, selection, usual=1.0 if pretrained else USUAL_WEIGHT)
+    embedder, choice = join_descriptors(embedder, train, selection)
     return embedder, [*choices, choice]
+
+
+def _refine_pretrained(embedder: Embedder, train: Samples, selection: Samples | None) -> tuple[Embedder, list[Choice]]:
+    """A pretrained network has no descriptors beside it, and a last layer only with evidence."""
+    if selection is None:
+        why = "so few identities cannot tell whether a linear discriminant helps: the pretrained features stay as they are"
+        return embedder, [Choice("last_layer", "none", why)]
+    embedder, choice = choose_last_layer(embedder, train, selection)
+    return embedder, [choice]
 
 
 def choose_last_layer(embedder: Embedder, train: Samples, selection: Samples) -> tuple[Embedder, Choice]:
@@ -108,7 +123,8 @@ def join_descriptors(
     obstacle = _find_obstacle(inputs, labels, len(train))
     if obstacle is not None:
         return embedder, Choice("descriptors", "none", obstacle)
-    fitted = fit_descriptors(inputs if inputs.ndim == 4 else inputs[:, None], labels)
+    names = SPECTRAL if isinstance(embedder.preprocessing, AudioPreprocessing) else None
+    fitted = fit_descriptors(inputs if inputs.ndim == 4 else inputs[:, None], labels, names=names)
     center = _directions(embedder, train, known).mean(0)
     weight, rates = usual, ""
     if selection is not None:
@@ -124,7 +140,8 @@ def join_descriptors(
         every = torch.cat([inputs, _inputs(embedder, selection, torch.arange(len(selection)))])
         whose = torch.cat([labels, selection.labels + int(labels.max()) + 1])
         if weight < 1:
-            fitted = fit_descriptors(every if every.ndim == 4 else every[:, None], whose, mirror=fitted.mirrored)
+            pictures = every if every.ndim == 4 else every[:, None]
+            fitted = fit_descriptors(pictures, whose, names=names, mirror=fitted.mirrored)
     if weight == 1:
         return embedder, Choice("descriptors", "none", rates or "the network starts from pretrained weights")
     names = f"{', '.join(fitted.network.weights)} with PCA + LDA, {1 - weight:.2g} of the cosine"
@@ -217,10 +234,8 @@ def _directions(
 
 def _can_mirror(embedder: Embedder) -> bool:
     """Whether mirror images are tried: of pictures that are not as long as spectra."""
-    prepared = embedder.preprocessing
-    if not isinstance(prepared, PicturePreprocessing):
-        return False
-    return max(prepared.size) < ELONGATED * min(prepared.size)
+    shape = embedder.preprocessing.shape
+    return len(shape) == 3 and max(shape[1:]) < ELONGATED * min(shape[1:])
 
 
 def _can_discriminate(labels: Int[Tensor, "n"]) -> bool:

@@ -12,13 +12,26 @@ import torch
 from jaxtyping import Int, UInt8
 from torch import Tensor
 
-from ...data import ClassBalancedSampler, InMemory, PicturePreprocessing, Source, cached
+from ...config import Call, call
+from ...data import (
+    AudioPreprocessing,
+    ClassBalancedSampler,
+    DataError,
+    InMemory,
+    PicturePreprocessing,
+    Preprocessing,
+    Source,
+    cached,
+)
+from ...recognition import Embedder
 from ...recognition.baselines import first_identities
 from ..build import choose_normalizer
 from ..datasets import Samples
 from ..tasks import Recognition
 from .backbones import embedder_behind, processor_of
 from .choices import (
+    MIN_WINDOW_SECONDS,
+    WINDOW_SECONDS,
     Choice,
     Chosen,
     Facts,
@@ -26,10 +39,13 @@ from .choices import (
     memory_choices,
     network_choices,
     picture_choices,
+    pretrained_choices,
+    recording_choices,
     shown,
     training_choices,
 )
 from .division import Division
+from .prepared_samples import Prepared, WindowSamples, cut_training_windows
 from .run import CHOICES
 from .settings import FitSettings, Overrides
 
@@ -42,11 +58,16 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 
 
 class Splits(NamedTuple):
-    """The samples to train on, those measured in the report, and the few measured during training."""
+    """The samples to train on, those measured in the report, and the few measured during training.
+
+    ``exact`` are training samples as the embedder sees them, to which closed forms are fitted; those to train on may be
+    longer parts of recordings.
+    """
 
     train: Samples
     measured: Samples
     watched: Samples
+    exact: Samples
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,10 +76,50 @@ class Plan:
 
     settings: FitSettings
     choices: tuple[Choice, ...]
-    preprocessing: PicturePreprocessing
+    preprocessing: Preprocessing
     splits: Splits
     selects: bool = False
     """Whether some identities choose weights and last layer."""
+    start: Embedder | None = None
+    """The pretrained embedder from which training starts."""
+
+
+def choose_preprocessing(
+    found: dict[str, Any], overrides: Overrides, start: Embedder | None
+) -> tuple[Preprocessing | None, str]:
+    """Return the preprocessing of samples that are prepared once, and the reason; None for pictures that are resized only.
+
+    Args:
+        found: What ``check`` found.
+        overrides: Settings of the user.
+        start: The pretrained embedder to start from.
+
+    Raises:
+        DataError: If the source mixes pictures and recordings, or does not fit the pretrained embedder.
+    """
+    medium = found["medium"]
+    if start is not None:
+        if medium != start.preprocessing.medium:
+            raise DataError(
+                f"{found['source']} holds {medium}s, but {overrides.changes['start']} was trained on "
+                f"{start.preprocessing.medium}s"
+            )
+        return start.preprocessing, f"that of {overrides.changes['start']}"
+    given = overrides.apply_to_defaults().get("preprocessing")
+    if given is not None:
+        return given.build(), "you asked for it"
+    if medium == "sample":
+        raise DataError(f"{found['source']} holds pictures and recordings: a network is trained on one kind")
+    if medium != "recording":
+        return None, ""
+    seconds = min(max(0.9 * found["seconds"]["median"], MIN_WINDOW_SECONDS), WINDOW_SECONDS)
+    frames = 8 * round(100 * seconds / 8)
+    automatic = call(AudioPreprocessing, frames=frames, step=frames // 2, bands=40, center=False)
+    built: Preprocessing = overrides.apply_to_part("preprocessing", automatic).build()
+    return (
+        built,
+        f"windows of {frames / 100:g} s, {found['seconds']['median']:.3g} s at the median; 40 bands train fast",
+    )
 
 
 def make_plan(
@@ -68,24 +129,26 @@ def make_plan(
     overrides: Overrides,
     selection: Tensor | None = None,
     why_selection: str = "",
+    *,
+    start: Embedder | None = None,
+    prepared: tuple[Preprocessing, Prepared, str] | None = None,
 ) -> Plan:
-    """Return the plan for a divided source: what ``check`` found decides what was not asked for."""
-    counts = torch.bincount(source.part(division.train).labels)
-    facts = Facts(
-        images=len(division.train),
-        identities=len(counts),
-        per_identity=float(counts.double().median()),
-        most=int(counts.max()),
-        all_images=len(division.train) + len(division.measured),
-        size=tuple(found["median_size"]),
-        channels=1 if all(size["channels"] == 1 for size in found["sizes"]) else 3,
-        accelerated=torch.accelerator.is_available(),
-    )
-    first = overrides.apply_to_defaults()
-    chosen = Chosen(overrides.given, first)
-    chosen.choices.append(Choice("validation", shown(first.get("validation")), division.reason))
+    """Return the plan for a divided source: what ``check`` found decides what was not asked for.
+
+    Args:
+        source: The samples.
+        found: What ``check`` found, as plain values.
+        division: Who is trained on and who is measured.
+        overrides: Settings of the user.
+        selection: Positions of the selection identities.
+        why_selection: The reason for these.
+        start: The pretrained embedder to start from.
+        prepared: Preprocessing, prepared samples and reason, for everything but pictures that are only resized.
+    """
+    chosen = Chosen(overrides.given, overrides.apply_to_defaults())
+    chosen.choices.append(Choice("validation", shown(chosen.tree.get("validation")), division.reason))
     selects = selection is not None and len(selection) > 0
-    chosen.choices.append(Choice("selection", shown(first.get("selection")), why_selection))
+    chosen.choices.append(Choice("selection", shown(chosen.tree.get("selection")), why_selection))
     chosen.take(
         "keep_best",
         selects,
@@ -93,14 +156,33 @@ def make_plan(
     )
     if selects:
         chosen.take("patience", PATIENCE, f"training stops early after {PATIENCE} evaluations without a lower EER")
-    start = None if "backbone" in overrides.given else embedder_behind(first.get("weights"))
+    if prepared is None:
+        return _plan_pictures(source, found, division, overrides, selection, chosen, selects)
+    return _plan_prepared(source, prepared, division, overrides, selection, chosen, selects, start)
+
+
+def _plan_pictures(
+    source: Source,
+    found: dict[str, Any],
+    division: Division,
+    overrides: Overrides,
+    selection: Tensor | None,
+    chosen: Chosen,
+    selects: bool,
+) -> Plan:
+    """Pictures that are resized to one size."""
+    one_channel = all(size["channels"] == 1 for size in found["sizes"])
+    facts = _count_facts(source, division, tuple(found["median_size"]), 1 if one_channel else 3)
+    first = chosen.tree
+    behind = None if "backbone" in overrides.given else embedder_behind(first.get("weights"))
     processor, whose = None, "that of the weights"
-    if start is not None:
-        if not isinstance(start[1], PicturePreprocessing):
+    if behind is not None:
+        if not isinstance(behind[1], PicturePreprocessing):
             raise ValueError(
-                f"weights={first.get('weights')} prepares its input with {type(start[1]).__name__}; fit trains on pictures"
+                f"weights={first.get('weights')} prepares its input with {type(behind[1]).__name__}: use start= (--from) "
+                "instead of weights="
             )
-        processor = start[1]
+        processor = behind[1]
     if overrides.model_folder is not None:
         processor, whose = processor_of(overrides.model_folder), f"the processor of {overrides.model_folder}"
     if processor is None:
@@ -108,7 +190,7 @@ def make_plan(
     else:
         chosen.take("size", processor.size, whose)
         chosen.take("channels", processor.channels, whose)
-    network_choices(chosen, facts, None if start is None else start[0])
+    network_choices(chosen, facts, None if behind is None else behind[0])
     settings: FitSettings = chosen.tree.build()
     base = _preprocessing(settings, processor)
     memory_choices(chosen, facts)
@@ -125,8 +207,7 @@ def make_plan(
     )
     pictures = sample_pictures(splits.train)
     training_choices(chosen, facts, pictures, measure_mirroring(splits.train))
-    settings = _in_blocks(chosen.keep_automatic(overrides.apply(chosen.tree)).build(), overrides)
-    choices = tuple(_as_set(choice, settings, overrides) for choice in chosen.choices if choice.reason)
+    settings, choices = _settle(chosen, overrides)
     base = dataclasses.replace(base, mirror=bool(settings.mirror))
     if settings.normalize != "deviation" and (processor is None or "normalize" in overrides.given):
         found_normalizer = choose_normalizer(settings.normalize, base, splits.train)
@@ -136,6 +217,105 @@ def make_plan(
         levels = pictures.transpose(0, 1).flatten(1).double() / 255
         base = base.with_statistics(tuple(levels.mean(1).tolist()), tuple(levels.std(1).clamp_min(1e-3).tolist()))
     return Plan(settings, choices, base, splits, selects)
+
+
+def _plan_prepared(
+    source: Source,
+    prepared: tuple[Preprocessing, Prepared, str],
+    division: Division,
+    overrides: Overrides,
+    selection: Tensor | None,
+    chosen: Chosen,
+    selects: bool,
+    start: Embedder | None,
+) -> Plan:
+    """Samples that were prepared once: recordings, aligned faces, and the input of any pretrained network."""
+    preprocessing, ready, whose = prepared
+    if start is None:
+        chosen.take("preprocessing", Call(type(preprocessing), preprocessing.arguments()), whose)
+    chosen.take("memory", True, "samples are prepared once")
+    chosen.take("workers", 0, "")
+    splits = split_prepared(
+        source, ready, division, preprocessing, chosen.tree.get("watched"), selection, start is None
+    )
+    counts = torch.bincount(splits.train.labels)
+    facts = dataclasses.replace(
+        _count_facts(source, division, (1, 1), 1),
+        images=len(splits.train),
+        per_identity=float(counts.double().median()),
+        most=int(counts.max()),
+    )
+    if start is not None:
+        assert start.call is not None
+        pretrained_choices(chosen, facts, start.call, preprocessing, chosen.tree.get("start"))
+    elif isinstance(preprocessing, AudioPreprocessing):
+        recording_choices(chosen, facts, preprocessing)
+    else:
+        network_choices(chosen, facts, None)
+        training_choices(chosen, facts, sample_pictures(splits.train), measure_mirroring(splits.train))
+    settings, choices = _settle(chosen, overrides)
+    if settings.mirror and not preprocessing.mirror:
+        preprocessing = dataclasses.replace(preprocessing, mirror=True)  # type: ignore[type-var]
+    return Plan(settings, choices, preprocessing, splits, selects, start)
+
+
+def _count_facts(source: Source, division: Division, size: tuple[int, int], channels: int) -> Facts:
+    counts = torch.bincount(source.part(division.train).labels)
+    return Facts(
+        images=len(division.train),
+        identities=len(counts),
+        per_identity=float(counts.double().median()),
+        most=int(counts.max()),
+        all_images=len(division.train) + len(division.measured),
+        size=size,
+        channels=channels,
+        accelerated=torch.accelerator.is_available(),
+    )
+
+
+def _settle(chosen: Chosen, overrides: Overrides) -> tuple[FitSettings, tuple[Choice, ...]]:
+    """The settings with all overrides, and the choices with their final values."""
+    settings = _in_blocks(chosen.keep_automatic(overrides.apply(chosen.tree)).build(), overrides)
+    return settings, tuple(_as_set(choice, settings, overrides) for choice in chosen.choices if choice.reason)
+
+
+def split_prepared(
+    source: Source,
+    ready: Prepared,
+    division: Division,
+    preprocessing: Preprocessing,
+    watched: int,
+    selection: Tensor | None,
+    crops: bool,
+) -> Splits:
+    """Return the splits of samples that were prepared once.
+
+    Args:
+        source: The usable samples.
+        ready: The same, prepared.
+        division: Who is trained on and who is measured.
+        preprocessing: Prepared them.
+        watched: At most so many samples are measured during training.
+        selection: Positions of the selection identities; without them some measured identities are watched.
+        crops: Whether training windows of recordings are longer than those of the network, for random crops.
+    """
+
+    def gather(index: Tensor) -> WindowSamples:
+        part = source.part(index)
+        return WindowSamples(
+            [ready.windows[i] for i in index.tolist()], part.labels, part.classes, preprocessing.thumbnails
+        )
+
+    known, held_out = gather(division.train), gather(division.measured)
+    measured = held_out if preprocessing.averages_windows else held_out.with_central_windows()
+    each = torch.tensor([len(windows) for windows in known.windows])
+    exact = InMemory(torch.cat(known.windows), known.labels.repeat_interleave(each), known.classes)
+    train = exact
+    if crops and isinstance(preprocessing, AudioPreprocessing):
+        train = cut_training_windows(source.part(division.train), preprocessing)
+    central = (gather(selection) if selection is not None and len(selection) else held_out).with_central_windows()
+    few = first_identities(central.labels, watched)
+    return Splits(train, measured, InMemory(*_compact(*central.batch(few), central.classes)), exact)
 
 
 def plan_steps(task: Any, folder: pathlib.Path, budget: Any, left: float, measured: int) -> tuple[int, str]:
@@ -213,7 +393,7 @@ def load_splits(
     few = first_identities(loaded[-1].labels, watched)
     pictures, labels = loaded[-1].batch(few)
     few_samples = InMemory(*_compact(pictures, labels, loaded[-1].classes))
-    return Splits(loaded[0], loaded[1], few_samples)
+    return Splits(loaded[0], loaded[1], few_samples, loaded[0])
 
 
 def sample_pictures(samples: Samples, count: int = MAX_INSPECTED) -> UInt8[Tensor, "k c h w"]:

@@ -20,6 +20,7 @@ from ...recognition import Embedder, Evaluation, extract_features
 from ...recognition.embedder import read_file
 from ..datasets import Samples
 from .choices import Choice
+from .prepared_samples import draw_samples, embed_with, read_samples
 
 EMBEDDER, HELD_OUT, REPORT, CHOICES, CHECK = (
     *("embedder.safetensors", "held_out.safetensors", "report.json", "choices.json", "check.json"),
@@ -94,7 +95,10 @@ class Run:
 def embed_samples(embedder: Embedder, samples: Samples, batch: int = 256) -> Float[Tensor, "n d"]:
     """Return the features of samples by an embedder, on the CPU."""
     return extract_features(
-        lambda images: embedder(images, batch), lambda index: samples.batch(index)[0], len(samples), batch
+        embed_with(lambda stored: embedder(stored, batch), samples),
+        lambda index: read_samples(samples, index),
+        len(samples),
+        batch,
     )
 
 
@@ -164,7 +168,7 @@ def describe_report(
         classes=classes,
         features=features,
         labels=report.labels,
-        pixels=lambda index: samples.batch(index)[0],
+        pixels=lambda index: draw_samples(samples, index),
         baselines=baselines,
     )
     return {**evaluation.content(), "held_out": sorted(set(owner.values())), "curves": report.data()}
@@ -210,7 +214,7 @@ def draw_report(report: OpenSetReport, samples: Samples, records: Sequence[Recor
 
 
 def _pictures(samples: Samples, index: Sequence[int]) -> list[Tensor]:
-    return list(samples.batch(torch.tensor(list(index)))[0])
+    return list(draw_samples(samples, torch.tensor(list(index))))
 
 
 def _short(name: str) -> str:

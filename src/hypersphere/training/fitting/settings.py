@@ -3,17 +3,19 @@
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 
-from ...config import Call, as_call, assign, call
+from ...config import Call, Kind, as_call, assign, call
+from ...data import Preprocessing
 from ...models import sphereface10
 from ...objectives import CosFace
 from ..schedules import CosineRate
 from ..settings import BackboneCall, HeadCall, OptimizerCall, ScheduleCall, TaskSettings
 from .backbones import backbone_call
 
+PreprocessingCall = Annotated[Call, Kind(Preprocessing, ("hypersphere.data",))]
 SOURCE_OPTIONS = ("depth", "root", "images", "labels")
 
 
@@ -32,6 +34,13 @@ class FitSettings(TaskSettings):
             layer; 0 trains on all and keeps the last weights.
         last_layer: "auto" puts a linear discriminant behind the network if the selection identities say it helps.
         least_images: identities with fewer pictures are left out.
+        start: pretrained embedder to start from: a name that ``hypersphere models`` lists, such as sface or ge2e, the folder
+            of a run, or an embedder file. Its network and its preprocessing are used.
+        accept_licence: name of a pretrained model whose license is not permissive, to accept that license.
+        tune: how much of the pretrained network learns: nothing ("frozen"), its last layers ("last"), orthogonal rotations of
+            all layers ("oft") or everything ("full"); none chooses by the number of training samples.
+        preprocessing: how samples become inputs, such as AudioPreprocessing for recordings; pictures are prepared as size,
+            channels, crop, resize and normalize say.
         mirror: append the features of the mirror image, in measuring and serving.
         memory: decode all pictures once and keep them in memory.
         cache: folder for a file of decoded pictures, for sets beyond memory.
@@ -47,6 +56,8 @@ class FitSettings(TaskSettings):
     (32, 32)
     """
 
+    MIN_STEPS: ClassVar[int] = 0  # a pretrained network may stay as it is
+
     depth: int | None = None
     root: str | None = None
     images: str | None = None
@@ -56,6 +67,10 @@ class FitSettings(TaskSettings):
     selection: float = 0.2
     last_layer: Literal["auto", "none"] = "auto"
     least_images: int = 2
+    start: str | None = None
+    accept_licence: str | None = None
+    tune: Literal["frozen", "last", "oft", "full"] | None = None
+    preprocessing: PreprocessingCall | None = None
     mirror: bool | None = None
     memory: bool | None = None
     cache: str | None = None
@@ -83,6 +98,12 @@ class FitSettings(TaskSettings):
         for name, least in (("least_images", 1), ("batch_size", 2), ("feature_dim", 2), ("watched", 4)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be an integer ≥ {least}, got {getattr(self, name)!r}")
+        if self.start is not None and self.weights is not None:
+            raise ValueError("start and weights must not both be given: start takes network and preprocessing as well")
+        if self.start is None and self.tune is not None:
+            raise ValueError(f"tune={self.tune} needs a pretrained network: start=NAME (--from NAME)")
+        if self.start is not None and self.preprocessing is not None:
+            raise ValueError("preprocessing must not be given with start, which brings its own")
         if self.head_first < 0:
             raise ValueError(f"head_first must be an integer ≥ 0, got {self.head_first!r}")
         if self.input_size is not None and min(self.input_size) < 4:
@@ -143,6 +164,17 @@ class Overrides:
         tree = Call(FitSettings)
         later = [k for k in self.changes if "." in k and self._part(k) not in self.given and not self._is_set(tree, k)]
         return assign(tree, {key: value for key, value in self.changes.items() if key not in later})
+
+    def apply_to_part(self, key: str, value: Call) -> Call:
+        """Return an automatic value of one key with the overrides of its arguments.
+
+        >>> from hypersphere.data import AudioPreprocessing
+        >>> Overrides(["preprocessing.frames=100"]).apply_to_part("preprocessing", call(AudioPreprocessing)).arguments
+        {'frames': 100}
+        """
+        tree = Call(FitSettings, {key: value})
+        changed: Call = assign(tree, {k: v for k, v in self.changes.items() if k.partition(".")[0] == key}).get(key)
+        return changed
 
     def reaches_into(self, key: str) -> bool:
         """Return whether an override changes an argument inside a key, such as ``head.m`` for ``head``."""

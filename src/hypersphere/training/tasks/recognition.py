@@ -1,5 +1,6 @@
 """The task of ``fit``: train on some identities, measure on others."""
 
+import dataclasses
 import pathlib
 from collections.abc import Mapping
 from typing import Any, cast
@@ -10,7 +11,8 @@ from torch import Tensor, nn
 from typing_extensions import Unpack
 
 from ...config import Call
-from ...evaluation import all_pairs, mirrored
+from ...data import Preprocessing
+from ...evaluation import Evidence, all_pairs, choose_samples, mirrored, thumbnails
 from ...evaluation.ranking import ranking
 from .classification import Classification, TaskOptions, save_embedder
 
@@ -53,6 +55,7 @@ class Recognition(Classification):
         self.facts = dict(facts or {})
         self.partial = head_first > 0
         self.backbone_rests = False
+        self.keeps_statistics = False  # batch normalization of the backbone uses the statistics that it starts with
         if frozen:
             for parameter in self.backbone.parameters():
                 parameter.requires_grad_(False)
@@ -69,7 +72,7 @@ class Recognition(Classification):
     def train(self, mode: bool = True) -> "Recognition":
         """Set the mode. A backbone that does not learn stays in evaluation mode, because its statistics are part of it."""
         super().train(mode)
-        if mode and (self.frozen or self.backbone_rests):
+        if mode and (self.frozen or self.backbone_rests or self.keeps_statistics):
             self.backbone.eval()
         return self
 
@@ -85,7 +88,7 @@ class Recognition(Classification):
         self.backbone_rests = rests
         for parameter in self.backbone.parameters():
             parameter.requires_grad_(not rests and not self.frozen)
-        self.backbone.train(not rests and not self.frozen)
+        self.backbone.train(not rests and not self.frozen and not self.keeps_statistics)
 
     def embed_batch(self, raw: Tensor) -> Float[Tensor, "b d"]:
         """Return features of stored pictures, with those of their mirror images if the preprocessing says so."""
@@ -103,6 +106,16 @@ class Recognition(Classification):
         for far in [f for f in FARS if roc.resolved([f])][:1]:
             values[f"tar@{far:g}"] = float(roc.accepted_same[roc.at_far(far)]) / roc.positives
         return {name: 100 * value for name, value in values.items()}
+
+    def evidence(self) -> Evidence | None:
+        """Return features of measured samples with pictures of them, drawn by the preprocessing if they are no pictures."""
+        found = super().evidence()
+        if found is None or not isinstance(self.preprocessing, Preprocessing) or self.preprocessing.medium == "picture":
+            return found
+        drawn = self.preprocessing.thumbnails(
+            self.measured_samples.batch(choose_samples(self.measured_samples.labels))[0]
+        )
+        return dataclasses.replace(found, images=thumbnails(drawn))
 
     def pictures(self, folder: pathlib.Path) -> None:
         """Draw nothing: the report of the run has pictures of its own."""
