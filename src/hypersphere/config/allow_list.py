@@ -24,8 +24,9 @@ AdditiveAngle AdditiveCosine Clipped Combined Concentration Curricular InterTopK
 QualityAdaptive Shrunk TwoSided
 """
 HEADS_AND_LOSSES = """
-AMSoftmax ASoftmax AdaCos AdaFace Alignment Annealing ArcFace ByClass ByCount CenterLoss Circle Contrastive CosFace
-CurricularFace Drawn ElasticFace GASoftmax HUG Hinge KoLeo LSoftmax MVSoftmax MagFace MarginSoftmax Matryoshka NTXent
+AMSoftmax ASoftmax AdaCos AdaFace Alignment Annealing ArcFace ByClass ByCount CenterLoss Circle Contrastive CosFace CrossBatchMemory
+CurricularFace Drawn ElasticFace EuclideanContrastive EuclideanTriplet GASoftmax HUG Hinge KoLeo LSoftmax MVSoftmax MagFace
+MarginSoftmax Matryoshka NTXent
 PrototypeSoftmax Proxies ProxyAnchor QMargin Ramp RowAdam RowSGD SSoftmax Sample SigLIP SoftTriple Softmax SphereFace
 SphereFace2 SphereFaceR Stages SubCenters SupCon Triplet UniFace Uniformity VonMisesFisher WSoftmax
 """
@@ -46,7 +47,7 @@ Skew Symmetric SymmetricPositive Triangular TuningMethod overparameterize prepar
 NETWORKS = """
 Autoencoder Conv ConvNet Descriptors ECAPA EfficientNetLite0 GCN GE2E Generator GPTLanguageModel GraphNetwork Joined MLP NGPT
 NGPTLanguageModel Players PointNet PointNet2
-Pool Projected Residual SpectrogramResNet TransformersNetwork WithDiscriminant
+Pool Projected Residual SpectrogramResNet SphereVelocity SphericalAutoencoder TransformersNetwork WithDiscriminant
 cifar_resnet cnn10 cnn15 cnn18 cnn3 cnn4 cnn45 cnn6 cnn60 cnn69 cnn9 discriminator gcn generator he_normal
 lsoftmax_cifar10 lsoftmax_cifar100 lsoftmax_lfw lsoftmax_mnist lsoftmax_mnist_2d mlp modified_resnet18 ngpt plain_cnn
 pointnet pointnet2 resnet18 resnet20 resnet32 resnet34 resnet50 sphere_resnet18 sphereface sphereface10 sphereface20 sphereface36
@@ -56,12 +57,14 @@ DATA = """
 Affine AddNoise AudioPreprocessing CIFAR10 CIFAR100 ClassBalancedSampler ColorJitter Compose CropFlip Digits Elastic FacePreprocessing
 FashionMNIST Flip ImbalancedMultiple ImbalancedSingle LFW Letters MNIST ModelNet10Clouds ModelNet10Voxels ModelNet40 OfClasses
 Omniglot Planetoid Gain RandomCrop Reverberate SpecAugment Speed
-PicturePreprocessing PlantedGraph PythonDocs RandomErasing ResizedCrop RotateJitter Rotations Shapes TinyImageNet
+PictureFolder PicturePreprocessing PlantedGraph PythonDocs RandomErasing ResizedCrop RotateJitter Rotations Shapes TinyImageNet
 """
 TRAINING = """
 Choice ConstantRate CosineRate MovingAverage PlateauRate Selection Settings StepRate Term
 """
-TASKS = "Adversarial Classification Distillation Faces FewShotRecognition GAN Graph LanguageModeling OpenSet"
+TASKS = (
+    "Adversarial Classification Distillation Faces FewShotRecognition GAN Graph LanguageModeling OpenSet Pretraining"
+)
 TORCH_LAYERS = """
 AdaptiveAvgPool2d AdaptiveMaxPool2d AvgPool2d BatchNorm1d BatchNorm2d BatchNorm3d Conv1d Conv2d Conv3d ConvTranspose2d
 Dropout Dropout2d ELU Flatten GELU GroupNorm Hardswish Identity InstanceNorm2d LayerNorm LeakyReLU Linear MaxPool2d Mish

@@ -26,16 +26,22 @@ from .heads import (
     MagFace,
     MVSoftmax,
     PrototypeSoftmax,
+    QMargin,
     SphereFace2,
     SphereFaceR,
     UniFace,
+    VonMisesFisher,
     simplex_prototypes,
 )
+from .matryoshka import Matryoshka
 from .pairs import (
     HUG,
     Alignment,
     Circle,
     Contrastive,
+    CrossBatchMemory,
+    EuclideanContrastive,
+    EuclideanTriplet,
     KoLeo,
     NTXent,
     Proxies,
@@ -46,6 +52,7 @@ from .pairs import (
     Triplet,
     Uniformity,
 )
+from .power_spherical import PowerSpherical
 from .sampling import RowAdam, RowSGD, Sample
 from .strengths import ByClass, ByCount, Drawn, Ramp, Stages
 from .sub_centers import SubCenters, find_outlying_samples, keep_dominant, measure_sub_centers
@@ -65,9 +72,12 @@ __all__ = [
     "Circle",
     "Contrastive",
     "CosFace",
+    "CrossBatchMemory",
     "CurricularFace",
     "Drawn",
     "ElasticFace",
+    "EuclideanContrastive",
+    "EuclideanTriplet",
     "GASoftmax",
     "Hinge",
     "KoLeo",
@@ -75,10 +85,13 @@ __all__ = [
     "MVSoftmax",
     "MagFace",
     "MarginSoftmax",
+    "Matryoshka",
     "NTXent",
+    "PowerSpherical",
     "PrototypeSoftmax",
     "Proxies",
     "ProxyAnchor",
+    "QMargin",
     "Ramp",
     "RowAdam",
     "RowSGD",
@@ -97,6 +110,7 @@ __all__ = [
     "Triplet",
     "UniFace",
     "Uniformity",
+    "VonMisesFisher",
     "WSoftmax",
     "comparisons",
     "engine",

@@ -1,5 +1,7 @@
 """The named objectives of part I: a margin, an angular function and a scale each."""
 
+from typing import Literal
+
 from typing_extensions import Unpack
 
 from ..angular import Angular, Linear
@@ -31,12 +33,13 @@ class Softmax(MarginSoftmax):
 
 
 class Hinge(MarginSoftmax):
-    r"""Hinge loss of the linear multi-class SVM, max(0, gap + max_{j≠y} z_j − z_y) with z = w·x + b.
+    r"""Hinge loss of the linear multi-class SVM, max(0, gap + max_{j≠y} z_j − z_y) with z = w·x + b, or its square.
 
     It is a baseline of tables 2.2–2.4.
 
     Args:
         gap: Lead that the target's logit must have over all others; 1 as in the SVM.
+        power: 1 for the hinge, 2 for the squared hinge.
         bias: Whether to learn one bias per class, starting at 0.
 
     >>> Hinge(4, 3)(torch.zeros(2, 4), torch.tensor([0, 1])).item()
@@ -49,10 +52,11 @@ class Hinge(MarginSoftmax):
         num_classes: int,
         *,
         gap: float = 1.0,
+        power: Literal[1, 2] = 1,
         bias: bool = True,
         **options: Unpack[HeadOptions],
     ):
-        comparison = MultiClassHinge(gap)
+        comparison = MultiClassHinge(gap, power)
         super().__init__(in_features, num_classes, scale="norms", bias=bias, comparison=comparison, **options)
 
 

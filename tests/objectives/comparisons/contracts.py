@@ -128,8 +128,11 @@ def shared(comparison, states):
         asked = [_asked(comparison, state, answers) for state in states]
         if all(isinstance(a, tuple) for a in asked):
             return asked
-        tensors, how = torch.stack([a[0] for a in asked]), asked[0][1]
-        answers.append(tensors.amax(0) if how == "max" else tensors.sum(0))
+        parts, how = [a[0] for a in asked], asked[0][1]
+        if how == "top":
+            answers.append(torch.cat(parts, 1).topk(parts[0].shape[1], 1).values)
+        else:
+            answers.append(torch.stack(parts).amax(0) if how == "max" else torch.stack(parts).sum(0))
 
 
 def _asked(comparison, state, answers):

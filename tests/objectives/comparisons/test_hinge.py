@@ -16,6 +16,13 @@ class TestMultiClassHinge(ComparisonContract):
         return max(0.0, 1.5 + others.max() - target)
 
 
+class TestSquaredHinge(ComparisonContract):
+    comparison = MultiClassHinge(1.5, power=2)
+
+    def formula(self, target, others, num_classes):
+        return max(0.0, 1.5 + others.max() - target) ** 2
+
+
 def test_agrees_with_scikit_learn():
     z, y = torch.randn(40, 6, dtype=torch.float64), torch.arange(40) % 6
     others = z.scatter(1, y[:, None], -torch.inf)
@@ -36,3 +43,9 @@ def test_ties_share_the_gradient():
 def test_refuses(gap):
     with pytest.raises(ValueError, match="gap must be a positive number"):
         MultiClassHinge(gap)
+
+
+@pytest.mark.untyped
+def test_refuses_other_powers():
+    with pytest.raises(ValueError, match="power must be 1 or 2"):
+        MultiClassHinge(power=3)

@@ -1,8 +1,9 @@
 """Comparisons: how a sample's own logit is set against those of the other classes."""
 
+from .alpha_divergence import AlphaDivergence
 from .binary import Binary
 from .comparison_loss import Comparison, Reduce
 from .cross_entropy import CrossEntropy
 from .hinge import MultiClassHinge
 
-__all__ = ["Binary", "Comparison", "CrossEntropy", "MultiClassHinge", "Reduce"]
+__all__ = ["AlphaDivergence", "Binary", "Comparison", "CrossEntropy", "MultiClassHinge", "Reduce"]

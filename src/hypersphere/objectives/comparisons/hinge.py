@@ -1,6 +1,7 @@
 """The multi-class support vector machine: the target must lead by a gap, and nothing more is asked."""
 
 import math
+from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -10,10 +11,18 @@ from .comparison_loss import Comparison, Reduce, State, Summary
 
 
 class MultiClassHinge(Comparison):
-    r"""max(0, gap + max_j z_j − t): the hinge loss of the multi-class SVM (Crammer and Singer, 2001).
+    r"""max(0, gap + max_j z_j − t)^power: the hinge loss of the multi-class SVM (Crammer and Singer, 2001), or its square.
 
-    It is the baseline "Hinge Loss" of tables 2.2–2.4, whose exact form Liu (2020) does not give; ``gap`` is 1, as usual.
-    Where several classes share the maximum, each of them gets the gradient of it divided by their number.
+    It is the baseline "Hinge Loss" of tables 2.2–2.4, whose exact form Liu (2020) does not give. Where several classes share the
+    maximum, each of them gets the gradient of it divided by their number. The square, which 2.1 names beside it, has a gradient
+    that fades as the lead is reached; use it where the plain hinge jumps between classes.
+
+    Args:
+        gap: Lead that the target's logit must have; 1 as usual.
+        power: 1 for the hinge, 2 for the squared hinge.
+
+    Raises:
+        ValueError: If ``gap`` is not positive or ``power`` is neither 1 nor 2.
 
     >>> hinge = MultiClassHinge()
     >>> summary = hinge.finish(hinge.add(hinge.start(torch.zeros(1)), torch.tensor([[0.5, -3.0]])))
@@ -23,11 +32,13 @@ class MultiClassHinge(Comparison):
 
     sums = False
 
-    def __init__(self, gap: float = 1.0):
+    def __init__(self, gap: float = 1.0, power: Literal[1, 2] = 1):
         super().__init__()
         if not 0 < gap < math.inf:
             raise ValueError(f"gap must be a positive number, got {gap!r}")
-        self.gap = float(gap)
+        if power not in (1, 2):
+            raise ValueError(f"power must be 1 or 2, got {power!r}")
+        self.gap, self.power = float(gap), power
 
     def start(self, like: Float[Tensor, "n"]) -> State:
         """Return the state of no classes: a maximum of −∞ that no class reaches."""
@@ -65,9 +76,10 @@ class MultiClassHinge(Comparison):
     def loss(
         self, target: Float[Tensor, "n"], summary: Summary, num_classes: int | Float[Tensor, ""]
     ) -> Float[Tensor, "n"]:
-        """Return max(0, gap + max z − t)."""
-        return (self.gap + summary[0] - target).clamp_min(0)
+        """Return max(0, gap + max z − t), or its square."""
+        missing = (self.gap + summary[0] - target).clamp_min(0)
+        return missing if self.power == 1 else missing.square()
 
     def extra_repr(self) -> str:
-        """Return the gap."""
-        return f"gap={self.gap:g}"
+        """Return the gap, and the power if it is not 1."""
+        return f"gap={self.gap:g}" + (f", power={self.power}" if self.power != 1 else "")

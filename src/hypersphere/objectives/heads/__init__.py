@@ -7,9 +7,11 @@ from .elasticface import ElasticFace
 from .magface import MagFace
 from .mv_softmax import MVSoftmax
 from .prototypes import PrototypeSoftmax, simplex_prototypes
+from .q_margin import QMargin
 from .sphereface2 import SphereFace2
 from .sphereface_r import SphereFaceR
 from .uniface import UniFace
+from .von_mises_fisher import VonMisesFisher
 
 __all__ = [
     "AdaCos",
@@ -19,8 +21,10 @@ __all__ = [
     "MVSoftmax",
     "MagFace",
     "PrototypeSoftmax",
+    "QMargin",
     "SphereFace2",
     "SphereFaceR",
     "UniFace",
+    "VonMisesFisher",
     "simplex_prototypes",
 ]

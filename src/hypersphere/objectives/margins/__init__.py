@@ -3,6 +3,7 @@
 from .additive import AdditiveAngle, AdditiveCosine
 from .characteristic import Clipped, Shrunk
 from .combined import Combined
+from .concentration import Concentration
 from .hard import Curricular, InterTopK, Misclassified
 from .margin import Context, Margin, NoMargin, Strength
 from .multiplicative import Multiplicative
@@ -14,6 +15,7 @@ __all__ = [
     "AdditiveCosine",
     "Clipped",
     "Combined",
+    "Concentration",
     "Context",
     "Curricular",
     "InterTopK",

@@ -3,6 +3,8 @@
 from .alignment import Alignment
 from .circle import Circle
 from .contrastive import Contrastive
+from .cross_batch import CrossBatchMemory
+from .euclidean import EuclideanContrastive, EuclideanTriplet
 from .hug import HUG
 from .koleo import KoLeo
 from .ntxent import NTXent
@@ -21,6 +23,9 @@ __all__ = [
     "Alignment",
     "Circle",
     "Contrastive",
+    "CrossBatchMemory",
+    "EuclideanContrastive",
+    "EuclideanTriplet",
     "KoLeo",
     "NTXent",
     "PairLoss",

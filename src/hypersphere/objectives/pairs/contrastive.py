@@ -48,14 +48,24 @@ class Contrastive(SummedPairLoss):
         self, cos: Float[Tensor, "r m"], positive: Bool[Tensor, "r m"], negative: Bool[Tensor, "r m"]
     ) -> Float[Tensor, "terms"]:
         """Sum and count of the positive pairs, sum and count of the negative ones."""
-        near = negative & (cos.detach() > 1 - self.negative_margin**2 / 2)  # few: only their distances are needed
-        attracted = (distance(cos[positive]) - self.positive_margin).relu()
-        repelled = (self.negative_margin - distance(cos[near])).relu()
+        near = negative & (
+            cos.detach() > self.similarity_at(self.negative_margin)
+        )  # few: only their distances are needed
+        attracted = (self.distance_of(cos[positive]) - self.positive_margin).relu()
+        repelled = (self.negative_margin - self.distance_of(cos[near])).relu()
         sums = []
         for excess, pairs in ((attracted, positive), (repelled, negative)):
             count = (excess > 0 if self.average == "nonzero" else pairs).sum()
             sums += [(excess * excess if self.power == 2 else excess).sum(), count.to(cos.dtype)]
         return torch.stack(sums)
+
+    def distance_of(self, similarity: Float[Tensor, "k"]) -> Float[Tensor, "k"]:
+        """Return the distances of pairs from their similarities."""
+        return distance(similarity)
+
+    def similarity_at(self, distance: float) -> float:
+        """Return the similarity of two samples at this distance."""
+        return 1 - distance**2 / 2
 
     def combine(self, totals: Float[Tensor, "terms"]) -> Float[Tensor, ""]:
         """Add the two means."""

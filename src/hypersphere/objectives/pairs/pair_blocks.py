@@ -35,6 +35,37 @@ class Terms(Protocol):
         """Return the sums and counts."""
 
 
+@runtime_checkable
+class Similarity(Protocol):
+    """How rows are compared: larger is more alike. The cosine in nearly every loss."""
+
+    def prepare(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+        """Return the rows in the form that :meth:`compare` takes, computed once."""
+
+    def compare(self, rows: Float[Tensor, "r d"], references: Float[Tensor, "m d"]) -> Float[Tensor, "r m"]:
+        """Return the similarity of each prepared row with each prepared reference."""
+
+
+class CosineSimilarity:
+    """cos θ: only directions count.
+
+    >>> cosine = CosineSimilarity()
+    >>> cosine.compare(*(cosine.prepare(x) for x in (torch.tensor([[3.0, 4.0]]), torch.eye(2))))
+    tensor([[0.6000, 0.8000]])
+    """
+
+    def prepare(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+        """Return the directions."""
+        return normalize(x, min_norm=MIN_NORM)
+
+    def compare(self, rows: Float[Tensor, "r d"], references: Float[Tensor, "m d"]) -> Float[Tensor, "r m"]:
+        """Return the cosines."""
+        return rows @ references.T
+
+
+COSINE = CosineSimilarity()
+
+
 def pair_sums(
     terms: Terms,
     rows: Float[Tensor, "n d"],
@@ -43,6 +74,7 @@ def pair_sums(
     reference_labels: Int[Tensor, "m"],
     own: Int[Tensor, "n"] | None = None,
     chunk: Chunk = "auto",
+    similarity: Similarity = COSINE,
 ) -> Float[Tensor, "terms"]:
     """Add up ``terms`` over blocks of rows.
 
@@ -54,15 +86,16 @@ def pair_sums(
         reference_labels: what those are; equal labels make a positive pair, others a negative one.
         own: the column of each row's own copy among the references, which is neither; None if there is none.
         chunk: rows at a time; ``None`` is all at once, ``"auto"`` a size that stays in memory.
+        similarity: what rows are compared by.
 
     Returns:
         The sums over all rows.
     """
-    directions = normalize(references, min_norm=MIN_NORM)
-    anchors = directions if rows is references else normalize(rows, min_norm=MIN_NORM)
+    directions = similarity.prepare(references)
+    anchors = directions if rows is references else similarity.prepare(rows)
 
     def block(part: Tensor, part_labels: Tensor, part_own: Tensor | None, directions: Tensor) -> Tensor:
-        cos = part @ directions.T
+        cos = similarity.compare(part, directions)
         positive = part_labels[:, None] == reference_labels
         negative = ~positive
         if part_own is not None:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from typing_extensions import TypedDict, Unpack
 
 from ...collectives import gather_rows_with_gradient, is_distributed, sum_over_processes
-from .pair_blocks import Chunk, check_chunk, make_zero_loss, pair_sums
+from .pair_blocks import COSINE, Chunk, Similarity, check_chunk, make_zero_loss, pair_sums
 
 
 class PairOptions(TypedDict, total=False):
@@ -132,6 +132,9 @@ class SummedPairLoss(PairLoss):
     tensor(0.6000)
     """
 
+    similarity: Similarity = COSINE
+    """What samples are compared by; the argument ``cos`` of :meth:`terms` holds these numbers."""
+
     @abstractmethod
     def terms(
         self, cos: Float[Tensor, "r m"], positive: Bool[Tensor, "r m"], negative: Bool[Tensor, "r m"]
@@ -153,7 +156,7 @@ class SummedPairLoss(PairLoss):
         """Compute the loss by blocks of rows; 0 if there is nothing to compare with."""
         if not len(references):
             return make_zero_loss(x, references, *self.parameters())
-        totals = pair_sums(self.terms, x, labels, references, reference_labels, own, self.chunk)
+        totals = pair_sums(self.terms, x, labels, references, reference_labels, own, self.chunk, self.similarity)
         return self.combine(sum_over_processes(totals) if self.gather and is_distributed() else totals)
 
 

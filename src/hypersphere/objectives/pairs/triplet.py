@@ -35,6 +35,9 @@ class Triplet(SummedPairLoss):
     tensor(1.6000)
     """
 
+    beyond: float = 2.0
+    """A number that the magnitude of every similarity stays below."""
+
     def __init__(
         self,
         margin: float = 0.2,
@@ -78,8 +81,8 @@ class Triplet(SummedPairLoss):
         return torch.stack([loss, torch.where(real, count, 0).sum().to(cos.dtype)])
 
     def _hardest(self, cos: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
-        farthest = torch.where(positive, cos, 2).amin(1)
-        nearest = torch.where(negative, cos, -2).amax(1)
+        farthest = torch.where(positive, cos, self.beyond).amin(1)
+        nearest = torch.where(negative, cos, -self.beyond).amax(1)
         there = positive.any(1) & negative.any(1)
         excess = self._distance(farthest) - self._distance(nearest) + self.margin
         active = there & (excess > 0)

@@ -1,0 +1,216 @@
+r"""The loss of an α-divergence: like the softmax, but classes far below the largest logit have the probability 0.
+
+**What is computed.** For a reference measure q ≥ 0 of the classes and f(u) = (u^α − αu + α − 1)/(α(α − 1)), the divergence is
+D(p‖q) = Σ_j q_j·f(p_j/q_j). Its probabilities and its Fenchel–Young loss (Blondel et al., 2020; Roulet et al., 2025) are
+
+.. math:: p = \arg\max_p\; p·z − D(p‖q), \quad L = \max_p\, [p·z − D(p‖q)] + D(e_y‖q) − z_y
+
+Setting the derivative of the Lagrangian to 0 gives p_j = q_j·[1 + (α − 1)(z_j − τ)]_+^{1/(α−1)}, where τ makes them sum to 1. With
+the conjugate f*(v) = ([1 + (α−1)v]_+^{α/(α−1)} − 1)/α, the loss is
+
+.. math:: L = τ − z_y + q_y·f^*(z_y − τ) + q_y·f(1/q_y) + \tfrac1α Σ_{j≠y} q_j·[1 + (α−1)(z_j − τ)]_+^{α/(α−1)}
+
+and ∂L/∂z = p − e_y. Its derivative by τ is 0, so an error of ε in τ changes the loss by ε² only.
+
+**Sparsity.** With q_j = 1 for the others, p_j = 0 wherever z_j ≤ max z − 1/(α − 1). So a block of classes leaves only those
+logits behind that lie above this bound, and the exact loss of a million classes is a function of the few that are left.
+"""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from .comparison_loss import Comparison, Reduce, State, Summary
+
+NEWTON_STEPS = 24
+"""Steps to the threshold τ. They rise towards it monotonically; double precision takes 5 to 12."""
+
+
+class AlphaDivergence(Comparison):
+    r"""Fenchel–Young loss of the α-divergence, with the reference measure ``prior`` on the target and 1 on the others.
+
+    α → 1 is the cross-entropy, with the margin −log ``prior`` on the target's logit; α = 2 is sparsemax. Roulet et al. (2025,
+    arXiv:2501.18537) recommend 1.5. Use it where gradients should come from the few nearest classes only.
+
+    Args:
+        alpha: α in (1, 2].
+        prior: q_y in (0, 1]. Below 1 the target must have a larger logit for the same probability.
+
+    Raises:
+        ValueError: If a number is out of its range.
+
+    >>> sparsemax, z = AlphaDivergence(alpha=2.0), torch.tensor([[0.0, -5.0]])
+    >>> summary = sparsemax.finish(sparsemax.add(sparsemax.start(torch.zeros(1)), z))
+    >>> sparsemax.loss(torch.tensor([0.5]), summary, 3), sparsemax.loss(torch.tensor([1.0]), summary, 3)
+    (tensor([0.0625]), tensor([0.]))
+    """
+
+    sums = False
+
+    def __init__(self, alpha: float = 1.5, prior: float = 1.0):
+        super().__init__()
+        if not 1 < alpha <= 2:
+            raise ValueError(f"alpha must be a number in (1, 2], got {alpha!r}; 1 is the cross-entropy")
+        if not 0 < prior <= 1:
+            raise ValueError(f"prior must be a number in (0, 1], got {prior!r}")
+        self.alpha, self.prior = float(alpha), float(prior)
+
+    def start(self, like: Float[Tensor, "n"]) -> State:
+        """Return the state of no classes: one candidate that is too low to count."""
+        return (torch.full_like(like, _lowest(like)),)
+
+    def add(self, state: State, z: Float[Tensor, "n c"], counts: Float[Tensor, "c"] | None = None) -> State:
+        """Keep the logits of this block and of the state that may have a probability above 0."""
+        return self._select(torch.cat([torch.stack(state, 1), z], 1))
+
+    def reduce(self, state: State, reduce: Reduce) -> State:
+        """Collect the candidates of all processes: as many per sample as all processes have together, then select again."""
+        own = torch.stack(state, 1)
+        total = int(reduce(own.new_tensor(float(len(state))), "sum"))
+        padded = F.pad(own, (0, total - len(state)), value=_lowest(own))
+        return self._select(reduce(padded.contiguous(), "top"))
+
+    def finish(self, state: State) -> Summary:
+        """Return the candidates, largest first, and very low numbers where a sample has fewer than others."""
+        return state
+
+    def of_all(self, z: Float[Tensor, "n c"]) -> Summary:
+        """Select among all classes at once; under torch.compile, which knows no numbers, return all of them."""
+        if torch.compiler.is_compiling():
+            return z.clamp_min(_lowest(z)).sort(1, descending=True).values.unbind(1)
+        return self._select(z)
+
+    def slope(
+        self,
+        z: Float[Tensor, "n c"],
+        summary: Summary,
+        gradients: Summary,
+        counts: Float[Tensor, "c"] | None = None,
+    ) -> Float[Tensor, "n c"]:
+        """Return ∂L/∂z: that of the candidate with this logit, and 0 for logits that are no candidates."""
+        rising, by_candidate = torch.stack(summary[::-1], 1), torch.stack(gradients[::-1], 1)
+        # A logit that is computed again may differ in its last digits: the nearest candidate above or below is meant.
+        above = torch.searchsorted(rising.contiguous(), z.contiguous()).clamp_max(rising.shape[1] - 1)
+        below = (above - 1).clamp_min(0)
+        far, near = rising.gather(1, above) - z, z - rising.gather(1, below)
+        index = torch.where(near.nan_to_num(torch.inf) < far.abs(), below, above)
+        distance = (rising.gather(1, index) - z).abs()
+        same = distance <= 64 * torch.finfo(z.dtype).eps * z.abs().clamp_min(1)
+        return torch.where(same & z.isfinite(), by_candidate.gather(1, index), 0)
+
+    def loss(
+        self, target: Float[Tensor, "n"], summary: Summary, num_classes: int | Float[Tensor, ""]
+    ) -> Float[Tensor, "n"]:
+        """Return the loss, as often differentiable as its probabilities are."""
+        others = torch.stack(summary, 1)
+        tau = self._threshold(target, others)
+        own, rest = self._above(target - tau), self._above(others - tau.unsqueeze(1))
+        power = self.alpha / (self.alpha - 1)
+        conjugate = self.prior * (own**power - 1) / self.alpha + (rest**power).sum(1) / self.alpha
+        return tau - target + conjugate + self._divergence_of_target()
+
+    def loss_with_slopes(
+        self, target: Float[Tensor, "n"], summary: Summary, num_classes: int | Float[Tensor, ""]
+    ) -> tuple[Float[Tensor, "n"], Float[Tensor, "n"], Summary]:
+        """Return the loss with the slopes p_y − 1 and p_j."""
+        with torch.no_grad():
+            others = torch.stack(summary, 1)
+            tau = self._threshold(target, others)
+            power = 1 / (self.alpha - 1)
+            by_target = self.prior * self._above(target - tau) ** power - 1
+            by_others = self._above(others - tau.unsqueeze(1)) ** power
+            return self.loss(target, summary, num_classes), by_target, by_others.unbind(1)
+
+    def probabilities(self, z: Float[Tensor, "n c"]) -> Float[Tensor, "n c"]:
+        """Return the probabilities of all classes without a margin, many of them exactly 0.
+
+        Args:
+            z: The logits of all classes.
+
+        >>> AlphaDivergence(2.0).probabilities(torch.tensor([[1.0, 0.5, -1.0]]))
+        tensor([[0.7500, 0.2500, 0.0000]])
+        """
+        tau = type(self)(self.alpha)._threshold(z[:, 0], z[:, 1:])
+        return self._above(z - tau.unsqueeze(1)) ** (1 / (self.alpha - 1))
+
+    def extra_repr(self) -> str:
+        """Return α and the prior."""
+        return f"alpha={self.alpha:g}, prior={self.prior:g}"
+
+    def _select(self, z: Float[Tensor, "n c"]) -> tuple[Tensor, ...]:
+        """Return the logits within 1/(α − 1) of the largest, sorted; where a sample has fewer, a number too low to count."""
+        with torch.no_grad():
+            bound = z.amax(1, keepdim=True) - 1 / (self.alpha - 1)
+            count = int((z > bound).sum(1).max()) if len(z) else 1
+        found = z.topk(max(count, 1), 1).values
+        return found.masked_fill(found <= bound, _lowest(z)).unbind(1)
+
+    def _above(self, v: Tensor) -> Tensor:
+        """Return [1 + (α − 1)·v]_+, from which p and f* are powers."""
+        return (1 + (self.alpha - 1) * v).clamp_min(0)
+
+    def _divergence_of_target(self) -> float:
+        """Return q_y·f(1/q_y), the part of D(e_y‖q) that does not cancel."""
+        a, q = self.alpha, self.prior
+        return (q ** (1 - a) - a + (a - 1) * q) / (a * (a - 1))
+
+    def _threshold(self, target: Float[Tensor, "n"], others: Float[Tensor, "n k"]) -> Float[Tensor, "n"]:
+        r"""Return τ, with its derivative.
+
+        With r = 1/(α − 1) and θ = τ − r, the sum of probabilities is Σ q_j·[(α−1)(z_j − θ)]_+^r. Its r-th root is a norm of
+        positive parts, which is convex and falls with θ. Newton's method on it rises monotonically from any θ at which the sum
+        is at least 1, such as the one at which a single class has the probability 1. The last step is made with a graph.
+        """
+        a, q = self.alpha, self.prior
+        r = 1 / (a - 1)
+        z = torch.cat([target.unsqueeze(1), others], 1)
+        # The factor q^{1/r} under the power r makes the target's term q_y·[…]^r.
+        weight = torch.ones_like(z)
+        weight[:, 0] = q ** (1 / r)
+        with torch.no_grad():
+            theta = torch.maximum(target - r * q ** (-1 / r), others.amax(1) - r)
+            for _ in range(NEWTON_STEPS):
+                theta = theta + self._newton_step(z, weight, theta, r)
+        # Here the sum of probabilities is 1; one more step, with the slope held constant, has the derivative of the root.
+        parts = weight * ((a - 1) * (z - theta.unsqueeze(1))).clamp_min(0)
+        total = (parts**r).sum(1)
+        falls = (a - 1) * r * (weight.detach() * parts.detach() ** (r - 1) * (parts.detach() > 0)).sum(1)
+        return theta + (total - 1) / falls + r
+
+    def _newton_step(self, z: Tensor, weight: Tensor, theta: Tensor, r: float) -> Tensor:
+        """Return the step on (Σ parts^r)^{1/r} = 1, with the parts divided by their largest so that no power overflows."""
+        parts = weight * ((self.alpha - 1) * (z - theta.unsqueeze(1))).clamp_min(0)
+        largest = parts.amax(1, keepdim=True)
+        share = parts / largest
+        norm = (share**r).sum(1) ** (1 / r)
+        fall = (self.alpha - 1) * norm ** (1 - r) * (weight * share ** (r - 1) * (share > 0)).sum(1)
+        return (largest.squeeze(1) * norm - 1).clamp_min(0) / fall
+
+
+def _lowest(like: Tensor) -> float:
+    """Return a finite number that stands for the logit of no class."""
+    return torch.finfo(like.dtype).min / 2
+
+
+def margin_to_prior(margin: float, alpha: float) -> float:
+    r"""Return the reference measure q_y that asks the target's logit for a lead larger by ``margin``.
+
+    The loss is 0 where the target leads the nearest other class by (q_y^{1−α} − 1)/(α − 1) + 1/(α − 1). The first term, a
+    logarithm of base α of 1/q_y, is the margin: q_y = (1 + (α − 1)·margin)^{−1/(α−1)}, and e^{−margin} for α → 1.
+
+    Args:
+        margin: Margin in units of the logits, ≥ 0.
+        alpha: α > 1.
+
+    Returns:
+        q_y in (0, 1].
+
+    >>> margin_to_prior(3.0, 2.0)
+    0.25
+    """
+    if not 0 <= margin < math.inf:
+        raise ValueError(f"margin must be a number ≥ 0, got {margin!r}")
+    return (1 + (alpha - 1) * margin) ** (-1 / (alpha - 1))
