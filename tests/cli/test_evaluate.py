@@ -55,6 +55,21 @@ def test_json_for_machines_with_everything(files, capsys):
     assert "EER: first minus second" in content["figures"]
 
 
+def test_reranking_and_prefixes(files, capsys):
+    words = (files / "one.safetensors", files / "people", "--rerank", "--prefix", "2", "8", "--json", "--far", "0.1")
+    code, out, _ = run(capsys, *words, "--no-baselines")
+    assert code == 0
+    figures = json.loads(out)["figures"]
+    assert figures["re-ranked mAP"]["count"] == figures["mAP"]["count"]
+    assert figures["first 2 dimensions: EER"]["value"] > figures["first 8 dimensions: EER"]["value"]
+    code, _, err = run(capsys, *words[:2], "--prefix", "4096", "--no-baselines")
+    assert code == 1
+    assert "prefixes must be at most the dimension of the features" in err
+    code, _, err = run(capsys, files / "one.safetensors", files / "pairs.txt", "--rerank")
+    assert code == 1
+    assert "--rerank does not belong to a list of pairs" in err
+
+
 def test_a_list_of_pairs(files, capsys):
     code, out, _ = run(capsys, files / "one.safetensors", files / "pairs.txt", "--far", "0.5", "--score", "QMagFace")
     assert code == 0
@@ -69,7 +84,7 @@ def test_a_list_of_pairs(files, capsys):
         (["one.safetensors", "pairs.txt", "--fpir", "0.1"], "--fpir does not belong to a list of pairs"),
         (["one.safetensors", "people", "--images", "people"], "images does not belong to a folder"),
         (["one.safetensors", "people", "-o", "pairs.txt"], "is a file; a folder is needed"),
-        (["one.safetensors", "people/person1"], "put the images of each identity into a sub-folder"),
+        (["one.safetensors", "people/person1"], "put the files of each identity into a sub-folder"),
         (["one.safetensors", "people", "--split", "test"], "split must be one of none"),
         (["pairs.txt", "people"], "is not a readable safetensors file"),
     ],

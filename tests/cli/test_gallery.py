@@ -70,6 +70,8 @@ def from_folders_to_answers(files, capsys, where):
     assert box == "-"  # a picture, not a face in it
     assert candidates[0] == f"bob {score}"
     assert len(candidates) == 2
+    reranked = run(files, capsys, "identify", probe, stranger, "--rerank", where=where)
+    assert [line.split("\t")[1] for line in reranked.splitlines()] == ["bob", "unknown"]
     assert run(files, capsys, "verify", "bob", probe, where=where).split("\t")[1] == "accepted"
     assert run(files, capsys, "verify", "ada", probe, where=where).split("\t")[1] == "rejected"
     assert run(files, capsys, "verify", "ada", probe, "--threshold", "-1", where=where).split("\t")[1] == "accepted"

@@ -35,3 +35,22 @@ def test_an_embedder_without_calibration_says_what_to_do(tmp_path):
     done = typed("group", "photos", "-o", "party.album", "--embedder", "embedder.safetensors", cwd=tmp_path, code=1)
     assert "--calibration FOLDER" in done.stderr
     assert not (tmp_path / "party.album").exists()
+
+
+def test_no_groups_are_explained(tmp_path):
+    prepare(tmp_path)
+    options = ["--embedder", "characters", "--json"]
+    note = json.loads(typed("group", "photos", "-o", "a.album", *options, cwd=tmp_path).stdout)["note"]
+    assert "nothing can be grouped with --prior 0.0001" in note
+    assert "try --prior 0.001 " in note
+    done = typed("group", "photos", "-o", "b.album", "--embedder", "characters", "--prior", "0.002", cwd=tmp_path)
+    assert "nothing can be grouped" not in done.stdout
+
+
+def test_unusable_photographs_are_named_once(tmp_path):
+    options = prepare(tmp_path)
+    (tmp_path / "photos" / "torn.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(40))
+    done = typed("group", "photos", "-o", "party.album", *options, cwd=tmp_path)
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"not usable: {tmp_path / 'photos' / 'torn.png'}: ")
+    assert line.count("torn.png") == 1

@@ -107,3 +107,21 @@ def test_a_gallery_says_what_it_is(tmp_path):
         said = repr(gallery)
     assert said.startswith(f"Gallery('{tmp_path / 'people.db'}': 2 identities, model 0123456789ab, fpir=0.5 at ")
     assert repr(gallery).endswith("closed)")
+
+
+def test_reranking_orders_candidates_and_keeps_their_cosines():
+    """A probe a little nearer to one template of another person than to any of three of its own."""
+    own = torch.tensor([[1.0, 0.30, 0.0], [1.0, 0.32, 0.0], [1.0, 0.34, 0.0]])
+    with Gallery(":memory:") as gallery:
+        gallery.enrol(["ada"] * 3, own)
+        gallery.enrol("bob", torch.tensor([1.0, -0.25, 0.0]))
+        gallery.enrol(["far"] * 2, torch.tensor([[0.0, 0.0, 1.0], [0.0, 0.1, 1.0]]))
+        probe = torch.tensor([1.0, 0.02, 0.0])
+        plain = gallery.identify(probe, k=2, threshold=0.9)[0].candidates
+        found = gallery.identify(probe, k=2, threshold=0.9, rerank=True)[0].candidates
+        assert [match.identity for match in plain] == ["bob", "ada"]
+        assert [match.identity for match in found] == ["ada", "bob"]
+        assert set(found) == set(plain)
+        assert gallery.identify(probe, threshold=0.999, rerank=True)[0].name is None
+        with pytest.raises(ValueError, match="rerank and score must not both be given"):
+            gallery.identify(probe, threshold=0.9, rerank=True, score=lambda a, b: a @ b.T)

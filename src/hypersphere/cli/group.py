@@ -73,7 +73,9 @@ def run(args: argparse.Namespace) -> int:
             "unassigned": len(album.unassigned()),
             "problems": added.problems,
         }
-    note = _explain_no_groups(calibration, args.prior) if not groups and len(added.problems) < added.photographs else None
+    note = (
+        _explain_no_groups(calibration, args.prior) if not groups and len(added.problems) < added.photographs else None
+    )
     if args.json:
         print(json.dumps({**result, "note": note}, ensure_ascii=False))
         return 0
@@ -91,12 +93,13 @@ def run(args: argparse.Namespace) -> int:
 
 def _explain_no_groups(calibration: LogisticCalibration, prior: float) -> str:
     """Return why no two samples were joined, and what to do."""
-    alike, other = (float(calibration.probability(torch.tensor(cosine), prior)) for cosine in (1.0, CLEAR_COSINE))
+    alike, clear = (float(calibration.probability(torch.tensor(cosine), prior)) for cosine in (1.0, CLEAR_COSINE))
+    if clear > 0.5:
+        return "no two samples are similar enough to be one identity; add photographs of the same identities"
     larger = 1 / (1 + math.exp(float(calibration.log_odds(torch.tensor(CLEAR_COSINE)))))
-    advice = f"try --prior {larger:.1g} and look at the result" if other < 0.5 else "add photographs of the same identities"
     return (
-        f"no two samples are more likely one identity than not with --prior {prior:g}: two that this embedder cannot tell apart "
-        f"reach {alike:.0%}. {advice[0].upper()}{advice[1:]}, or use an embedder or --calibration for samples of this kind"
+        f"nothing can be grouped with --prior {prior:g}: this embedder is so uncertain about such samples that even equal ones "
+        f"have a probability of {alike:.0%} of one identity; try --prior {larger:.1g} and look at the groups, or another embedder"
     )
 
 

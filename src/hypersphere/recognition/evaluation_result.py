@@ -16,6 +16,7 @@ from ..evaluation import (
     LogisticCalibration,
     Measurement,
     OpenSetReport,
+    RetrievalReport,
     ScoreCalibration,
     format_baselines,
     summarize_baselines,
@@ -40,6 +41,8 @@ class Evaluation(Report):
         pixels: Gives the prepared 8-bit images of rows.
         baselines: Simple methods and pretrained networks on the same pictures, the best first; empty if not measured.
         rejections: The false reject rate over the share of discarded pairs, by quality figure; empty if not measured.
+        reranked: Retrieval after re-ranking, None if not measured.
+        prefixes: The report on the first so many dimensions of the features; empty if not measured.
 
     >>> embedder = hs.recognition.Embedder(torch.nn.Flatten(), hs.data.PicturePreprocessing(size=(8, 8), channels=1))
     >>> people = torch.randint(0, 256, (10, 8, 8), dtype=torch.uint8).repeat(3, 1, 1).numpy()
@@ -59,6 +62,8 @@ class Evaluation(Report):
     pixels: Callable[[Int[Tensor, "k"]], UInt8[Tensor, "k c h w"]]
     baselines: tuple[Baseline, ...] = ()
     rejections: Mapping[str, Sequence[tuple[float, Measurement]]] = field(default_factory=dict)
+    reranked: RetrievalReport | None = None
+    prefixes: Mapping[int, OpenSetReport] = field(default_factory=dict)
 
     @property
     def title(self) -> str:  # type: ignore[override]
@@ -67,8 +72,16 @@ class Evaluation(Report):
         return self.report.title if size == 1 else f"{self.report.title}, templates of {size} images"
 
     def figures(self) -> list[Figure]:
-        """Return the figures of the measures, then those of each comparison."""
+        """Return the figures of the measures, of re-ranking, of prefixes of the features, and of each comparison."""
         figures = self.report.figures()
+        if self.reranked is not None:
+            figures += [replace(figure, name=f"re-ranked {figure.name}") for figure in self.reranked.figures()]
+        for size, part in self.prefixes.items():
+            figures += [
+                replace(figure, name=f"first {size} dimensions: {figure.name}")
+                for figure in part.figures()
+                if not figure.name.startswith("threshold@")
+            ]
         for comparison in self.comparisons:
             for figure in comparison.figures():
                 named = figure.name if comparison.measure in figure.name else f"{comparison.measure}: {figure.name}"

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from ..data.media import SAMPLE_ENDINGS
 from ..data.sources import Source, open_source
 from ..evaluation import choose_threshold
+from ..evaluation import rerank as rerank_features
 from ..evaluation.roc import check_pairs
 from ..files import checksum
 from ..geometry import cosine
@@ -536,6 +537,7 @@ class Gallery:
         *,
         score: Scoring | None = None,
         among: int = 100,
+        rerank: bool = False,
         approximate: bool = False,
         choose: str | None = None,
     ) -> Sequence[Identification]:
@@ -548,7 +550,10 @@ class Gallery:
             k: The number of candidates per probe; fewer if fewer identities are enrolled.
             threshold: The lowest score to accept; by default the one calibrated by ``fpir``, or else by ``far``.
             score: Another score than the cosine, which needs a threshold of its own.
-            among: The number of identities, nearest by cosine, that ``score`` is computed for.
+            among: The number of identities, nearest by cosine, that ``score`` or ``rerank`` is computed for.
+            rerank: Order the candidates by :func:`hypersphere.evaluation.rerank`, which also counts the neighbors that
+                probe and templates have in common. Scores remain cosines: nobody is accepted below the threshold, so no
+                more strangers are accepted than without it.
             approximate: Search by the index of :meth:`build_index`, which may miss neighbors.
             choose: Which faces of a photograph are probes: ``"all"``, ``"largest"``, ``"central"`` or ``"refuse"``; by
                 default what the embedder's preprocessing says.
@@ -561,6 +566,8 @@ class Gallery:
         """
         if k < 1 or among < 1:
             raise ValueError(f"k and among must be integers ≥ 1, got {k!r} and {among!r}")
+        if rerank and score is not None:
+            raise ValueError("rerank and score must not both be given: each of them orders the candidates")
         rows, sources, info = self._find_probes(probes, choose)
         settings = self._store.settings()
         if not _size(settings):
@@ -574,12 +581,14 @@ class Gallery:
                 warnings.warn(warning, stacklevel=2)
         examples = self._examples(settings)
         # Counter-examples only lower scores, so the best k are among the best k and those that have any.
-        deep = k + len(examples) if score is None else max(k, among) + len(examples)
+        deep = (k if score is None and not rerank else max(k, among)) + len(examples)
         nearest = self._nearest(rows, deep, settings, approximate)
         if score is not None:
             nearest = [self._rescore(row, near, score) for row, near in zip(rows, nearest, strict=True)]
         if examples:
             nearest = [_lower(row, near, examples, score) for row, near in zip(rows, nearest, strict=True)]
+        if rerank:
+            nearest = [self._rerank(row, near[: max(k, among)]) for row, near in zip(rows, nearest, strict=True)]
         fitted = found if found is not None and score is None else Calibration(threshold, "far", 0.0, 0)
         return [
             Identification(
@@ -765,6 +774,17 @@ class Gallery:
             if own is not None:  # it may have been removed since the search
                 found[name] = score(row[None], own).max().item()
         return sorted(found.items(), key=lambda one: -one[1])
+
+    def _rerank(self, row: Tensor, near: Sequence[tuple[str, float]]) -> Sequence[tuple[str, float]]:
+        """Return the same identities with the same scores, ordered by the neighbors that the probe has in common with them."""
+        stored = {name: self._store.features_of(name) for name, _ in near}
+        templates = {name: own for name, own in stored.items() if own is not None}  # removed since the search
+        if not templates:
+            return []
+        values = rerank_features(row[None], torch.cat(list(templates.values())))[0]
+        parts = values.split([len(own) for own in templates.values()])
+        best = {name: part.max().item() for name, part in zip(templates, parts, strict=True)}
+        return sorted((one for one in near if one[0] in best), key=lambda one: -best[one[0]])
 
 
 def _lower(
