@@ -7,6 +7,7 @@ features. Rates are chosen on a draw of classes that no test seed sees.
 
 python benchmarks/finetune_study.py choose    # pretrain, then the rates: some minutes of one core
 python benchmarks/finetune_study.py run       # the test rows that are missing
+python benchmarks/finetune_study.py rewind    # rows of rewinding and of scaled rates that are missing
 python benchmarks/finetune_study.py --record  # the report from the rows
 """
 
@@ -98,7 +99,8 @@ def pretrained(data: dict[str, tuple[Tensor, Tensor]]) -> hs.models.NGPT:
         if i % 100 == 99:
             print(f"pretraining {i + 1}/{steps}, loss {loss:.2f}, {time.process_time() - start:.0f} s", flush=True)
     torch.save(net.state_dict(), path)
-    keep({"phase": "pretraining", "seconds": round(time.process_time() - start), "loss": round(loss.item(), 3)})
+    if not known(phase="pretraining"):  # the same network again is no new row
+        keep({"phase": "pretraining", "seconds": round(time.process_time() - start), "loss": round(loss.item(), 3)})
     return net
 
 
@@ -253,9 +255,76 @@ def run(data: dict[str, tuple[Tensor, Tensor]]) -> None:
                     tune(net, method, rate, head, head_rate, part, old, {"phase": phase, "seed": seed})
 
 
+SHARES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+SCALED_RATE = 0.07  # 3e-3, the rate chosen for blocks of 32, times the root of their 496 generator entries
+REWIND_SEEDS = (0, 1, 2, 4, 5)  # draw 3 chose the rates
+
+
+def tune_steps(net: nn.Module, head: nn.Linear, groups: list[dict[str, Any]], part: Split, seed: int) -> None:
+    """Tune head and backbone for all steps."""
+    optimizer = torch.optim.AdamW(groups, weight_decay=0)
+    plan = schedule(optimizer, STEPS)
+    for x, y in batches(part.train, BATCH, STEPS, seed):
+        loss = F.cross_entropy(head(net.features(x)), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        plan.step()
+
+
+def rewind_rows(data: dict[str, tuple[Tensor, Tensor]]) -> None:
+    """Every missing row of rewinding (OFT with scaled rates, and LoRA) and of rates for other block sizes.
+
+    A row of rewinding has, for every share of the learned change, the accuracy on validation images of the new classes,
+    which chooses the share, and those on the test images of new and old classes.
+    """
+    net, head_rate = pretrained(data), 3e-3
+    old = Old(data, copy.deepcopy(net.classifier))
+    for seed in REWIND_SEEDS:
+        part = split(data, seed)
+        head = probed(net, part, head_rate, seed)
+        for method, options in {"OFT": {"block": BLOCK}, "LoRA": {"rank": RANK}}.items():
+            if known(phase="rewind", method=method, seed=seed):
+                continue
+            torch.manual_seed(seed)
+            tuned, own_head = copy.deepcopy(net), copy.deepcopy(head)
+            tuned.classifier = nn.Identity()
+            tuned = hs.orthogonal.finetune(tuned, method.lower(), only=[nn.Linear], classifier=False, **options)
+            rate = SCALED_RATE if method == "OFT" else 3e-3
+            groups = hs.orthogonal.group_finetuned(tuned, rate)
+            groups.append({"params": list(own_head.parameters()), "lr": head_rate})
+            tune_steps(tuned, own_head, groups, part, seed)
+            curve = []
+            for t in SHARES:
+                rewound = hs.orthogonal.rewind(copy.deepcopy(tuned), t)
+                held = percent(own_head(features(rewound, part.held[0])), part.held[1])
+                new = percent(own_head(features(rewound, part.test[0])), part.test[1])
+                curve.append({"t": t, "held": held, "new": new, **old.measure(rewound, False)})
+            keep({"phase": "rewind", "seed": seed, "method": method, "rate": rate, "curve": curve})
+    part = split(data, CHOICE)
+    head = probed(net, part, head_rate, CHOICE)
+    for block in (8, 32, 96):
+        for rule, rate in {"scaled": SCALED_RATE, "plain": 3e-3}.items():
+            if known(phase="rates", block=block, rule=rule):
+                continue
+            torch.manual_seed(CHOICE)
+            tuned, own_head = copy.deepcopy(net), copy.deepcopy(head)
+            tuned.classifier = nn.Identity()
+            tuned = hs.orthogonal.finetune(tuned, "oft", block=block, only=[nn.Linear], classifier=False)
+            groups = hs.orthogonal.group_finetuned(tuned, rate, scale=rule == "scaled")
+            groups.append({"params": list(own_head.parameters()), "lr": head_rate})
+            tune_steps(tuned, own_head, groups, part, CHOICE)
+            new = percent(own_head(features(tuned, part.held[0])), part.held[1])
+            keep(
+                {"phase": "rates", "block": block, "rule": rule, "rate": rate, "held": new, **old.measure(tuned, False)}
+            )
+
+
 def main() -> None:
     options = parser(__doc__)
-    options.add_argument("action", nargs="?", choices=["choose", "run"], help="without it the rows are reported")
+    options.add_argument(
+        "action", nargs="?", choices=["choose", "run", "rewind"], help="without it the rows are reported"
+    )
     args = options.parse_args()
     torch.set_num_threads(args.threads)
     if args.action is None:
@@ -263,7 +332,7 @@ def main() -> None:
 
         write(rows(), args)
         return
-    {"choose": choose, "run": run}[args.action](images())
+    {"choose": choose, "run": run, "rewind": rewind_rows}[args.action](images())
 
 
 if __name__ == "__main__":

@@ -203,12 +203,17 @@ class TestNeurons:
 
 
 class TestBlocks:
-    @pytest.mark.parametrize("blocks", [0, 3, 16])
+    @pytest.mark.parametrize("blocks", [0, -1, lambda name, module: 3])
     def test_must_divide_the_channels(self, blocks):
-        with pytest.raises(
-            ValueError, match=f"blocks must divide the 8 channels that a neuron of layer '0' sees, got {blocks}"
-        ):
+        with pytest.raises(ValueError, match="blocks must divide the 8 channels that a neuron of layer '0' sees, got"):
             overparameterize(nn.Sequential(nn.Conv2d(8, 4, 3)), blocks=blocks)
+
+    def test_a_layer_that_a_number_does_not_divide_keeps_one_block_and_says_so(self):
+        model = overparameterize(net(), blocks=2)
+        assert {name: own.blocks for name, own in require_overparameterized(model).items()} == {"0": 1, "2": 2, "4": 2}
+        said = get_change_report(model).changed
+        assert said["0"].endswith("in one block, because 2 do not divide its 3 channels")
+        assert not any("block" in said[name] for name in ("2", "4"))
 
     def test_each_layer_may_have_its_own(self):
         model = overparameterize(net(), blocks=lambda name, module: 1 if name == "0" else 2)
@@ -217,7 +222,7 @@ class TestBlocks:
     def test_nothing_is_changed_when_one_layer_does_not_fit(self):
         model = net()
         with pytest.raises(ValueError, match="blocks must divide the 3 channels"):
-            overparameterize(model, blocks=2)
+            overparameterize(model, blocks=lambda name, module: 2)
         assert list(model.state_dict()) == list(net().state_dict())
 
 

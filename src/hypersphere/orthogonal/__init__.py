@@ -4,6 +4,7 @@ from ._merge import merge, unmerge
 from ._overparameterize import overparameterize
 from .finetuning.adapter_files import load_adapters, save_adapters
 from .finetuning.finetune import finetune
+from .finetuning.generator_groups import group_finetuned
 from .finetuning.quantized_linear import Int4Linear, Int8Linear
 from .finetuning.redraw import redraw, redraw_every
 from .finetuning.rewinding import choose_rewind, rewind
@@ -67,6 +68,7 @@ __all__ = [
     "finetune",
     "givens",
     "gram_schmidt",
+    "group_finetuned",
     "group_matrices",
     "group_parameters",
     "householder",
