@@ -40,6 +40,8 @@ class SpectrogramResNet(nn.Module):
         depths: Blocks of the stages.
         feature_dim: Dimension of the feature.
         pooling: ``"statistics"`` or ``"attentive"``.
+        stride: Stride of the first convolution, over bands and frames. 2 takes a quarter of the time ("Fast ResNet", Chung et
+            al., 2020, arXiv:2003.11982).
         center: Subtract the mean over time from each band first, which removes the response of the microphone.
 
     Raises:
@@ -56,6 +58,7 @@ class SpectrogramResNet(nn.Module):
         depths: tuple[int, int, int, int] = (1, 1, 1, 1),
         feature_dim: int = 128,
         pooling: Literal["statistics", "attentive"] = "statistics",
+        stride: int = 1,
         center: bool = False,
     ):
         super().__init__()
@@ -64,14 +67,17 @@ class SpectrogramResNet(nn.Module):
         if pooling not in ("statistics", "attentive"):
             raise ValueError(f"pooling must be 'statistics' or 'attentive', got {pooling!r}")
         self.feature_dim, self.center = feature_dim, center
-        self.first = nn.Sequential(nn.Conv2d(1, widths[0], 3, 1, 1, bias=False), nn.BatchNorm2d(widths[0]), nn.ReLU())
+        if stride not in (1, 2):
+            raise ValueError(f"stride must be 1 or 2, got {stride!r}")
+        convolution = nn.Conv2d(1, widths[0], 3, stride, 1, bias=False)
+        self.first = nn.Sequential(convolution, nn.BatchNorm2d(widths[0]), nn.ReLU())
         blocks, channels = [], widths[0]
         for i, (width, depth) in enumerate(zip(widths, depths, strict=True)):
             for j in range(depth):
                 blocks.append(SpectrogramBlock(channels, width, 2 if i and not j else 1))
                 channels = width
         self.blocks = nn.Sequential(*blocks)
-        rows = channels * bands // 8
+        rows = channels * -(-bands // (8 * stride))
         self.pool: nn.Module = AttentivePooling(rows) if pooling == "attentive" else StatisticsPooling()
         self.linear = nn.Linear(2 * rows, feature_dim)
 

@@ -184,7 +184,7 @@ def training_choices(
 
 def recording_choices(chosen: Chosen, facts: Facts, preprocessing: AudioPreprocessing) -> None:
     """Choose network, optimizer, augmentation and schedule for recordings."""
-    network = call(SpectrogramResNet, bands=preprocessing.bands, center=not preprocessing.center)
+    network = call(SpectrogramResNet, bands=preprocessing.bands, stride=2, center=not preprocessing.center)
     chosen.take("backbone", network, "a small residual network over spectrograms learns from scratch in minutes")
     sgd = call(torch.optim.SGD, lr=0.1, momentum=0.9, weight_decay=2e-3, nesterov=True)
     chosen.take("optimizer", sgd, "")

@@ -16,6 +16,7 @@ from ...config import Call, as_call, parameters
 from ...data import Augmentation, Compose, Loader, PicturePreprocessing, Preprocessing
 from ...data.samplers import Sampler
 from ...evaluation import Evidence, choose_samples, thumbnails
+from ...geometry import normalize
 from ...models import Network
 from ...neurons import Classifier
 from ...recognition import Embedder, all_processes, extract_features
@@ -311,8 +312,10 @@ def save_embedder(
         for name, tensor in weights.items()
         if name.startswith(prefix) and not name.startswith("classifier.")
     }
+    # An embedder of recordings averages directions of windows, so lengths of features are not compared.
+    function = (lambda raw: normalize(task.embed_batch(raw))) if prepared.averages_windows else task.embed_batch
     try:
-        Embedder.from_call(call, own, prepared).save(path, compare=(task.embed_batch, sample), card=card)
+        Embedder.from_call(call, own, prepared).save(path, compare=(function, sample), card=card)
     except ValueError as error:
         return str(error)
     return None
