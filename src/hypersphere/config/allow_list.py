@@ -28,7 +28,7 @@ AMSoftmax ASoftmax AdaCos AdaFace Alignment Annealing ArcFace ByClass ByCount Ce
 CurricularFace Drawn ElasticFace EuclideanContrastive EuclideanTriplet GASoftmax HUG Hinge KoLeo LSoftmax MVSoftmax MagFace
 MarginSoftmax Matryoshka NTXent
 PrototypeSoftmax Proxies ProxyAnchor QMargin Ramp RowAdam RowSGD SSoftmax Sample SigLIP SoftTriple Softmax SphereFace
-SphereFace2 SphereFaceR Stages SubCenters SupCon Triplet UniFace Uniformity VonMisesFisher WSoftmax
+SphereFace2 SphereFaceR Stages SubCenters SupCon Triplet UniFace Uniformity VMFSoftmax WSoftmax
 """
 ANGLES = "Cosine Linear Power Sigmoid SquareCosine"
 MAGNITUDES = "Ball InnerProduct Linear Log Mix Radius Seg Sphere Tanh"
@@ -38,7 +38,8 @@ MixConv2d Operator RNN RNNCell SegConv2d SphereConv2d SphereLinear SphereNorm Ta
 """
 ENERGIES = """
 AdversarialProjection AnglePreservingProjection AngularRiesz BilateralProjection ChannelGroups CoMHE CountSketch
-Gaussian HadamardProjection Heat KernelStein LowRankBilateral LowRankEnergy MHE MMD Orthogonality Orthonormality RandomProjection Riesz SRIP
+FeatureEnergy Gaussian GlobalOrthogonalRegularization HadamardProjection Heat KernelStein LowRankBilateral
+LowRankEnergy MHE MMD Orthogonality Orthonormality RandomProjection Riesz SRIP
 """
 ORTHOGONAL = """
 Banded Canonical Cayley Exponential Free Givens GramSchmidt Hessenberg Householder Lowdin Muon OGD OrthogonalityPenalty Pion Refinement
@@ -63,7 +64,8 @@ TRAINING = """
 Choice ConstantRate CosineRate MovingAverage PlateauRate Selection Settings StepRate Term
 """
 TASKS = (
-    "Adversarial Classification Distillation Faces FewShotRecognition GAN Graph LanguageModeling OpenSet Pretraining"
+    "Adversarial Classification Distillation Faces FewShotRecognition GAN Graph LanguageModeling OpenSet Pretraining SphereFlow "
+    "SphericalVAE"
 )
 TORCH_LAYERS = """
 AdaptiveAvgPool2d AdaptiveMaxPool2d AvgPool2d BatchNorm1d BatchNorm2d BatchNorm3d Conv1d Conv2d Conv3d ConvTranspose2d

@@ -2,6 +2,7 @@
 
 from .angles import angle, arccos, arcsin, geodesic_distance, sine
 from .bessel import log_mean_exponential, mean_length
+from .distributions import PowerSpherical, VonMisesFisher
 from .fast_norms import normalize_rows
 from .gram import orthogonality, orthonormality
 from .maps import exp_map, log_map, slerp, tangent
@@ -11,6 +12,8 @@ from .precision import accumulation_dtype, disable_autocast, upcast
 from .sampling import uniform
 
 __all__ = [
+    "PowerSpherical",
+    "VonMisesFisher",
     "accumulation_dtype",
     "angle",
     "arccos",

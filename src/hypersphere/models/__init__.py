@@ -25,6 +25,8 @@ from .onnx_import import import_onnx, read_input_shape
 from .pooling_over_time import AttentivePooling, StatisticsPooling, pool_statistics
 from .resnet import cifar_resnet, modified_resnet18, resnet18, resnet20, resnet32, resnet34, resnet50, sphere_resnet18
 from .spectrogram_resnet import SpectrogramResNet
+from .spherical_autoencoder import SphericalAutoencoder
+from .velocity_field import SphereVelocity, geodesic_velocity, integrate_flow
 
 __all__ = [
     "CATALOG",
@@ -60,6 +62,8 @@ __all__ = [
     "Row",
     "SetAbstraction",
     "SpectrogramResNet",
+    "SphereVelocity",
+    "SphericalAutoencoder",
     "StatisticsPooling",
     "TNet",
     "TransformersNetwork",
@@ -82,8 +86,10 @@ __all__ = [
     "find_entry",
     "gcn",
     "generator",
+    "geodesic_velocity",
     "he_normal",
     "import_onnx",
+    "integrate_flow",
     "load_network",
     "lsoftmax_cifar10",
     "lsoftmax_cifar100",

@@ -9,6 +9,7 @@ from .errors import NonFiniteLossError
 from .experiment import Experiment
 from .fitting import Choice, FitSettings, Run, fit
 from .log import read_log
+from .pretraining import PretrainSettings, pretrain
 from .processes import LostProcessError
 from .schedules import ConstantRate, CosineRate, PlateauRate, Schedule, StepRate
 from .selection import Selection
@@ -23,7 +24,10 @@ from .tasks import (
     Graph,
     LanguageModeling,
     OpenSet,
+    Pretraining,
     Recognition,
+    SphereFlow,
+    SphericalVAE,
     Task,
 )
 from .trainer import Trainer
@@ -53,11 +57,15 @@ __all__ = [
     "NonFiniteLossError",
     "OpenSet",
     "PlateauRate",
+    "PretrainSettings",
+    "Pretraining",
     "Recognition",
     "Run",
     "Schedule",
     "Selection",
     "Settings",
+    "SphereFlow",
+    "SphericalVAE",
     "StepRate",
     "Task",
     "TaskSettings",
@@ -69,6 +77,7 @@ __all__ = [
     "fit",
     "from_json",
     "load_weights",
+    "pretrain",
     "read_log",
     "replace",
     "start_from",

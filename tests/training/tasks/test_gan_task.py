@@ -97,7 +97,7 @@ def test_shares_of_latent_vectors_are_those_of_one_process():
     [
         (
             {"normalize": "deviation"},
-            r"inputs must lie in \[0, 1\] for the task GAN.*set normalize=unit",
+            r"inputs must lie in \[0, 1\] for the task GAN: set normalize=unit",
         ),
         ({"task.turns": 0}, "turns, samples and components must be integers ≥ 1, got 0"),
     ],

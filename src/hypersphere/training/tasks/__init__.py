@@ -9,7 +9,10 @@ from .gan_task import GAN
 from .graph import Graph
 from .language_modeling import LanguageModeling
 from .open_set import OpenSet
+from .pretraining import Pretraining
 from .recognition import Recognition
+from .sphere_flow import SphereFlow
+from .spherical_autoencoder import SphericalVAE
 from .task import Task
 
 __all__ = [
@@ -23,6 +26,9 @@ __all__ = [
     "Headed",
     "LanguageModeling",
     "OpenSet",
+    "Pretraining",
     "Recognition",
+    "SphereFlow",
+    "SphericalVAE",
     "Task",
 ]

@@ -16,6 +16,7 @@ from ...models import Players
 from ..datasets import NormalizeBatch, Normalizer, as_samples
 from ..measures import layer_energies
 from .task import Task, draw
+from .unit_images import normalize_to_unit
 
 
 class GAN(Task):
@@ -146,13 +147,7 @@ class GAN(Task):
 
     def shown(self, images: Tensor) -> Float[Tensor, "n c h w"]:
         """Images as the discriminator sees them, in [−1, 1]."""
-        images = images.to(self.device)
-        scaled = images if self.preprocessing is None else self.preprocessing.normalize(images)
-        if float(scaled.min()) < 0 or float(scaled.max()) > 1:
-            raise ValueError(
-                "inputs must lie in [0, 1] for the task GAN, whose images are in (−1, 1): set normalize=unit"
-            )
-        return 2 * scaled - 1
+        return 2 * normalize_to_unit(images.to(self.device), self.preprocessing, "GAN") - 1
 
     def project(self, images: Float[Tensor, "n c h w"]) -> Float[Tensor, "n k"]:
         """Principal components."""
