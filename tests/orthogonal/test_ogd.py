@@ -224,3 +224,25 @@ def test_half_precision_modules_keep_r_in_float32():
             layer(x).float().square().mean().backward()
             optimizer.step()
     assert orthogonality_error(layer) <= 1e-5
+
+
+def test_at_four_times_the_rate_it_steps_like_cayley():
+    x, y = torch.randn(64, 8, dtype=torch.float64), torch.randn(64, 6, dtype=torch.float64)
+    weight = torch.randn(6, 8, dtype=torch.float64)
+    losses = {}
+    for method in ("ogd", "cayley"):
+        net = nn.Linear(8, 6, bias=False).double()
+        net.weight.data = weight.clone()
+        overparameterize(net, method, start="identity", classifier=False)
+        free = [p for p in net.parameters() if p.requires_grad]
+        optimizer = OGD(free, lr=0.04) if method == "ogd" else torch.optim.SGD(free, lr=0.01, momentum=0.9)
+        found = losses[method] = []
+        for _ in range(8):
+            optimizer.zero_grad()
+            loss = (net(x) - y).square().mean()
+            loss.backward()
+            optimizer.step()
+            found.append(loss.item())
+    drop = losses["cayley"][0] - losses["cayley"][-1]
+    assert drop > 0
+    assert abs(losses["ogd"][-1] - losses["cayley"][-1]) < 0.02 * drop

@@ -5,7 +5,7 @@ import scipy.stats
 import torch
 from torch import nn
 
-from hypersphere.neurons import neurons
+from hypersphere.neurons import get_change_report, neurons
 from hypersphere.objectives import SphereFace
 from hypersphere.orthogonal import METHODS, Refinement, orthogonality_error, overparameterize, prepare_neurons
 from hypersphere.orthogonal.parametrization import require_overparameterized

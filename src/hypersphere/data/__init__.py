@@ -24,6 +24,7 @@ from .mnist import MNIST, FashionMNIST
 from .modelnet import ModelNet10Clouds, ModelNet10Voxels, ModelNet40
 from .omniglot import Omniglot
 from .omniglot_runs import OneShotRun, one_shot_runs
+from .picture_folder import PictureFolder
 from .preprocessing import PicturePreprocessing, Prepared, Preprocessing
 from .python_docs import PythonDocs
 from .random_erasing import RandomErasing
@@ -107,6 +108,7 @@ __all__ = [
     "Omniglot",
     "OneShotRun",
     "Pairs",
+    "PictureFolder",
     "PicturePreprocessing",
     "Planetoid",
     "PlantedGraph",

@@ -23,7 +23,9 @@ class OGD(Optimizer):
     Args:
         params: square matrices ``(…, n, n)``, orthogonal at the start. Take them from :func:`group_parameters` and train
             the rest with any other optimizer.
-        lr: λ. Liu (2020) gives no value; 0.02, beside 0.1 for the other parameters, is that of the authors' code.
+        lr: λ. Liu (2020) gives no value; 0.02, beside 0.1 for the other parameters, is that of the authors' code, which
+            multiplies it by 0.2 where the other rate falls to a tenth. OGD at 4λ steps like ``method="cayley"`` at λ: near the
+            identity both move R along G − Gᵀ, OGD by λ/2 and Cayley by 2λ.
         momentum: share of the last direction; Liu (2020) gives no value, 0.9 is that of the authors' code.
         iterations: of the fixed point; Liu (2020) finds two to suffice.
         exact: whether to solve 7.5 instead, at any λ.

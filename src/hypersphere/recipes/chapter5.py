@@ -1,15 +1,19 @@
 """Chapter 5: minimum hyperspherical energy, on networks, imbalanced classes, faces, and a GAN."""
 
-from ..config import call
-from ..data import CIFAR10, MNIST, ImbalancedMultiple
-from ..energy import MHE
-from ..models import Players, cnn9
-from ..training import GAN, Config, Selection, replace
-from .chapter2 import SPHEREFACE, open_set, sphereface_lfw
-from .recipe_book import CROP_FLIP, Size, adam, falls, make, recipe, saturated, sgd, smoke
+from typing import Any
 
-# λ_h = 1 in half space, λ_o = 1 in full space over all classes, s = 2 (D.1).
-HALF_SPACE = call(MHE, hidden=1.0, output=1.0, s=2.0, half_space=True, data_dependent=False)
+from ..config import Call, call
+from ..data import CIFAR10, CIFAR100, MNIST, ImbalancedMultiple, ImbalancedSingle, TinyImageNet
+from ..energy import MHE
+from ..models import Players, cnn6, cnn9, resnet18, resnet32, sphereface20
+from ..objectives import AMSoftmax
+from ..training import GAN, Config, Selection, replace
+from .chapter2 import SPHEREFACE, casia, open_set, sphereface_casia, sphereface_lfw
+from .chapter3 import SPHERE
+from .recipe_book import CENTERED, CROP_FLIP, Size, adam, falls, imagenet, make, recipe, saturated, sgd, smoke
+
+# λ_h = 1 in half space and 10 in full space (the default follows the space), λ_o = 1 in full space over all classes, s = 2 (D.1).
+HALF_SPACE = call(MHE, output=1.0, s=2.0, half_space=True, data_dependent=False)
 # λ_M·MHE over the classes that a batch names (5.3.6); no term for hidden layers.
 SPHEREFACE_PLUS = call(MHE, hidden=0.0, output=1.0, s=2.0)
 
@@ -19,16 +23,67 @@ def mhe_cifar10(size: Size) -> Config:
     """Half-space MHE on the hidden layers of CNN-9, full-space MHE on its classes.
 
     Liu (2020, 5.5.1, D.1): batch 128, SGD with momentum 0.9 at 0.1, divided by 10 after 20,000, 30,000 and 37,500 of 42,500
-    steps, weight decay 1e-4, CNN-9 of table D.1, 4-pixel padding, crop and flip, λ_h = 1 (10 in full space), λ_o = 1, s = 2.
+    steps, weight decay 1e-4, CNN-9 of table D.1, 4-pixel padding, crop and flip, λ_h = 1 (10 in full space:
+    ``energy.half_space=false``), λ_o = 1, s = 2; (x − 127.5)/128 is that of the authors' code. ``data=CIFAR100`` is the other half
+    of table 5.1 and, with ``backbone.width`` of 0.25 to 4 or ``backbone=cnn6`` and ``cnn15``, tables 5.2 and 5.3;
+    ``energy.output=0`` and ``energy.hidden=0`` are table 5.4.
     """
-    common = {"data": call(CIFAR10), "augment": CROP_FLIP, "energy": HALF_SPACE, "optimizer": sgd(0.1, 1e-4)}
+    return regularized(size, call(CIFAR10), call(cnn9, table="D.1"), HALF_SPACE)
+
+
+@recipe("mhe-resnet-cifar100", tables="5.5, 6.6", data="CIFAR100 (laptop: Tiny-ImageNet)")
+def mhe_resnet_cifar100(size: Size) -> Config:
+    """Half-space MHE on ResNet-32.
+
+    Liu (2020, 5.5.1, D.1): ResNet-32 of table D.2, otherwise as mhe-cifar10. ``energy=CoMHE energy.data_dependent=false`` is table
+    6.6, ``data=CIFAR10`` the other column. The laptop's data are 100 classes of Tiny-ImageNet at 32×32, a stand-in.
+    """
+    return regularized(size, call(CIFAR100), call(resnet32, table="D.2"), HALF_SPACE)
+
+
+@recipe("mhe-imagenet", tables="5.6", data="ImageNet (laptop: Tiny-ImageNet)")
+def mhe_imagenet(size: Size) -> Config:
+    """Half-space MHE on ResNet-18 for ImageNet.
+
+    Liu (2020, 5.5.1, D.1): batch 64, SGD with momentum 0.9 at 0.1, divided by 10 after 150,000, 300,000 and 400,000 of 500,000
+    steps, weight decay 1e-4, pictures as in B.2. ``backbone=resnet34`` is the other column, ``energy=Orthonormality
+    energy.hidden=1e-5`` another row. The laptop's data are 100 classes of Tiny-ImageNet at 32×32, a stand-in.
+    """
     if size == "paper":
-        schedule = falls(20000, 30000, 37500)
-        return make(steps=42500, evaluate_every=2500, backbone=call(cnn9, table="D.1"), schedule=schedule, **common)
-    if size == "laptop":
-        model = call(cnn9, table="D.1", width=0.25, feature_dim=64)
-        return make(steps=1200, evaluate_every=300, backbone=model, schedule=saturated(1200), **common)
-    return smoke(backbone=call(cnn9, table="D.1", width=0.06, feature_dim=16), energy=HALF_SPACE)
+        return imagenet(500000, 64, (150000, 300000, 400000), 1e-4, backbone=call(resnet18), energy=HALF_SPACE)
+    return regularized(size, call(CIFAR100), call(resnet18), HALF_SPACE)
+
+
+@recipe("mhe-spherenet-cifar10", tables="D.3", data="CIFAR10")
+def mhe_spherenet_cifar10(size: Size) -> Config:
+    """Half-space MHE on a SphereNet: cosine SphereConv in CNN-9.
+
+    Liu (2020, D.5): CNN-9 of table D.1, the setting of mhe-cifar10 without weight decay, which has no meaning for SphereConv.
+    ``energy=Orthonormality energy.hidden=1e-5`` and ``energy=none`` are the baselines, ``energy.distance=angular`` A-MHE.
+    """
+    config = regularized(size, call(CIFAR10), call(cnn9, table="D.1", operator=SPHERE), HALF_SPACE)
+    return replace(config, {"optimizer.weight_decay": 0.0})
+
+
+def regularized(size: Size, data: Call, model: Call, energy: Call) -> Config:
+    """The setting of D.1 for CIFAR, which chapter 6 repeats."""
+    if size == "smoke":
+        small = {"width": 0.06, "feature_dim": 16} if model.target is cnn9 else {"width": 0.05}
+        return smoke(backbone=model.replace(**small), energy=energy, normalize=CENTERED)
+    common: dict[str, Any] = {
+        "augment": CROP_FLIP,
+        "energy": energy,
+        "optimizer": sgd(0.1, 1e-4),
+        "normalize": CENTERED,
+    }
+    if size == "paper":
+        return make(steps=42500, evaluate_every=2500, data=data, backbone=model, schedule=saturated(), **common)
+    if data.target is CIFAR100:
+        common |= {"size": 32, "samples": Selection(classes=100)}
+        data = call(TinyImageNet)
+    small = {"width": 0.25, "feature_dim": 64} if model.target is cnn9 else {"width": 0.25}
+    timing = {"steps": 1200, "evaluate_every": 300, "schedule": saturated(1200)}
+    return make(data=data, backbone=model.replace(**small), **timing, **common)
 
 
 @recipe("imbalance-cifar10", tables="5.7", data="CIFAR10")
@@ -39,6 +94,37 @@ def imbalance_cifar10(size: Size) -> Config:
     the other setting, 45,500 images of which class 0 has a tenth of the others'; the whole test set is measured.
     """
     return replace(mhe_cifar10(size), samples=Selection(imbalance=call(ImbalancedMultiple)))
+
+
+@recipe("imbalance-cifar100", tables="D.6", data="CIFAR100 (laptop: Tiny-ImageNet)")
+def imbalance_cifar100(size: Size) -> Config:
+    """MHE on CIFAR-100 where ten classes have a tenth of the others' images.
+
+    Liu (2020, D.8): classes 0 to 9, otherwise as mhe-cifar10. ``samples.imbalance=ImbalancedMultiple`` is the other setting, in
+    which class c keeps 5·(c + 1) images. The laptop's data are 100 classes of Tiny-ImageNet at 32×32, a stand-in.
+    """
+    config = regularized(size, call(CIFAR100), call(cnn9, table="D.1"), HALF_SPACE)
+    return config.replace({"samples.imbalance": call(ImbalancedSingle, classes=tuple(range(10)), keep=0.1)})
+
+
+@recipe("imbalance-mnist", tables="fig. 5.4, D.4", data="MNIST")
+def imbalance_mnist(size: Size) -> Config:
+    """MHE of the ten classes on MNIST with 100 zeros, features of two dimensions.
+
+    Liu (2020, 5.5.1, D.8): a CNN of six layers, of which nothing else is said: CNN-6 of table D.1 with the optimizer and batch of
+    mhe-cifar10, the steps and drops of 2.2.7, gradients clipped at 1, because the energy of ten neurons in the plane is steep.
+    """
+    model = call(cnn6, table="D.1", feature_dim=2)
+    common: dict[str, Any] = {"samples": Selection(imbalance=call(ImbalancedSingle, keep=100)), "clip": 1.0}
+    common |= {"energy": call(MHE, hidden=0.0, output=1.0, data_dependent=False), "normalize": CENTERED}
+    if size == "smoke":
+        return smoke(backbone=model.replace(width=0.06), optimizer=sgd(0.01, 1e-4), **common)
+    common |= {"data": call(MNIST), "optimizer": sgd(0.1, 1e-4)}
+    if size == "paper":
+        return make(steps=18000, evaluate_every=1000, backbone=model, schedule=falls(12000, 15000), **common)
+    return make(
+        steps=1500, evaluate_every=500, backbone=model.replace(width=0.25), schedule=falls(1000, 1300), **common
+    )
 
 
 @recipe("sphereface-plus-omniglot", tables="5.8 (stand-in)", data="Omniglot")
@@ -59,6 +145,31 @@ def sphereface_plus_lfw(size: Size) -> Config:
     Data and schedule as in sphereface-lfw, energy as in sphereface-plus-omniglot.
     """
     return replace(sphereface_lfw(size), energy=SPHEREFACE_PLUS)
+
+
+@recipe("sphereface-plus-casia", tables="5.8, 5.9, 5.10, D.7, D.8", data="CASIA-WebFace (laptop: Omniglot)")
+def sphereface_plus_casia(size: Size) -> Config:
+    """SphereFace+ (eq. 5.8): the second stage, which continues a SphereFace network with the energy of its classes.
+
+    Liu (2020, 5.5.2, D.1): train sphereface-casia first, into ``runs/sphereface-casia``, whose weights this starts from; λ is at its
+    floor from the beginning. Rate and length of the second stage are not said: a tenth of the rate for 8,000 steps, which is where the
+    first stage ends. Measured as sphereface-casia. ``backbone=sphereface20`` in both stages is table 5.8, ``head.m=1`` to ``3`` D.7,
+    ``data.folder=…`` another dataset (D.8).
+    """
+    config = replace(sphereface_casia(size), {"head.annealing.start": 5.0}, energy=SPHEREFACE_PLUS)
+    if size != "paper":
+        return config
+    return replace(config, {"optimizer.lr": 0.01}, steps=8000, schedule=falls(), weights="runs/sphereface-casia")
+
+
+@recipe("amsoftmax-mhe-casia", tables="D.6 (section)", data="CASIA-WebFace (laptop: Omniglot)")
+def amsoftmax_mhe_casia(size: Size) -> Config:
+    """AM-Softmax with the energy of its classes, SphereFace-20.
+
+    Liu (2020, D.6): s and m "follow the best setting" of the AM-Softmax paper, 30 and 0.35; otherwise as sphereface-casia.
+    ``energy=none`` is the baseline.
+    """
+    return replace(casia(size, call(sphereface20), call(AMSoftmax, scale=30.0, m=0.35)), energy=SPHEREFACE_PLUS)
 
 
 @recipe("gan-mhe-cifar10", tables="D.4", data="CIFAR10 (laptop: MNIST)")

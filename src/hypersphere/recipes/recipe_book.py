@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 import torch
 
 from ..config import Call, call, suggest
-from ..data import CropFlip, Digits
+from ..data import CropFlip, Digits, PictureFolder
 from ..training import Config, ConstantRate, StepRate, replace
 
 Size = Literal["smoke", "laptop", "paper"]
@@ -16,6 +16,7 @@ SIZES: tuple[Size, ...] = get_args(Size)
 CROP_FLIP = call(CropFlip, pad=4)
 CROP_FLIP_BOTH = call(CropFlip, pad=4, vertical=True)
 MIRROR = call(CropFlip, pad=0)
+CENTERED = "faces"  # (x − 127.5)/128, with which the authors' networks for CIFAR begin (chapters 3 to 7)
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,21 @@ def adam(lr: float, weight_decay: float = 0.0, **options: Any) -> Call:
 def falls(*milestones: int, gamma: float = 0.1) -> Call:
     """The rate multiplied by ``gamma`` at each milestone; constant without one."""
     return call(StepRate, milestones=milestones, gamma=gamma) if milestones else call(ConstantRate)
+
+
+# ImageNet (B.2): resized to 256×256, a random crop of 224×224 and a mirror image in training, the center crop in testing.
+IMAGENET = call(PictureFolder, folder="imagenet", size=256, center=224)
+IMAGENET_CROP = call(CropFlip, pad=0, size=224)
+
+
+def imagenet(steps: int, batch_size: int, milestones: tuple[int, ...], weight_decay: float, **parts: Any) -> Config:
+    """The setting that the ImageNet experiments share: SGD with momentum 0.9 at 0.1, and the pictures of B.2.
+
+    ``folder="imagenet"`` is a folder with ``train`` and ``val``, below the present folder or a data root.
+    """
+    common: dict[str, Any] = {"data": IMAGENET, "normalize": CENTERED, "augment": IMAGENET_CROP}
+    common |= {"batch_size": batch_size, "optimizer": sgd(0.1, weight_decay), "schedule": falls(*milestones)}
+    return make(steps=steps, evaluate_every=steps // 50, checkpoint_every=steps // 100, **{**common, **parts})
 
 
 def saturated(steps: int = 42500) -> Call:

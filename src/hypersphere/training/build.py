@@ -18,6 +18,7 @@ from .settings import Config, TaskSettings
 from .tasks import Classification, Faces, FewShotRecognition, Graph, Task
 from .tasks.classification import with_head
 from .tasks.faces import divided
+from .weights import start_from
 
 
 class TaskData(NamedTuple):
@@ -57,7 +58,16 @@ def build_task(config: Config) -> Task:
     >>> loss.shape, list(parts)
     (torch.Size([]), ['objective'])
     """
-    return assemble_task(config, config.task, read_data(config))
+    started: dict[str, list[str]] = {}
+
+    def load(network: nn.Module) -> None:
+        started.update(start_from(network, cast(str, config.weights)))
+
+    # Weights become the fixed neurons of orthogonal training, so they are loaded before their layers get a rotation.
+    early = config.weights is not None and config.orthogonal is not None
+    task = assemble_task(config, config.task, read_data(config), load=load if early else None)
+    task.started = started
+    return task
 
 
 def assemble_task(
@@ -133,7 +143,8 @@ def read_data(config: Config) -> TaskData:
         return TaskData(arguments, len(graph.classes), {"in_features": graph.data.shape[1]})
     arguments = _read_samples(config, config.task.target)
     train = as_samples(arguments["train"])
-    sample = train.batch(torch.arange(1))[0]
+    # What is measured has the size that the network is made for; training pictures may be cut to it at random.
+    sample = as_samples(arguments["measured"]).batch(torch.arange(1))[0]
     sizes: dict[str, Any] = {"in_features": sample[0].numel(), "vocabulary": len(train.classes)}
     normalizer = None
     if sample.ndim == 4:

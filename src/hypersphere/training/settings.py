@@ -103,7 +103,8 @@ class Settings:
         pictures: draw at the end; off where a run is one of hundreds.
         trackers: also send every row of the log to these experiment trackers of accelerate, such as wandb or mlflow.
         optimizer: moves every parameter but rotations; it is called with the groups of parameters.
-        rotations: moves rotations that live on the orthogonal group (method ogd).
+        rotations: moves rotations that live on the orthogonal group (method ogd), at 0.02 as in the authors' code. From the
+            identity OGD at the rate 4λ takes the steps of Cayley at λ, so its rate is chosen on its own.
         schedule: the learning rate over time.
         freeze: names or patterns of parameters that do not learn.
         rates: factors of the learning rate by pattern of parameter names; the last pattern that fits counts.
@@ -143,7 +144,7 @@ class Settings:
     optimizer: OptimizerCall | Callable[..., Any] | Optimizer = field(
         default_factory=lambda: call(torch.optim.SGD, lr=0.1, momentum=0.9, weight_decay=5e-4)
     )
-    rotations: OptimizerCall = field(default_factory=lambda: call(OGD, lr=0.01, reproject_every=100))
+    rotations: OptimizerCall = field(default_factory=lambda: call(OGD, reproject_every=100))
     schedule: ScheduleCall = field(default_factory=lambda: call(StepRate))
     freeze: tuple[str, ...] = ()
     rates: Mapping[str, float] = field(default_factory=dict)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..config import Call, encode
+from ..config import Call, encode, flatten
 from ..data import Loader
 from ..files import finite, load_tree, save_tree
 from .averaging import MovingAverage, load_average
@@ -29,9 +29,9 @@ from .schedules import Schedule
 from .settings import Settings
 from .sharding import shard_heads, unshard_heads
 from .tasks.task import Task
+from .weights import start_from
 
 log = logging.getLogger("hypersphere.training")
-from .weights import start_from
 
 
 class Trainer:
@@ -83,7 +83,7 @@ class Trainer:
         self.document = describe(task, settings) if document is None else dict(document)
         self.step, self.updates, self.waited = 0, 0, 0
         with together(lambda: position(self)):
-            self.accelerator, ddp = accelerator(settings)
+            self.accelerator, ddp = accelerator(settings, self.folder.path)
             self.main: bool = self.accelerator.is_main_process
             self._prepare(ddp)
         self.best, self.stopped = None, False
@@ -104,7 +104,7 @@ class Trainer:
         if isinstance(task.loader, Loader):
             task.loader.check_shares()
         task.logged_energy = {"s": settings.energy_s, "half_space": settings.energy_half_space}
-        if settings.weights is not None:
+        if settings.weights is not None and not task.started:
             task.started = start_from(task.model, settings.weights)
         if settings.gradient_checkpointing:
             checkpoint_blocks(task.model)
@@ -147,6 +147,8 @@ class Trainer:
                 log.info("%s: %s at step %d", self.folder.path, "resume" if resumed else "start", self.step)
                 self.log = RunLog(self.folder.path, size, self.step)
                 self.folder.record(*self.log.boards())
+            if self.settings.trackers:
+                self.accelerator.init_trackers("hypersphere", _spell_settings(self.document))
             for callback in self.callbacks:
                 callback.on_start(self)
             self._loop(resumed)
@@ -158,6 +160,9 @@ class Trainer:
             if self.log is not None:
                 self.log.close()
                 self.log = None
+            for tracker in self.accelerator.trackers:
+                tracker.finish()
+            self.accelerator.trackers = []
             self.folder.close()
 
     def _loop(self, resumed: bool) -> None:
@@ -308,6 +313,8 @@ class Trainer:
     def _write(self, row: dict[str, Any]) -> None:
         if self.log is not None:
             self.log.append(row)
+            if self.accelerator.trackers:
+                self.accelerator.log({key: value for key, value in row.items() if key != "step"}, step=self.step)
         if self.progress is not None and self.main:
             self.progress(self.step, row)
         for callback in self.callbacks:
@@ -319,6 +326,14 @@ def describe(task: Task, settings: Settings) -> dict[str, Any]:
     kept = {field.name: _plain(getattr(settings, field.name)) for field in dataclasses.fields(settings)}
     names = {"class": type(task).__qualname__, "model": type(task.model).__qualname__}
     return {"settings": kept, "task": {**names, **{str(k): _plain(v) for k, v in task.summary().items()}}}
+
+
+def _spell_settings(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings on one level, with lists as text, because trackers accept numbers and text only."""
+    return {
+        key: value if isinstance(value, bool | int | float | str) else str(value)
+        for key, value in flatten(document).items()
+    }
 
 
 def _plain(value: Any) -> Any:

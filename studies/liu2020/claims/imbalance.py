@@ -87,6 +87,7 @@ def _images(size: Size) -> dict[str, Config]:
             channels_last=True,
             batch_size=64,
             size=16,
+            normalize="deviation",
             augment=CROP_FLIP,
             backbone=call(cnn9, table="D.1", width=0.25),
             optimizer=sgd(0.05, 1e-4),

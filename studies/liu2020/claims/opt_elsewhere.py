@@ -2,6 +2,7 @@
 
 from hypersphere.config import Call, call
 from hypersphere.data import Planetoid
+from hypersphere.objectives import Softmax
 from hypersphere.orthogonal import overparameterize
 from hypersphere.recipes.chapter7 import opt_few_shot, opt_gcn_cora, opt_pointnet
 from hypersphere.training import Config, replace
@@ -29,6 +30,7 @@ def arms(size: Size) -> dict[str, Arm]:
     """Each network as its recipe has it, with its neurons trained or rotated."""
     graph, episodes = opt_gcn_cora(size), opt_few_shot(size)
     if size == "laptop":
+        graph = replace(graph, head=call(Softmax))  # with a bias, as the rows were recorded
         episodes = replace(episodes, steps=900, evaluate_every=900, checkpoint_every=300, channels_last=True)
     base = {
         "Cora": graph,

@@ -27,6 +27,9 @@ def householder(x: Float[Tensor, "*batch n n"], *, last: bool = False) -> Float[
 class Householder(Unrolled):
     """:func:`householder` as a method, with the last reflection, so that training never meets the jump.
 
+    With n reflections it is the map of :class:`GramSchmidt`, computed in another way: training with either gives the same
+    network up to rounding.
+
     >>> Householder()(torch.tensor([[3.0, 1.0], [4.0, 1.0]]))
     tensor([[ 0.6000,  0.8000],
             [ 0.8000, -0.6000]])
