@@ -72,6 +72,11 @@ COMMANDS = {
         "train an embedder on pictures sorted by identity and measure it on other identities",
         "hypersphere fit people/ -o run head=ArcFace head.m=0.3",
     ),
+    "pretrain": Command(
+        TRAIN,
+        "train an embedder on pictures without labels, to start a fit from",
+        "hypersphere pretrain photos/ -o photos.safetensors teacher=0.99",
+    ),
     "report": Command(
         TRAIN,
         "write an HTML page about one run, or several side by side",
@@ -102,7 +107,7 @@ COMMANDS = {
 }
 
 
-DRAW_PROGRESS = {"fit", "train", "demo"}  # commands that write escape sequences of their own
+DRAW_PROGRESS = {"fit", "pretrain", "train", "demo"}  # commands that write escape sequences of their own
 
 
 class GroupedParser(argparse.ArgumentParser):

@@ -3,6 +3,7 @@
 from .checkpoint_files import Checkpoint
 from .checkpoint_report import LayerChange, LayerReport, energy_changes, energy_report
 from .comhe import CoMHE
+from .feature_energy import FeatureEnergy, GlobalOrthogonalRegularization, global_orthogonal_regularization
 from .gram_penalties import SRIP, Orthogonality, Orthonormality, srip
 from .holes import cap_constant, covering_radius, expected_hole_moment, facet_constant, hole_moment, hole_radii
 from .hyperspherical import class_energy, hyperspherical_energy
@@ -46,7 +47,9 @@ __all__ = [
     "Checkpoint",
     "CoMHE",
     "CountSketch",
+    "FeatureEnergy",
     "Gaussian",
+    "GlobalOrthogonalRegularization",
     "HadamardProjection",
     "Heat",
     "Kernel",
@@ -72,6 +75,7 @@ __all__ = [
     "energy_report",
     "expected_hole_moment",
     "facet_constant",
+    "global_orthogonal_regularization",
     "gram_log_determinant",
     "hole_moment",
     "hole_radii",

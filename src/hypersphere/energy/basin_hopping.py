@@ -45,7 +45,8 @@ def hop_basins(
         found, reached = relax(disturb(parents, half_space, generator))
         before = values[0].item()
         points, values = keep_distinct(torch.cat([points, found]), torch.cat([values, reached]), apart)
-        idle = 0 if values[0].item() < before - 1e-12 * abs(before) else idle + 1
+        # A smaller fall is one of the same arrangement, which is relaxed to a rough tolerance only.
+        idle = 0 if values[0].item() < before - apart * abs(before) else idle + 1
     return points[0], values[0]
 
 

@@ -19,7 +19,11 @@ SHORT = 150  # steps of a relaxation while the search goes on
 CHILDREN = 24  # of a round of hops
 SYMMETRIC = 12  # times the starts, 24 at most, over its order: the starts of a symmetry
 PATIENCE = 6  # rounds of hops that may bring nothing
-KEPT = 8  # symmetric arrangements that are relaxed without their symmetry
+KEPT = 8  # arrangements that are relaxed without their symmetry
+APART = 1e-7  # relative difference below which two energies are those of one arrangement
+FIRST_RANDOM, FIRST = 3, 6  # the share of the random and of the symmetric starts that are tried first: 1/3 and 1/6
+AGREEING = 3  # searches, of random starts and of each symmetry, that must reach the least energy to end there
+HITS = 8  # starts of them in all
 
 
 def find_riesz_points(
@@ -37,8 +41,9 @@ def find_riesz_points(
 ) -> tuple[Float[Tensor, "n dim"], Float[Tensor, ""]]:
     """The best points and their energy over unordered pairs, ±x_i in half space without n·φ(4), from random starts.
 
-    With ``hops`` the search begins with arrangements of every symmetry that n points can have, too; the best of them
-    are relaxed once more without their symmetry, and the search goes on from the best of all.
+    With ``hops`` the search begins with arrangements of every symmetry that n points can have, too. It ends when a few
+    starts of several kinds reach the same least energy. Otherwise it takes many more; the best of them are relaxed once
+    more without their symmetry, and the search goes on from the best of all.
     """
     generator = torch.Generator().manual_seed(seed)
     start = uniform(starts * n, dim, generator=generator, dtype=torch.float64).view(starts, n, dim).to(device)
@@ -47,18 +52,34 @@ def find_riesz_points(
         return points[energies.argmin()], energies.min()
     loose, short = max(tolerance, ROUGHLY), min(steps, SHORT)
     rough = functools.partial(_relax, kernel=kernel, half_space=half_space, tolerance=loose, steps=short)
-    points, energies = rough(start)
-    found = []
-    for symmetry in rotation_symmetries(n, dim, half_space):
-        orbits = draw_orbits(SYMMETRIC * min(starts, 24) // symmetry.order, n, symmetry, generator).to(device)
+
+    def search_symmetric(symmetry: PointSymmetry, count: int) -> tuple[Tensor, Tensor]:
+        orbits = draw_orbits(count, n, symmetry, generator).to(device)
         flat, values = lbfgs(
             orbit_objective(kernel, half_space, symmetry), orbits.flatten(1), tolerance=loose, steps=short
         )
-        found.append((symmetry.expand(normalize(flat.view(orbits.shape))), values))
-    if found:
-        best, _ = keep_distinct(torch.cat([x for x, _ in found]), torch.cat([v for _, v in found]), 1e-7, KEPT)
+        return symmetry.expand(normalize(flat.view(orbits.shape))), values
+
+    symmetries = rotation_symmetries(n, dim, half_space)
+    counts = [SYMMETRIC * min(starts, 24) // symmetry.order for symmetry in symmetries]
+    first = -(-starts // FIRST_RANDOM)
+    searches = [rough(start[:first])]
+    searches += [search_symmetric(symmetry, -(-c // FIRST)) for symmetry, c in zip(symmetries, counts, strict=True)]
+    if _agree([values for _, values in searches]):
+        points, energies = (torch.cat(parts) for parts in zip(*searches, strict=True))
+        # Shaken, because an arrangement with a symmetry may be a saddle among those without.
+        points, energies = _relax(shake(points[energies.argmin()][None], generator), kernel, half_space, tolerance, steps)
+        return points[0], energies[0]
+    if first < starts:
+        searches.append(rough(start[first:]))
+    searches += [
+        search_symmetric(symmetry, c - -(-c // FIRST)) for symmetry, c in zip(symmetries, counts, strict=True) if c > 1
+    ]
+    points, energies = (torch.cat(parts) for parts in zip(*searches, strict=True))
+    if symmetries:
+        best, _ = keep_distinct(points, energies, APART, KEPT)
         best, values = rough(shake(best, generator))
-        points, energies = torch.cat([points, best]), torch.cat([energies, values])
+        points, energies = best, values
     best, _ = hop_basins(
         points,
         energies,
@@ -66,12 +87,19 @@ def find_riesz_points(
         children=CHILDREN,
         rounds=hops,
         patience=PATIENCE,
-        apart=1e-7,
+        apart=APART,
         half_space=half_space,
         generator=generator,
     )
     points, energies = _relax(best[None], kernel, half_space, tolerance, steps)
     return points[0], energies[0]
+
+
+def _agree(energies: list[Float[Tensor, "..."]]) -> bool:
+    """Return whether enough starts of enough searches reached the least energy of all."""
+    least = min(values.min().item() for values in energies)
+    hits = [int((values - least <= APART * abs(least)).sum()) for values in energies]
+    return sum(hits) >= HITS and sum(count > 0 for count in hits) >= AGREEING
 
 
 def orbit_objective(kernel: Kernel, half_space: bool, symmetry: PointSymmetry) -> Objective:

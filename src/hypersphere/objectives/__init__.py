@@ -30,7 +30,7 @@ from .heads import (
     SphereFace2,
     SphereFaceR,
     UniFace,
-    VonMisesFisher,
+    VMFSoftmax,
     simplex_prototypes,
 )
 from .matryoshka import Matryoshka
@@ -52,7 +52,6 @@ from .pairs import (
     Triplet,
     Uniformity,
 )
-from .power_spherical import PowerSpherical
 from .sampling import RowAdam, RowSGD, Sample
 from .strengths import ByClass, ByCount, Drawn, Ramp, Stages
 from .sub_centers import SubCenters, find_outlying_samples, keep_dominant, measure_sub_centers
@@ -87,7 +86,6 @@ __all__ = [
     "MarginSoftmax",
     "Matryoshka",
     "NTXent",
-    "PowerSpherical",
     "PrototypeSoftmax",
     "Proxies",
     "ProxyAnchor",
@@ -110,7 +108,7 @@ __all__ = [
     "Triplet",
     "UniFace",
     "Uniformity",
-    "VonMisesFisher",
+    "VMFSoftmax",
     "WSoftmax",
     "comparisons",
     "engine",

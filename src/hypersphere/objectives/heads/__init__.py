@@ -11,7 +11,7 @@ from .q_margin import QMargin
 from .sphereface2 import SphereFace2
 from .sphereface_r import SphereFaceR
 from .uniface import UniFace
-from .von_mises_fisher import VonMisesFisher
+from .vmf_softmax import VMFSoftmax
 
 __all__ = [
     "AdaCos",
@@ -25,6 +25,6 @@ __all__ = [
     "SphereFace2",
     "SphereFaceR",
     "UniFace",
-    "VonMisesFisher",
+    "VMFSoftmax",
     "simplex_prototypes",
 ]

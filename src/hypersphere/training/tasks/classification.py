@@ -4,7 +4,7 @@ import functools
 import inspect
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -264,6 +264,23 @@ def with_head(model: nn.Module, head: nn.Module) -> nn.Module:
     return Headed(model, head)
 
 
+@runtime_checkable
+class EmbeddingTask(Protocol):
+    """A task whose network gives features of samples, so that an embedder file can hold it.
+
+    >>> from hypersphere.training.tasks.classification import EmbeddingTask
+    >>> [name for name in ("embed_batch",) if not hasattr(EmbeddingTask, name)]
+    []
+    """
+
+    model: Any
+    recipe: Call | None
+    preprocessing: Normalizer | None
+
+    def embed_batch(self, raw: Tensor) -> Float[Tensor, "b d"]:
+        """Return the features of samples as the dataset gives them."""
+
+
 class TaskOptions(TypedDict, total=False):
     """Options of :class:`~hypersphere.training.tasks.Classification` that other tasks pass on.
 
@@ -292,7 +309,7 @@ class TaskOptions(TypedDict, total=False):
 
 
 def save_embedder(
-    task: Classification, weights: Mapping[str, Tensor], sample: Tensor, path: pathlib.Path, **card: Any
+    task: EmbeddingTask, weights: Mapping[str, Tensor], sample: Tensor, path: pathlib.Path, **card: Any
 ) -> str | None:
     """Write the network up to its features, with how images are prepared; returns the reason where a file cannot say it.
 
@@ -321,7 +338,7 @@ def save_embedder(
     return None
 
 
-def preprocessing_of(task: Classification, sample: Tensor) -> Preprocessing | str:
+def preprocessing_of(task: EmbeddingTask, sample: Tensor) -> Preprocessing | str:
     """How files become inputs of this task's network, or why that cannot be said."""
     known = task.preprocessing
     if isinstance(known, Preprocessing):
@@ -336,7 +353,7 @@ def preprocessing_of(task: Classification, sample: Tensor) -> Preprocessing | st
     return PicturePreprocessing(size=size, channels=int(sample.shape[1]), mean=0.0, std=1.0)
 
 
-def network_call(task: Classification) -> Call | str:
+def network_call(task: EmbeddingTask) -> Call | str:
     """The call that builds the network without its head, or why there is none."""
     if task.recipe is not None:
         arguments = {"num_classes": None} if "num_classes" in parameters(task.recipe.target) else {}

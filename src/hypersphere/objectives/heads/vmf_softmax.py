@@ -12,7 +12,7 @@ from ..margins import Concentration
 from ..margins.margin import Context
 
 
-class VonMisesFisher(MarginSoftmax):
+class VMFSoftmax(MarginSoftmax):
     r"""Softmax whose features are von Mises–Fisher distributions with a concentration learned per sample.
 
     The length of a feature is its concentration, κ = γ‖x‖ with a learned γ, so the network says for each sample how sure it is of
@@ -26,7 +26,7 @@ class VonMisesFisher(MarginSoftmax):
         scale: β, the inverse temperature; 30 as in the other heads with a constant scale.
         gain: γ at the start; None is √d.
 
-    >>> head = VonMisesFisher(16, 5)
+    >>> head = VMFSoftmax(16, 5)
     >>> x = torch.randn(3, 16)
     >>> head(x, torch.tensor([0, 1, 4])).ndim, bool((head.concentration(2 * x) > head.concentration(x)).all())
     (0, True)
@@ -63,7 +63,7 @@ class VonMisesFisher(MarginSoftmax):
         Args:
             features: The features, with their lengths.
 
-        >>> head = VonMisesFisher(8, 4)
+        >>> head = VMFSoftmax(8, 4)
         >>> head.probabilities(1e-6 * torch.randn(1, 8))
         tensor([[0.2500, 0.2500, 0.2500, 0.2500]])
         """

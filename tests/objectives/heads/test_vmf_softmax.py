@@ -6,7 +6,7 @@ import torch
 from scipy.special import gammaln, ive
 
 from hypersphere.geometry import uniform
-from hypersphere.objectives import VonMisesFisher
+from hypersphere.objectives import VMFSoftmax
 from tests.objectives.contracts import HeadContract
 
 
@@ -21,7 +21,7 @@ class TestVonMisesFisher(HeadContract):
 
     def head(self, **options):
         torch.manual_seed(1)
-        return VonMisesFisher(5, 11, scale=self.scale, gain=self.gain, **options)
+        return VMFSoftmax(5, 11, scale=self.scale, gain=self.gain, **options)
 
     def score(self, theta, length):
         kappa = min(max(self.gain * length, 1e-9), 1e6)
@@ -51,7 +51,7 @@ def draw(mu, kappa, count):
 
 
 def test_is_an_upper_bound_of_the_expected_cross_entropy_and_close_to_it():
-    head = VonMisesFisher(3, 4, scale=5.0, gain=1.0, dtype=torch.float64, reduction="none")
+    head = VMFSoftmax(3, 4, scale=5.0, gain=1.0, dtype=torch.float64, reduction="none")
     x, y = torch.tensor([[0.0, 3.0, 4.0], [20.0, 0.0, 0.0]], dtype=torch.float64), torch.tensor([0, 3])
     w = torch.nn.functional.normalize(head.weight.detach(), dim=1)
     for row, label, bound in zip(x, y, head(x, y), strict=True):
@@ -62,7 +62,7 @@ def test_is_an_upper_bound_of_the_expected_cross_entropy_and_close_to_it():
 
 
 def test_probabilities_are_of_the_expected_scores_and_know_what_is_unsure():
-    head = VonMisesFisher(3, 4, scale=5.0, gain=1.0)
+    head = VMFSoftmax(3, 4, scale=5.0, gain=1.0)
     x = torch.tensor([[0.6, 0.0, 0.8]])
     sharp, flat = head.probabilities(1000 * x), head.probabilities(0.1 * x)
     assert torch.allclose(sharp, head.logits(x).softmax(1), atol=1e-2)
@@ -75,10 +75,10 @@ def test_soft_targets_are_refused():
     from hypersphere.objectives import Targets
 
     with pytest.raises(ValueError, match="soft targets need a margin on the target alone"):
-        VonMisesFisher(3, 2)(torch.eye(3), Targets(soft=torch.full((3, 2), 0.5)))
+        VMFSoftmax(3, 2)(torch.eye(3), Targets(soft=torch.full((3, 2), 0.5)))
 
 
 @pytest.mark.parametrize("options", [{"scale": 0.0}, {"gain": 0.0}, {"gain": math.inf}])
 def test_refuses(options):
     with pytest.raises(ValueError, match=next(iter(options))):
-        VonMisesFisher(5, 11, **options)
+        VMFSoftmax(5, 11, **options)

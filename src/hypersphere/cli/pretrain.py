@@ -1,0 +1,57 @@
+"""``hypersphere pretrain SOURCE -o FILE_OR_RUN key=value …``: train an embedder on pictures without labels."""
+
+import argparse
+import contextlib
+
+from .._extras import require
+from .source_options import add_source_options, read_source_options
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the pictures, where the result goes, and what to change of what is chosen."""
+    parser.add_argument(
+        "source", nargs="?", help="pictures: a folder, a table, tar shards or an .npz; labels are not used"
+    )
+    parser.add_argument(
+        "overrides", nargs="*", metavar="KEY=VALUE", help="settings to change, e.g. teacher=0.99 (see --keys)"
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE_OR_RUN",
+        help="run folder, or a .safetensors file that gets the embedder as well",
+    )
+    parser.add_argument("--fresh", action="store_true", help="start over if the folder contains a run")
+    add_source_options(parser, "split")
+    parser.add_argument("--keys", action="store_true", help="list every setting and the values it accepts, then exit")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Pretrain to the end; return 130 when interrupted, after which the same line continues."""
+    from ..training import PretrainSettings, pretrain
+    from .train import bar, listed, main_process
+
+    if args.keys:
+        print("\n".join(listed(PretrainSettings())))
+        return 0
+    if args.source is None:
+        raise ValueError("which source? A folder of pictures, a table, tar shards or an .npz")
+    console = require("rich.console").Console(quiet=not main_process(), soft_wrap=True, highlight=False, markup=False)
+    try:
+        with contextlib.ExitStack() as stack:
+            file = pretrain(
+                args.source,
+                args.output,
+                settings=[*args.overrides, *(f"{name}={value}" for name, value in read_source_options(args).items())],
+                fresh=args.fresh,
+                progress=lambda trainer: stack.enter_context(bar(trainer)),
+                say=console.print,
+            )
+    except KeyboardInterrupt as stop:
+        console.print(
+            f"\n{str(stop) or 'stopped; what was saved so far is kept'}; type the same command again to continue"
+        )
+        return 130
+    console.print(f"embedder: {file}")
+    console.print(f"train on labeled pictures from here: hypersphere fit PEOPLE weights={file}")
+    return 0

@@ -1,0 +1,275 @@
+"""Pretrain an embedder on pictures without labels, in one call."""
+
+import os
+import pathlib
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, cast
+
+import torch
+from torch import nn
+
+from ..config import Call, Kind, assign, call, encode
+from ..data import Affine, ColorJitter, Compose, Flip, PicturePreprocessing, ResizedCrop, cached, check, open_source
+from ..files import write_atomically
+from ..models import sphereface10
+from ..objectives import Uniformity
+from .build import TaskData, _complete_backbone
+from .callbacks import Progress
+from .fitting.choices import Choice, Chosen, Facts, border_level, memory_choices, picture_choices
+from .fitting.plan import sample_pictures
+from .fitting.settings import Overrides
+from .schedules import CosineRate
+from .settings import BackboneCall, OptimizerCall, ScheduleCall, TaskSettings
+from .tasks.pretraining import Pretraining
+from .trainer import Trainer
+
+UniformityCall = Annotated[Call, Kind(nn.Module, ("hypersphere.energy", "hypersphere.objectives"))]
+EMBEDDER = "embedder.safetensors"
+UNUSED = ("head", "losses", "mirror", "project_every", "weighted_gradients", "orthogonal", "sampler")
+VIEWS_PER_PICTURE = 200
+"""Times that each picture is seen by default, in two views, within the limits below."""
+MIN_STEPS, MAX_PICTURES_SEEN = 200, 200_000
+
+
+@dataclass(frozen=True)
+class PretrainSettings(TaskSettings):
+    """The settings of ``pretrain``: those of a task, and what is minimized. None means chosen from the data.
+
+    There is no head: ``head``, ``losses`` and the other settings of labels are refused.
+
+    Args:
+        depth: folders: number of levels that name an identity; labels are not used.
+        root: tables: folder to which the paths are relative.
+        images: ``.npz`` and saved datasets: array or column of images.
+        labels: array or column of labels, which are not used.
+        on_error: "skip" leaves out pictures that cannot be read; "raise" refuses to train.
+        memory: decode all pictures once and keep them in memory.
+        cache: folder for a file of decoded pictures, for sets beyond memory.
+        feature_dim: dimension of the features, if the backbone lets it be chosen; otherwise of a projection behind it.
+        uniformity: what spreads the features: an energy such as FeatureEnergy with any kernel, or an objective such as
+            Uniformity, KoLeo or GlobalOrthogonalRegularization.
+        weight: factor of the uniformity beside the alignment.
+        teacher: decay of a moving average of the network whose features are the target of the other view; none has no teacher.
+
+    >>> PretrainSettings(size=16, teacher=0.99).input_size
+    (16, 16)
+    """
+
+    depth: int | None = None
+    root: str | None = None
+    images: str | None = None
+    labels: str | None = None
+    on_error: Literal["raise", "skip"] = "raise"
+    memory: bool | None = None
+    cache: str | None = None
+    feature_dim: int = 128
+    uniformity: UniformityCall = field(default_factory=lambda: call(Uniformity))
+    weight: float = 1.0
+    teacher: float | None = None
+    batch_size: int = 256
+    monitor: str = "-objective"
+    backbone: BackboneCall = field(default_factory=lambda: call(sphereface10, width=0.25, norm="batch"))
+    optimizer: OptimizerCall = field(
+        default_factory=lambda: call(torch.optim.SGD, lr=0.1, momentum=0.9, weight_decay=1e-4, nesterov=True)
+    )
+    schedule: ScheduleCall = field(default_factory=lambda: call(CosineRate))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, least in (("batch_size", 2), ("feature_dim", 2)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be an integer ≥ {least}, got {getattr(self, name)!r}")
+        if self.normalize == "pixel_mean":
+            raise ValueError("normalize=pixel_mean cannot be stored in an embedder file: use deviation, unit or faces")
+
+
+class _Overrides(Overrides):
+    """The settings that a user gave to ``pretrain``."""
+
+    def __init__(self, settings: Mapping[str, Any] | Iterable[str] = ()):
+        super().__init__(settings)
+        for key in self.changes:
+            if key.partition(".")[0] in UNUSED:
+                raise ValueError(
+                    f"{key} has no meaning in pretrain, which uses no labels; set it in the fit that follows"
+                )
+
+    def apply_to_defaults(self) -> Call:
+        """Return the settings before anything is chosen; a key inside a part that is chosen later is left for ``apply``."""
+        chosen_later = ("augment", "schedule")
+        later = [
+            k
+            for k in self.changes
+            if "." in k and k.partition(".")[0] in chosen_later and k.partition(".")[0] not in self.given
+        ]
+        return assign(Call(PretrainSettings), {key: value for key, value in self.changes.items() if key not in later})
+
+
+def pretrain(
+    source: Any,
+    out: str | os.PathLike[str] | None = None,
+    *,
+    settings: Mapping[str, Any] | Iterable[str] = (),
+    fresh: bool = False,
+    progress: Callable[[Trainer], Progress] | None = None,
+    say: Callable[[str], None] | None = None,
+    **more: Any,
+) -> pathlib.Path:
+    """Pretrain an embedder on pictures without using their labels, and return its file.
+
+    The loss is the alignment of two augmented views of each picture plus a uniformity energy
+    (:class:`~hypersphere.training.tasks.Pretraining`). Calling it again with the same arguments continues a run that was stopped,
+    with the same result as without the stop. ``fit`` starts from the file with ``weights=FILE``.
+
+    Args:
+        source: Pictures: a folder with or without sub-folders, a table, tar shards, an ``.npz``, or whatever
+            :func:`~hypersphere.data.open_source` accepts.
+        out: Folder of the run; or a file that ends in ``.safetensors``, to which the embedder is copied and beside which the run's
+            folder of the same name is. The default is ``runs/`` and the source's name, followed by ``-pretrained``.
+        settings: Settings by dotted key, or texts ``"key=value"``; :class:`PretrainSettings` lists them.
+        fresh: Delete a run that the folder holds and start over.
+        progress: Called with the trainer; returns a function that is called with ``(step, row)`` for every row of the log.
+        say: Called with each line about a choice.
+        **more: Settings of the first level, such as ``steps=100``.
+
+    Returns:
+        The file of the embedder.
+
+    Raises:
+        DataError: If the pictures cannot be used.
+        ValueError: If a setting is wrong, or the folder holds another run.
+        KeyboardInterrupt: If it was stopped. The same call continues.
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> images = np.random.default_rng(0).integers(0, 255, (32, 8, 8), dtype=np.uint8)
+    >>> small = {"backbone.width": 0.1, "pictures": False, "threads": 1}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = pretrain((images, np.zeros(32, dtype=int)), folder, settings=small, steps=1)
+    ...     hs.load(file)(list(images[:3])).shape
+    torch.Size([3, 128])
+    """
+    tell = say if say is not None else (lambda line: None)
+    overrides = _Overrides(settings)
+    overrides = _Overrides({**overrides.changes, **more}) if more else overrides
+    first = cast(PretrainSettings, overrides.apply_to_defaults().build())
+    options = {
+        name: getattr(first, name) for name in ("depth", "root", "images", "labels") if getattr(first, name) is not None
+    }
+    opened = open_source(source, identities=1, loose="keep", on_error=first.on_error, **options)
+    folder, copy_to = _choose_folder(out, opened.name)
+    found = check(opened).to_json()
+    facts = Facts(
+        images=len(opened),
+        identities=1,
+        per_identity=float(len(opened)),
+        most=len(opened),
+        all_images=len(opened),
+        size=tuple(found["median_size"]),
+        channels=1 if all(size["channels"] == 1 for size in found["sizes"]) else 3,
+        accelerated=torch.accelerator.is_available(),
+    )
+    chosen = Chosen(overrides.given, overrides.apply_to_defaults())
+    picture_choices(chosen, facts)
+    memory_choices(chosen, facts)
+    settled = cast(PretrainSettings, chosen.tree.build())
+    assert settled.input_size is not None
+    assert settled.channels is not None
+    base = PicturePreprocessing(
+        size=settled.input_size, channels=settled.channels, mean=0.0, std=1.0, crop=settled.crop, resize=settled.resize
+    )
+    dataset: Any = opened.dataset(base)
+    dataset = dataset if settled.cache is None else cached(dataset, settled.cache, settled.workers or 0)
+    samples = dataset.in_memory() if settled.memory else dataset
+    pictures = sample_pictures(samples)
+    _choose_training(chosen, facts, pictures)
+    settled = cast(PretrainSettings, overrides.apply(chosen.tree).build())
+    for choice in chosen.choices:
+        if choice.reason:
+            tell(str(Choice(choice.key, choice.value, choice.reason)))
+    task = _build_task(settled, samples, _with_statistics(settled, base, pictures))
+    document = {
+        "pretrain": encode(settled, defaults=True),
+        "source": {"source": opened.name, "images": len(opened), "digest": opened.digest()},
+    }
+    trainer = Trainer(task, folder, settled, fresh=fresh, document=document)
+    trainer.run(None if progress is None else progress(trainer))
+    if trainer.main:
+        if trainer.no_embedder is not None:
+            raise ValueError(f"{folder} has no embedder: {trainer.no_embedder}")
+        if copy_to is not None:
+            write_atomically(copy_to, lambda path: shutil.copyfile(folder / EMBEDDER, path))
+    trainer.accelerator.wait_for_everyone()
+    return folder / EMBEDDER if copy_to is None else copy_to
+
+
+def _choose_folder(out: str | os.PathLike[str] | None, name: str) -> tuple[pathlib.Path, pathlib.Path | None]:
+    """Return the folder of the run, and the file to copy the embedder to."""
+    if out is None:
+        stem = pathlib.Path(name).stem or "pictures"
+        return pathlib.Path("runs") / f"{stem}-pretrained", None
+    path = pathlib.Path(out)
+    return (path.with_suffix(""), path) if path.suffix == ".safetensors" else (path, None)
+
+
+def _choose_training(chosen: Chosen, facts: Facts, pictures: torch.Tensor) -> None:
+    """Choose views, batches, steps and schedule."""
+    height, width = pictures.shape[2:]
+    views: tuple[Call, ...] = (call(ResizedCrop, area=(0.3, 1.0)),)
+    if facts.channels == 3:
+        views += (call(Flip), call(ColorJitter, brightness=0.4, contrast=0.4, saturation=0.4))
+        why = "crops, mirror images and colors, which do not change what a picture shows"
+    else:
+        shift = round(0.07 * min(height, width), 1)
+        views += (call(Affine, rotation=0.2, scale=0.15, shear=0.15, shift=shift, fill=border_level(pictures)),)
+        why = "crops and small moves; gray pictures are not mirrored, as letters and spectra would change"
+    chosen.take("augment", views, why)
+    batch = chosen.take("batch_size", min(256, max(facts.images // 2, 2)), "256, or half of a small set")
+    seen = min(VIEWS_PER_PICTURE * facts.images, MAX_PICTURES_SEEN)
+    steps = chosen.take(
+        "steps",
+        max(seen // batch, MIN_STEPS),
+        f"each of {facts.images} pictures is seen about {seen // facts.images} times",
+    )
+    chosen.take("schedule", call(CosineRate, warmup=min(100, steps // 10)), "half a cosine after a short warm-up")
+    chosen.take("evaluate_every", max(steps // 10, 1), "ten times")
+    chosen.take("checkpoint_every", max(min(steps // 10, 200), 1), "so that little is lost when the run is stopped")
+    chosen.take("log_every", max(min(steps // 100, 50), 1), "")
+    chosen.take("channels_last", True, "convolutions run faster in this memory layout")
+
+
+def _with_statistics(
+    settings: PretrainSettings, base: PicturePreprocessing, pictures: torch.Tensor
+) -> PicturePreprocessing:
+    """Return the preprocessing with the normalization of the settings."""
+    known = {"none": (0.0, 1 / 255), "unit": (0.0, 1.0), "faces": (127.5 / 255, 128 / 255)}
+    if settings.normalize in known:
+        return base.with_statistics(*known[settings.normalize])
+    levels = pictures.transpose(0, 1).flatten(1).double() / 255
+    return base.with_statistics(tuple(levels.mean(1).tolist()), tuple(levels.std(1).clamp_min(1e-3).tolist()))
+
+
+def _build_task(settings: PretrainSettings, samples: Any, preprocessing: PicturePreprocessing) -> Pretraining:
+    """Return the task, whose network starts from the seed of the settings."""
+    torch.manual_seed(settings.seed)
+    sample = preprocessing.normalize(samples.batch(torch.arange(min(2, len(samples))))[0])
+    sizes = {"in_channels": preprocessing.channels, "input_size": preprocessing.size, "in_features": sample[0].numel()}
+    data = TaskData({"train": samples}, 1, sizes, preprocessing, sample)
+    backbone = _complete_backbone(settings.backbone, data, settings.feature_dim, None)
+    steps = [step.build() for step in settings.augmentations]
+    task = Pretraining(
+        backbone,
+        samples,
+        uniformity=settings.uniformity.build(),
+        weight=settings.weight,
+        teacher=settings.teacher,
+        batch_size=settings.batch_size,
+        augment=Compose(*steps) if steps else None,
+        preprocessing=preprocessing,
+        seed=settings.seed,
+        workers=settings.workers or 0,
+    )
+    task.regularizers.extend(part.build(model=task.model, seed=settings.seed) for part in settings.energies)
+    return task
