@@ -5,6 +5,7 @@ from ._overparameterize import overparameterize
 from .finetuning.adapter_files import load_adapters, save_adapters
 from .finetuning.finetune import finetune
 from .finetuning.generator_groups import group_finetuned
+from .finetuning.peft_files import load_peft_adapter, save_peft_adapter
 from .finetuning.quantized_linear import Int4Linear, Int8Linear
 from .finetuning.redraw import redraw, redraw_every
 from .finetuning.rewinding import choose_rewind, rewind
@@ -73,6 +74,7 @@ __all__ = [
     "group_parameters",
     "householder",
     "load_adapters",
+    "load_peft_adapter",
     "lowdin",
     "merge",
     "newton_schulz",
@@ -86,6 +88,7 @@ __all__ = [
     "redraw_every",
     "rewind",
     "save_adapters",
+    "save_peft_adapter",
     "unmerge",
     "use_task",
 ]

@@ -1,4 +1,4 @@
-"""Rotations alone in a file: saved without the base, loaded onto a fresh one whose fingerprint is checked."""
+"""Learned changes alone in a file: saved without the base, loaded onto a fresh one whose fingerprint is checked."""
 
 import os
 from typing import Any
@@ -18,14 +18,14 @@ FORMAT = "hypersphere-adapter/1"
 
 
 def save_adapters(model: nn.Module, path: str | os.PathLike[str]) -> None:
-    """Write the rotations of the task in use, and whatever else is trained, as one safetensors file; not the base.
+    """Write the learned changes of the task in use, and whatever else is trained, as one safetensors file without the base.
 
-    With the file go the method of every layer and a fingerprint of its frozen weight, so that :func:`load_adapters`
-    needs the base model and the file only.
+    The file also holds the method of every layer and a fingerprint of its frozen weight, so :func:`load_adapters` needs
+    the base model and the file only.
 
     Args:
-        model: tuned by :func:`finetune`.
-        path: of the file, which is replaced as a whole or not at all.
+        model: a model tuned by :func:`finetune`.
+        path: the file, which is replaced as a whole or not at all.
 
     Raises:
         ValueError: for a model without adapters, and for POET after a redraw, whose W₀ is no longer that of the base:
@@ -44,30 +44,33 @@ def save_adapters(model: nn.Module, path: str | os.PathLike[str]) -> None:
             raise ValueError(f"layer {name!r} was redrawn, so R alone is not what it learned: merge and save the model")
         layers[name] = {
             "method": own.method.options(),
-            "fingerprint": fingerprint(model, name),
+            "fingerprint": compute_fingerprint(model, name),
             "turns": dict(own.change.state_dict()),
         }
-    save_tree({"format": FORMAT, "layers": layers, "others": _others(model)}, path)
+    save_tree({"format": FORMAT, "layers": layers, "others": list_trained(model)}, path)
 
 
 def load_adapters(
     model: nn.Module, path: str | os.PathLike[str], *, task: str = "default", check: bool = True
 ) -> nn.Module:
-    """Put the rotations of a file onto their base, or beside those that a tuned model has already, under a task's name.
+    """Put the changes in a file on their base, or beside those of a tuned model under the name of another task.
 
     On a plain model this is :func:`finetune` with the methods of the file. On a tuned one the layers must be the same
     and ``task`` a new name; the others stay in use until :func:`use_task`. What else was trained, such as a classifier,
     is copied into the model.
 
     Args:
-        model: changed in place.
-        path: of a file by :func:`save_adapters`.
-        task: the name that the rotations get.
-        check: whether every frozen weight must be the one that the rotations were learned on, bit for bit. A base in
+        model: the model, changed in place.
+        path: a file written by :func:`save_adapters`.
+        task: the name that the changes get.
+        check: whether every frozen weight must be the one that the changes were learned on, bit for bit. A base in
             another precision needs False.
 
     Returns:
-        The model. Raises ``ValueError`` for another kind of file, other layers or shapes, and another base.
+        The model.
+
+    Raises:
+        ValueError: for another kind of file, other layers or shapes, and another base.
 
     >>> import copy, tempfile
     >>> base, x = torch.nn.Linear(64, 64), torch.randn(2, 64)
@@ -89,7 +92,7 @@ def load_adapters(
         raise ValueError(f"task must be a name of letters, digits and underscores, got {task!r}")
     others = _check_tensors(model, tree["others"], path)
     if check:
-        differing = [name for name in layers if fingerprint(model, name, path) != layers[name]["fingerprint"]]
+        differing = [name for name in layers if compute_fingerprint(model, name, path) != layers[name]["fingerprint"]]
         if differing:
             raise ValueError(
                 f"{path} was learned on another base: {_names(set(differing))} differ; "
@@ -97,7 +100,7 @@ def load_adapters(
             )
     methods = {name: TuningMethod(**layer["method"]) for name, layer in layers.items()}
     if not present:
-        _tune(model, methods, list(others))
+        tune_layers(model, methods, list(others))
     for name, own in get_adapters(model).items():
         if own.method != methods[name]:
             raise ValueError(f"layer {name!r} is tuned by {own.method}, {path} by {methods[name]}")
@@ -117,15 +120,15 @@ def load_adapters(
 
 
 def get_adapters(model: nn.Module) -> dict[str, Adapter]:
-    """The adapters of a tuned model by the names of their weights; none at all is an error."""
+    """Return the adapters of a tuned model by the names of their weights, or raise a ValueError if there are none."""
     found = {name: site.own for name, site in require_rotated(model).items() if isinstance(site.own, Adapter)}
     if not found:
         raise ValueError(f"{type(model).__name__} has no finetuned layer: call finetune(model) first")
     return found
 
 
-def fingerprint(model: nn.Module, name: str, path: object = "the file") -> str:
-    """SHA-256 of the frozen weight of this name, of a plain model as well."""
+def compute_fingerprint(model: nn.Module, name: str, path: object = "the file") -> str:
+    """Return the SHA-256 of the frozen weight of this name, also of a plain model."""
     site = find_rotated(model).get(name)
     if site is not None and not is_quantized(site.module):
         return checksum(name, {"weight": fixed_weight(site.module, site.parameter)})
@@ -139,7 +142,8 @@ def fingerprint(model: nn.Module, name: str, path: object = "the file") -> str:
     return checksum(name, {"weight": weight})
 
 
-def _tune(model: nn.Module, methods: dict[str, TuningMethod], train: list[str]) -> None:
+def tune_layers(model: nn.Module, methods: dict[str, TuningMethod], train: list[str]) -> None:
+    """Tune layers by their methods, and let the parameters named in ``train`` be trained as usual."""
     plan = TuningPlan()
     for name, method in methods.items():
         layer = select_weights(model, method, [name], (), False, ())
@@ -152,8 +156,8 @@ def _tune(model: nn.Module, methods: dict[str, TuningMethod], train: list[str]) 
         model.get_parameter(name).requires_grad_(True)
 
 
-def _others(model: nn.Module) -> dict[str, Tensor]:
-    """What is trained beside the rotations."""
+def list_trained(model: nn.Module) -> dict[str, Tensor]:
+    """Return what is trained beside the learned changes."""
     rotations = {id(p) for own in get_adapters(model).values() for p in own.parameters()}
     return {name: p.detach() for name, p in model.named_parameters() if p.requires_grad and id(p) not in rotations}
 

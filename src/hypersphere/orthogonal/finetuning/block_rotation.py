@@ -53,15 +53,19 @@ class BlockRotation(Rotation):
         """The entries of A_i above the diagonal."""
         return self.block * (self.block - 1) // 2
 
-    def blocks(self) -> Float[Tensor, "parts blocks b b"]:
-        """Return the R_i."""
+    def get_generators(self) -> Float[Tensor, "parts blocks entries"]:
+        """Return the entries of the A_i above the diagonal, as they act, in float32 or better."""
         raw = self.raw.to(upcast(self.raw.dtype))
         if self.eps is not None:
             length = 2**0.5 * torch.linalg.vector_norm(
                 raw, dim=(-2, -1), keepdim=True
             )  # ‖A‖_F counts every entry twice
             raw = raw * (self.eps / 2 / length.clamp_min(self.eps / 2))
-        return skew_cayley(raw, self.block, self.terms)
+        return raw
+
+    def blocks(self) -> Float[Tensor, "parts blocks b b"]:
+        """Return the R_i."""
+        return skew_cayley(self.get_generators(), self.block, self.terms)
 
     def forward(self, rows: Float[Tensor, "parts m n"], transpose: bool = False) -> Float[Tensor, "parts m n"]:
         """Return R v or Rᵀ v for every row v."""
@@ -123,7 +127,7 @@ def skew_cayley(raw: Float[Tensor, "*batch entries"], n: int, terms: int | None 
     """
     if terms is None:
         return _SkewCayley.apply(raw, n)  # type: ignore[no-any-return, no-untyped-call]
-    return cayley(_skew(raw, n), terms=terms)
+    return cayley(expand_skew(raw, n), terms=terms)
 
 
 def rotate_blocks(rows: Float[Tensor, "parts m n"], r: Float[Tensor, "parts blocks b b"]) -> Float[Tensor, "parts m n"]:
@@ -131,7 +135,8 @@ def rotate_blocks(rows: Float[Tensor, "parts m n"], r: Float[Tensor, "parts bloc
     return _RotateBlocks.apply(rows, r)  # type: ignore[no-any-return, no-untyped-call]
 
 
-def _skew(raw: Tensor, n: int) -> Tensor:
+def expand_skew(raw: Float[Tensor, "*batch entries"], n: int) -> Float[Tensor, "*batch n n"]:
+    """Return the skew-symmetric matrices with these entries above the diagonal, row by row."""
     i, j = torch.triu_indices(n, n, 1, device=raw.device)
     a = raw.new_zeros(*raw.shape[:-1], n * n)
     a = a.index_copy(-1, i * n + j, raw).index_copy(-1, j * n + i, -raw)
@@ -143,7 +148,7 @@ class _SkewCayley(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, raw: Tensor, n: int) -> Tensor:
-        a = _skew(raw, n)
+        a = expand_skew(raw, n)
         a.diagonal(dim1=-2, dim2=-1).add_(-1)
         inverse = torch.linalg.inv(a).neg_()
         ctx.save_for_backward(inverse)
