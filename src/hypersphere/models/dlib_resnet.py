@@ -1,0 +1,168 @@
+"""The face network of dlib: a residual network without padding at its strides, and the reader of dlib's file format."""
+
+import pathlib
+import re
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+STAGES = (
+    (32, 3, False),
+    (64, 4, True),
+    (128, 3, True),
+    (256, 3, True),
+    (256, 1, True),
+)  # filters, blocks, halves first
+MEAN = (122.782, 117.001, 104.298)  # of the pixels of each channel, in dlib's network
+TENSOR_VERSION = 2  # of dlib's serialized tensors
+MAX_VALUES = 1 << 24  # of one tensor; larger ones are damage
+_LAYERS = re.compile(rb"\x05con_[45]|\x07affine_|\x04fc_[12]")
+
+
+class DlibResNet(nn.Module):
+    """The residual network with 29 convolutions that dlib publishes for faces of 150×150 pixels.
+
+    Convolutions and poolings with stride 2 have no padding. Where the two paths of a block differ in size or number of maps,
+    the missing values are zero.
+
+    >>> DlibResNet()(torch.rand(2, 3, 150, 150)).shape
+    torch.Size([2, 128])
+    """
+
+    feature_dim = 128
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 32, 7, stride=2)
+        self.stem_scale = ChannelAffine(32)
+        blocks, width = [], 32
+        for filters, count, halves in STAGES:
+            for i in range(count):
+                blocks.append(DlibBlock(width, filters, halves and i == 0))
+                width = filters
+        self.blocks = nn.Sequential(*blocks)
+        self.embedding = nn.Linear(width, self.feature_dim, bias=False)
+
+    def forward(self, x: Float[Tensor, "b 3 h w"]) -> Float[Tensor, "b 128"]:
+        """Return features of RGB pixels in 0 … 255."""
+        x = (x - x.new_tensor(MEAN)[:, None, None]) / 256
+        x = F.max_pool2d(torch.relu(self.stem_scale(self.stem(x))), 3, stride=2)
+        result: Tensor = self.embedding(self.blocks(x).mean((2, 3)))
+        return result
+
+
+class DlibBlock(nn.Module):
+    """Two 3×3 convolutions beside the identity, or beside 2×2 averages if the block halves the maps.
+
+    Args:
+        in_channels: Maps of the input.
+        out_channels: Maps of the output.
+        halves: Whether the first convolution has stride 2.
+
+    >>> DlibBlock(32, 64, halves=True)(torch.rand(1, 32, 35, 35)).shape
+    torch.Size([1, 64, 17, 17])
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, halves: bool):
+        super().__init__()
+        self.halves = halves
+        stride, padding = (2, 0) if halves else (1, 1)
+        self.first = nn.Conv2d(in_channels, out_channels, 3, stride, padding)
+        self.first_scale = ChannelAffine(out_channels)
+        self.second = nn.Conv2d(out_channels, out_channels, 3, padding=1)
+        self.second_scale = ChannelAffine(out_channels)
+
+    def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b d i j"]:
+        """Return the rectified sum of both paths."""
+        y = self.second_scale(self.second(torch.relu(self.first_scale(self.first(x)))))
+        skipped = F.avg_pool2d(x, 2) if self.halves else x
+        shape = [max(a, b) for a, b in zip(y.shape[1:], skipped.shape[1:], strict=True)]
+        return torch.relu(_pad_to(y, shape) + _pad_to(skipped, shape))
+
+
+class ChannelAffine(nn.Module):
+    """A factor and an offset per map: batch normalization with its statistics folded in.
+
+    Args:
+        channels: The number of maps.
+
+    >>> ChannelAffine(3)(torch.ones(1, 3, 2, 2)).sum().item()
+    12.0
+    """
+
+    def __init__(self, channels: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(channels))
+        self.bias = nn.Parameter(torch.zeros(channels))
+
+    def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
+        """Return w_c x + b_c."""
+        return x * self.weight[:, None, None] + self.bias[:, None, None]
+
+
+def read_dlib_resnet(path: pathlib.Path) -> DlibResNet:
+    """Return the network of a file that dlib wrote.
+
+    The file holds the layers in the order of computation. Each has a name, a tensor and settings; the settings are those of
+    :class:`DlibResNet`, so only names and tensors are read. Nothing in the file is executed.
+
+    Args:
+        path: The file, ``dlib_face_recognition_resnet_model_v1.dat``.
+
+    Raises:
+        ValueError: If the layers are not those of this network.
+    """
+    content, network = path.read_bytes(), DlibResNet()
+    place = 0
+    owners: list[nn.Module] = [network.stem, network.stem_scale]
+    for block in network.blocks:
+        owners += [block.first, block.first_scale, block.second, block.second_scale]
+    with torch.no_grad():
+        for owner in (*owners, network.embedding):
+            parameters = list(owner.parameters())
+            values, place = _read_next_tensor(content, place, path)
+            if len(values) != sum(parameter.numel() for parameter in parameters):
+                raise ValueError(f"{path} does not hold dlib's face network: a tensor has {len(values)} values")
+            for parameter, part in zip(parameters, values.split([p.numel() for p in parameters]), strict=True):
+                if owner is network.embedding:  # stored by inputs
+                    parameter.copy_(part.view(parameter.shape[1], -1).T)
+                else:
+                    parameter.copy_(part.view(parameter.shape))
+    return network.eval()
+
+
+def _pad_to(x: Float[Tensor, "b c h w"], shape: list[int]) -> Float[Tensor, "b d i j"]:
+    """Return the maps with zeros behind them up to a shape (maps, rows, columns)."""
+    channels, rows, columns = (wanted - given for wanted, given in zip(shape, x.shape[1:], strict=True))
+    return F.pad(x, (0, columns, 0, rows, 0, channels))
+
+
+def _read_next_tensor(content: bytes, place: int, path: pathlib.Path) -> tuple[Float[Tensor, "n"], int]:
+    """Return the tensor of the next layer that has one, and the place behind it."""
+    found = _LAYERS.search(content, place)
+    if found is None:
+        raise ValueError(f"{path} does not hold dlib's face network: layers are missing after byte {place}")
+    place = found.end()
+    numbers = []
+    for _ in range(7 if b"fc_" in found.group() else 5):  # a linear layer stores its two widths before the tensor
+        number, place = _read_integer(content, place, path)
+        numbers.append(number)
+    version, *sizes = numbers[-5:]
+    count = 1
+    for size in sizes:
+        count *= size
+    if version != TENSOR_VERSION or not 0 < count <= MAX_VALUES or place + 4 * count > len(content):
+        raise ValueError(f"{path} is damaged at byte {place}")
+    values = torch.frombuffer(bytearray(content[place : place + 4 * count]), dtype=torch.float32)
+    return values, place + 4 * count
+
+
+def _read_integer(content: bytes, place: int, path: pathlib.Path) -> tuple[int, int]:
+    """Return an integer: a byte with the number of bytes and the sign, then the bytes, the lowest first."""
+    size = content[place] & 0x0F if place < len(content) else 0
+    if not 1 <= size <= 8 or place + 1 + size > len(content):
+        raise ValueError(f"{path} is damaged at byte {place}")
+    value = int.from_bytes(content[place + 1 : place + 1 + size], "little")
+    return -value if content[place] & 0x80 else value, place + 1 + size
