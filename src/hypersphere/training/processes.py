@@ -3,6 +3,7 @@
 import contextlib
 import datetime
 import os
+import pathlib
 import re
 import signal
 import threading
@@ -28,20 +29,46 @@ class LostProcessError(ConnectionError):
     """
 
 
-def accelerator(settings: Settings) -> tuple[Any, Any]:
-    """``(accelerator, ddp options)`` of accelerate for these settings, on the best device there is.
+def accelerator(settings: Settings, folder: pathlib.Path | None = None) -> tuple[Any, Any]:
+    """Return accelerate's accelerator for these settings, on the best device there is, and its DDP options.
+
+    Args:
+        settings: The settings of the run.
+        folder: The folder in which experiment trackers may write.
 
     Raises:
-        ValueError: if fp16 is asked for where there is only a CPU, on which accelerate would compute in float32 without a word.
+        ValueError: If fp16 is asked for on a CPU, where accelerate would silently compute in float32, or if a tracker is
+            unknown or not installed.
     """
     accelerate = require("accelerate")
+    _check_trackers(settings.trackers)
     if settings.precision == "fp16" and not torch.accelerator.is_available():
         raise ValueError("precision must be no or bf16 on a CPU, got 'fp16', which needs a GPU")
     accelerate.state.AcceleratorState._reset_state()  # another run of this process may have used another precision
     ddp = accelerate.utils.DistributedDataParallelKwargs(find_unused_parameters=True)
     group = accelerate.utils.InitProcessGroupKwargs(timeout=datetime.timedelta(seconds=settings.timeout))
     cpu = not torch.accelerator.is_available()
-    return accelerate.Accelerator(mixed_precision=settings.precision, cpu=cpu, kwargs_handlers=[ddp, group]), ddp
+    made = accelerate.Accelerator(
+        mixed_precision=settings.precision,
+        cpu=cpu,
+        kwargs_handlers=[ddp, group],
+        log_with=list(settings.trackers) or None,
+        project_dir=folder,
+    )
+    return made, ddp
+
+
+def _check_trackers(names: Sequence[str]) -> None:
+    """Raise ValueError if a tracker is unknown to accelerate or not installed; accelerate would only ignore it."""
+    tracking = require("accelerate.tracking")
+    known = tracking.LOGGER_TYPE_TO_CLASS
+    built_in, installed = {str(name) for name in tracking.LoggerType}, map(str, tracking.get_available_trackers())
+    missing = built_in - set(installed)
+    for name in names:
+        if name not in known:
+            raise ValueError(f"trackers must be some of {', '.join(sorted(known))}, got {name!r}")
+        if name in missing:
+            raise ValueError(f"the tracker {name} is not installed: pip install {name}")
 
 
 def placed(batch: Sequence[Tensor], device: torch.device, channels_last: bool) -> tuple[Tensor, ...]:
