@@ -24,7 +24,7 @@ AdditiveAngle AdditiveCosine Clipped Combined Concentration Curricular InterTopK
 QualityAdaptive Shrunk TwoSided
 """
 HEADS_AND_LOSSES = """
-AMSoftmax ASoftmax AdaCos AdaFace Alignment Annealing ArcFace ByClass ByCount CenterLoss Circle Contrastive CosFace CrossBatchMemory
+AMSoftmax ASoftmax AdaCos AdaFace Alignment Annealing ArcFace AxialSphere ByClass ByCount CenterLoss Circle Contrastive CosFace CrossBatchMemory
 CurricularFace Drawn ElasticFace EuclideanContrastive EuclideanTriplet GASoftmax HUG Hinge KoLeo LSoftmax MVSoftmax MagFace
 MarginSoftmax Matryoshka NTXent
 PrototypeSoftmax Proxies ProxyAnchor QMargin Ramp RowAdam RowSGD SSoftmax Sample SigLIP SoftTriple Softmax SphereFace
@@ -38,12 +38,13 @@ MixConv2d Operator RNN RNNCell SegConv2d SphereConv2d SphereLinear SphereNorm Ta
 """
 ENERGIES = """
 AdversarialProjection AnglePreservingProjection AngularRiesz BilateralProjection ChannelGroups CoMHE CountSketch
-FeatureEnergy Gaussian GlobalOrthogonalRegularization HadamardProjection Heat KernelStein LowRankBilateral
-LowRankEnergy MHE MMD Orthogonality Orthonormality RandomProjection Riesz SRIP
+FeatureEnergy Gaussian GlobalOrthogonalRegularization HadamardProjection Heat KernelStein LearnedProjection LowRankBilateral
+LowRankEnergy MHE MMD NonlinearProjection Orthogonality Orthonormality RandomProjection Riesz SRIP
 """
 ORTHOGONAL = """
-Banded Canonical Cayley Exponential Free Givens GramSchmidt Hessenberg Householder Lowdin Muon OGD OrthogonalityPenalty Pion Refinement
-Skew Symmetric SymmetricPositive Triangular TuningMethod overparameterize prepare_neurons
+Banded Canonical Cayley Exponential Free Givens GramSchmidt Hessenberg Householder Hyperball Lowdin Muon MuonSphere OGD
+OrthogonalityPenalty Pion Refinement Skew Symmetric SymmetricPositive Triangular TuningMethod finetune overparameterize
+prepare_neurons
 """
 NETWORKS = """
 Autoencoder Conv ConvNet Descriptors DlibResNet ECAPA EfficientNetLite0 GCN GE2E Generator GPTLanguageModel GraphNetwork Joined MLP NGPT

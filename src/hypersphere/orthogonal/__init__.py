@@ -24,6 +24,7 @@ from .maps.householder import Householder, householder
 from .maps.lowdin import Lowdin, lowdin
 from .maps.newton_schulz import newton_schulz
 from .maps.orthogonal_map import Free
+from .maps.polar_coefficients import polar_coefficients
 from .maps.structured import Banded, Hessenberg, Skew, Symmetric, SymmetricPositive, Triangular
 from .matrix_groups import MatrixGroups, group_matrices
 from .multitask import add_task, use_task
@@ -31,6 +32,7 @@ from .muon import Muon, orthogonalize
 from .ogd import OGD, ParamGroups, group_parameters
 from .orthogonality import OrthogonalityPenalty, count_rotation_parameters, orthogonality_error
 from .pion import Pion
+from .sphere_optimizer import Hyperball, MuonSphere
 
 __all__ = [
     "METHODS",
@@ -44,12 +46,14 @@ __all__ = [
     "GramSchmidt",
     "Hessenberg",
     "Householder",
+    "Hyperball",
     "Int4Linear",
     "Int8Linear",
     "Lowdin",
     "Map",
     "MatrixGroups",
     "Muon",
+    "MuonSphere",
     "OrthogonalityPenalty",
     "ParamGroups",
     "Pion",
@@ -83,6 +87,7 @@ __all__ = [
     "overparameterize",
     "plan_finetune",
     "plan_overparameterize",
+    "polar_coefficients",
     "prepare_neurons",
     "redraw",
     "redraw_every",

@@ -1,16 +1,22 @@
 """Muon: momentum whose singular values are made equal (Jordan et al., 2024), for matrices and convolutions."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from .maps.polar_coefficients import polar_coefficients
 from .matrix_optimizer import MatrixOptimizer, as_matrices, as_weight
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of the authors: steep at zero, they end in [0.7, 1.2] rather than at 1
+# The coefficients of all steps by the name of the iteration.
+ITERATIONS: dict[str, Callable[[int], tuple[tuple[float, ...], ...]]] = {
+    "jordan": lambda steps: (COEFFICIENTS,) * steps,
+    "polar_express": polar_coefficients,
+}
 
 
 class Muon(MatrixOptimizer):
@@ -27,6 +33,8 @@ class Muon(MatrixOptimizer):
         momentum: share of the past in the mean of gradients.
         nesterov: whether the gradient looks one step ahead.
         steps: of the quintic iteration.
+        iteration: ``"jordan"`` repeats one step with the authors' coefficients; ``"polar_express"`` takes the best
+            coefficients for each step (arXiv:2505.16932), which come nearer to UVᵀ in as many products.
         adjust: the factor c for a matrix with A neurons of B numbers: ``"original"`` is √max(1, A/B),
             ``"match_rms_adamw"`` is 0.2·√max(A, B), with which rates of AdamW can be kept.
         half: whether to iterate in bfloat16, as torch does; float32 otherwise.
@@ -47,20 +55,24 @@ class Muon(MatrixOptimizer):
         *,
         nesterov: bool = True,
         steps: int = 5,
+        iteration: Literal["jordan", "polar_express"] = "jordan",
         adjust: Literal["original", "match_rms_adamw"] = "original",
         half: bool = False,
         eps: float = 1e-7,
     ):
+        if iteration not in ITERATIONS:
+            raise ValueError(f"iteration must be one of {', '.join(ITERATIONS)}, got {iteration!r}")
         if adjust not in ("original", "match_rms_adamw"):
             raise ValueError(f"adjust must be original or match_rms_adamw, got {adjust!r}")
         if steps < 1:
             raise ValueError(f"steps must be an integer ≥ 1, got {steps!r}")
         options = {"lr": lr, "weight_decay": weight_decay, "momentum": momentum, "nesterov": nesterov, "steps": steps}
-        super().__init__(params, {**options, "adjust": adjust, "half": half, "eps": eps})
+        super().__init__(params, {**options, "iteration": iteration, "adjust": adjust, "half": half, "eps": eps})
 
     def _update(self, p: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
         matrices = as_matrices(self._momentum(p, gradient, group), group)
-        direction = orthogonalize(matrices, group["steps"], half=group["half"], eps=group["eps"])
+        options = {key: group[key] for key in ("iteration", "half", "eps")}
+        direction = orthogonalize(matrices, group["steps"], **options)
         a, b = matrices.shape[-2:]
         factor = math.sqrt(max(1, a / b)) if group["adjust"] == "original" else 0.2 * math.sqrt(max(a, b))
         p.mul_(1 - group["lr"] * group["weight_decay"])
@@ -68,19 +80,35 @@ class Muon(MatrixOptimizer):
 
 
 def orthogonalize(
-    x: Float[Tensor, "*batch m n"], steps: int = 5, *, half: bool = False, eps: float = 1e-7
+    x: Float[Tensor, "*batch m n"],
+    steps: int = 5,
+    *,
+    iteration: Literal["jordan", "polar_express"] = "jordan",
+    half: bool = False,
+    eps: float = 1e-7,
 ) -> Float[Tensor, "*batch m n"]:
-    """UVᵀ of x = UΣVᵀ, roughly: X ← aX + (bG + cG²)X with G = XXᵀ, from X/‖X‖, singular values end in [0.7, 1.2].
+    """Return about UVᵀ for x = UΣVᵀ, by steps X ← aX + (bG + cG²)X with G = XXᵀ, from X/‖X‖.
+
+    Args:
+        x: matrices.
+        steps: the number of steps, three products each.
+        iteration: ``"jordan"`` repeats (3.4445, −4.7750, 2.0315) of Jordan et al. (2024), after which singular values
+            are in [0.7, 1.2]; ``"polar_express"`` takes :func:`polar_coefficients`, whose error falls with every step.
+        half: whether to compute in bfloat16.
+        eps: the smallest norm to divide by.
+
+    Returns:
+        The matrices, of the shape and precision of ``x``.
 
     >>> orthogonalize(torch.diag(torch.tensor([5.0, 1.0]))).diagonal().round(decimals=1)
     tensor([0.7000, 0.8000])
     """
-    a, b, c = COEFFICIENTS
+    coefficients = ITERATIONS[iteration](steps)
     wide = (x.bfloat16() if half else x).reshape(-1, *x.shape[-2:])
     tall = x.shape[-2] > x.shape[-1]
     wide = wide.mT if tall else wide
     wide = wide / torch.linalg.matrix_norm(wide, keepdim=True).clamp(min=eps)
-    for _ in range(steps):  # fused products round once each, which counts in bfloat16
+    for a, b, c in coefficients:  # fused products round once each, which counts in bfloat16
         gram = wide @ wide.mT
         wide = torch.baddbmm(wide, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), wide, beta=a)
     return (wide.mT if tall else wide).reshape(x.shape).to(x.dtype)

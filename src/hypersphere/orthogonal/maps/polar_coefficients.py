@@ -1,0 +1,63 @@
+"""Coefficients of Newton–Schulz steps that are the best for the singular values that are left."""
+
+import functools
+
+import numpy as np
+
+WIDEN = 1.01  # every interval after the first is wider by this, so that rounding cannot leave it
+_TOLERANCE = 1e-12
+
+
+@functools.lru_cache(maxsize=64)
+def polar_coefficients(steps: int, lower: float = 1e-3, degree: int = 5) -> tuple[tuple[float, ...], ...]:
+    r"""Return the coefficients of steps p(σ) = aσ + bσ³ (+ cσ⁵) whose composition is nearest to 1 on [lower, 1].
+
+    Each p is the odd polynomial with the smallest largest error |p(σ) − 1| on the interval that the step before leaves.
+    Composing the best polynomials one after the other is the best composition (Polar Express, arXiv:2505.16932; of
+    degree 3, CANS, arXiv:2506.10935). It is found by Remez' exchange: the errors at the ends and at the interior extrema
+    alternate.
+
+    Args:
+        steps: the number of steps.
+        lower: the smallest singular value, relative to the largest, that must come near 1.
+        degree: 3 or 5.
+
+    Returns:
+        The coefficients of σ, σ³ (and σ⁵) for each step.
+
+    Raises:
+        ValueError: if an argument is out of range.
+
+    >>> [[round(c, 3) for c in step] for step in polar_coefficients(2)]
+    [[8.47, -25.108, 18.629], [4.143, -3.019, 0.553]]
+    """
+    if steps < 1:
+        raise ValueError(f"steps must be an integer ≥ 1, got {steps!r}")
+    if not 0 < lower < 1:
+        raise ValueError(f"lower must be a number between 0 and 1, got {lower!r}")
+    if degree not in (3, 5):
+        raise ValueError(f"degree must be 3 or 5, got {degree!r}")
+    low, high, found = lower, 1.0, []
+    for _ in range(steps):
+        coefficients, error = _exchange(low, high, degree)
+        found.append(tuple(float(c) for c in coefficients))
+        low, high = (1 - error) / WIDEN, (1 + error) * WIDEN
+    return tuple(found)
+
+
+def _exchange(low: float, high: float, degree: int) -> tuple[np.ndarray, float]:
+    """Return the best coefficients on [low, high] and their largest error."""
+    powers = np.arange(1, degree + 1, 2)
+    points = np.linspace(low, high, len(powers) + 1)
+    signs = (-1.0) ** np.arange(len(points))  # below 1 at the lower end, then alternating
+    error = np.inf
+    while True:
+        system = np.hstack([points[:, None] ** powers, signs[:, None]])
+        *coefficients, reached = np.linalg.solve(system, np.ones(len(points)))
+        if abs(abs(reached) - error) <= _TOLERANCE:
+            return np.array(coefficients), abs(reached)
+        error = abs(reached)
+        slope = (np.array(coefficients) * powers)[::-1]  # of the derivative, a polynomial in σ²
+        squares = np.roots(slope)
+        inner = np.sort(np.sqrt(squares.real.clip(low**2, high**2)))
+        points = np.concatenate([[low], inner, [high]])
