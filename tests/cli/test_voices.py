@@ -92,3 +92,70 @@ def test_real_speakers_go_the_whole_road(tmp_path, run):
     lines = run("gallery", "identify", gallery, "ge2e", probes, "--threshold", "0.88", "--json").splitlines()
     found = {json.loads(line)["file"].rpartition("/")[2]: json.loads(line)["identity"] for line in lines}
     assert found == {"known.ogg": "speaker03", "stranger.ogg": None}
+
+
+def test_a_network_is_fitted_to_recordings(tmp_path, run):
+    people = write_people(tmp_path / "people", people=9, takes=4, seconds=1.2)
+    said = run("fit", people, "-o", "run", "steps=4", "backbone.widths=4,4,8,8", "feature_dim=16", "threads=1")
+    assert "36 recordings of 9 identities: 4 recordings each" in said
+    assert "preprocessing=AudioPreprocessing(rate=16000, frames=112" in said
+    assert "spectrogram statistics, LDA" in said
+    assert "row covariances with PCA + LDA" in said
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert report["figures"]["identities"]["value"] == 3
+    assert (tmp_path / "run" / "pictures" / "worst_different.png").is_file()
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "Hardest samples" in page
+    assert "EER" in run("evaluate", "run", people)
+    run("gallery", "enrol", "known.db", "run", people)
+    run("gallery", "calibrate", "known.db", "run", people, "--far", "0.5")
+    probe = people / "person4" / "1.wav"
+    assert run("gallery", "identify", "known.db", "run", probe, "--threshold", "0.9").split("\t")[1] == "person4"
+    run("export", "run", "--onnx", "run/voices.onnx", "--images", people)
+    assert run("fit", people, "-o", "run", "steps=4", "backbone.widths=4,4,8,8", "feature_dim=16", "threads=1")
+
+
+def test_a_pretrained_network_stays_if_nothing_is_better(tmp_path, embedder, run):
+    people = write_people(tmp_path / "people", people=9, takes=3, seconds=1.2)
+    said = run("fit", people, "--from", embedder, "-o", "run", "pictures=false", "threads=1")
+    assert "tune=frozen: " in said
+    assert "too few to change a pretrained network" in said
+    assert "the pretrained features stay as they are" in said
+    first, second = (Embedder.load(path) for path in (embedder, tmp_path / "run" / "embedder.safetensors"))
+    torch.testing.assert_close(second(voice(0)), first(voice(0)))
+    assert "--from" not in (tmp_path / "run" / "command.txt").read_text().replace("start=", "")
+    assert "start=" in (tmp_path / "run" / "command.txt").read_text()
+    tuned = run("fit", people, "--from", embedder, "-o", "tuned", "tune=full", "steps=2", "pictures=false", "threads=1")
+    assert "tune=full: you asked for it" in tuned
+    error = typed("fit", people, "--from", "characters", "-o", "no", cwd=tmp_path, code=1).stderr
+    assert "holds recordings, but characters was trained on pictures" in error
+
+
+@pytest.mark.slow
+def test_real_speakers_from_a_folder_to_a_gallery(tmp_path, run):
+    speakers = unpack_speakers(tmp_path)
+    train, others = tmp_path / "train", tmp_path / "others"
+    for i in range(1, 31):
+        home = (train if i <= 24 else others) / f"speaker{i:02d}"
+        home.mkdir(parents=True)
+        for j in range(8):
+            shutil.copy(speakers / home.name / f"{j:02d}.ogg", home)
+    run("fit", train, "-o", "run", "steps=60", "threads=1", "pictures=false")
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    lda = next(b["eer"] for b in report["baselines"] if b["name"] == "spectrogram statistics, LDA")
+    assert report["figures"]["EER"]["value"] <= lda
+    figures = json.loads(run("evaluate", "run", others, "--json"))["figures"]
+    assert figures["EER"]["value"] < 0.15
+    run("gallery", "enrol", "known.db", "run", others)
+    run("gallery", "calibrate", "known.db", "run", train, "--far", "0.01")
+    probe = speakers / "speaker27" / "09.ogg"
+    assert run("gallery", "identify", "known.db", "run", probe, "--threshold", "0").split("\t")[1] == "speaker27"
+    run("export", "run", "--onnx", "run/voices.onnx", "--images", others)
+    try:
+        fetch_model("ge2e")
+    except FetchError as error:
+        pytest.skip(f"ge2e cannot be fetched: {error}")
+    run("fit", train, "--from", "ge2e", "-o", "tuned", "threads=1", "pictures=false")
+    after = json.loads(run("evaluate", "tuned", others, "--json"))["figures"]["EER"]["value"]
+    before = json.loads(run("evaluate", "ge2e", others, "--json"))["figures"]["EER"]["value"]
+    assert after <= before + 0.005
