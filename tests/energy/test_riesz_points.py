@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from hypersphere.energy import riesz_points
 from hypersphere.energy.kernels import Riesz
 from hypersphere.energy.point_symmetry import draw_orbits, rotation_symmetries
 from hypersphere.energy.riesz_points import find_riesz_points, orbit_objective, point_objective
@@ -36,3 +37,23 @@ def test_the_gradient_is_the_derivative(half_space):
 def test_symmetric_starts_do_no_harm_to_few_points():
     _, energy = find_riesz_points(12, 3, Riesz(1), False, starts=1, hops=1, tolerance=1e-9, steps=500, seed=0)
     assert energy.item() == pytest.approx(49.165253058, abs=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("energies", "agreed"),
+    [
+        ([[1.0] * 6, [1.0, 2.0], [1.0 + 1e-9, 3.0]], True),
+        ([[1.0] * 7, [2.0], [1.0]], True),
+        ([[1.0] * 9, [1.0, 2.0], [2.0]], False),  # two kinds of starts
+        ([[1.0] * 5, [1.0], [1.0]], False),  # seven starts
+        ([[1.0] * 6, [1.0], [1.0, 0.9999]], False),  # one of them found less
+    ],
+)
+def test_a_search_ends_when_starts_of_several_kinds_agree(energies, agreed):
+    assert riesz_points._agree([torch.tensor(values, dtype=torch.double) for values in energies]) is agreed
+
+
+def test_agreement_spares_the_hops(monkeypatch):
+    monkeypatch.setattr(riesz_points, "hop_basins", None)  # called only if the starts do not agree
+    options = {"starts": 24, "hops": 1, "tolerance": 1e-9, "steps": 500, "seed": 0}
+    assert find_riesz_points(12, 3, Riesz(1), False, **options)[1].item() == pytest.approx(49.165253058, abs=1e-8)

@@ -24,11 +24,11 @@ AdditiveAngle AdditiveCosine Clipped Combined Concentration Curricular InterTopK
 QualityAdaptive Shrunk TwoSided
 """
 HEADS_AND_LOSSES = """
-AMSoftmax ASoftmax AdaCos AdaFace Alignment Annealing ArcFace AxialSphere ByClass ByCount CenterLoss Circle Contrastive CosFace CrossBatchMemory
-CurricularFace Drawn ElasticFace EuclideanContrastive EuclideanTriplet GASoftmax HUG Hinge KoLeo LSoftmax MVSoftmax MagFace
-MarginSoftmax Matryoshka NTXent
-PrototypeSoftmax Proxies ProxyAnchor QMargin Ramp RowAdam RowSGD SSoftmax Sample SigLIP SoftTriple Softmax SphereFace
-SphereFace2 SphereFaceR Stages SubCenters SupCon Triplet UniFace Uniformity VMFSoftmax WSoftmax
+AMSoftmax ASoftmax AdaCos AdaFace Alignment Annealing ArcFace AxialSphere ByClass ByCount CenterLoss Circle
+Contrastive CosFace CrossBatchMemory CurricularFace Drawn ElasticFace EuclideanContrastive EuclideanTriplet GASoftmax
+HUG Hinge KoLeo LSoftmax MVSoftmax MagFace MarginSoftmax Matryoshka NTXent PrototypeSoftmax Proxies ProxyAnchor
+QMargin Ramp RowAdam RowSGD SSoftmax Sample SigLIP SoftTriple Softmax SphereFace SphereFace2 SphereFaceR Stages
+SubCenters SupCon Triplet UniFace Uniformity VMFSoftmax WSoftmax
 """
 ANGLES = "Cosine Linear Power Sigmoid SquareCosine"
 MAGNITUDES = "Ball InnerProduct Linear Log Mix Radius Seg Sphere Tanh"

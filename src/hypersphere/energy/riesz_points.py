@@ -68,7 +68,9 @@ def find_riesz_points(
     if _agree([values for _, values in searches]):
         points, energies = (torch.cat(parts) for parts in zip(*searches, strict=True))
         # Shaken, because an arrangement with a symmetry may be a saddle among those without.
-        points, energies = _relax(shake(points[energies.argmin()][None], generator), kernel, half_space, tolerance, steps)
+        points, energies = _relax(
+            shake(points[energies.argmin()][None], generator), kernel, half_space, tolerance, steps
+        )
         return points[0], energies[0]
     if first < starts:
         searches.append(rough(start[first:]))
@@ -79,7 +81,7 @@ def find_riesz_points(
     if symmetries:
         best, _ = keep_distinct(points, energies, APART, KEPT)
         best, values = rough(shake(best, generator))
-        points, energies = best, values
+        points, energies = torch.cat([points, best]), torch.cat([energies, values])
     best, _ = hop_basins(
         points,
         energies,

@@ -2,6 +2,7 @@
 
 from . import comparisons, engine, functional, heads, margins, pairs, parallel, sampling, strengths
 from .annealing import Annealing
+from .axial_sphere import AxialSphere
 from .center import CenterLoss
 from .engine import Targets
 from .head import MarginSoftmax
@@ -65,6 +66,7 @@ __all__ = [
     "Alignment",
     "Annealing",
     "ArcFace",
+    "AxialSphere",
     "ByClass",
     "ByCount",
     "CenterLoss",

@@ -6,6 +6,8 @@ from .bilateral import BilateralProjection
 from .count_sketch import CountSketch
 from .groups import ChannelGroups
 from .hadamard import HadamardProjection
+from .learned_projection import LearnedProjection
+from .nonlinear_projection import NonlinearProjection
 from .projection import Projection
 from .random import RandomProjection
 
@@ -16,6 +18,8 @@ __all__ = [
     "ChannelGroups",
     "CountSketch",
     "HadamardProjection",
+    "LearnedProjection",
+    "NonlinearProjection",
     "Projection",
     "RandomProjection",
 ]

@@ -19,6 +19,9 @@ class AdversarialProjection(RandomProjection):
     AdversarialProjection(dim=20, count=1, every=1000, lr=0.01)
     """
 
+    direction: float = 1.0
+    """1 climbs the energy, −1 descends it."""
+
     def __init__(self, dim: int = 30, count: int = 1, every: int | None = 1000, *, lr: float = 0.01, seed: int = 0):
         super().__init__(dim, count, every, seed=seed)
         if not lr > 0:
@@ -26,7 +29,7 @@ class AdversarialProjection(RandomProjection):
         self.lr = lr
 
     def step(self, weights: dict[str, Tensor], energy: Energy) -> None:
-        """One step of ascent for every basis, then the schedule."""
+        """Move every basis along its gradient, then advance the schedule."""
         bases = [buffer for name, buffer in self.named_buffers() if name in self._sizes]
         if not bases:  # no hidden layer was fit to be regularized
             return super().step(weights, energy)
@@ -40,7 +43,7 @@ class AdversarialProjection(RandomProjection):
         for basis, gradient in zip(bases, gradients, strict=True):
             basis.requires_grad_(False)
             length = norm(basis.flatten(1))[:, None, None]
-            basis.add_(self.lr * length * normalize(gradient.flatten(1)).view_as(gradient))
+            basis.add_(self.direction * self.lr * length * normalize(gradient.flatten(1)).view_as(gradient))
         super().step(weights, energy)
 
     def extra_repr(self) -> str:
