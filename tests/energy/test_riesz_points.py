@@ -43,7 +43,8 @@ def test_symmetric_starts_do_no_harm_to_few_points():
     ("energies", "agreed"),
     [
         ([[1.0] * 6, [1.0, 2.0], [1.0 + 1e-9, 3.0]], True),
-        ([[1.0] * 7, [2.0], [1.0]], True),
+        ([[1.0] * 6, [1.0], [1.0]], True),
+        ([[1.0] * 7, [2.0], [1.0]], False),  # two kinds of starts
         ([[1.0] * 9, [1.0, 2.0], [2.0]], False),  # two kinds of starts
         ([[1.0] * 5, [1.0], [1.0]], False),  # seven starts
         ([[1.0] * 6, [1.0], [1.0, 0.9999]], False),  # one of them found less
