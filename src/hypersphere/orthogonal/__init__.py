@@ -4,6 +4,7 @@ from ._merge import merge, unmerge
 from ._overparameterize import overparameterize
 from .finetuning.adapter_files import load_adapters, save_adapters
 from .finetuning.finetune import finetune
+from .finetuning.finetuning_merge import FinetuningSplit, merge_finetunings, split_finetuning
 from .finetuning.generator_groups import group_finetuned
 from .finetuning.peft_files import load_peft_adapter, save_peft_adapter
 from .finetuning.quantized_linear import Int4Linear, Int8Linear
@@ -41,6 +42,7 @@ __all__ = [
     "Canonical",
     "Cayley",
     "Exponential",
+    "FinetuningSplit",
     "Free",
     "Givens",
     "GramSchmidt",
@@ -81,6 +83,7 @@ __all__ = [
     "load_peft_adapter",
     "lowdin",
     "merge",
+    "merge_finetunings",
     "newton_schulz",
     "orthogonality_error",
     "orthogonalize",
@@ -94,6 +97,7 @@ __all__ = [
     "rewind",
     "save_adapters",
     "save_peft_adapter",
+    "split_finetuning",
     "unmerge",
     "use_task",
 ]

@@ -1,0 +1,173 @@
+"""Several fine-tunings of one base as one model: rotations averaged as rotations, the rest as numbers (OrthoMerge)."""
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ...neurons import neuron_weights
+from ..maps.cayley import cayley
+from .task_average import orthogonal_mean
+from .tuning_plan import TunedWeight, describe_weight
+
+Tuned = nn.Module | Mapping[str, Tensor]
+
+
+class FinetuningSplit(NamedTuple):
+    """A fine-tuned weight as a rotation of the frozen rows and a residual: W = W₀Rᵀ + E, in float64.
+
+    Attributes:
+        rotation: R for each part.
+        residual: E, rows of the parts.
+
+    >>> net = torch.nn.Linear(3, 5)
+    >>> split = split_finetuning(net, net.state_dict())["weight"]
+    >>> torch.allclose(split.rotation[0], torch.eye(3).double()), float(split.residual.abs().max()) < 1e-6
+    (True, True)
+    """
+
+    rotation: Float[Tensor, "parts n n"]
+    residual: Float[Tensor, "parts m n"]
+
+
+@torch.no_grad()
+def split_finetuning(base: nn.Module, tuned: Tuned) -> dict[str, FinetuningSplit]:
+    r"""Split any fine-tuning of a model into the rotation of each layer's neurons and a residual.
+
+    R is the rotation that brings the neurons of the base nearest to the tuned ones, the solution of the orthogonal
+    Procrustes problem min ‖W₀Rᵀ − W‖ with det R = 1. Directions that the neurons do not determine, because there are
+    fewer neurons than numbers, stay as they are. Use it to see how much of a fine-tuning is a rotation.
+
+    Args:
+        base: the model before.
+        tuned: the model afterwards, or its ``state_dict``.
+
+    Returns:
+        The split of every weight of neurons, by the name of the parameter.
+
+    Raises:
+        ValueError: if the model has a weight that is computed or quantized, or if names and shapes differ.
+
+    >>> base = torch.nn.Linear(3, 5, bias=False).double()
+    >>> r = torch.linalg.matrix_exp(torch.tensor([[0, -0.5, 0], [0.5, 0, 0], [0, 0, 0]]).double())
+    >>> split = split_finetuning(base, {"weight": base.weight @ r.T})
+    >>> torch.allclose(split["weight"].rotation[0], r)
+    True
+    """
+    weights, before, state = _find_weights(base), base.state_dict(), _get_state(base, tuned)
+    return {
+        name: _split(_get_rows(before[name], weight), _get_rows(state[name], weight))
+        for name, weight in weights.items()
+    }
+
+
+@torch.no_grad()
+def merge_finetunings(base: nn.Module, tuned: Sequence[Tuned], *, residual: float = 1.0) -> nn.Module:
+    r"""Return one model from several fine-tunings of the same base, each part merged in its own geometry (OrthoMerge).
+
+    Every tuned weight is split by :func:`split_finetuning`. The rotations are averaged in the Cayley algebra,
+    A = (1/T)(Σ‖A_i‖/‖ΣA_i‖)ΣA_i with A_i = (R_i − I)(R_i + I)⁻¹, and the residuals as numbers: W = W₀Rᵀ + λ·ΣE_i/T. Biases,
+    norms and embeddings take the mean of their changes (Yang et al., 2026). Use it for models that were tuned elsewhere, in
+    any way; tasks of :func:`finetune` are averaged by :func:`average_tasks` without an SVD.
+
+    Args:
+        base: the model before, which is not changed.
+        tuned: two or more models or ``state_dict``.
+        residual: λ; 0 keeps the rotations only.
+
+    Returns:
+        A new model.
+
+    Raises:
+        ValueError: for fewer than two fine-tunings, a weight that is computed or quantized, other names or shapes, and a
+            rotation by 180°, which the Cayley transform does not reach.
+
+    >>> base = torch.nn.Linear(3, 5)
+    >>> again = merge_finetunings(base, [base, base])
+    >>> torch.allclose(again.weight, base.weight, atol=1e-6)
+    True
+    """
+    if len(tuned) < 2:
+        raise ValueError(f"tuned must hold two or more fine-tunings, got {len(tuned)}")
+    weights, merged = _find_weights(base), copy.deepcopy(base)
+    states = [_get_state(base, each) for each in tuned]
+    result = merged.state_dict()
+    for name, start in base.state_dict().items():
+        if name in weights:
+            rows = _get_rows(start, weights[name])
+            splits = [_split(rows, _get_rows(state[name], weights[name])) for state in states]
+            generators = torch.stack([_find_generator(split.rotation, name) for split in splits])
+            r = cayley(orthogonal_mean(generators))
+            tuned_rows = rows @ r.mT + residual * torch.stack([split.residual for split in splits]).mean(0)
+            flat = tuned_rows.flatten(0, 1)
+            value = (flat.mT if weights[name].transposed else flat).reshape(start.shape)
+        elif start.is_floating_point():
+            value = start + torch.stack([state[name].to(start) - start for state in states]).mean(0)
+        else:
+            continue  # counters stay those of the base
+        result[name].copy_(value)
+    return merged
+
+
+def _split(rows: Tensor, tuned: Tensor) -> FinetuningSplit:
+    r = torch.stack([_find_rotation(a, b) for a, b in zip(rows, tuned, strict=True)])
+    return FinetuningSplit(r, tuned - rows @ r.mT)
+
+
+def _find_rotation(rows: Float[Tensor, "m n"], tuned: Float[Tensor, "m n"]) -> Float[Tensor, "n n"]:
+    """Return the rotation R that minimizes ‖W₀Rᵀ − W‖, and of all that do the one nearest to the identity.
+
+    With WᵀW₀ = UΣVᵀ the minimum is at U₁V₁ᵀ + U₂QV₂ᵀ, where U₂ and V₂ belong to Σ = 0 and Q is free. The trace, and with it
+    the nearness to I, is largest for the orthogonal factor of U₂ᵀV₂. A determinant of −1 is corrected in the direction that
+    costs least: inside Q if it can be, else in that of the smallest singular value.
+    """
+    u, sigma, vh = torch.linalg.svd(tuned.mT @ rows)
+    n = len(sigma)
+    rank = int((sigma > n * torch.finfo(sigma.dtype).eps * sigma[0]).sum())
+    left, _, right = torch.linalg.svd(u[:, rank:].mT @ vh[rank:].mT)
+    r = u[:, :rank] @ vh[:rank] + u[:, rank:] @ left @ right @ vh[rank:]
+    if torch.linalg.det(r) < 0:
+        if rank < n:
+            left[:, -1] *= -1
+        else:
+            u[:, -1] *= -1
+        r = u[:, :rank] @ vh[:rank] + u[:, rank:] @ left @ right @ vh[rank:]
+    return r
+
+
+def _find_generator(r: Float[Tensor, "parts n n"], name: str) -> Float[Tensor, "parts n n"]:
+    """Return A = (R − I)(R + I)⁻¹, the skew-symmetric matrix whose Cayley transform is R."""
+    eye = torch.eye(r.shape[-1], dtype=r.dtype, device=r.device)
+    if bool((torch.linalg.svdvals(r + eye)[..., -1] < 1e-6).any()):
+        raise ValueError(f"{name!r} is rotated by 180° in some direction, which has no place in the Cayley algebra")
+    a = torch.linalg.solve(r + eye, r - eye, left=False)
+    return (a - a.mT) / 2
+
+
+def _find_weights(base: nn.Module) -> dict[str, TunedWeight]:
+    """Return the weights of neurons by the names of their parameters."""
+    names = {id(p): name for name, p in base.named_parameters()}
+    found = {}
+    for label, held in neuron_weights(base)[0].items():
+        stored = held.stored()
+        if stored is None or id(stored) not in names:
+            raise ValueError(f"the weight of {label!r} is computed: merge(model) first")
+        found[names[id(stored)]] = describe_weight(label, held)
+    return found
+
+
+def _get_state(base: nn.Module, tuned: Tuned) -> Mapping[str, Tensor]:
+    state = tuned.state_dict() if isinstance(tuned, nn.Module) else tuned
+    for name, value in base.state_dict().items():
+        if name not in state or state[name].shape != value.shape:
+            has = tuple(state[name].shape) if name in state else "nothing of that name"
+            raise ValueError(f"{name!r} has shape {tuple(value.shape)} in the base, and the fine-tuning has {has}")
+    return state
+
+
+def _get_rows(value: Tensor, weight: TunedWeight) -> Float[Tensor, "parts m n"]:
+    rows = (value.mT if weight.transposed else value).flatten(1).double()
+    return rows.unflatten(0, (weight.layout.parts, -1))
