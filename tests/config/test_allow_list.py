@@ -190,6 +190,8 @@ def test_every_exported_class_of_the_slots_is_listed_or_excluded_by_reason():
         "NoLayersError",
         "LayerChange",
         "LayerReport",
+        "FinetuningSplit",
+        "Int4Linear",
         "Int8Linear",
         "Map",
         "MatrixGroups",
