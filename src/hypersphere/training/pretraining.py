@@ -17,7 +17,7 @@ from ..models import sphereface10
 from ..objectives import Uniformity
 from .build import TaskData, _complete_backbone
 from .callbacks import Progress
-from .fitting.choices import Choice, Chosen, Facts, border_level, memory_choices, picture_choices
+from .fitting.choices import Choice, Chosen, Facts, choose_input, choose_memory, measure_border
 from .fitting.plan import sample_pictures
 from .fitting.settings import Overrides
 from .schedules import CosineRate
@@ -172,8 +172,8 @@ def pretrain(
         accelerated=torch.accelerator.is_available(),
     )
     chosen = Chosen(overrides.given, overrides.apply_to_defaults())
-    picture_choices(chosen, facts)
-    memory_choices(chosen, facts)
+    choose_input(chosen, facts)
+    choose_memory(chosen, facts)
     settled = cast(PretrainSettings, chosen.tree.build())
     assert settled.input_size is not None
     assert settled.channels is not None
@@ -223,7 +223,7 @@ def _choose_training(chosen: Chosen, facts: Facts, pictures: torch.Tensor) -> No
         why = "crops, mirror images and colors, which do not change what a picture shows"
     else:
         shift = round(0.07 * min(height, width), 1)
-        views += (call(Affine, rotation=0.2, scale=0.15, shear=0.15, shift=shift, fill=border_level(pictures)),)
+        views += (call(Affine, rotation=0.2, scale=0.15, shear=0.15, shift=shift, fill=measure_border(pictures)),)
         why = "crops and small moves; gray pictures are not mirrored, as letters and spectra would change"
     chosen.take("augment", views, why)
     batch = chosen.take("batch_size", min(256, max(facts.images // 2, 2)), "256, or half of a small set")

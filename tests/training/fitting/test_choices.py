@@ -4,20 +4,23 @@ import pytest
 import torch
 
 from hypersphere.config import Call, call
-from hypersphere.data import Affine
+from hypersphere.data import Affine, AudioPreprocessing, FacePreprocessing
+from hypersphere.models import GE2E
 from hypersphere.objectives import ArcFace, CosFace, Softmax
 from hypersphere.training import FitSettings
 from hypersphere.training.fitting.choices import (
     Chosen,
     Facts,
     MirrorEvidence,
-    border_level,
-    memory_choices,
-    mirror_symmetry,
-    network_choices,
-    picture_choices,
-    shown,
-    training_choices,
+    choose_for_pretrained,
+    choose_for_recordings,
+    choose_input,
+    choose_memory,
+    choose_network,
+    choose_training,
+    format_value,
+    measure_border,
+    measure_symmetry,
 )
 
 FACES = Facts(6000, 1300, 3.0, 500, 9000, (128, 128), 3, False)
@@ -26,12 +29,12 @@ DRAWN = Facts(240, 24, 10.0, 10, 300, (105, 105), 1, False)
 
 def chosen(facts, given=(), evidence=None, **arguments):
     result = Chosen(given, Call(FitSettings, arguments))
-    picture_choices(result, facts)
-    network_choices(result, facts, None)
-    memory_choices(result, facts)
+    choose_input(result, facts)
+    choose_network(result, facts, None)
+    choose_memory(result, facts)
     settings = result.tree.build()
     size = (settings.size[0], settings.size[-1])
-    training_choices(result, facts, torch.full((4, facts.channels, *size), 200, dtype=torch.uint8), evidence)
+    choose_training(result, facts, torch.full((4, facts.channels, *size), 200, dtype=torch.uint8), evidence)
     return result.tree.build(), {choice.key: choice for choice in result.choices}
 
 
@@ -74,7 +77,7 @@ def test_pictures_that_lie_alike_are_mirrored_and_not_moved():
     assert settings.sampler is None
     assert [step.name for step in settings.augmentations] == ["Flip"]
     assert "mirrored and not moved" in choices["augment"].reason
-    assert "every picture counts alike" in choices["sampler"].reason
+    assert "every sample counts alike" in choices["sampler"].reason
 
 
 def test_cross_validation_decides_on_mirror_images():
@@ -103,21 +106,21 @@ def test_what_was_asked_for_stays():
 
 def test_symmetry():
     draw = torch.randint(0, 256, (1, 1, 6, 8), dtype=torch.uint8)
-    assert mirror_symmetry(torch.cat([draw, draw.flip(3)])) == pytest.approx(1)
+    assert measure_symmetry(torch.cat([draw, draw.flip(3)])) == pytest.approx(1)
     ramp = torch.arange(8, dtype=torch.uint8).expand(1, 1, 6, 8)
-    assert mirror_symmetry(ramp) == pytest.approx(-1)
-    assert mirror_symmetry(torch.zeros(1, 1, 2, 2, dtype=torch.uint8)) == 1
+    assert measure_symmetry(ramp) == pytest.approx(-1)
+    assert measure_symmetry(torch.zeros(1, 1, 2, 2, dtype=torch.uint8)) == 1
 
 
 def test_border():
     picture = torch.zeros(1, 1, 8, 8, dtype=torch.uint8)
     picture[..., 0, :] = picture[..., -1, :] = picture[..., 0] = 255
-    assert border_level(picture) == 255
+    assert measure_border(picture) == 255
 
 
 def test_values_as_text():
-    assert shown(call(Affine, rotation=0.5)) == "Affine(rotation=0.5)"
-    assert [shown(value) for value in (None, True, (3, 4), (), 0.25, "x")] == [
+    assert format_value(call(Affine, rotation=0.5)) == "Affine(rotation=0.5)"
+    assert [format_value(value) for value in (None, True, (3, 4), (), 0.25, "x")] == [
         "none",
         "true",
         "3,4",
@@ -139,3 +142,37 @@ def test_another_head_keeps_the_automatic_scale():
     assert chosen(DRAWN, {"head"}, head=call(ArcFace, m=0.3))[0].head.arguments == {"m": 0.3, "scale": automatic}
     assert chosen(DRAWN, {"head"}, head=call(ArcFace, scale=50.0))[0].head.arguments["scale"] == 50.0
     assert "scale" not in chosen(DRAWN, {"head"}, head=call(Softmax))[0].head.arguments
+
+
+def test_recordings_are_cropped_and_noisy_and_never_mirrored():
+    prepare = AudioPreprocessing(frames=100, step=50, bands=40, center=False)
+    picked = Chosen((), Call(FitSettings))
+    choose_for_recordings(picked, dataclasses.replace(DRAWN, images=300, identities=20), prepare)
+    settings = picked.tree.build()
+    assert [step.name for step in settings.augmentations] == ["RandomCrop", "Gain", "AddNoise"]
+    assert settings.augmentations[0].get("samples") == prepare.shape[0]
+    assert settings.backbone.arguments == {"bands": 40, "stride": 2, "center": True}
+    assert settings.mirror is False
+    assert settings.steps == max(200, 30 * 300 // settings.batch_size)
+
+
+@pytest.mark.parametrize(("images", "how"), [(100, "frozen"), (5000, "last"), (20_000, "oft"), (200_000, "full")])
+def test_how_much_of_a_pretrained_network_learns_depends_on_the_samples(images, how):
+    picked = Chosen((), Call(FitSettings, {"start": "ge2e"}))
+    facts = dataclasses.replace(DRAWN, images=images)
+    choose_for_pretrained(picked, facts, call(GE2E), AudioPreprocessing(), "ge2e")
+    settings = picked.tree.build()
+    assert settings.tune == how
+    assert (settings.steps == 0) == (how == "frozen")
+    reasons = {choice.key: choice.reason for choice in picked.choices}
+    assert reasons["tune"].startswith(f"{images} training samples of ")
+    assert reasons["backbone"] == "that of ge2e"
+    if how != "frozen":
+        assert settings.optimizer.get("lr") == (1e-4 if how == "full" else 1e-3)
+
+
+def test_faces_are_mirrored_when_a_pretrained_network_learns():
+    for how, names in (("frozen", []), ("last", ["Flip"])):
+        picked = Chosen(("tune",), Call(FitSettings, {"start": "sface", "tune": how}))
+        choose_for_pretrained(picked, FACES, call(GE2E), FacePreprocessing(), "sface")
+        assert [step.name for step in picked.tree.build().augmentations] == names

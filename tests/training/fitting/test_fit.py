@@ -10,6 +10,8 @@ from safetensors.torch import load_file
 
 import hypersphere as hs
 from hypersphere.data import DataError
+from hypersphere.evaluation.evidence import FILE as EVIDENCE
+from hypersphere.evaluation.evidence import Evidence, choose_samples
 from hypersphere.training import Run, fit
 
 from .drawn import QUICK, SOURCES, folder
@@ -291,3 +293,14 @@ def test_trained_identities_are_not_called_unseen(tmp_path):
     assert "unseen" not in str(run.report)
     assert "unseen" not in str(Run(run.folder).report)
     assert "unseen" not in (run.folder / "report.json").read_text()
+
+
+def test_the_page_shows_samples_of_the_report(fitted):
+    run, _ = fitted
+    evidence = Evidence.load(run.folder / EVIDENCE)
+    stored = load_file(run.folder / "held_out.safetensors")
+    chosen = choose_samples(stored["labels"])
+    assert evidence.total == len(stored["labels"])
+    assert evidence.images is not None
+    assert torch.equal(evidence.labels, stored["labels"][chosen])
+    torch.testing.assert_close(evidence.features, stored["features"][chosen].float())

@@ -10,12 +10,12 @@ from hypersphere.training import fit
 from .drawn import QUICK
 from .test_backbones import timm, vit  # noqa: F401  (a fixture)
 
-FEW = ("steps=4", "pictures=false", "threads=1", "batch_size=16", "feature_dim=8")
+MIN_PICTURES_FOR_DEEP = ("steps=4", "pictures=false", "threads=1", "batch_size=16", "feature_dim=8")
 
 
 def test_a_model_of_transformers_with_its_processor(vit, pictures, tmp_path):  # noqa: F811
     transformers = pytest.importorskip("transformers")
-    run = fit(pictures, tmp_path / "run", settings=[f"backbone={vit}", *FEW, "frozen=true"])
+    run = fit(pictures, tmp_path / "run", settings=[f"backbone={vit}", *MIN_PICTURES_FOR_DEEP, "frozen=true"])
     loaded = Embedder.load(run.folder / "embedder.safetensors")
     assert loaded.preprocessing.std == (0.25,) * 3
     before = transformers.AutoModel.from_pretrained(vit).state_dict()
@@ -27,12 +27,12 @@ def test_a_model_of_transformers_with_its_processor(vit, pictures, tmp_path):  #
 
 def test_a_model_of_timm(monkeypatch, pictures, tmp_path):
     timm(monkeypatch)
-    run = fit(pictures, tmp_path / "run", settings=["backbone=tiny", *FEW])
+    run = fit(pictures, tmp_path / "run", settings=["backbone=tiny", *MIN_PICTURES_FOR_DEEP])
     assert run.embedder.call.get("network").get("name") == "tiny"
 
 
 def test_own_callable(pictures, tmp_path):
-    run = fit(pictures, tmp_path / "run", settings=["backbone=torch.nn:Flatten", *FEW])
+    run = fit(pictures, tmp_path / "run", settings=["backbone=torch.nn:Flatten", *MIN_PICTURES_FOR_DEEP])
     assert run.embedder.call.get("in_features") == 256
 
 

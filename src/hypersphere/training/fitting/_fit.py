@@ -15,12 +15,15 @@ from torch import Tensor, nn
 from ...config import call, encode
 from ...data import AudioPreprocessing, DataError, PicturePreprocessing, Preprocessing, Source, check, open_source
 from ...evaluation import Baseline, OpenSetReport, format_baselines, spectrogram_features, summarize_baselines
+from ...evaluation.evidence import FILE as EVIDENCE
+from ...evaluation.evidence import Evidence, choose_samples, thumbnails
 from ...files import write_json
 from ...models import Projected
 from ...recognition import Embedder, all_processes, extract_features, load
 from ...recognition.baselines import MAX_PICTURES, first_identities, measure_baselines
 from ..build import TaskData, assemble_task
 from ..callbacks import Callback, Progress
+from ..datasets import Samples
 from ..run_folder import RunFolder
 from ..tasks import Recognition
 from ..trainer import Trainer
@@ -32,6 +35,7 @@ from .plan import Plan, Splits, choose_preprocessing, make_plan, parse_seconds, 
 from .prepared_samples import (
     Prepared,
     WindowSamples,
+    draw_samples,
     embed_with,
     list_unusable,
     prepare_source,
@@ -117,7 +121,7 @@ def fit(
     overrides = Overrides({**overrides.changes, **more}) if more else overrides
     first: FitSettings = overrides.apply_to_defaults().build()
     opened = open_source(source, **first.source_options)
-    folder = pathlib.Path(out) if out is not None else pathlib.Path("runs") / _stem(opened.name)
+    folder = pathlib.Path(out) if out is not None else pathlib.Path("runs") / _derive_name(opened.name)
     _check_disk(folder)
     found = _check_source(opened, folder, tell)
     opened = _keep_readable(opened, found, first)
@@ -346,10 +350,22 @@ def _finish(
     write_features(folder / HELD_OUT, features, held_out.labels, held_out.records, trained=trained)
     report = read_report(folder / HELD_OUT)
     simple = () if before is None else _measure_baselines(features, held_out, splits, before, plan)
+    if settings.pictures:
+        _write_evidence(folder, features, splits.measured)
     drawn = draw_report(report, splits.measured, held_out.records, folder / "pictures") if settings.pictures else []
     run.record(*(f"pictures/{name}" for name in drawn))
     write_json(folder / REPORT, describe_report(report, features, splits.measured, held_out.records, simple, **facts))
     return report
+
+
+def _write_evidence(folder: pathlib.Path, features: Tensor, samples: Samples) -> None:
+    """Write the samples of the report for the page; those that the trainer wrote are of the selection identities."""
+    chosen = choose_samples(samples.labels)
+    pictures = thumbnails(draw_samples(samples, chosen))
+    RunFolder(folder).record(EVIDENCE)
+    labels = samples.labels[chosen].cpu()
+    evidence = Evidence(features[chosen].float().cpu(), labels, list(samples.classes), len(samples), pictures)
+    evidence.save(folder / EVIDENCE)
 
 
 def _features_before(task: Recognition, splits: Splits) -> Tensor:
@@ -418,5 +434,5 @@ def _digest(source: Source, division: Division) -> str:
     return hashlib.sha256(whole.encode()).hexdigest()
 
 
-def _stem(name: str) -> str:
+def _derive_name(name: str) -> str:
     return pathlib.Path(name).absolute().name.partition(".")[0] or "fit"

@@ -20,11 +20,14 @@ from ..datasets import Samples
 from ..schedules import CosineRate
 from .settings import FitSettings
 
-SYMMETRIC = 0.9  # correlation of the mean picture with its mirror image from which on mirroring keeps who is on it
-ELONGATED = 1.8  # longer over shorter side from which on pictures are taken for spectra and the like
-FEW = 5  # pictures per identity at the median, below which a network overfits soon
+MIN_SYMMETRY = 0.9  # correlation of the mean picture with its mirror image from which on mirroring keeps who is on it
+MIN_ELONGATION = 1.8  # longer over shorter side from which on pictures are taken for spectra and the like
+MIN_PICTURES_FOR_DEEP = 5  # pictures per identity at the median, below which a network overfits soon
 WINDOW_SECONDS = 2.0  # of a recording, that the network sees at once
 MIN_WINDOW_SECONDS = 0.5
+RECORDING_PASSES = (
+    30  # over the windows of recordings, after which the selection EER no longer fell (docs/log/voices.md)
+)
 TUNING = (  # training samples from which on so much of a pretrained network learns
     ("full", 200_000, "enough to train all layers of a pretrained network"),
     ("oft", 20_000, "enough to rotate the layers of a pretrained network, whose angles between neurons stay"),
@@ -33,8 +36,8 @@ TUNING = (  # training samples from which on so much of a pretrained network lea
 )
 MAX_SMALL_SET = 3000  # training pictures of a set whose gray pictures are reduced to 48×48 pixels instead of 32×32
 MAX_MIRRORED = 800  # pictures by which it is decided whether mirror images help
-ASKED = "you asked for it"
-LONG = 60  # characters of a text that are shown
+USER_REASON = "you asked for it"
+MAX_VALUE_LENGTH = 60  # characters of a text that are shown
 MAX_MEMORY = 2 << 30  # bytes of decoded pictures that are kept in memory unless the user says otherwise
 
 
@@ -106,7 +109,7 @@ class Chosen:
             keep: Arguments of the automatic choice that a class given by the user keeps, where it has them unset.
         """
         if key in self.given:
-            automatic, value, reason = value, self.tree.get(key), ASKED
+            automatic, value, reason = value, self.tree.get(key), USER_REASON
             if isinstance(value, Call) and isinstance(automatic, Call):
                 free = [n for n in keep if n in parameters(value.target) and n not in value.arguments]
                 free = [
@@ -118,7 +121,7 @@ class Chosen:
                     self.tree = Call(self.tree.target, {**self.tree.arguments, key: value})
         else:
             self.tree = Call(self.tree.target, {**self.tree.arguments, key: value})
-        self.choices.append(Choice(key, shown(value), reason))
+        self.choices.append(Choice(key, format_value(value), reason))
         return value
 
     def keep_automatic(self, tree: Call) -> Call:
@@ -130,9 +133,9 @@ class Chosen:
         return tree
 
 
-def network_choices(chosen: Chosen, facts: Facts, known: Call | None) -> None:
+def choose_network(chosen: Chosen, facts: Facts, known: Call | None) -> None:
     """The backbone, that of the weights to start from where it is ``known``, and its optimizer."""
-    few = facts.per_identity < FEW
+    few = facts.per_identity < MIN_PICTURES_FOR_DEEP
     middle = f"{facts.per_identity:g} pictures of an identity at the median"
     if known is not None:
         chosen.take("backbone", known, "that of the weights")
@@ -146,7 +149,7 @@ def network_choices(chosen: Chosen, facts: Facts, known: Call | None) -> None:
     chosen.take("optimizer", sgd, why)
 
 
-def picture_choices(chosen: Chosen, facts: Facts) -> None:
+def choose_input(chosen: Chosen, facts: Facts) -> None:
     """Size and channels of the network's input."""
     height, width = facts.size
     small = facts.images <= MAX_SMALL_SET  # gray pictures of small sets are kept larger: there is time for it
@@ -159,30 +162,30 @@ def picture_choices(chosen: Chosen, facts: Facts) -> None:
             if not facts.accelerated
             else (room / max(height, width))
         )
-        size = (_even(height * scale), _even(width * scale))
+        size = (_round_side(height * scale), _round_side(width * scale))
         where = "a GPU" if facts.accelerated else "a processor without a GPU"
         why = f"{height}×{width} at the median, reduced to what trains in minutes on {where}"
     chosen.take("size", size, why)
     chosen.take("channels", facts.channels, "all pictures are gray" if facts.channels == 1 else "there are colors")
 
 
-def training_choices(
+def choose_training(
     chosen: Chosen, facts: Facts, pictures: UInt8[Tensor, "k c h w"], evidence: MirrorEvidence | None = None
 ) -> None:
     """Choose augmentation of pictures, head, batches, steps, schedule, precision and memory."""
     flips, looks = _choose_flips(facts, pictures, evidence)
     height, width = pictures.shape[2:]
-    if max(height, width) >= ELONGATED * min(height, width):
+    if max(height, width) >= MIN_ELONGATION * min(height, width):
         flips = False
         chosen.take("augment", (), "such long pictures are rarely photographs: moving them changes what they show")
     else:
         why = looks + (": they are mirrored and not moved" if flips else ": they are moved a little and not mirrored")
         chosen.take("augment", _augment(pictures, flips), why)
     chosen.take("mirror", flips, "features of both are used" if flips else "pictures are not mirrored")
-    schedule_choices(chosen, facts)
+    choose_schedule(chosen, facts)
 
 
-def recording_choices(chosen: Chosen, facts: Facts, preprocessing: AudioPreprocessing) -> None:
+def choose_for_recordings(chosen: Chosen, facts: Facts, preprocessing: AudioPreprocessing) -> None:
     """Choose network, optimizer, augmentation and schedule for recordings."""
     network = call(SpectrogramResNet, bands=preprocessing.bands, stride=2, center=not preprocessing.center)
     chosen.take("backbone", network, "a small residual network over spectrograms learns from scratch in minutes")
@@ -193,10 +196,12 @@ def recording_choices(chosen: Chosen, facts: Facts, preprocessing: AudioPreproce
     why = "random parts of each recording, at a random level, half of them with synthetic noise"
     chosen.take("augment", (crop, call(Gain), noise), why)
     chosen.take("mirror", False, "")
-    schedule_choices(chosen, facts, "window")
+    choose_schedule(chosen, facts, "window", RECORDING_PASSES)
 
 
-def pretrained_choices(chosen: Chosen, facts: Facts, backbone: Call, preprocessing: Preprocessing, name: str) -> None:
+def choose_for_pretrained(
+    chosen: Chosen, facts: Facts, backbone: Call, preprocessing: Preprocessing, name: str
+) -> None:
     """Choose how much of a pretrained network learns, and how, by the number of training samples."""
     how, why = choose_tuning(facts)
     how = chosen.take("tune", how, why)
@@ -213,7 +218,7 @@ def pretrained_choices(chosen: Chosen, facts: Facts, backbone: Call, preprocessi
         chosen.take("schedule", call(CosineRate), "")
         chosen.take("ema", None, "")
     else:
-        schedule_choices(chosen, facts, "sample", passes=5)
+        choose_schedule(chosen, facts, "sample", passes=5)
 
 
 def choose_tuning(facts: Facts) -> tuple[str, str]:
@@ -227,7 +232,7 @@ def choose_tuning(facts: Facts) -> tuple[str, str]:
     return how, f"{facts.images} training samples of {facts.identities} identities are {what}"
 
 
-def schedule_choices(chosen: Chosen, facts: Facts, noun: str = "picture", passes: int | None = None) -> None:
+def choose_schedule(chosen: Chosen, facts: Facts, noun: str = "picture", passes: int | None = None) -> None:
     """Choose head, batch size, steps, learning rate schedule and how often a run is measured.
 
     Args:
@@ -240,7 +245,7 @@ def schedule_choices(chosen: Chosen, facts: Facts, noun: str = "picture", passes
     batch = chosen.take("batch_size", min(128, max(16, facts.images // 4)), "128, or a quarter of a small set")
     if passes is None:
         # A small set, and few samples per identity, are overfitted when seen more often.
-        often = 20 if facts.per_identity < FEW else 40
+        often = 20 if facts.per_identity < MIN_PICTURES_FOR_DEEP else 40
         seen = max(often * facts.images, min(50 * facts.images, 60_000))
     else:
         seen = passes * facts.images
@@ -279,16 +284,16 @@ def _choose_flips(facts: Facts, pictures: Tensor, evidence: MirrorEvidence | Non
             "with mirror images the EER of classical descriptors on training identities left out in turn is "
             f"{100 * evidence.mirrored:.3g} %, without {100 * evidence.plain:.3g} %"
         )
-    symmetry = mirror_symmetry(pictures)
-    return symmetry >= SYMMETRIC and facts.channels == 3, (
+    symmetry = measure_symmetry(pictures)
+    return symmetry >= MIN_SYMMETRY and facts.channels == 3, (
         f"the mean picture correlates {symmetry:.2f} with its mirror image"
     )
 
 
-def mirror_symmetry(pictures: UInt8[Tensor, "k c h w"]) -> float:
+def measure_symmetry(pictures: UInt8[Tensor, "k c h w"]) -> float:
     """Return the correlation of the mean picture with its mirror image; 1 where it has no structure at all.
 
-    >>> mirror_symmetry(torch.tensor([[[[0, 9, 0]]]], dtype=torch.uint8))
+    >>> measure_symmetry(torch.tensor([[[[0, 9, 0]]]], dtype=torch.uint8))
     1.0
     """
     mean = pictures.double().mean((0, 1))
@@ -297,21 +302,21 @@ def mirror_symmetry(pictures: UInt8[Tensor, "k c h w"]) -> float:
     return float((mean * mean.flip(1)).sum() / power) if power > 0 else 1.0
 
 
-def border_level(pictures: UInt8[Tensor, "k c h w"]) -> float:
+def measure_border(pictures: UInt8[Tensor, "k c h w"]) -> float:
     """Return the median pixel of the pictures' borders, with which places from outside are filled."""
     edges = torch.cat([pictures[..., 0, :].flatten(), pictures[..., -1, :].flatten(), pictures[..., 0].flatten()])
     return float(edges.median())
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A value as a person writes it: calls by their name and arguments."""
     if isinstance(value, Call):
-        inner = ", ".join(f"{name}={shown(argument)}" for name, argument in value.arguments.items())
+        inner = ", ".join(f"{name}={format_value(argument)}" for name, argument in value.arguments.items())
         return f"{value.name}({inner})"
     if isinstance(value, tuple):
-        return ",".join(map(shown, value)) or "none"
-    if isinstance(value, str) and len(value) > LONG:
-        return f"{value[:LONG]}…"
+        return ",".join(map(format_value, value)) or "none"
+    if isinstance(value, str) and len(value) > MAX_VALUE_LENGTH:
+        return f"{value[:MAX_VALUE_LENGTH]}…"
     return (
         "none"
         if value is None
@@ -326,7 +331,7 @@ def _augment(pictures: Tensor, flips: bool) -> tuple[Call, ...]:
     if flips:
         return (call(Flip),)
     height, width = pictures.shape[2:]
-    fill, shift = border_level(pictures), round(0.07 * min(height, width), 1)
+    fill, shift = measure_border(pictures), round(0.07 * min(height, width), 1)
     return (call(Affine, rotation=0.2, scale=0.15, shear=0.15, shift=shift, fill=fill),)
 
 
@@ -356,7 +361,7 @@ def _machine(chosen: Chosen, facts: Facts) -> None:
     chosen.take("channels_last", True, "convolutions run faster in this memory layout")
 
 
-def memory_choices(chosen: Chosen, facts: Facts) -> None:
+def choose_memory(chosen: Chosen, facts: Facts) -> None:
     """Choose whether all pictures are decoded into memory, and the number of threads that decode."""
     settings: FitSettings = chosen.tree.build()
     assert settings.input_size is not None
@@ -372,5 +377,5 @@ def memory_choices(chosen: Chosen, facts: Facts) -> None:
     chosen.take("workers", workers, "pictures are in memory" if not workers else "decoding ahead of the step")
 
 
-def _even(side: float) -> int:
+def _round_side(side: float) -> int:
     return max(4 * round(side / 4), 8)

@@ -47,10 +47,10 @@ def divide(source: Source, validation: float, least_images: int = 2) -> Division
     trained = next((splits[name] for name in TRAINED if name in splits), None)
     measured = next((splits[name] for name in MEASURED if name in splits), None)
     if trained is not None and measured is not None and validation > 0:
-        found = _by_split(source, trained, measured, least_images)
+        found = _divide_by_split(source, trained, measured, least_images)
         if found is not None:
             return found
-    kept = _several(source.labels, torch.arange(len(source)), least_images)
+    kept = _drop_small_identities(source.labels, torch.arange(len(source)), least_images)
     identities = len(source.labels[kept].unique())
     if validation == 0:
         _check(source, kept, kept, least_images)
@@ -101,13 +101,13 @@ def separate_selection(source: Source, division: Division, part: float) -> tuple
     return division._replace(train=division.train[first]), division.train[second], why
 
 
-def _by_split(source: Source, trained: str, measured: str, least: int) -> Division | None:
+def _divide_by_split(source: Source, trained: str, measured: str, least: int) -> Division | None:
     places = torch.arange(len(source))
     inside = torch.tensor([record.split == trained for record in source.records])
     outside = torch.tensor([record.split == measured for record in source.records])
-    train = _several(source.labels, places[inside], least)
+    train = _drop_small_identities(source.labels, places[inside], least)
     unseen = outside & ~torch.isin(source.labels, source.labels[inside])
-    held = _several(source.labels, places[unseen], least)
+    held = _drop_small_identities(source.labels, places[unseen], least)
     if len(source.labels[held].unique()) < 2 or len(source.labels[train].unique()) < 2:
         return None  # the splits share their identities: they divide the pictures, not who is on them
     shared = len(source.labels[outside].unique()) - len(source.labels[unseen].unique())
@@ -115,7 +115,7 @@ def _by_split(source: Source, trained: str, measured: str, least: int) -> Divisi
     return Division(train, held, f"the source's own splits: {trained} is trained on, {measured} measured{without}")
 
 
-def _several(labels: Int[Tensor, "n"], index: Int[Tensor, "k"], least: int) -> Int[Tensor, "m"]:
+def _drop_small_identities(labels: Int[Tensor, "n"], index: Int[Tensor, "k"], least: int) -> Int[Tensor, "m"]:
     """Those of ``index`` whose identity has at least ``least`` pictures among them."""
     counts = torch.bincount(labels[index], minlength=int(labels.max()) + 1)
     return index[counts[labels[index]] >= least]
@@ -124,7 +124,9 @@ def _several(labels: Int[Tensor, "n"], index: Int[Tensor, "k"], least: int) -> I
 def _check(source: Source, train: Tensor, measured: Tensor, least: int) -> None:
     sides = [len(source.labels[side].unique()) for side in (train, measured)]
     if min(sides) < 2:
-        several = len(source.labels[_several(source.labels, torch.arange(len(source)), max(least, 2))].unique())
+        several = len(
+            source.labels[_drop_small_identities(source.labels, torch.arange(len(source)), max(least, 2))].unique()
+        )
         raise DataError(
             f"{source.name} holds {several} identities with at least {max(least, 2)} pictures; 4 are needed, 2 to train on "
             "and 2 that are never trained on to measure"

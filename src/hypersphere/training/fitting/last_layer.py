@@ -26,7 +26,7 @@ WEIGHTS = (0.0, 0.15, 0.3, 0.5, 0.7, 0.85, 1.0)  # shares of the network's cosin
 USUAL_WEIGHT = 0.3  # the best one over small sets of several kinds (docs/log/fit.md)
 SPECTRAL = ("row statistics", "row covariances")  # descriptors that do not depend on what is said when
 MIN_SIDE = 8  # pixels of pictures that have descriptors
-ELONGATED = 1.8  # longer over shorter side from which on pictures are not mirrored
+MIN_ELONGATION = 1.8  # longer over shorter side from which on pictures are not mirrored
 
 
 def refine_embedder(
@@ -235,7 +235,7 @@ def _directions(
 def _can_mirror(embedder: Embedder) -> bool:
     """Whether mirror images are tried: of pictures that are not as long as spectra."""
     shape = embedder.preprocessing.shape
-    return len(shape) == 3 and max(shape[1:]) < ELONGATED * min(shape[1:])
+    return len(shape) == 3 and max(shape[1:]) < MIN_ELONGATION * min(shape[1:])
 
 
 def _can_discriminate(labels: Int[Tensor, "n"]) -> bool:

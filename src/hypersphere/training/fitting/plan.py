@@ -35,14 +35,14 @@ from .choices import (
     Choice,
     Chosen,
     Facts,
+    choose_for_pretrained,
+    choose_for_recordings,
+    choose_input,
+    choose_memory,
+    choose_network,
+    choose_training,
+    format_value,
     measure_mirroring,
-    memory_choices,
-    network_choices,
-    picture_choices,
-    pretrained_choices,
-    recording_choices,
-    shown,
-    training_choices,
 )
 from .division import Division
 from .prepared_samples import Prepared, WindowSamples, cut_training_windows
@@ -146,9 +146,9 @@ def make_plan(
         prepared: Preprocessing, prepared samples and reason, for everything but pictures that are only resized.
     """
     chosen = Chosen(overrides.given, overrides.apply_to_defaults())
-    chosen.choices.append(Choice("validation", shown(chosen.tree.get("validation")), division.reason))
+    chosen.choices.append(Choice("validation", format_value(chosen.tree.get("validation")), division.reason))
     selects = selection is not None and len(selection) > 0
-    chosen.choices.append(Choice("selection", shown(chosen.tree.get("selection")), why_selection))
+    chosen.choices.append(Choice("selection", format_value(chosen.tree.get("selection")), why_selection))
     chosen.take(
         "keep_best",
         selects,
@@ -186,14 +186,14 @@ def _plan_pictures(
     if overrides.model_folder is not None:
         processor, whose = processor_of(overrides.model_folder), f"the processor of {overrides.model_folder}"
     if processor is None:
-        picture_choices(chosen, facts)
+        choose_input(chosen, facts)
     else:
         chosen.take("size", processor.size, whose)
         chosen.take("channels", processor.channels, whose)
-    network_choices(chosen, facts, None if behind is None else behind[0])
+    choose_network(chosen, facts, None if behind is None else behind[0])
     settings: FitSettings = chosen.tree.build()
     base = _preprocessing(settings, processor)
-    memory_choices(chosen, facts)
+    choose_memory(chosen, facts)
     settings = chosen.tree.build()
     splits = load_splits(
         source,
@@ -206,7 +206,7 @@ def _plan_pictures(
         selection=selection,
     )
     pictures = sample_pictures(splits.train)
-    training_choices(chosen, facts, pictures, measure_mirroring(splits.train))
+    choose_training(chosen, facts, pictures, measure_mirroring(splits.train))
     settings, choices = _settle(chosen, overrides)
     base = dataclasses.replace(base, mirror=bool(settings.mirror))
     if settings.normalize != "deviation" and (processor is None or "normalize" in overrides.given):
@@ -247,12 +247,12 @@ def _plan_prepared(
     )
     if start is not None:
         assert start.call is not None
-        pretrained_choices(chosen, facts, start.call, preprocessing, chosen.tree.get("start"))
+        choose_for_pretrained(chosen, facts, start.call, preprocessing, chosen.tree.get("start"))
     elif isinstance(preprocessing, AudioPreprocessing):
-        recording_choices(chosen, facts, preprocessing)
+        choose_for_recordings(chosen, facts, preprocessing)
     else:
-        network_choices(chosen, facts, None)
-        training_choices(chosen, facts, sample_pictures(splits.train), measure_mirroring(splits.train))
+        choose_network(chosen, facts, None)
+        choose_training(chosen, facts, sample_pictures(splits.train), measure_mirroring(splits.train))
     settings, choices = _settle(chosen, overrides)
     if settings.mirror and not preprocessing.mirror:
         preprocessing = dataclasses.replace(preprocessing, mirror=True)  # type: ignore[type-var]
@@ -275,8 +275,8 @@ def _count_facts(source: Source, division: Division, size: tuple[int, int], chan
 
 def _settle(chosen: Chosen, overrides: Overrides) -> tuple[FitSettings, tuple[Choice, ...]]:
     """The settings with all overrides, and the choices with their final values."""
-    settings = _in_blocks(chosen.keep_automatic(overrides.apply(chosen.tree)).build(), overrides)
-    return settings, tuple(_as_set(choice, settings, overrides) for choice in chosen.choices if choice.reason)
+    settings = _match_batch_to_blocks(chosen.keep_automatic(overrides.apply(chosen.tree)).build(), overrides)
+    return settings, tuple(_update_choice(choice, settings, overrides) for choice in chosen.choices if choice.reason)
 
 
 def split_prepared(
@@ -315,7 +315,7 @@ def split_prepared(
         train = cut_training_windows(source.part(division.train), preprocessing)
     central = (gather(selection) if selection is not None and len(selection) else held_out).with_central_windows()
     few = first_identities(central.labels, watched)
-    return Splits(train, measured, InMemory(*_compact(*central.batch(few), central.classes)), exact)
+    return Splits(train, measured, InMemory(*_renumber_labels(*central.batch(few), central.classes)), exact)
 
 
 def plan_steps(task: Any, folder: pathlib.Path, budget: Any, left: float, measured: int) -> tuple[int, str]:
@@ -342,9 +342,9 @@ def with_steps(plan: Plan, overrides: Overrides, steps: int, why: str) -> Plan:
     return dataclasses.replace(plan, settings=settings, choices=tuple(choices))
 
 
-def _as_set(choice: Choice, settings: FitSettings, overrides: Overrides) -> Choice:
+def _update_choice(choice: Choice, settings: FitSettings, overrides: Overrides) -> Choice:
     """The choice with the value that it has in the end."""
-    value = shown(getattr(settings, choice.key))
+    value = format_value(getattr(settings, choice.key))
     changed = " (changed by you)" if overrides.reaches_into(choice.key) and choice.key not in overrides.given else ""
     return Choice(choice.key, value, choice.reason + changed)
 
@@ -360,7 +360,7 @@ def _preprocessing(settings: FitSettings, processor: PicturePreprocessing | None
     )
 
 
-def _in_blocks(settings: FitSettings, overrides: Overrides) -> FitSettings:
+def _match_batch_to_blocks(settings: FitSettings, overrides: Overrides) -> FitSettings:
     """With P classes of K samples a batch is one such block, unless another size was asked for."""
     sampler = settings.sampler
     if sampler is None or sampler.target is not ClassBalancedSampler or "batch_size" in overrides.given:
@@ -392,7 +392,7 @@ def load_splits(
         loaded.append(decoded.in_memory() if memory else decoded)
     few = first_identities(loaded[-1].labels, watched)
     pictures, labels = loaded[-1].batch(few)
-    few_samples = InMemory(*_compact(pictures, labels, loaded[-1].classes))
+    few_samples = InMemory(*_renumber_labels(pictures, labels, loaded[-1].classes))
     return Splits(loaded[0], loaded[1], few_samples, loaded[0])
 
 
@@ -402,7 +402,7 @@ def sample_pictures(samples: Samples, count: int = MAX_INSPECTED) -> UInt8[Tenso
     return torch.cat([samples.batch(part)[0] for part in few.split(256)])
 
 
-def _compact(data: Tensor, labels: Tensor, classes: Sequence[str]) -> tuple[Tensor, Tensor, list[str]]:
+def _renumber_labels(data: Tensor, labels: Tensor, classes: Sequence[str]) -> tuple[Tensor, Tensor, list[str]]:
     present, owner = labels.unique(return_inverse=True)
     return data, owner, [str(classes[i]) for i in present.tolist()]
 
