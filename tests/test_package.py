@@ -30,8 +30,8 @@ LAYERS = [
     "recipes",
     "cli",
 ]
-# The one crossing between the four parts: refining the fixed neurons of Part IV is done by Part III's solver.
-SANCTIONED = {("orthogonal", "energy")}
+# The crossings between the four parts: Part III's solver refines the fixed neurons of Part IV and places the prototypes of Part I.
+SANCTIONED = {("orthogonal", "energy"), ("objectives", "energy")}
 
 
 def modules():

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hypersphere.data import ClassBalancedSampler, EpisodeSampler, Sequential, Shuffled
+from hypersphere.data import ClassBalancedSampler, EpisodeSampler, HardClassSampler, Sequential, Shuffled
 
 
 def test_shuffled_and_sequential_give_every_sample_once():
@@ -82,3 +82,32 @@ def test_episodes_refuse():
     with pytest.raises(IndexError, match="episode must lie in 0 … 4, got 5"):
         EpisodeSampler(torch.arange(5).repeat(20), episodes=5)[5]
     assert len(list(EpisodeSampler(torch.arange(5).repeat(20), episodes=5))) == 5
+
+
+def test_hard_blocks_are_of_a_class_and_its_neighbors(tmp_path):
+    from safetensors.torch import save_file
+
+    labels = torch.arange(6).repeat_interleave(5)
+    table = torch.tensor([[1, 2], [0, 2], [0, 1], [4, 5], [3, 5], [3, 4]])
+    sampler = HardClassSampler(labels, table.tolist(), classes=3, each=2)
+    blocks = labels[sampler.order(1, 0)].view(-1, 6)
+    assert {tuple(sorted(set(row.tolist()))) for row in blocks} == {(0, 1, 2), (3, 4, 5)}
+    assert torch.equal(sampler.order(1, 0), sampler.order(1, 0))
+    assert not torch.equal(sampler.order(1, 0), sampler.order(1, 1))
+    save_file({"neighbors": table}, tmp_path / "near.safetensors")
+    stored = HardClassSampler(labels, str(tmp_path / "near.safetensors"), classes=3, each=2)
+    assert torch.equal(stored.order(1, 0), sampler.order(1, 0))
+
+
+@pytest.mark.parametrize(
+    ("neighbors", "classes", "message"),
+    [
+        ([[1], [0]], 2, "neighbors must have a row"),
+        ([[1], [0], [3]], 2, "below 3"),
+        ([[1], [0], [1]], 3, "classes must be at most 2"),
+        ("nowhere.safetensors", 2, "is not a safetensors file"),
+    ],
+)
+def test_hard_blocks_refuse(neighbors, classes, message):
+    with pytest.raises(ValueError, match=message):
+        HardClassSampler(torch.arange(3), neighbors, classes, 1)

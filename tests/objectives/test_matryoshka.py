@@ -46,3 +46,17 @@ def test_prefixes_must_be_shorter_than_the_features():
     for dims in ((), (0,), (8,)):
         with pytest.raises(ValueError, match="dims must be prefixes shorter than the 8 features"):
             Matryoshka(8, 3, dims=dims)
+
+
+def test_takes_any_head_and_moves_its_schedules():
+    from hypersphere.objectives import Annealing, ProxyAnchor, QMargin
+
+    x, y = torch.randn(6, 8), torch.tensor([0, 1, 2, 3, 4, 0])
+    for make in (QMargin, ProxyAnchor):
+        loss = Matryoshka(8, 5, dims=(2, 4), head=make)
+        expected = torch.stack([head(x[:, :d], y) for d, head in zip((2, 4), loss.heads, strict=True)]).mean()
+        assert torch.equal(loss(x, y), expected)
+        assert all(isinstance(head, make) for head in loss.heads)
+    annealed = Matryoshka(8, 5, dims=(2,), head=lambda d, c: CosFace(d, c, annealing=Annealing()))
+    annealed.step()
+    assert annealed.heads[0].annealing.steps == 1

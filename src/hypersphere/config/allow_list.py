@@ -56,10 +56,11 @@ pointnet pointnet2 resnet18 resnet20 resnet32 resnet34 resnet50 sphere_resnet18 
 sphereface4 sphereface64 timm_network
 """
 DATA = """
-Affine AddNoise AudioPreprocessing CIFAR10 CIFAR100 ClassBalancedSampler ColorJitter Compose CropFlip Digits Elastic FacePreprocessing
-FashionMNIST Flip ImbalancedMultiple ImbalancedSingle LFW Letters MNIST ModelNet10Clouds ModelNet10Voxels ModelNet40 OfClasses
-Omniglot Planetoid Gain RandomCrop Reverberate SpecAugment Speed
-PictureFolder PicturePreprocessing PlantedGraph PythonDocs RandomErasing ResizedCrop RotateJitter Rotations Shapes TinyImageNet
+AddNoise Affine AudioPreprocessing CIFAR10 CIFAR100 ClassBalancedSampler ColorJitter Compose CropFlip Digits Elastic
+FacePreprocessing FashionMNIST Flip Gain HardClassSampler ImbalancedMultiple ImbalancedSingle LFW Letters MNIST
+ModelNet10Clouds ModelNet10Voxels ModelNet40 OfClasses Omniglot PictureFolder PicturePreprocessing Planetoid
+PlantedGraph PythonDocs RandomCrop RandomErasing ResizedCrop Reverberate RotateJitter Rotations Shapes SpecAugment
+Speed TinyImageNet
 """
 TRAINING = """
 Choice ConstantRate CosineRate MovingAverage PlateauRate Selection Settings StepRate Term

@@ -32,7 +32,7 @@ from .recordings import Recording, read_recording
 from .resized_crop import ResizedCrop
 from .roots import data_roots
 from .rotations import Rotations
-from .samplers import ClassBalancedSampler, Episode, EpisodeSampler, Sequential, Shuffled
+from .samplers import ClassBalancedSampler, Episode, EpisodeSampler, HardClassSampler, Sequential, Shuffled
 from .sound_augmentation import AddNoise, Gain, RandomCrop, Reverberate, SpecAugment, Speed
 from .sources import (
     ArraySource,
@@ -93,6 +93,7 @@ __all__ = [
     "Flip",
     "FolderSource",
     "Gain",
+    "HardClassSampler",
     "HubSource",
     "ImbalancedMultiple",
     "ImbalancedSingle",

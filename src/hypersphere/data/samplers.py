@@ -1,10 +1,13 @@
 """Sample orders: shuffled, sequential, class-balanced and few-shot episodes. Each depends only on (seed, epoch)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Int
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor
 
 from .streams import BATCH, EPISODE, ORDER, Stream
@@ -76,11 +79,68 @@ class ClassBalancedSampler:
         taken = []
         for block in range(self.blocks):
             stream = Stream(seed, BATCH, epoch, block)
-            for c in stream.distinct(self.classes, len(self.members)).tolist():
+            for c in self.choose_classes(stream):
                 mine = self.members[c]
                 whole, rest = divmod(self.each, len(mine))
                 taken += [mine] * whole + [mine[stream.distinct(rest, len(mine))]]
         return torch.cat(taken)
+
+    def choose_classes(self, stream: Stream) -> list[int]:
+        """Return the classes of a block, as positions among those that occur."""
+        return stream.distinct(self.classes, len(self.members)).tolist()
+
+
+class HardClassSampler(ClassBalancedSampler):
+    """Blocks of a random class and of its most confusable classes, with ``each`` random samples of each.
+
+    As :class:`ClassBalancedSampler`, but the other classes of a block are drawn from the nearest ones of the first, so that a loss over
+    pairs meets hard negatives in every batch. ``recognition.find_confusable_classes`` finds them with the features of an earlier fit; the
+    table stays the same during a run, so that the run can be resumed. Use it after a first training, when random negatives are no
+    longer hard.
+
+    Args:
+        labels: The class of each sample.
+        neighbors: For each class that occurs, in ascending order, the classes nearest to it as positions in that order: a table, or
+            the file of a safetensors archive whose tensor ``neighbors`` it is.
+        classes: Classes per block, at most one more than there are neighbors.
+        each: Samples per class.
+
+    Raises:
+        ValueError: If the table does not fit.
+
+    >>> sampler = HardClassSampler(torch.arange(4).repeat(3), neighbors=[[1], [0], [3], [2]], classes=2, each=2)
+    >>> labels = torch.arange(4).repeat(3)[sampler.order(seed=0, epoch=0)]
+    >>> sorted(labels[:4].unique().tolist()) in ([0, 1], [2, 3])
+    True
+    """
+
+    def __init__(self, labels: Int[Tensor, "n"], neighbors: str | Sequence[Sequence[int]], classes: int, each: int):
+        super().__init__(labels, classes, each)
+        if isinstance(neighbors, str):
+            try:
+                table = load_file(neighbors)["neighbors"]
+            except (OSError, KeyError, SafetensorError) as error:
+                raise ValueError(
+                    f"neighbors={neighbors!r} is not a safetensors file with a tensor neighbors: {error}"
+                ) from error
+        else:
+            table = torch.as_tensor(neighbors)
+        count = len(self.members)
+        if table.ndim != 2 or len(table) != count or not bool(((table >= 0) & (table < count)).all()):
+            raise ValueError(
+                f"neighbors must have a row of class positions below {count} for each class, got {tuple(table.shape)}"
+            )
+        if classes > table.shape[1] + 1:
+            raise ValueError(
+                f"classes must be at most {table.shape[1] + 1}, as each class has {table.shape[1]} neighbors, got {classes}"
+            )
+        self.neighbors = table.long()
+
+    def choose_classes(self, stream: Stream) -> list[int]:
+        """Return a random class, and some of its neighbors."""
+        first = int(stream.integers(1, len(self.members)))
+        near = self.neighbors[first][stream.distinct(self.classes - 1, self.neighbors.shape[1])]
+        return [first, *near.tolist()]
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,6 +2,7 @@
 
 from .checkpoint_files import Checkpoint
 from .checkpoint_report import LayerChange, LayerReport, energy_changes, energy_report
+from .class_prototypes import place_prototypes
 from .comhe import CoMHE
 from .feature_energy import FeatureEnergy, GlobalOrthogonalRegularization, global_orthogonal_regularization
 from .gram_penalties import SRIP, Orthogonality, Orthonormality, srip
@@ -90,6 +91,7 @@ __all__ = [
     "maximum_separation",
     "minimize_energy",
     "nearest_pairs",
+    "place_prototypes",
     "polarization",
     "random_energy",
     "refine_",

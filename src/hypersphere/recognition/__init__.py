@@ -15,6 +15,7 @@ from .features import Features, all_processes, embed, extract_features, load_fea
 from .gallery import Forgotten, Gallery, GalleryInfo, Identification, Match, Rejection
 from .grouping import Constraints, group_features, membership
 from .grouping_calibration import calibrate_features, find_calibration, measure_calibration
+from .hard_negatives import HardNegatives, find_confusable_classes, mine_hard_negatives
 from .hub_folder import push_hub_folder, write_hub_folder
 from .label_check import LabelReport, Suspicion, check_labels, write_cleaned_table
 from .loading import load
@@ -38,6 +39,7 @@ __all__ = [
     "Gallery",
     "GalleryInfo",
     "Group",
+    "HardNegatives",
     "Identification",
     "Int8Rows",
     "LabelReport",
@@ -63,6 +65,7 @@ __all__ = [
     "export_table",
     "extract_features",
     "find_calibration",
+    "find_confusable_classes",
     "group_features",
     "learn_map",
     "load",
@@ -70,6 +73,7 @@ __all__ = [
     "measure_calibration",
     "membership",
     "migrate",
+    "mine_hard_negatives",
     "pair_report",
     "push_hub_folder",
     "rekey",

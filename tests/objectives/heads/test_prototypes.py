@@ -38,6 +38,18 @@ def test_any_points_will_do():
     assert torch.allclose(head.weight, points.to(head.weight.dtype))
 
 
+def test_points_of_least_energy_and_groups_are_settings():
+    from hypersphere.config import assign, call
+    from hypersphere.energy import place_prototypes
+
+    head = assign(call(PrototypeSoftmax), ["s=1"]).build(in_features=3, num_classes=12)
+    assert torch.allclose(head.weight, place_prototypes(12, 3))
+    grouped = assign(call(PrototypeSoftmax), ["groups=0,0,1,1", "spread=0.3"]).build(in_features=3, num_classes=4)
+    assert torch.allclose(grouped.weight, place_prototypes(4, 3, groups=[0, 0, 1, 1], spread=0.3))
+    with pytest.raises(ValueError, match="leave out s and groups"):
+        PrototypeSoftmax(3, 12, prototypes=torch.eye(12, 3), s=1.0)
+
+
 @pytest.mark.parametrize("prototypes", [torch.zeros(4, 8), torch.full((5, 8), torch.nan)])
 def test_refuses(prototypes):
     with pytest.raises(ValueError, match="prototypes must be finite and of shape"):

@@ -1,6 +1,7 @@
 """Heads with fixed class weights: a simplex, or other points on the sphere."""
 
 import math
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float
@@ -52,9 +53,14 @@ class PrototypeSoftmax(MarginSoftmax):
     ``weight`` is a parameter without a gradient, so it is saved with the head and found by functions that look for a
     classifier.
 
+    Use it where classes will be added to a fixed arrangement, or where a hierarchy of the classes is known.
+
     Args:
-        prototypes: The class weights (C, d), such as ``hypersphere.energy.minimize_energy(C, d)[0]``. The default is
-            :func:`simplex_prototypes`, which needs C ≤ d + 1.
+        prototypes: The class weights (C, d). The default is :func:`simplex_prototypes`, which needs C ≤ d + 1.
+        s: Instead of ``prototypes``, take points of least energy with this power
+            (:func:`hypersphere.energy.place_prototypes`), for any C.
+        groups: The group of each class, for points of least energy in two levels; ``s`` is then 1 by default.
+        spread: How far the classes of a group are from its center, as there.
 
     >>> head = PrototypeSoftmax(8, 5)
     >>> head.weight.requires_grad, head(torch.randn(2, 8), torch.tensor([0, 4])).ndim
@@ -67,16 +73,26 @@ class PrototypeSoftmax(MarginSoftmax):
         num_classes: int,
         *,
         prototypes: Float[Tensor, "c d"] | None = None,
+        s: float | None = None,
+        groups: Sequence[int] | None = None,
+        spread: float = 0.5,
         margin: Margin | None = None,
         scale: Scale = 30.0,
         angular: Angular | None = None,
         **options: Unpack[HeadOptions],
     ):
         super().__init__(in_features, num_classes, margin=margin, angular=angular, scale=scale, **options)
+        if prototypes is not None and (s is not None or groups is not None):
+            raise ValueError("prototypes are given: leave out s and groups, which would compute others")
         if prototypes is None:
             if self.sub_centers > 1:
                 raise ValueError(f"a simplex has one center per class, got sub_centers={self.sub_centers}")
-            prototypes = simplex_prototypes(num_classes, in_features)
+            if s is None and groups is None:
+                prototypes = simplex_prototypes(num_classes, in_features)
+            else:  # the solver of another part, which this one calls and does not depend on otherwise
+                from ...energy import place_prototypes
+
+                prototypes = place_prototypes(num_classes, in_features, 1 if s is None else s, groups, spread)
         if prototypes.shape != self.weight.shape or not torch.isfinite(prototypes).all():
             raise ValueError(
                 f"prototypes must be finite and of shape {tuple(self.weight.shape)}, got {tuple(prototypes.shape)}"
