@@ -14,6 +14,7 @@ from .wording import duration, text, title, value
 
 MAIN_METRICS = ("eer", "tar", "rank1", "one_shot", "published_runs", "accuracy", "balanced_accuracy", "auc")
 MAX_MAIN_FIGURES = 4
+MAX_FINDING = 200  # characters of one example of a finding
 
 
 def result_section(run: RunRecord) -> Section:
@@ -145,8 +146,7 @@ def _again(run: RunRecord) -> Iterator[str]:
     version = run.environment.get("hypersphere")
     if version:
         torch_version = str(versions.get("torch", "")).partition("+")[0]
-        wanted = [f"torch-hypersphere[train]=={version}", *([f"torch=={torch_version}"] if torch_version else [])]
-        yield shlex.join(["pip", "install", *wanted])
+        yield f"# hypersphere {version}" + (f", torch {torch_version}" if torch_version else "")
     if run.command:
         yield run.command
     elif "source" in run.document:
@@ -167,10 +167,15 @@ def _findings(check: Mapping[str, Any]) -> Iterator[list[str]]:
             continue
         if isinstance(item, list | dict) and item and not _flat(item):
             listed = list(item.items()) if isinstance(item, dict) else item
-            first = "; ".join(text(entry) for entry in listed[:3])
+            first = "; ".join(_shorten(text(entry)) for entry in listed[:3])
             yield [key.replace("_", " "), f"{len(item):,}: {first}{' …' if len(item) > 3 else ''}"]
         else:
             yield [key.replace("_", " "), text(item)]
+
+
+def _shorten(found: str) -> str:
+    """Return the text, cut off after ``MAX_FINDING`` characters."""
+    return found if len(found) <= MAX_FINDING else f"{found[:MAX_FINDING].rpartition(',')[0] or found[:MAX_FINDING]}, …"
 
 
 def _flat(item: Any) -> bool:

@@ -60,8 +60,8 @@ def write_demo_page(
 def format_answers(answers: Answers) -> list[str]:
     """Return the row of one group of letters in the table of answers.
 
-    >>> format_answers(Answers("Armenian, new strangers", 35, 420, 0, 21, 399))
-    ['Armenian, new strangers', '35', '420', '–', '21', '399']
+    >>> format_answers(Answers("Armenian, new strangers", 23, 276, 0, 21, 255))
+    ['Armenian, new strangers', '23', '276', '–', '21', '255']
     """
     right = "–" if answers.group.lower().startswith(STRANGERS) else str(answers.right)
     return [answers.group, str(answers.letters), str(answers.pictures), right, str(answers.wrong), str(answers.unknown)]
@@ -103,9 +103,9 @@ def _describe_gallery(
     folder: pathlib.Path, answers: Sequence[Answers], shown: Sequence[Probe], calibration: Calibration
 ) -> Section:
     note = Note(
-        f"The threshold, a cosine of {calibration.threshold:.3f}, was chosen with {calibration.people} Armenian letters: "
-        f"at most {FPIR:.0%} of new strangers are accepted, with a confidence of 95 %. The strangers in the table are "
-        "other Armenian letters."
+        f"The threshold, a cosine of {calibration.threshold:.3f}, was chosen with {calibration.people} Armenian letters for a "
+        f"rate of {FPIR:.0%} accepted strangers. The strangers in the table are other Armenian letters; with few letters "
+        "their rate can differ from the chosen one by chance."
     )
     grid = Grid("Answers of the gallery", ANSWER_COLUMNS, [format_answers(group) for group in answers], numeric=True)
     tiles = [([Tile(SHEET, place, probe.letter)], _describe_probe(probe)) for place, probe in enumerate(shown)]
