@@ -212,11 +212,17 @@ def _fit_map(
     x = _stack_views(views, name, flips, rows)
     if components is None:
         components = _components(views, name, flips, rows, seed)
-    if plain:
+    whose = labels[rows].repeat(2 if flips else 1)
+    reduced = (x @ components.mT).float()
+    if plain or _has_equal_samples(reduced, whose):
         weight = components[:MAX_DIM]
         return weight, -weight @ x.mean(0)
-    whose = labels[rows].repeat(2 if flips else 1)
-    layer = discriminant((x @ components.mT).float(), whose, SHRINK, between=BETWEEN_SHRINK)
+    layer = discriminant(reduced, whose, SHRINK, between=BETWEEN_SHRINK)
     count = min(MAX_DIM, layer.out_features)
     # The discriminant orders its directions by how well they tell identities apart, the best last.
     return (layer.weight[-count:] @ components.float()).detach(), layer.bias[-count:].detach()
+
+
+def _has_equal_samples(x: Float[Tensor, "n d"], labels: Int[Tensor, "n"]) -> bool:
+    """Whether all samples of every identity are the same, so that a discriminant cannot be fitted."""
+    return all(bool((x[labels == name] == x[labels == name][0]).all()) for name in labels.unique())
