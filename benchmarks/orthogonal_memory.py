@@ -1,0 +1,91 @@
+"""Memory of fine-tuning: POET beside AdamW on all weights, and quantized bases beside whole dequantization.
+
+python benchmarks/orthogonal_memory.py --threads 1 --record
+"""
+
+import functools
+from collections.abc import Callable
+
+import torch
+from _harness import measure_peak, parser, peak_memory, report
+from torch import nn
+
+from hypersphere.orthogonal import Int4Linear, Int8Linear, finetune
+from hypersphere.orthogonal.finetuning import quantized_linear, rotated
+
+NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "linear": (lambda: nn.Sequential(*[m for _ in range(6) for m in (nn.Linear(512, 512), nn.GELU())]), (1024, 512)),
+    "convolution": (
+        lambda: nn.Sequential(*[m for _ in range(4) for m in (nn.Conv2d(96, 96, 3, padding=1), nn.ReLU())]),
+        (8, 96, 24, 24),
+    ),
+}
+ARMS = ("AdamW", "POET, stored", "POET")
+BASES = ("float32", "int8, whole", "int8", "int4, whole", "int4")
+
+
+def train(kind: str, arm: str) -> float:
+    """Return the MiB that tuning, the optimizer and two steps take beyond the network and its input."""
+    make, shape = NETWORKS[kind]
+    net, x = make(), torch.randn(shape)
+    net(x[:1]).sum().backward()  # what the libraries allocate once
+    net.zero_grad()
+    if arm == "POET, stored":  # what the layer did before: everything stays for the backward pass
+        rotated.checkpoint = lambda function, *args, **_: function(*args)
+
+    def work() -> None:
+        if arm != "AdamW":
+            finetune(net, arm.split(",")[0].lower(), block=64, classifier=False)
+        optimizer = torch.optim.AdamW([p for p in net.parameters() if p.requires_grad], lr=1e-4, foreach=False)
+        for _ in range(2):
+            optimizer.zero_grad()
+            net(x).square().mean().backward()
+            optimizer.step()
+
+    return measure_peak(work)
+
+
+def tune_quantized(base: str) -> float:
+    """Return the MiB that one forward and backward pass of one tuned layer 4096→4096 take, 16 inputs."""
+    layer = nn.Linear(4096, 4096, bias=False).requires_grad_(False)
+    kind = {"float32": None, "int8": Int8Linear, "int4": Int4Linear}[base.split(",")[0]]
+    tuned = layer if kind is None else kind.of(layer)
+    if base.endswith("whole"):
+        quantized_linear.PIECE_NUMBERS = 2**40
+    if kind is not None:
+        del layer
+    net = finetune(nn.Sequential(tuned), block=32, classifier=False)
+    x = torch.randn(16, 4096, requires_grad=True)
+    return measure_peak(lambda: net(x).sum().backward())
+
+
+def main() -> None:
+    args = parser(__doc__).parse_args()
+    torch.set_num_threads(args.threads)
+    if args.memory:
+        print({"train": train, "quantized": tune_quantized}[args.memory[0]](*args.memory[1:]))
+        return
+    measure = functools.partial(peak_memory, __file__)
+    rows: list[list[object]] = []
+    for kind in NETWORKS:
+        found = {arm: measure("train", kind, arm) for arm in ARMS}
+        weights = sum(p.numel() for p in NETWORKS[kind][0]().parameters()) * 4 / 2**20
+        for arm, mib in found.items():
+            rows.append([f"{kind}, weights {weights:.0f} MiB", arm, round(mib), f"{mib / found['AdamW']:.2f}"])
+    whole = measure("quantized", "float32")
+    for base in BASES:
+        mib = whole if base == "float32" else measure("quantized", base)
+        rows.append(["OFT on one layer 4096→4096 (64 MiB in float32)", base, round(mib), f"{mib / whole:.2f}"])
+    notes = (
+        "Networks: six Linear(512, 512) with GELU on 1,024 inputs; four Conv2d(96, 96, 3) with ReLU on 8 × 24 × 24 pixels; "
+        "blocks of 64. Memory beyond the network and its input: tuning, optimizer, two steps. 'Stored' keeps everything for "
+        "the backward pass, as before; POET now computes it again. Quantized: one forward and backward pass, 16 inputs; "
+        "'whole' dequantizes the weight at once, otherwise at most 2¹⁸ numbers are in floating point at a time."
+    )
+    how = "peak of resident memory in a fresh process, one run each."
+    header = ["network", "arm", "MiB", "relative to the first"]
+    report("orthogonal_memory", "Memory of fine-tuning", header, rows, args, notes, how)
+
+
+if __name__ == "__main__":
+    main()
