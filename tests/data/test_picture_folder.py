@@ -59,7 +59,9 @@ def test_a_run_reads_ones_own_folder(tmp_path):
     draw(tmp_path, ["a", "b", "c"], 6)
     data = call(PictureFolder, folder=str(tmp_path), size=(6, 8))
     task = build_task(
-        Config(data=data, samples=Selection(validation=0.5), backbone=call(mlp, width=0.05), batch_size=4)
+        Config(
+            data=data, normalize="unit", samples=Selection(validation=0.5), backbone=call(mlp, width=0.05), batch_size=4
+        )
     )
     assert (len(task.train_samples), len(task.measured_samples), task.num_classes) == (9, 9, 3)
     assert task.embed_batch(task.measured_samples.batch(torch.arange(2))[0]).shape[0] == 2

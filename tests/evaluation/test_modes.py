@@ -25,13 +25,13 @@ def test_every_module_gets_its_own_mode_back_whatever_happens():
 def test_threads_that_share_a_model_stay_in_evaluation_mode():
     model = torch.nn.Sequential(torch.nn.Dropout(0.5), torch.nn.BatchNorm1d(4)).train()
     x = torch.randn(8, 4)
-    with evaluating(model), torch.no_grad():
+    with evaluation_mode(model), torch.no_grad():
         right = model(x)
     wrong = []
 
     def work():
         for _ in range(50):
-            with evaluating(model), torch.no_grad():
+            with evaluation_mode(model), torch.no_grad():
                 time.sleep(0.0001)
                 if not torch.equal(model(x), right):
                     wrong.append(1)

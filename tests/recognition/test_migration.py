@@ -53,17 +53,32 @@ def test_the_map_is_the_best_of_all_orthogonal_ones():
     x = torch.randn(200, 6).double()
     rotation = torch.linalg.qr(torch.randn(6, 6).double()).Q
     y = x @ rotation + 0.1 * torch.randn(200, 6).double()
-    found = learn_map(x, y)
+    mapping = learn_map(x, y)
+    found = mapping.rotation
     torch.testing.assert_close(found @ found.T, torch.eye(6).double(), rtol=0, atol=1e-12)
 
     def error(m):
-        return (nn.functional.normalize(x) @ m - nn.functional.normalize(y)).norm()
+        centered = nn.functional.normalize(x) - mapping.old_mean
+        return (centered @ m - (nn.functional.normalize(y) - mapping.new_mean)).norm()
 
     for _ in range(50):
         other = torch.linalg.qr(found + 0.05 * torch.randn(6, 6).double()).Q
         other = other * (other * found).sum(0).sign()
         assert error(found) <= error(other) + 1e-9
-    assert learn_map(x, y[:, :4]).shape == (6, 4)
+    assert learn_map(x, y[:, :4]).rotation.shape == (6, 4)
+
+
+def test_a_mean_that_no_rotation_reaches_is_mapped():
+    draw = torch.Generator().manual_seed(0)
+    x = nn.functional.normalize(torch.randn(300, 8, generator=draw).double())
+    rotation = torch.linalg.qr(torch.randn(8, 8, generator=draw).double()).Q
+    offset = torch.zeros(8).double()
+    offset[0] = 3.0
+    y = x @ rotation + offset
+    cosines = nn.functional.cosine_similarity(learn_map(x[:200], y[:200])(x[200:]), y[200:])
+    assert cosines.min() > 0.97
+    few = learn_map(x[:8], x[:8] @ rotation)
+    assert few.new_mean.norm() < (x[:8] @ rotation).mean(0).norm() / 2  # chance, not a mean
 
 
 def test_pictures_are_embedded_again_and_the_old_gallery_stays(old, models, tmp_path):

@@ -89,6 +89,6 @@ def test_how_ones_own_network_is_built_must_be_known() -> None:
 def test_what_is_not_an_image_has_no_preprocessing() -> None:
     task = Classification(Net(), call(Softmax), Squares(10))
     assert preprocessing_of(task, torch.zeros(2, 5)) == "inputs of shape (5,) are not images"
-    assert "gives pixels in integers" in preprocessing_of(task, torch.zeros(1, 3, 4, 4, dtype=torch.uint8))
+    assert "gives integer pixels" in preprocessing_of(task, torch.zeros(1, 3, 4, 4, dtype=torch.uint8))
     found = preprocessing_of(task, torch.zeros(1, 3, 4, 6))
     assert (found.size, found.channels) == ((4, 6), 3)

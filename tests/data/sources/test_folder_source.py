@@ -53,7 +53,7 @@ def test_one_clear_sentence(tmp_path):
     write(tmp_path / "flat", {"a.png": encoded(random(4, 4))})
     with pytest.raises(
         DataError,
-        match=r"flat holds one identity \(flat\); .*; put the images of each identity into a sub-folder",
+        match=r"flat holds one identity \(flat\); .*; put the files of each identity into a sub-folder",
     ):
         open_source(tmp_path / "flat")
     write(tmp_path / "one", {"a/1.png": encoded(random(4, 4))})

@@ -183,7 +183,7 @@ def test_keys_are_needed_where_they_are_set(make_recognizer):
 def test_concurrent_requests_share_batches(make_recognizer, model):
     recognizer = make_recognizer()
     sizes = []
-    recognizer.batcher.embed = lambda pixels: sizes.append(len(pixels)) or model(pixels)
+    recognizer.batcher.embed = lambda samples: sizes.append(len(samples)) or model.of_windows(samples)
     recognizer.batcher.window = 0.5
     client = Client(recognizer)
 

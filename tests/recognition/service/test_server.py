@@ -90,7 +90,7 @@ def test_a_request_that_was_begun_is_answered_after_the_signal(make_recognizer, 
     def slow(pixels):
         begun.set()
         time.sleep(0.5)
-        return model(pixels)
+        return model.of_windows(pixels)
 
     answers = []
 

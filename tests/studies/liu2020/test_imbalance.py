@@ -1,3 +1,5 @@
+import dataclasses
+
 import torch
 
 from hypersphere.config import call
@@ -25,7 +27,7 @@ class TestImbalance(ClaimContract):
 
     def test_the_rare_class_is_measured_by_itself(self, tmp_path):
         arm = self.claim.arms("laptop")["MNIST/MHE"]
-        samples = arm.config.samples.replace(imbalance=call(ImbalancedSingle, keep=5))
+        samples = dataclasses.replace(arm.config.samples, imbalance=call(ImbalancedSingle, keep=5))
         small = replace(
             arm.config, {"backbone.width": 0.0625}, steps=2, evaluate_every=2, data=call(Digits), samples=samples
         )

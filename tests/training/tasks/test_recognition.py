@@ -6,6 +6,7 @@ from hypersphere.evaluation import all_pairs
 from hypersphere.models import Projected
 from hypersphere.objectives import CosFace
 from hypersphere.training.tasks import Headed
+from hypersphere.training.tasks.recognition import Recognition
 
 
 def task(**options):
