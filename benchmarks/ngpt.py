@@ -33,9 +33,9 @@ from hypersphere.training import CosineRate, LanguageModeling
 ROWS = pathlib.Path(__file__).parent / "reports" / "ngpt.jsonl"
 SIZES = {"depth": 2, "dim": 64, "heads": 2}
 CONTEXT, BATCH = 64, 16
-TUNING_STEPS, TUNING_SEED = 250, 100
-STEPS, SEEDS = (150, 300, 600), (0, 1, 2)
-GRID = (1e-3, 2e-3, 4e-3, 8e-3, 16e-3)
+TUNING_STEPS, TUNING_SEED = 200, 100
+STEPS, SEEDS = (125, 250, 500), (0, 1, 2)
+GRID = (2e-3, 4e-3, 8e-3, 16e-3)
 ARMS = {
     "GPT": {"std 0.02": {"init_std": 0.02}, "std 1/√dim": {"init_std": 1 / math.sqrt(SIZES["dim"])}},
     "nGPT": {"α 1/depth": {"step": 1 / SIZES["depth"]}, "α 0.05": {"step": 0.05}},
@@ -70,7 +70,7 @@ def measure(arm: str, variant: str, rate: float, steps: int, seed: int) -> Row:
             if step == steps:
                 break
     seconds = time.process_time() - began
-    loss = task.eval().evaluate()["loss"]
+    loss = task.eval().evaluate()["cross_entropy"]
     row: Row = {"arm": arm, "variant": variant, "rate": rate, "steps": steps, "seed": seed, "loss": loss}
     row |= {"cpu_seconds": round(seconds, 1), "parameters": task.summary()["parameters"]}
     row |= {"date": datetime.date.today().isoformat(), "threads": torch.get_num_threads()}

@@ -3,7 +3,9 @@ import torch
 from torch import nn
 
 from hypersphere import angular
+from hypersphere.config import as_call, assign
 from hypersphere.operators import Conv2d, SphereNorm, magnitudes
+from hypersphere.training import Config
 
 LAYERS = [
     (lambda: nn.Linear(6, 4), (5, 6), nn.BatchNorm1d),
@@ -57,7 +59,34 @@ def test_keeps_an_operator_and_round_trips():
     assert torch.equal(other(x), layer(x))
 
 
+@pytest.mark.parametrize(("make", "shape", "_"), LAYERS)
+@pytest.mark.parametrize(("beta", "gamma"), [(2.5, 0.7), (3.0, None), (None, -0.4), (1.0, 0.0)])
+def test_fixed_rescaling(make, shape, _, beta, gamma):
+    plain = make()
+    weight, bias = plain.weight, plain.bias.detach().clone()
+    layer, x = SphereNorm(plain, beta=beta, gamma=gamma), torch.randn(shape)
+    operator = SphereNorm(make())
+    operator.layer.weight, operator.layer.bias = weight, None
+    shift = bias.reshape(-1, *[1] * (len(shape) - 2)) if gamma is None else gamma
+    torch.testing.assert_close(layer(x), (1.0 if beta is None else beta) * operator(x) + shift)
+    names = {name for name, _ in layer.named_parameters()}
+    assert names == ({"layer.weight", "layer.bias"} if gamma is None else {"layer.weight"})
+
+
+def test_fixed_rescaling_from_the_command_line():
+    keys = ["backbone.norm=SphereNorm", "backbone.norm.beta=4", "backbone.norm.gamma=0.5", "backbone.width=0.05"]
+    net = assign(as_call(Config()), keys).build().backbone.build(num_classes=None, in_channels=1, input_size=8)
+    norms = [module for module in net.modules() if isinstance(module, SphereNorm)]
+    assert len(norms) == 9
+    assert {(module.fixed_beta, module.fixed_gamma, module.layer.bias) for module in norms} == {(4.0, 0.5, None)}
+    assert "beta=4, gamma=0.5" in repr(norms[0])
+
+
 def test_refuses():
+    with pytest.raises(ValueError, match=r"beta is fixed, so rescale and batchnorm must be False, got beta=2\.0"):
+        SphereNorm(nn.Conv2d(3, 4, 3), rescale=True, beta=2.0)
+    with pytest.raises(ValueError, match="gamma must be a finite number or None, got nan"):
+        SphereNorm(nn.Conv2d(3, 4, 3), gamma=float("nan"))
     with pytest.raises(ValueError, match="rescale must be False beside batchnorm=True"):
         SphereNorm(nn.Conv2d(3, 4, 3), rescale=True, batchnorm=True)
     with pytest.raises(ValueError, match="no layer of BatchNorm2d was converted"):

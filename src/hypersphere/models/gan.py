@@ -1,26 +1,30 @@
 """The GAN of table D.5 for 32×32 images, after spectrally normalized GANs (D.7)."""
 
+from typing import Literal
+
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.utils.parametrizations import spectral_norm as spectral
+from torch.nn.utils import parametrizations
 from typing_extensions import TypedDict, Unpack
 
 from ..neurons import neuron_layers
+from ..operators import Operator
 from .blocks import ActivationOption, Conv, LayerFactory, NormOption, make_layers
 from .network import ConvNet, Options
 
 
 class Generator(nn.Module):
-    """Table D.5(a): ``z → dense → M×M×512``, three 4×4 deconvolutions of stride 2 (BN, ReLU), a 3×3 convolution.
+    """The generator of table D.5(a): a dense layer to M×M×512, three 4×4 deconvolutions of stride 2, a 3×3 convolution.
 
-    A deconvolution writes patches and reads none, so there is no angle to take and no operator to give it.
+    Deconvolutions are followed by BatchNorm and ReLU. A deconvolution writes patches and reads none, so it has no angle
+    and cannot be an operator.
 
     Args:
-        latent_dim: of ``z ~ N(0, I)``, 128 in the table.
-        image_size: a multiple of 8; the table's M is an eighth of it, 4 for CIFAR-10.
-        out_channels: of the image.
-        linear, deconv, conv: layer factories with torch.nn's signatures.
-        norm, activation, width: see :class:`~hypersphere.models.LayerOptions`.
+        latent_dim: Dimension of ``z ~ N(0, I)``, 128 in the table.
+        image_size: Height and width, a multiple of 8; the table's M is an eighth of it, 4 for CIFAR-10.
+        out_channels: Channels of the image.
+        linear, deconv, conv: Layer factories with torch.nn's signatures.
+        norm, activation, width: See :class:`~hypersphere.models.LayerOptions`.
 
     >>> Generator(width=0.25)(torch.randn(2, 128)).shape
     torch.Size([2, 3, 32, 32])
@@ -51,7 +55,7 @@ class Generator(nn.Module):
         self.image = nn.Sequential(conv(channels, out_channels, 3, padding=1), nn.Tanh())
 
     def forward(self, z: Float[Tensor, "batch latent"]) -> Float[Tensor, "batch channels size size"]:
-        """Images in (−1, 1)."""
+        """Return images in (−1, 1)."""
         return self.image(self.body(self.map(self.dense(z))))
 
 
@@ -69,7 +73,7 @@ class GeneratorOptions(TypedDict, total=False):
 
 
 def generator(latent_dim: int = 128, **options: Unpack[GeneratorOptions]) -> Generator:
-    """The generator of table D.5(a); see :class:`Generator`.
+    """Build the generator of table D.5(a); see :class:`Generator`.
 
     >>> generator(16, image_size=16, out_channels=1, width=0.25)(torch.randn(2, 16)).shape
     torch.Size([2, 1, 16, 16])
@@ -77,35 +81,65 @@ def generator(latent_dim: int = 128, **options: Unpack[GeneratorOptions]) -> Gen
     return Generator(latent_dim, **options)
 
 
-def discriminator(*, spectral_norm: bool = False, num_classes: int | None = 1, **options: Unpack[Options]) -> ConvNet:
-    """The discriminator of table D.5(b): seven 3×3 and 4×4 convolutions of 64 to 512 filters and ``dense → 1``.
+def discriminator(
+    *, spectral_norm: bool = False, weight_norm: bool = False, num_classes: int | None = 1, **options: Unpack[Options]
+) -> ConvNet:
+    """Build the discriminator of table D.5(b): seven 3×3 and 4×4 convolutions of 64 to 512 filters and ``dense → 1``.
 
-    ``spectral_norm=True`` divides the weight of every convolution and linear layer, the last one as well, by its
-    largest singular value (D.13). Leaky ReLU of slope 0.1, no batch normalization, torch's own initialization.
+    Leaky ReLU of slope 0.1, no normalization, torch's own initialization. The variants of table D.4 are options:
+    ``spectral_norm``, ``weight_norm``, ``norm="batch"``, ``norm=layer_norm``; an ``operator`` makes its layers spherical.
+
+    Args:
+        spectral_norm: Divide the weight of every layer, the last one as well, by its largest singular value (D.13).
+        weight_norm: Learn direction and length of every neuron apart (Salimans and Kingma, 2016), the last one as well.
+        num_classes: Outputs; 1 for real or generated.
+        **options: See :class:`~hypersphere.models.Options`.
+
+    Raises:
+        ValueError: If both norms of weights are asked for.
 
     >>> discriminator(width=0.25)(torch.zeros(2, 3, 32, 32)).shape
     torch.Size([2, 1])
     """
+    if spectral_norm and weight_norm:
+        raise ValueError("spectral_norm and weight_norm both replace the length of the weights: choose one")
     rows = [row for n in (64, 128, 256) for row in (Conv(n), Conv(n, kernel=4, stride=2))]
     options.setdefault("norm", None)
     options.setdefault("activation", "leaky_relu")
     options.setdefault("init", None)
     net = ConvNet([*rows, Conv(512)], num_classes, **options)
-    if spectral_norm:
-        for layer in neuron_layers(net).values():
-            spectral(layer)
+    for layer in neuron_layers(net).values():
+        if spectral_norm:
+            parametrizations.spectral_norm(layer)
+        elif weight_norm:
+            parametrizations.weight_norm(layer)
     return net
+
+
+def layer_norm(channels: int) -> nn.GroupNorm:
+    """Return layer normalization of maps: each sample over all its channels and positions, one scale per channel.
+
+    >>> layer_norm(4)(torch.randn(2, 4, 3, 3)).mean((1, 2, 3)).abs().max() < 1e-5
+    tensor(True)
+    """
+    return nn.GroupNorm(1, channels)
 
 
 class Players(nn.Module):
     """Generator and discriminator for square images of one size, to be trained against each other (D.7).
 
     Args:
-        in_channels: of the images.
-        input_size: height and width, a multiple of 8.
-        latent_dim: of ``z ~ N(0, I)``, 128 in table D.5.
-        spectral_norm: of the discriminator's weights (D.13).
-        width: multiplies every hidden width of both.
+        in_channels: Channels of the images.
+        input_size: Height and width, a multiple of 8.
+        latent_dim: Dimension of ``z ~ N(0, I)``, 128 in table D.5.
+        spectral_norm: Spectral norm of the discriminator's weights (D.13).
+        weight_norm: Weight normalization of the discriminator.
+        norm: Normalization of the discriminator's maps: ``"none"``, ``"batch"`` or ``"layer"`` (table D.4).
+        operator: What the hidden layers of the discriminator compute, such as ``Operator()`` for SphereConv.
+        width: Multiplies every hidden width of both.
+
+    Raises:
+        ValueError: If the images are not square or an option is not accepted.
 
     >>> players = Players(width=0.125)
     >>> images = players.generator(torch.randn(4, players.latent_dim))
@@ -120,14 +154,26 @@ class Players(nn.Module):
         *,
         latent_dim: int = 128,
         spectral_norm: bool = False,
+        weight_norm: bool = False,
+        norm: Literal["none", "batch", "layer"] = "none",
+        operator: Operator | None = None,
         width: float = 1.0,
     ):
         super().__init__()
         height, across = (input_size, input_size) if isinstance(input_size, int) else input_size
         if height != across:
             raise ValueError(f"input_size must be square, got {height}×{across}: set size")
+        norms: dict[str, NormOption] = {"none": None, "batch": "batch", "layer": layer_norm}
+        if norm not in norms:
+            raise ValueError(f"norm must be one of {', '.join(norms)}, got {norm!r}")
         self.latent_dim = latent_dim
         self.generator = generator(latent_dim, image_size=height, out_channels=in_channels, width=width)
         self.discriminator = discriminator(
-            spectral_norm=spectral_norm, in_channels=in_channels, input_size=height, width=width
+            spectral_norm=spectral_norm,
+            weight_norm=weight_norm,
+            norm=norms[norm],
+            operator=operator,
+            in_channels=in_channels,
+            input_size=height,
+            width=width,
         )

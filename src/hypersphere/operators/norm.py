@@ -1,5 +1,7 @@
 """SphereNorm: the hyperspherical operator as a way of normalization."""
 
+import math
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -19,18 +21,23 @@ _BATCHNORM: dict[int, type[nn.BatchNorm1d] | type[nn.BatchNorm2d] | type[nn.Batc
 
 
 class SphereNorm(nn.Module):
-    r"""β·F(w, x) + γ with F = g(θ) in [−1, 1] (3.2.5): normalizes by the patch and the weight, not by the batch.
+    r"""Normalization by the patch and the weight, not by the batch: β·F(w, x) + γ with F = g(θ) in [−1, 1] (3.2.5).
 
     It takes over the layer it normalizes: a convolution or Linear of torch.nn becomes a SphereConv (the same
     parameters, so an optimizer that has them goes on), an operator stays what it is.
 
     Args:
-        layer: a convolution or Linear, plain or an operator.
-        rescale: learn β (from 1) and γ (from the layer's bias, or 0) for each neuron. Off by default: rescaled
+        layer: A convolution or Linear, plain or an operator.
+        rescale: Learn β (from 1) and γ (from the layer's bias, or 0) for each neuron. Off by default: rescaled
             SphereNorm "does not seem to work well" (3.4.4 of Liu, 2020).
         batchnorm: BatchNorm on the outputs as well, which Liu (2020) finds better than either alone. It has β and γ of
-            its own, so ``rescale`` is refused beside it: it would be normalized away.
+            its own, so no other rescaling is accepted beside it: it would be normalized away.
         angular: g of a plain layer, the cosine by default.
+        beta: β fixed in advance ("the rescaling parameters can be either learned or pre-fixed"); None is 1.
+        gamma: γ fixed in advance, in place of the layer's bias; None keeps the bias.
+
+    Raises:
+        ValueError: If options contradict each other, or ``layer`` cannot be an operator.
 
     >>> layer = SphereNorm(torch.nn.Conv2d(3, 8, 3, padding=1), rescale=True)
     >>> x = torch.randn(2, 3, 6, 6)
@@ -43,9 +50,21 @@ class SphereNorm(nn.Module):
     batchnorm: nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d | None
 
     def __init__(
-        self, layer: nn.Module, *, rescale: bool = False, batchnorm: bool = False, angular: AngularLike | None = None
+        self,
+        layer: nn.Module,
+        *,
+        rescale: bool = False,
+        batchnorm: bool = False,
+        angular: AngularLike | None = None,
+        beta: float | None = None,
+        gamma: float | None = None,
     ):
         super().__init__()
+        for name, value in (("beta", beta), ("gamma", gamma)):
+            if value is not None and (rescale or batchnorm):
+                raise ValueError(f"{name} is fixed, so rescale and batchnorm must be False, got {name}={value!r}")
+            if value is not None and not math.isfinite(value):
+                raise ValueError(f"{name} must be a finite number or None, got {value!r}")
         if rescale and batchnorm:
             raise ValueError("rescale must be False beside batchnorm=True, whose own affine map rescales, got True")
         if not isinstance(layer, OperatorLayer):
@@ -58,8 +77,10 @@ class SphereNorm(nn.Module):
         self.layer = layer
         weight, bias = layer.weight, layer.bias
         start = weight.new_zeros(weight.shape[0]) if bias is None else bias.detach().clone()
-        if rescale or batchnorm:
+        if rescale or batchnorm or gamma is not None:
             layer.bias = None  # γ, or BatchNorm's mean, takes its place
+        self.fixed_beta = 1.0 if beta is None else float(beta)
+        self.fixed_gamma = 0.0 if gamma is None else float(gamma)
         self.register_parameter("beta", None)
         self.register_parameter("gamma", None)
         self.batchnorm = None
@@ -76,6 +97,20 @@ class SphereNorm(nn.Module):
         if self.batchnorm is not None:
             return self.batchnorm(out)
         if self.beta is None or self.gamma is None:
-            return out
+            return self._rescale_fixed(out)
         axes = self.layer.weight.ndim - 1
         return torch.addcmul(per_neuron(self.gamma, axes), out, per_neuron(self.beta, axes))
+
+    def _rescale_fixed(self, out: Tensor) -> Tensor:
+        """β·F + γ with numbers; a bias that stays is added to β·F as it is."""
+        if self.fixed_beta == 1.0:
+            return out + self.fixed_gamma if self.fixed_gamma else out
+        bias = self.layer.bias
+        if bias is None:
+            return self.fixed_beta * out + self.fixed_gamma
+        return self.fixed_beta * out + (1 - self.fixed_beta) * per_neuron(bias, self.layer.weight.ndim - 1)
+
+    def extra_repr(self) -> str:
+        """Return the fixed rescaling, if there is one."""
+        fixed = (("beta", self.fixed_beta, 1.0), ("gamma", self.fixed_gamma, 0.0))
+        return ", ".join(f"{name}={value:g}" for name, value, default in fixed if value != default)

@@ -7,6 +7,7 @@ pictures are made with, for pictures of one's own.
 
 from .bars import plot_bars, plot_reliability
 from .canvas import axes, color, panels, style, tidy
+from .class_norms import plot_class_biases, plot_class_norms
 from .contact_sheet import plot_contact_sheet
 from .curves import plot_angular, plot_dynamics, plot_magnitude
 from .filters import plot_filters
@@ -22,6 +23,8 @@ __all__ = [
     "plot_angle_histogram",
     "plot_angular",
     "plot_bars",
+    "plot_class_biases",
+    "plot_class_norms",
     "plot_cmc",
     "plot_contact_sheet",
     "plot_cosine_confusion",

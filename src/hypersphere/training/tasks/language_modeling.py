@@ -34,7 +34,7 @@ class LanguageModeling(Task):
     >>> task = LanguageModeling(hs.models.NGPTLanguageModel(5, depth=1, dim=8, heads=2), windows, batch_size=4)
     >>> loss, parts = task(0, *next(iter(task.loader)))
     >>> list(parts), list(task.eval().evaluate())
-    (['objective'], ['loss', 'bits_per_token', 'perplexity'])
+    (['objective'], ['cross_entropy', 'bits_per_token', 'perplexity'])
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class LanguageModeling(Task):
             losses = self.token_losses(windows, following)
             total, count = total + losses.double().sum().item(), count + losses.numel()
         loss = total / count
-        return {"loss": loss, "bits_per_token": loss / math.log(2), "perplexity": math.exp(min(loss, 700.0))}
+        return {"cross_entropy": loss, "bits_per_token": loss / math.log(2), "perplexity": math.exp(min(loss, 700.0))}
 
     @torch.no_grad()
     def pictures(self, folder: pathlib.Path) -> None:

@@ -22,7 +22,7 @@ class SphereFlow(Task):
     r"""A generative model of directions: E‖v(x_t, t) − dx_t/dt‖² over arcs from uniform points to data (arXiv:2302.03660).
 
     A sample is flattened and divided by its length, so images are points of the sphere too: their direction, without
-    brightness. Measured are the loss on held-out data, with fixed points and times, and the energy distance between
+    brightness. Measured are this error on held-out data, with fixed points and times, and the energy distance between
     generated and held-out points.
 
     Args:
@@ -43,7 +43,7 @@ class SphereFlow(Task):
     >>> points = hs.data.InMemory(torch.randn(20, 3), torch.zeros(20, dtype=torch.long), ("point",))
     >>> task = SphereFlow(hs.models.SphereVelocity(3, hidden=8), points, points, integration_steps=4)
     >>> task.generate(5).norm(dim=1).round(decimals=4), list(task.eval().evaluate())
-    (tensor([1., 1., 1., 1., 1.]), ['loss', 'energy_distance'])
+    (tensor([1., 1., 1., 1., 1.]), ['matching_loss', 'energy_distance'])
     """
 
     model: SphereVelocity
@@ -114,13 +114,13 @@ class SphereFlow(Task):
 
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
-        """Return the loss on held-out data, and the energy distance between generated and held-out points."""
+        """Return the error on held-out data, and the energy distance between generated and held-out points."""
         source, points = torch.Generator().manual_seed(1), self.measured.to(self.device)
         start = uniform(len(points), points.shape[1], generator=source).to(self.device)
         t = torch.rand(len(points), generator=source).to(self.device)
         generated = self.generate(len(points))
         return {
-            "loss": float(self.matching_loss(start, points, t)),
+            "matching_loss": float(self.matching_loss(start, points, t)),
             "energy_distance": energy_distance(generated, points),
         }
 

@@ -26,7 +26,7 @@ BATCH = 256  # images per step of a measurement
 class SphericalVAE(Task):
     r"""Images as directions: the loss is −log p(x|z) + β·KL(q(z|x) ‖ uniform), in nats per image (arXiv:1804.00891).
 
-    Measured are the loss with its two parts, the log-likelihood by importance sampling,
+    Measured are the negative evidence lower bound (β = 1) with its two parts, the log-likelihood by importance sampling,
     log p(x) ≈ log (1/S)·Σ_s p(x|z_s)·p(z_s)/q(z_s|x), and the uniformity of the mean directions (smaller is more even).
 
     Args:
@@ -49,7 +49,7 @@ class SphericalVAE(Task):
     >>> images = hs.data.InMemory(torch.rand(16, 1, 8, 8), torch.zeros(16, dtype=torch.long), ("picture",))
     >>> task = SphericalVAE(hs.models.SphericalAutoencoder(1, 8, latent_dim=3, widths=(4, 8)), images, images)
     >>> list(task.eval().evaluate())
-    ['loss', 'reconstruction', 'divergence', 'log_likelihood', 'concentration', 'uniformity']
+    ['negative_elbo', 'reconstruction', 'divergence', 'log_likelihood', 'concentration', 'uniformity']
     """
 
     model: SphericalAutoencoder
@@ -129,7 +129,7 @@ class SphericalVAE(Task):
 
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
-        """Return the loss and its parts, the log-likelihood, the mean concentration and the uniformity of the codes."""
+        """Return the negative bound and its parts, the log-likelihood, the mean concentration and the uniformity of the codes."""
         source, rows, codes = torch.Generator(self.device).manual_seed(0), [], []
         for images in self.measured.to(self.device).split(BATCH):
             posterior = self.model.posterior(images)
@@ -140,7 +140,7 @@ class SphericalVAE(Task):
             codes.append(posterior.mean.float())
         reconstruction, divergence, likelihood, concentration = torch.cat(rows).mean(0).tolist()
         return {
-            "loss": reconstruction + self.beta * divergence,
+            "negative_elbo": reconstruction + divergence,
             "reconstruction": reconstruction,
             "divergence": divergence,
             "log_likelihood": likelihood,
