@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from ..collectives import get_local, is_sharded
 from ..config import Call
 from ..orthogonal import group_parameters
+from ..orthogonal.finetuning.generator_groups import find_rate_factors
 from .schedules import Schedule
 from .settings import Settings
 
@@ -20,7 +21,8 @@ def build_optimizers(settings: Settings, model: nn.Module) -> list[Optimizer]:
     """One optimizer for every parameter but the rotations of ``method="ogd"``, which get ``settings.rotations``.
 
     Weight decay is for matrices and filters: a bias, a learned radius or a normalization's scale has no direction to
-    shrink. Groups differ by decay and by the factor of their learning rate (``rates``, ``layer_decay``).
+    shrink. Groups differ by decay and by the factor of their learning rate (``rates``, ``layer_decay``,
+    ``scale_generators``).
     """
     freeze(model, settings.freeze)
     if isinstance(settings.optimizer, Optimizer):
@@ -28,10 +30,12 @@ def build_optimizers(settings: Settings, model: nn.Module) -> list[Optimizer]:
     rotations, others = group_parameters(model)
     wanted = {id(parameter) for parameter in others if parameter.requires_grad}
     factors = rate_factors(settings, model)
+    scales = find_rate_factors(model) if settings.scale_generators else {}
     groups: dict[tuple[bool, float], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
         if id(parameter) in wanted:
-            groups.setdefault((parameter.ndim > 1, factors[name]), []).append(parameter)
+            factor = factors[name] * scales.get(id(parameter), 1.0)
+            groups.setdefault((parameter.ndim > 1, factor), []).append(parameter)
     if not groups and not rotations:
         raise ValueError("there is nothing to train: every parameter is frozen")
     build = settings.optimizer.build if isinstance(settings.optimizer, Call) else settings.optimizer

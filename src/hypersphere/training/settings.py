@@ -109,6 +109,8 @@ class Settings:
         freeze: names or patterns of parameters that do not learn.
         rates: factors of the learning rate by pattern of parameter names; the last pattern that fits counts.
         layer_decay: factor of the rate from each block of the network to the one before it, below 1 for fine-tuning.
+        scale_generators: divide the rate of a rotation of fine-tuning by the root of its generator's number of entries, so
+            that one rate suits all block sizes.
         weights: start from these: a run, a safetensors file, or a state_dict that torch can load without running code.
 
     >>> Settings(steps=200, seed=1, optimizer=call(torch.optim.Adam, lr=1e-3)).steps
@@ -149,6 +151,7 @@ class Settings:
     freeze: tuple[str, ...] = ()
     rates: Mapping[str, float] = field(default_factory=dict)
     layer_decay: float | None = None
+    scale_generators: bool = False
     weights: str | None = None
 
     def __post_init__(self) -> None:
