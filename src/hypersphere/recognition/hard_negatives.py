@@ -16,6 +16,10 @@ class HardNegatives(NamedTuple):
     Attributes:
         indices: (n, k), the nearest first; −1 where a sample has fewer than k.
         scores: Their cosines; −1 where there is none.
+
+    >>> found = mine_hard_negatives(torch.eye(2), torch.tensor([0, 1]), k=1)
+    >>> found.indices.flatten().tolist(), found.scores.flatten().tolist()
+    ([1, 0], [0.0, 0.0])
     """
 
     indices: Int[Tensor, "n k"]

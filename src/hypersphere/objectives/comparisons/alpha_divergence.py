@@ -17,9 +17,10 @@ logits behind that lie above this bound, and the exact loss of a million classes
 """
 
 import math
+from collections.abc import Callable
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -83,6 +84,16 @@ class AlphaDivergence(Comparison):
             return z.clamp_min(_lowest(z)).sort(1, descending=True).values.unbind(1)
         return self._select(z)
 
+    def of_all_with_slope(self, z: Float[Tensor, "n c"]) -> tuple[Summary, Callable[[Summary], Float[Tensor, "n c"]]]:
+        """Remember which logits were selected, so that the slope need not look for them."""
+        found, index = self._find_candidates(z)
+
+        def slope(gradients: Summary) -> Tensor:
+            by_candidate = torch.stack(gradients, 1).masked_fill(found == _lowest(z), 0)
+            return torch.zeros_like(z).scatter_(1, index, by_candidate)
+
+        return found.unbind(1), slope
+
     def slope(
         self,
         z: Float[Tensor, "n c"],
@@ -142,11 +153,15 @@ class AlphaDivergence(Comparison):
 
     def _select(self, z: Float[Tensor, "n c"]) -> tuple[Tensor, ...]:
         """Return the logits within 1/(α − 1) of the largest, sorted; where a sample has fewer, a number too low to count."""
+        return self._find_candidates(z)[0].unbind(1)
+
+    def _find_candidates(self, z: Float[Tensor, "n c"]) -> tuple[Float[Tensor, "n k"], Int[Tensor, "n k"]]:
+        """Return the candidates and their positions."""
         with torch.no_grad():
             bound = z.amax(1, keepdim=True) - 1 / (self.alpha - 1)
             count = int((z > bound).sum(1).max()) if len(z) else 1
-        found = z.topk(max(count, 1), 1).values
-        return found.masked_fill(found <= bound, _lowest(z)).unbind(1)
+        found, index = z.topk(max(count, 1), 1)
+        return found.masked_fill(found <= bound, _lowest(z)), index
 
     def _above(self, v: Tensor) -> Tensor:
         """Return [1 + (α − 1)·v]_+, from which p and f* are powers."""
