@@ -1,4 +1,4 @@
-"""How the fixed neurons V of orthogonal training begin, and the same beginning for a plain network."""
+"""The initial neurons of orthogonal training, and the same start for a plain network."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from .layer_selection import ClassifierLike, select_layers
 
 @dataclass(frozen=True)
 class Refinement:
-    """RotationPair the neurons before training so that their hyperspherical energy falls (Liu, 2020, 7.3.7 and table 7.6).
+    """A way to move the neurons before training so that their hyperspherical energy falls (Liu, 2020, 7.3.7 and table 7.6).
 
     Args:
         s: power of the Riesz kernel; 0 is the logarithm.
@@ -36,7 +36,7 @@ class Refinement:
             raise ValueError(f"a refinement needs s ≥ 0 and steps ≥ 1, got s={self.s!r}, steps={self.steps!r}")
 
     def __call__(self, rows: Tensor) -> Tensor:
-        """Changes the ``(neurons, dim)`` rows in place, keeps their lengths, and returns them."""
+        """Refine the ``(neurons, dim)`` rows in place, keep their lengths, and return them."""
         from ..energy import refine_  # the parts do not need each other otherwise
 
         return refine_(rows, self.s, self.half_space, distance=self.distance, steps=self.steps)
@@ -54,19 +54,19 @@ def prepare_neurons(
     skip: Selectors = (),
     classifier: ClassifierLike = None,
 ) -> nn.Module:
-    """Give the hidden neurons of a plain network the start that :func:`overparameterize` would give them, without any R.
+    """Give the hidden neurons of a plain network the start that :func:`overparameterize` gives them, without any R.
 
     It makes the baselines of Liu (2020): shifted (table 7.2) and normalized neurons (table 7.7), and with ``freeze``
     the network whose classifier alone is trained (F.5). The arguments are those of :func:`overparameterize`.
 
     Args:
-        model: changed in place.
-        redraw: draws a weight anew in place, such as ``torch.nn.init.xavier_normal_``; None keeps the present one.
-        mean: added to every weight afterwards.
-        refine: lowers the energy of the ``(neurons, dim)`` rows in place.
+        model: the network, changed in place.
+        redraw: function that draws a weight anew in place, such as ``torch.nn.init.xavier_normal_``; None keeps it.
+        mean: number added to every weight afterwards.
+        refine: function that lowers the energy of the ``(neurons, dim)`` rows in place.
         normalize: whether every neuron then gets unit length.
         freeze: whether the neurons are no longer trained.
-        only: layers to choose, see :func:`plan_overparameterize`.
+        only: layers to change, see :func:`plan_overparameterize`.
         skip: layers to leave out.
         classifier: the layer to leave alone, or False.
 
@@ -98,7 +98,7 @@ def initialize_neurons(
     refine: Callable[[Tensor], object] | None,
     normalize: bool,
 ) -> Tensor:
-    """A copy of the weight: drawn anew, shifted, refined and normalized, in this order, each if asked for."""
+    """Return a copy of the weight, drawn anew, shifted, refined and normalized in this order, as far as requested."""
     if not abs(mean) < float("inf"):
         raise ValueError(f"mean must be a finite number, got {mean!r}")
     neurons = weight.clone(memory_format=torch.contiguous_format)

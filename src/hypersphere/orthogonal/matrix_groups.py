@@ -1,4 +1,4 @@
-"""Which weights of a model are matrices for Muon or Pion, and which belong to AdamW, in one call."""
+"""Parameter groups for optimizers of whole matrices and for AdamW."""
 
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ from .layer_selection import ClassifierLike, find_classifier, find_parameter_own
 
 
 class MatrixGroups(NamedTuple):
-    """Parameter groups by who trains them: ``matrices`` for Muon or Pion, ``others`` for AdamW.
+    """Parameter groups by their optimizer: ``matrices`` for Muon or Pion, ``others`` for AdamW.
 
     >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
     >>> groups = group_matrices(net)
@@ -23,7 +23,7 @@ class MatrixGroups(NamedTuple):
 
 
 def group_matrices(model: nn.Module, *, classifier: ClassifierLike = None, weight_decay: float = 0.01) -> MatrixGroups:
-    """The trainable parameters of a model as groups: hidden matrices and convolutions, and everything else.
+    """Return the trainable parameters of a model as groups: hidden matrices and convolutions, and everything else.
 
     Matrices are the weights of Linear and Conv layers, the Conv1D of transformers and the projections of
     ``nn.MultiheadAttention``, unless they are tied. They come in groups by how their neurons lie, which
@@ -31,7 +31,7 @@ def group_matrices(model: nn.Module, *, classifier: ClassifierLike = None, weigh
     AdamW: those with two or more dimensions with weight decay, embeddings and the rest without.
 
     Args:
-        model: whose parameters are routed; nothing is changed.
+        model: the model, which is not changed.
         classifier: the layer that classifies, by name or as a module; False if there is none. By default it is the last
             margin head, else the last Linear layer unless that is the model.
         weight_decay: of the classifier and other matrices that go to AdamW.

@@ -1,4 +1,4 @@
-"""What optimizers of whole matrices share: linear layers, convolutions and fused projections seen as matrices."""
+"""The base of optimizers of whole matrices: linear layers, convolutions and fused projections as matrices."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
@@ -40,7 +40,7 @@ class MatrixOptimizer(Optimizer, ABC):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
-        """One step of every parameter that has a gradient."""
+        """Make one step of every parameter that has a gradient."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -56,7 +56,7 @@ class MatrixOptimizer(Optimizer, ABC):
     def _update(self, p: Tensor, gradient: Tensor, group: dict[str, Any]) -> None: ...
 
     def _momentum(self, p: Tensor, gradient: Tensor, group: dict[str, Any]) -> Tensor:
-        """The gradient after an exponential mean, by default looking one step ahead (Nesterov)."""
+        """Return the exponential mean of gradients, by default one step ahead (Nesterov)."""
         state, momentum = self.state[p], group["momentum"]
         if "momentum_buffer" not in state:
             state["momentum_buffer"] = torch.zeros_like(gradient, memory_format=torch.preserve_format)
@@ -65,13 +65,13 @@ class MatrixOptimizer(Optimizer, ABC):
 
 
 def as_matrices(weight: Tensor, group: dict[str, Any]) -> Float[Tensor, "parts neurons numbers"]:
-    """A weight as matrices, float32 or better."""
+    """Return a weight as matrices, in float32 or better."""
     wide = weight.to(torch.promote_types(weight.dtype, torch.float32))
     rows = wide.mT if group["transposed"] else wide.flatten(1)
     return rows.unflatten(0, (group["parts"], -1))
 
 
 def as_weight(matrices: Tensor, like: Tensor, group: dict[str, Any]) -> Tensor:
-    """The way back from :func:`as_matrices`."""
+    """Undo :func:`as_matrices`."""
     rows = matrices.flatten(0, 1)
     return (rows.mT if group["transposed"] else rows.reshape(like.shape)).to(like.dtype)

@@ -1,4 +1,4 @@
-"""Several tasks over one set of neurons, an R for each (F.8)."""
+"""Several tasks over one set of neurons, with one R each (F.8)."""
 
 import torch
 from torch import nn
@@ -12,7 +12,19 @@ def add_task(
     """Give every over-parameterized or finetuned layer an R of its own for ``task``; the task in use stays in use.
 
     The first R belongs to the task ``"default"``. A map with parameters of its own is copied from the task
-    in use. The new parameters have to be given to an optimizer.
+    in use. Give the new parameters to an optimizer.
+
+    Args:
+        model: a model changed by :func:`overparameterize` or :func:`finetune`.
+        task: the name of the new task: letters, digits and underscores.
+        start: where the new R starts, as in :func:`overparameterize`; a tuned layer starts from the identity.
+        generator: random generator for R.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: if no layer has an R, or if the name is not allowed or taken.
 
     >>> from hypersphere.orthogonal import overparameterize
     >>> net = add_task(overparameterize(torch.nn.Linear(4, 2)), "b")
@@ -33,7 +45,17 @@ def add_task(
 def use_task(model: nn.Module, task: str) -> nn.Module:
     """Switch every over-parameterized or finetuned layer to the R of ``task``.
 
-    Like train and eval mode, the choice is not in the ``state_dict``. A model merged with ``keep=True`` is refused.
+    Like train and eval mode, the choice is not in the ``state_dict``.
+
+    Args:
+        model: a model with several tasks.
+        task: the name of the task.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: if a layer has no such task, or if the model is merged with ``keep=True``.
 
     >>> net = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.Linear(4, 2))
     >>> _ = hs.overparameterize(net, "cayley")

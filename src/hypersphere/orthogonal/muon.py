@@ -29,16 +29,16 @@ class Muon(MatrixOptimizer):
     Args:
         params: weights of two or more dimensions, or groups of them.
         lr: η.
-        weight_decay: λ, apart from the gradient.
-        momentum: share of the past in the mean of gradients.
-        nesterov: whether the gradient looks one step ahead.
+        weight_decay: λ, decoupled from the gradient.
+        momentum: weight of the past in the mean of gradients.
+        nesterov: whether to use the mean one step ahead.
         steps: of the quintic iteration.
         iteration: ``"jordan"`` repeats one step with the authors' coefficients; ``"polar_express"`` takes the best
             coefficients for each step (arXiv:2505.16932), which come nearer to UVᵀ in as many products.
         adjust: the factor c for a matrix with A neurons of B numbers: ``"original"`` is √max(1, A/B),
             ``"match_rms_adamw"`` is 0.2·√max(A, B), with which rates of AdamW can be kept.
         half: whether to iterate in bfloat16, as torch does; float32 otherwise.
-        eps: below which a norm counts as this.
+        eps: the smallest norm to divide by.
 
     >>> layer = torch.nn.Conv2d(3, 8, 3, bias=False)
     >>> optimizer = Muon(layer.parameters(), lr=0.02)

@@ -26,10 +26,10 @@ class OGD(Optimizer):
         lr: λ. Liu (2020) gives no value; 0.02, beside 0.1 for the other parameters, is that of the authors' code, which
             multiplies it by 0.2 where the other rate falls to a tenth. OGD at 4λ steps like ``method="cayley"`` at λ: near the
             identity both move R along G − Gᵀ, OGD by λ/2 and Cayley by 2λ.
-        momentum: share of the last direction; Liu (2020) gives no value, 0.9 is that of the authors' code.
+        momentum: weight of the last direction; Liu (2020) gives no value, 0.9 is that of the authors' code.
         iterations: of the fixed point; Liu (2020) finds two to suffice.
         exact: whether to solve 7.5 instead, at any λ.
-        reproject_every: bring U back to the nearest orthogonal matrix at every so many steps; 0 never does.
+        reproject_every: number of steps after which U is moved to the nearest orthogonal matrix; 0 never does.
 
     >>> u = torch.nn.Parameter(torch.eye(2))
     >>> target = torch.tensor([[0.0, -1.0], [1.0, 0.0]])
@@ -77,7 +77,7 @@ class OGD(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """One step of every parameter that has a gradient."""
+        """Make one step of every parameter that has a gradient."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -108,7 +108,7 @@ class OGD(Optimizer):
 
 
 class ParamGroups(NamedTuple):
-    """The parameters of a model by who trains them.
+    """The parameters of a model by their optimizer.
 
     >>> groups = group_parameters(hs.orthogonal.overparameterize(torch.nn.Linear(4, 2), "ogd"))
     >>> optimizers = OGD(groups.rotations, lr=0.02), torch.optim.SGD(groups.others, lr=0.1)
@@ -119,7 +119,7 @@ class ParamGroups(NamedTuple):
 
 
 def group_parameters(model: nn.Module) -> ParamGroups:
-    """The R of layers with ``method="ogd"``, for :class:`OGD`, and every other trainable parameter.
+    """Return the R of layers with ``method="ogd"``, for :class:`OGD`, and all other trainable parameters.
 
     >>> from hypersphere.orthogonal import overparameterize
     >>> rotations, others = group_parameters(overparameterize(torch.nn.Linear(4, 2), "ogd"))
@@ -136,7 +136,7 @@ def group_parameters(model: nn.Module) -> ParamGroups:
 
 
 def _generator(u: Tensor, m: Tensor) -> Tensor:
-    """W = Ŵ − Ŵᵀ with Ŵ = MUᵀ − ½U(UᵀMUᵀ)."""
+    """Return W = Ŵ − Ŵᵀ with Ŵ = MUᵀ − ½U(UᵀMUᵀ)."""
     mu = m @ u.mT
     hat = mu - 0.5 * (u @ (u.mT @ mu))
     return hat - hat.mT

@@ -1,4 +1,4 @@
-"""Pion: a weight is turned on both sides and keeps its singular values, for matrices and convolutions."""
+"""Pion: rotations of a weight on both sides, which keep its singular values."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -21,11 +21,11 @@ class Pion(MatrixOptimizer):
     Args:
         params: weights of two or more dimensions, or groups of them.
         lr: the rate, on the scale of AdamW's.
-        momentum: share of the past in the mean of gradients.
-        nesterov: whether the gradient looks one step ahead.
+        momentum: weight of the past in the mean of gradients.
+        nesterov: whether to use the mean one step ahead.
         rms: root mean square of a change at rate 1; 0.2 is that of AdamW, as in Muon's ``"match_rms_adamw"``.
         exact: whether to use the exponential itself.
-        eps: below which the root mean square of a direction counts as this.
+        eps: the smallest root mean square to divide by.
 
     >>> layer = torch.nn.Linear(6, 4, bias=False)
     >>> before = torch.linalg.svdvals(layer.weight)

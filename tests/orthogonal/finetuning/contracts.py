@@ -261,5 +261,5 @@ class RotationContract(TuningContract):
         layer = self.shake(self.tune(nn.Linear(16, 40, dtype=torch.float64)))
         x = torch.randn(3, 16, dtype=torch.float64, requires_grad=True)
         raw = layer.parametrizations.weight[0].change.inputs.raw
-        with pytest.raises(RuntimeError, match="cannot be differentiate again"):
+        with pytest.raises(RuntimeError, match="cannot be differentiated again"):
             torch.autograd.grad(layer(x).square().sum(), raw, create_graph=True)

@@ -115,5 +115,5 @@ class HandWrittenBackward:
 
     def test_the_gradient_is_not_differentiated_silently(self):
         x = torch.randn(4, 4, requires_grad=True)
-        with pytest.raises(RuntimeError, match="cannot be differentiate again"):
+        with pytest.raises(RuntimeError, match="cannot be differentiated again"):
             torch.autograd.grad(self.function(x).square().sum(), x, create_graph=True)

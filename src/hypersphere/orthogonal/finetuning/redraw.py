@@ -1,4 +1,4 @@
-"""POET's rhythm: every so many steps multiply the rotations in and go on with new ones."""
+"""Redrawing of POET: after some steps the rotations are multiplied in, and new ones start."""
 
 import torch
 from torch import nn
@@ -17,12 +17,14 @@ def redraw(model: nn.Module, generator: torch.Generator | None = None) -> nn.Mod
     valid; its moments belong to the old coordinates and should be dropped, as :func:`redraw_every` does.
 
     Args:
-        model: changed in place.
+        model: the model, changed in place.
         generator: draws the permutations.
 
     Returns:
-        The model. Raises ``ValueError`` if no layer is tuned by POET, or if a layer keeps several tasks, whose common
-        W₀ must not change.
+        The model.
+
+    Raises:
+        ValueError: if no layer is tuned by POET, or if a layer has several tasks, whose common W₀ must not change.
 
     >>> from hypersphere.orthogonal import finetune
     >>> net, x = finetune(torch.nn.Linear(64, 64), "poet", block=8), torch.randn(2, 64)
@@ -47,18 +49,18 @@ def redraw(model: nn.Module, generator: torch.Generator | None = None) -> nn.Mod
 def redraw_every(
     model: nn.Module, optimizer: Optimizer, steps: int = 200, generator: torch.Generator | None = None
 ) -> RemovableHandle:
-    """Call :func:`redraw` after every ``steps`` steps of the optimizer, and drop what it remembers of the rotations.
+    """Call :func:`redraw` after every ``steps`` steps of the optimizer, and drop its state of the rotations.
 
     The steps are counted in the model's ``state_dict``, so that a resumed run redraws when the first would have.
 
     Args:
-        model: tuned by ``finetune(model, "poet")``.
-        optimizer: which trains it.
-        steps: between two redraws; 200 is the authors' value.
+        model: a model tuned by ``finetune(model, "poet")``.
+        optimizer: the optimizer that trains it.
+        steps: number of steps between two redraws; 200 is the authors' value.
         generator: draws the permutations.
 
     Returns:
-        A handle whose ``remove()`` ends it.
+        A handle whose ``remove()`` stops it.
 
     >>> from hypersphere.orthogonal import finetune
     >>> net = finetune(torch.nn.Linear(64, 64), "poet", block=8)
@@ -81,7 +83,7 @@ def redraw_every(
 
 
 def _poet(model: nn.Module) -> dict[str, tuple[nn.Module, str, Adapter]]:
-    """The layers, parameters and adapters that POET tunes."""
+    """Return the layers, parameters and adapters that POET tunes."""
     found = {
         name: (module, parameter, own)
         for name, (module, parameter, own) in require_rotated(model).items()

@@ -17,7 +17,7 @@ def rotated_linear(
     bias: Float[Tensor, "neurons"] | None,
     r: Float[Tensor, "1 blocks b b"],
 ) -> Float[Tensor, "*batch neurons"]:
-    """x R Wᵀ + b with R = Diag(R₁, …, R_k) orthogonal and W frozen.
+    """Return x R Wᵀ + b with R = Diag(R₁, …, R_k) orthogonal and W frozen.
 
     With b numbers in a block, turning t inputs takes t·n·b products and turning m neurons m·n·b, so fewer inputs than
     neurons are turned themselves, forward and backward. Otherwise W Rᵀ is formed once and kept for the backward pass,

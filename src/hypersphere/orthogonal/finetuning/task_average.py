@@ -1,4 +1,4 @@
-"""Several fine-tunings of one base as one: their mean in the Cayley algebra (OrthoMerge)."""
+"""The mean of several tasks of one tuned model in the Cayley algebra (OrthoMerge)."""
 
 from collections.abc import Iterable
 
@@ -13,18 +13,20 @@ from .weight_change import WeightChange
 def average_tasks(model: nn.Module, tasks: Iterable[str] | None = None, *, into: str = "average") -> nn.Module:
     r"""Give every layer a task ``into`` whose skew part is (1/T)(Σ‖A_i‖/‖ΣA_i‖)ΣA_i over T tasks (OrthoMerge).
 
-    The plain mean of skew-symmetric A_i is the identity's neighbor that lies between the rotations; rotations in
-    different directions make it too short, so it gets the mean of their lengths. It works where R is one Cayley
-    transform (``"oft"``, ``"coft"``).
+    The plain mean of the skew-symmetric A_i lies between the rotations, but rotations in different directions make it
+    too short, so it gets the mean of their lengths. Works where R is one Cayley transform (``"oft"``, ``"coft"``).
 
     Args:
-        model: with several tasks, see :func:`add_task` and :func:`load_adapters`.
-        tasks: which to average; None for all.
+        model: a model with several tasks, see :func:`add_task` and :func:`load_adapters`.
+        tasks: the tasks to average; None for all.
         into: the name of the new task, which is not in use until :func:`use_task`.
 
     Returns:
-        The model. Raises ``ValueError`` for a task that a layer does not have, an ``into`` that it has, fewer than two
-        tasks, and methods whose rotations are no single Cayley transform.
+        The model.
+
+    Raises:
+        ValueError: for a task that a layer does not have, an ``into`` that it has, fewer than two tasks, and methods whose
+            rotations are no single Cayley transform.
 
     >>> from hypersphere.orthogonal import add_task, finetune
     >>> net = average_tasks(add_task(finetune(torch.nn.Linear(64, 64), block=8), "b"), into="mean")
@@ -51,7 +53,7 @@ def average_tasks(model: nn.Module, tasks: Iterable[str] | None = None, *, into:
 
 
 def orthogonal_mean(raws: Float[Tensor, "tasks parts blocks entries"]) -> Float[Tensor, "parts blocks entries"]:
-    """(1/T)(Σ‖A_i‖/‖ΣA_i‖)ΣA_i for each part; zero where the sum is."""
+    """Return (1/T)(Σ‖A_i‖/‖ΣA_i‖)ΣA_i for each part, zero where the sum is zero."""
     total = raws.sum(0)
     length = torch.linalg.vector_norm(total, dim=(-2, -1), keepdim=True)
     lengths = torch.linalg.vector_norm(raws, dim=(-2, -1), keepdim=True).sum(0)

@@ -1,4 +1,4 @@
-"""Ways to a matrix R: one per file, each a pure function on ``(…, n, n)`` and the method that trains it."""
+"""Maps from a free square matrix to R: each a pure function on ``(…, n, n)`` and the method that trains it."""
 
 from .methods import METHODS, as_map
 from .orthogonal_map import Map, MapLike

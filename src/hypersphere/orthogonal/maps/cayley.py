@@ -12,7 +12,7 @@ from .orthogonal_map import Map
 
 @disable_autocast
 def cayley(x: Float[Tensor, "*batch n n"], *, terms: int | None = None) -> Float[Tensor, "*batch n n"]:
-    r"""R = (I + A)(I − A)⁻¹ with A = (X − Xᵀ)/2, the skew part of x (7.3.4): a rotation, det R = +1.
+    r"""Return (I + A)(I − A)⁻¹ with A = (X − Xᵀ)/2, the skew part of x (7.3.4): a rotation, det R = +1.
 
     Exact by default: one LU with its solves forward and two products backward, orthogonal to 10⁻⁵ in float32 up to
     ‖A‖ ≈ 10². ``terms=k`` replaces the inverse by its Neumann series I + A + … + A^k, so that R becomes
@@ -51,23 +51,23 @@ class Cayley(Map):
         self.terms = terms
 
     def forward(self, raw: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
-        """R."""
+        """Return R."""
         return cayley(raw, terms=self.terms)
 
     def act(
         self, raw: Float[Tensor, "*batch n n"], rows: Float[Tensor, "*batch neurons n"]
     ) -> Float[Tensor, "*batch neurons n"]:
-        """R v for every row v."""
+        """Return R v for every row v."""
         if self.terms is not None or rows.shape[-2] >= rows.shape[-1]:
             return super().act(raw, rows)
         return _Rotate.apply(raw, rows)  # type: ignore[no-any-return, no-untyped-call]
 
     def identity(self, raw: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
-        """X = 0, where weight decay pulls as well."""
+        """Return X = 0, which is where weight decay pulls."""
         return torch.zeros_like(raw)
 
     def extra_repr(self) -> str:
-        """The length of the series, if there is one."""
+        """Describe the series, if there is one."""
         return "" if self.terms is None else f"terms={self.terms}"
 
 

@@ -17,7 +17,7 @@ _PADE = (1.0, 1 / 2, 1 / 9, 1 / 72, 1 / 1008, 1 / 30240)
 
 @disable_autocast
 def exponential(x: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
-    r"""R = exp(A) with A = (X − Xᵀ)/2, the skew part of x (7.3.4): a rotation, every one of them is reached.
+    r"""Return exp(A) with A = (X − Xᵀ)/2, the skew part of x (7.3.4): a rotation, every one of them is reached.
 
     Scaling and squaring of a diagonal Padé approximant, which is itself orthogonal for a skew matrix; every squaring
     doubles its rounding error, so a Newton–Schulz step follows every fourth and the last. The approximant's gradient is
@@ -60,11 +60,11 @@ class Exponential(Map):
     orthogonal = True
 
     def forward(self, raw: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
-        """R."""
+        """Return R."""
         return exponential(raw)
 
     def identity(self, raw: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
-        """X = 0, where weight decay pulls as well."""
+        """Return X = 0, which is where weight decay pulls."""
         return torch.zeros_like(raw)
 
 
@@ -104,7 +104,7 @@ def _powers(a: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _squarings(a: Tensor, fourth: Tensor) -> int:
-    """How often to halve A until the approximant is right to rounding.
+    """Return how often to halve A until the approximant is exact to rounding.
 
     The singular values of a skew matrix are pairs, so ‖A‖ ≤ ‖A‖_F/√2 and ‖A‖⁴ ≤ ‖A⁴‖_F/√2; the second is far smaller for
     a large matrix without a dominant pair.

@@ -13,7 +13,7 @@ from .qr import SignedQ
 def gram_schmidt(
     x: Float[Tensor, "*batch n n"], *, modified: bool = False, iterations: int = 1
 ) -> Float[Tensor, "*batch n n"]:
-    r"""ẽ_j = u_j − Σ_{k<j} ⟨e_k, u_j⟩e_k, e_j = ẽ_j/‖ẽ_j‖ over the columns u_j of x (F.1, Algorithm 1).
+    r"""Orthogonalize the columns u_j of x: ẽ_j = u_j − Σ_{k<j} ⟨e_k, u_j⟩e_k, e_j = ẽ_j/‖ẽ_j‖ (F.1, Algorithm 1).
 
     The classic process (default) is the Q of QR with a positive diagonal of R, and is computed so: the same map in exact
     arithmetic, orthogonal to rounding whatever the condition. ``modified=True`` unrolls the projections one after the
@@ -47,11 +47,11 @@ class GramSchmidt(Unrolled):
         self.modified, self.iterations = modified, iterations
 
     def forward(self, raw: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
-        """R."""
+        """Return R."""
         return gram_schmidt(raw, modified=self.modified, iterations=self.iterations)
 
     def extra_repr(self) -> str:
-        """Which of the three processes."""
+        """Describe the process."""
         return f"modified={self.modified}, iterations={self.iterations}"
 
 

@@ -10,7 +10,7 @@ from .qr import SignedQ
 
 @disable_autocast
 def householder(x: Float[Tensor, "*batch n n"], *, last: bool = False) -> Float[Tensor, "*batch n n"]:
-    r"""Q = H₁H₂⋯H_{n−1}, where H_j reflects the rest of column j onto +‖·‖e₁ (7.3, F.4, Algorithm 3).
+    r"""Return Q = H₁H₂⋯H_{n−1}, where H_j reflects the rest of column j onto +‖·‖e₁ (7.3, F.4, Algorithm 3).
 
     The reflector of 7.3 is 0/0 for a column already along e₁; as in Algorithm 3 it needs none, H_j = I. ``last=True`` also
     reflects the 1×1 rest, n reflections as 7.3.3 counts them. Then R has a positive diagonal, Q is that of
@@ -38,5 +38,5 @@ class Householder(Unrolled):
     function = staticmethod(householder)
 
     def forward(self, raw: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
-        """R."""
+        """Return R."""
         return householder(raw, last=True)

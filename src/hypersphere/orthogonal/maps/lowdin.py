@@ -13,7 +13,7 @@ from .orthogonal_map import Unrolled
 
 @disable_autocast
 def lowdin(x: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
-    r"""R = X(XᵀX)^{−1/2} = WVᵀ from X = WΣVᵀ (F.10, F.14): the orthogonal matrix nearest to x (F.15).
+    r"""Return X(XᵀX)^{−1/2} = WVᵀ from X = WΣVᵀ (F.10, F.14): the orthogonal matrix nearest to x (F.15).
 
     The gradient divides by σ_i + σ_j, never by their difference, so repeated singular values are harmless.
 
@@ -35,7 +35,7 @@ class Lowdin(Unrolled):
     function = staticmethod(lowdin)
 
     def forward(self, raw: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
-        """R."""
+        """Return R."""
         return lowdin(raw)
 
 

@@ -1,4 +1,4 @@
-"""What every map shares: float32 or better inside, and a rule for directions that a singular matrix does not have."""
+"""What all maps share: float32 or better inside, and a rule for the directions that a singular matrix lacks."""
 
 import contextlib
 import functools
@@ -31,26 +31,26 @@ def disable_autocast(function: Function) -> Function:
 
 
 def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
-    """A context in which products keep the precision of their factors; where nothing is cast, it costs nothing."""
+    """Return a context in which products keep the precision of their factors; without autocast it does nothing."""
     device = x.device.type
     return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else contextlib.nullcontext()
 
 
 def refuse_second_order() -> None:
-    """At the head of a hand-written backward: a second derivative would silently be zero."""
+    """Raise if a hand-written backward pass is differentiated itself: the second derivative would silently be zero."""
     if torch.is_grad_enabled() and not torch.compiler.is_compiling():
         raise RuntimeError(
-            "this map has a hand-written gradient that cannot be differentiate again (create_graph=True)"
+            "this map has a hand-written gradient that cannot be differentiated again (create_graph=True)"
         )
 
 
 def upcast(*dtypes: torch.dtype) -> torch.dtype:
-    """The widest of the dtypes, float32 at least."""
+    """Return the widest of the dtypes, float32 at least."""
     return functools.reduce(torch.promote_types, dtypes, torch.float32)
 
 
 def skew(x: Tensor) -> Tensor:
-    """(X − Xᵀ)/2, the skew-symmetric part; a skew-symmetric matrix is its own."""
+    """Return (X − Xᵀ)/2, the skew-symmetric part; a skew-symmetric matrix is its own."""
     return (x - x.mT) / 2
 
 
@@ -60,7 +60,7 @@ def describe_non_finite(x: Tensor) -> str:
 
 
 def find_missing(lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """Which lengths ``(…, n)`` are zero up to rounding, and what stands in for them: the longest, or 1 where all are 0.
+    """Return which lengths ``(…, n)`` are zero up to rounding, and their substitutes: the longest, or 1 where all are 0.
 
     A matrix with dependent columns has no direction there and no derivative. The maps complete the basis and
     differentiate as though the added direction had the length of the longest: finite, and training moves away from it.

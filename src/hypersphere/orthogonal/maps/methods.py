@@ -1,4 +1,4 @@
-"""The methods by name, and the door through which any other map enters the same slot."""
+"""The methods by name, and the conversion of any other map."""
 
 import copy
 import functools

@@ -23,7 +23,7 @@ _MOST = 8  # repetitions of the first of them: a factor of 5·10⁴
 
 @disable_autocast
 def newton_schulz(x: Float[Tensor, "*batch n n"], steps: int = 20) -> Float[Tensor, "*batch n n"]:
-    r"""The limit of X ← X(3I − XᵀX)/2, which is :func:`~hypersphere.orthogonal.lowdin` of a non-singular x.
+    r"""Return the limit of X ← X(3I − XᵀX)/2, which is :func:`~hypersphere.orthogonal.lowdin` of a non-singular x.
 
     The cubic step alone multiplies a small singular value by 1.5. Steps X ← X(aI + bG + cG²) with G = XᵀX go before it,
     whose coefficients are the best for the singular values that are left and multiply small ones by 8.3, then by 3.9 until
@@ -43,14 +43,14 @@ def newton_schulz(x: Float[Tensor, "*batch n n"], steps: int = 20) -> Float[Tens
 
 
 def polish(x: Tensor, steps: int) -> Tensor:
-    """The cubic iteration alone, for matrices with singular values below √3; two steps restore a nearly orthogonal one."""
+    """Make steps of the cubic iteration alone, for matrices with singular values below √3; two steps restore a nearly orthogonal one."""
     for _ in range(steps):
         x = 1.5 * x - 0.5 * (x @ (x.mT @ x))
     return x
 
 
 def polar_gradient(w: Tensor, sigma: Tensor, vh: Tensor, gradient: Tensor) -> Tensor:
-    """The gradient of X for that of WVᵀ, X = WΣVᵀ: W·[(K − Kᵀ)/(σ_i + σ_j)]·Vᵀ with K = WᵀGV."""
+    """Return the gradient of X for that of WVᵀ, X = WΣVᵀ: W·[(K − Kᵀ)/(σ_i + σ_j)]·Vᵀ with K = WᵀGV."""
     k = w.mT @ gradient @ vh.mT
     return w @ ((k - k.mT) / (sigma.unsqueeze(-1) + sigma.unsqueeze(-2))) @ vh
 

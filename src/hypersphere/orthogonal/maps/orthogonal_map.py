@@ -1,4 +1,4 @@
-"""The slot: a free square matrix goes in, the matrix R that acts on a layer's neurons comes out."""
+"""The contract of maps from a free square matrix to the matrix R that acts on a layer's neurons."""
 
 from collections.abc import Callable
 from typing import ClassVar, Literal, TypeAlias
@@ -22,7 +22,7 @@ Method: TypeAlias = Literal[
 
 
 class Map(nn.Module):
-    """One way from a free matrix X to R; a new one defines ``forward`` and whatever of the rest differs.
+    """A map from a free matrix X to R; a new one defines ``forward`` and overrides what else differs.
 
     ``forward(raw)`` is R; ``act(raw, rows)`` is R v for every row v, and may avoid R or, for a nonlinear T(v) (F.35),
     may not have one. ``identity`` and ``start`` give the X that training begins from.
@@ -39,17 +39,17 @@ class Map(nn.Module):
     orthogonal: ClassVar[bool] = False
 
     def forward(self, raw: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
-        """R for X."""
+        """Return R for X."""
         raise TypeError(f"{type(self).__name__} must define forward(raw)")
 
     def act(
         self, raw: Float[Tensor, "*batch n n"], rows: Float[Tensor, "*batch neurons n"]
     ) -> Float[Tensor, "*batch neurons n"]:
-        """R v for every row v."""
+        """Return R v for every row v."""
         return rows @ self(raw).mT
 
     def identity(self, raw: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
-        """An X of the same shape with R = I: the identity, or 0 where that does it."""
+        """Return an X of the same shape with R = I: the identity matrix or 0."""
         eye = torch.eye(raw.shape[-1], dtype=raw.dtype, device=raw.device).expand(raw.shape)
         for candidate in (eye, torch.zeros_like(raw)):
             with torch.no_grad():
@@ -62,17 +62,17 @@ class Map(nn.Module):
     def start(
         self, raw: Float[Tensor, "*batch n n"], generator: torch.Generator | None = None
     ) -> Float[Tensor, "*batch n n"]:
-        """The X that training usually begins from: that of the identity unless a method says otherwise."""
+        """Return the X that training usually starts from: that of the identity unless a method overrides it."""
         return self.identity(raw)
 
     def normal(
         self, raw: Float[Tensor, "*batch n n"], generator: torch.Generator | None = None
     ) -> Float[Tensor, "*batch n n"]:
-        """Standard normal entries, from which Liu (2020, 7.5.3 and F.3) starts every method."""
+        """Return standard normal entries, from which Liu (2020, 7.5.3 and F.3) starts every method."""
         return torch.randn(raw.shape, generator=generator, dtype=raw.dtype, device=raw.device)
 
     def freedom(self, n: int) -> int:
-        """The dimension of the set that R moves in."""
+        """Return the dimension of the set that R moves in."""
         return n * (n - 1) // 2 if self.orthogonal else n * n
 
 
@@ -88,7 +88,7 @@ class Unrolled(Map):
     def start(
         self, raw: Float[Tensor, "*batch n n"], generator: torch.Generator | None = None
     ) -> Float[Tensor, "*batch n n"]:
-        """Standard normal entries."""
+        """Return standard normal entries."""
         return self.normal(raw, generator)
 
 
@@ -100,13 +100,13 @@ class CustomMap(Map):
         self.map = function
 
     def forward(self, raw: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
-        """The callable on X."""
+        """Return the value of the callable for X."""
         return self.map(raw)
 
     def start(
         self, raw: Float[Tensor, "*batch n n"], generator: torch.Generator | None = None
     ) -> Float[Tensor, "*batch n n"]:
-        """The identity if I or 0 gives it, else N(0, 1)."""
+        """Return X of the identity if I or 0 gives it, otherwise N(0, 1)."""
         try:
             return self.identity(raw)
         except ValueError:
@@ -116,7 +116,7 @@ class CustomMap(Map):
 class Free(Map):
     """R = X: trained by :class:`~hypersphere.orthogonal.OGD` (7.3.5), with a penalty (7.3.6), or freely (UPT, 7.5.1).
 
-    ``by`` says who keeps R orthogonal: ``"ogd"``, ``"regularized"``, or nobody, ``"unconstrained"``.
+    ``by`` says what keeps R orthogonal: ``"ogd"``, ``"regularized"``, or nothing, ``"unconstrained"``.
 
     >>> Free("ogd").freedom(4), Free("unconstrained").freedom(4)
     (6, 16)
@@ -129,26 +129,26 @@ class Free(Map):
         self.by = by
 
     def forward(self, raw: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
-        """X as it is."""
+        """Return X itself."""
         return raw
 
     def normal(
         self, raw: Float[Tensor, "*batch n n"], generator: torch.Generator | None = None
     ) -> Float[Tensor, "*batch n n"]:
-        """Standard normal entries; for OGD, which needs an orthogonal start, their orthogonal factor (a random one)."""
+        """Return standard normal entries; for OGD, which needs an orthogonal start, their orthogonal factor."""
         x = super().normal(raw, generator)
         return _random(x) if self.by == "ogd" else x
 
     def freedom(self, n: int) -> int:
-        """n(n − 1)/2 when the optimizer keeps R orthogonal, else n²."""
+        """Return n(n − 1)/2 if the optimizer keeps R orthogonal, otherwise n²."""
         return n * (n - 1) // 2 if self.by == "ogd" else n * n
 
     def extra_repr(self) -> str:
-        """Who keeps R orthogonal."""
+        """Describe what keeps R orthogonal."""
         return f"by={self.by!r}"
 
 
 def _random(x: Tensor) -> Tensor:
-    """The orthogonal factor of a Gaussian matrix, with the signs that make it uniform among orthogonal matrices."""
+    """Return the orthogonal factor of a Gaussian matrix, with the signs that make it uniform among orthogonal matrices."""
     q, r = torch.linalg.qr(x)
     return q * torch.where(r.diagonal(dim1=-2, dim2=-1) < 0, -1.0, 1.0).to(x.dtype).unsqueeze(-2)
