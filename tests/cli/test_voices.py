@@ -106,13 +106,24 @@ def test_a_network_is_fitted_to_recordings(tmp_path, run):
     assert (tmp_path / "run" / "pictures" / "worst_different.png").is_file()
     page = (tmp_path / "run" / "report.html").read_text()
     assert "Hardest samples" in page
+    assert '<audio controls preload="none" src="data:audio/wav;base64,UklGR' in page
     assert "EER" in run("evaluate", "run", people)
     run("gallery", "enrol", "known.db", "run", people)
     run("gallery", "calibrate", "known.db", "run", people, "--far", "0.5")
     probe = people / "person4" / "1.wav"
     assert run("gallery", "identify", "known.db", "run", probe, "--threshold", "0.9").split("\t")[1] == "person4"
     run("export", "run", "--onnx", "run/voices.onnx", "--images", people)
-    assert run("fit", people, "-o", "run", "steps=4", "backbone.widths=4,4,8,8", "feature_dim=16", "threads=1")
+    again = [
+        "backbone=ECAPA",
+        "backbone.channels=16",
+        "head.m=Ramp",
+        "head.m.stop=0.2",
+        "head.m.end=2",
+        "selection=0.4",
+    ]
+    assert "ECAPA" in run(
+        "fit", people, "-o", "other", "steps=3", "threads=1", "pictures=false", "baselines=false", *again
+    )
 
 
 def test_a_pretrained_network_stays_if_nothing_is_better(tmp_path, embedder, run):

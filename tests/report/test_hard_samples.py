@@ -2,7 +2,9 @@
 
 import torch
 
-from hypersphere.report.hard_samples import confusions, hard_section, worst_pairs
+from hypersphere.data.audio_preprocessing import encode_wav
+from hypersphere.evaluation import Evidence
+from hypersphere.report.hard_samples import MAX_SOUND_BYTES, _Sounds, confusions, hard_section, worst_pairs
 from hypersphere.report.page_parts import Grid
 from hypersphere.report.runs import read_runs
 from hypersphere.report.score_charts import ScoredPairs
@@ -54,3 +56,21 @@ def test_without_pictures_there_are_tables(tmp_path):
     runs = read_runs([write_run(tmp_path / "a", kept=evidence(images=False))])
     section = hard_section(runs, {"a": ScoredPairs.of(runs[0].evidence)}, {})
     assert all(isinstance(block, Grid) for block in section.blocks)
+
+
+def test_recordings_of_the_hardest_pairs_can_be_played(tmp_path):
+    samples = 8000 * torch.ones(3, 100)
+    for i in range(3):
+        (tmp_path / f"{i}.wav").write_bytes(encode_wav(samples[i] / 32768, 16000))
+    (tmp_path / "3.wav").write_bytes(b"no sound")
+    (tmp_path / "4.wav").write_bytes(encode_wav(torch.zeros(MAX_SOUND_BYTES), 16000))
+    names = [str(tmp_path / f"{i}.wav") for i in range(6)]
+    evidence = Evidence(torch.randn(6, 3), torch.arange(6) // 2, ["a", "b", "c"], total=6, names=names)
+    sounds = _Sounds(evidence)
+    found = [sounds.find(i) for i in range(6)]
+    assert found[0].startswith("data:audio/wav;base64,UklGR")
+    assert all(found[1:3])
+    assert found[3:] == ["", "", ""], "no recording, too large, not here"
+    sounds = _Sounds(evidence)
+    sounds.left = 300
+    assert [bool(sounds.find(i)) for i in (0, 1, 0)] == [True, False, True]

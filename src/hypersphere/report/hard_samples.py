@@ -1,11 +1,14 @@
 """Failures of recognition as pictures: the worst pairs and the most confused classes."""
 
+import base64
+import pathlib
 from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from ..data.recordings import RECORDING_ENDINGS, is_recording
 from ..evaluation import Evidence
 from ..geometry import normalize
 from .page_parts import Block, Grid, Note, Pictures, Section, Sheet, Tile
@@ -14,6 +17,8 @@ from .score_charts import ScoredPairs
 
 MAX_SHOWN = 8
 MAX_REPEATS = 2  # pairs in which one picture may appear
+MAX_SOUND_BYTES = 200_000  # of one recording on the page
+MAX_SOUNDS_BYTES = 1_500_000  # of all recordings of a run on the page
 
 
 def hard_section(runs: Sequence[RunRecord], pairs: dict[str, ScoredPairs], sheets: dict[str, Sheet]) -> Section | None:
@@ -24,12 +29,11 @@ def hard_section(runs: Sequence[RunRecord], pairs: dict[str, ScoredPairs], sheet
             continue
         who = f", {run.name}" if len(runs) > 1 else ""
         sheet = f"run{place}" if f"run{place}" in sheets else None
-        found = pairs[run.name]
+        found, sounds = pairs[run.name], _Sounds(run.evidence)
         kinds = {True: "Pairs of one class furthest apart", False: "Pairs of two classes closest together"}
         for same, caption in kinds.items():
-            blocks.append(
-                _pairs(run.evidence, found, worst_pairs(found, same, run.evidence.labels), f"{caption}{who}", sheet)
-            )
+            chosen = worst_pairs(found, same, run.evidence.labels)
+            blocks.append(_pairs(run.evidence, found, chosen, f"{caption}{who}", sheet, sounds))
         blocks += _confusion_blocks(run.evidence, who, sheet)
     return Section("hard", "Hardest samples", blocks) if blocks else None
 
@@ -94,7 +98,37 @@ def confusions(
     return [(a, b, torch.tensor(samples), nearest[samples]) for (a, b), samples in ordered]
 
 
-def _pairs(evidence: Evidence, pairs: ScoredPairs, chosen: Tensor, caption: str, sheet: str | None) -> Block:
+class _Sounds:
+    """Addresses of the recordings behind samples, as long as they fit on a page."""
+
+    def __init__(self, evidence: Evidence):
+        self.names, self.left = evidence.names, MAX_SOUNDS_BYTES
+        self.known: dict[int, str] = {}
+
+    def find(self, place: int) -> str:
+        """Return the data address of a sample's recording; nothing if its file is not here, too large, or no recording."""
+        if self.names is None:
+            return ""
+        if place not in self.known:
+            self.known[place] = self._read(pathlib.Path(self.names[place]))
+        return self.known[place]
+
+    def _read(self, path: pathlib.Path) -> str:
+        if not path.name.lower().endswith(RECORDING_ENDINGS) or not path.is_file():
+            return ""
+        if path.stat().st_size > min(MAX_SOUND_BYTES, self.left):
+            return ""
+        content = path.read_bytes()
+        if not is_recording(content):
+            return ""
+        self.left -= len(content)
+        kind = {".wav": "wav", ".flac": "flac", ".mp3": "mpeg"}.get(path.suffix.lower(), "ogg")
+        return f"data:audio/{kind};base64,{base64.b64encode(content).decode()}"
+
+
+def _pairs(
+    evidence: Evidence, pairs: ScoredPairs, chosen: Tensor, caption: str, sheet: str | None, sounds: _Sounds
+) -> Block:
     rows = []
     for place in chosen.tolist():
         ends = [int(pairs.first[place]), int(pairs.second[place])]
@@ -102,10 +136,10 @@ def _pairs(evidence: Evidence, pairs: ScoredPairs, chosen: Tensor, caption: str,
         rows.append((ends, names, f"{float(pairs.degrees[place]):.1f}°"))
     if sheet is None:
         return Grid(caption, ["one", "other", "angle"], [[*names, angle] for _, names, angle in rows])
-    groups = [
-        ([Tile(sheet, end, name) for end, name in zip(ends, names, strict=True)], f"{' · '.join(dict.fromkeys(names))}, {angle}")
-        for ends, names, angle in rows
-    ]  # fmt: skip
+    groups = []
+    for ends, names, angle in rows:
+        tiles = [Tile(sheet, end, name, sounds.find(end)) for end, name in zip(ends, names, strict=True)]
+        groups.append((tiles, f"{' · '.join(dict.fromkeys(names))}, {angle}"))
     return Pictures(caption, groups)
 
 
@@ -137,4 +171,4 @@ def _confusion_blocks(evidence: Evidence, who: str, sheet: str | None) -> list[B
 
 def _name_sample(evidence: Evidence, place: int) -> str:
     name = str(evidence.classes[int(evidence.labels[place])])
-    return name if evidence.names is None else f"{name} ({evidence.names[place]})"
+    return name if evidence.names is None else f"{name} ({pathlib.PurePath(evidence.names[place]).name})"

@@ -88,7 +88,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class Tile:
-    """One picture of a sheet: where it is, and what it is called.
+    """One picture of a sheet: where it is, what it is called, and the address of a recording to play.
 
     >>> Tile("faces", 3, "ada, 3.jpg").index
     3
@@ -97,6 +97,7 @@ class Tile:
     sheet: str
     index: int
     label: str
+    sound: str = ""
 
 
 @dataclass(frozen=True)

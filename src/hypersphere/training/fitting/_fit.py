@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ...config import call, encode
-from ...data import AudioPreprocessing, DataError, PicturePreprocessing, Preprocessing, Source, check, open_source
+from ...data import AudioPreprocessing, DataError, Preprocessing, Source, check, open_source
 from ...evaluation import Baseline, OpenSetReport, format_baselines, spectrogram_features, summarize_baselines
 from ...evaluation.evidence import FILE as EVIDENCE
 from ...evaluation.evidence import Evidence, choose_samples, thumbnails
@@ -179,13 +179,7 @@ def _build_task(plan: Plan, facts: dict[str, Any], model_folder: str | None) -> 
             "facts": facts,
         },
         classes=len(splits.train.classes),
-        sizes={
-            "in_channels": preprocessing.channels,
-            "input_size": preprocessing.size,
-            "in_features": sample[0].numel(),
-        }
-        if isinstance(preprocessing, PicturePreprocessing)
-        else {},
+        sizes={} if plan.start is not None else _describe_input(sample),
         preprocessing=preprocessing,
         sample=sample,
     )
@@ -207,6 +201,17 @@ def _build_task(plan: Plan, facts: dict[str, Any], model_folder: str | None) -> 
         if settings.steps:
             imprint_head(task, splits.exact)
     return task
+
+
+def _describe_input(inputs: Tensor) -> dict[str, Any]:
+    """Sizes of a batch of inputs by the names that networks use: pictures (b, c, h, w) or spectrograms (b, bands, frames)."""
+    if inputs.ndim == 3:
+        return {"bands": inputs.shape[1]}
+    return {
+        "in_channels": inputs.shape[1],
+        "input_size": (int(inputs.shape[2]), int(inputs.shape[3])),
+        "in_features": inputs[0].numel(),
+    }
 
 
 def _copy_weights(body: nn.Module, stored: Mapping[str, Tensor]) -> None:
@@ -351,20 +356,25 @@ def _finish(
     report = read_report(folder / HELD_OUT)
     simple = () if before is None else _measure_baselines(features, held_out, splits, before, plan)
     if settings.pictures:
-        _write_evidence(folder, features, splits.measured)
+        _write_evidence(folder, features, splits.measured, held_out)
     drawn = draw_report(report, splits.measured, held_out.records, folder / "pictures") if settings.pictures else []
     run.record(*(f"pictures/{name}" for name in drawn))
     write_json(folder / REPORT, describe_report(report, features, splits.measured, held_out.records, simple, **facts))
     return report
 
 
-def _write_evidence(folder: pathlib.Path, features: Tensor, samples: Samples) -> None:
-    """Write the samples of the report for the page; those that the trainer wrote are of the selection identities."""
+def _write_evidence(folder: pathlib.Path, features: Tensor, samples: Samples, held_out: Source) -> None:
+    """Write the samples of the report for the page; those that the trainer wrote are of the selection identities.
+
+    Recordings have the names of their files, so that the page can play them.
+    """
     chosen = choose_samples(samples.labels)
     pictures = thumbnails(draw_samples(samples, chosen))
     RunFolder(folder).record(EVIDENCE)
     labels = samples.labels[chosen].cpu()
-    evidence = Evidence(features[chosen].float().cpu(), labels, list(samples.classes), len(samples), pictures)
+    named = isinstance(samples, WindowSamples)
+    names = [held_out.records[i].name for i in chosen.tolist()] if named else None
+    evidence = Evidence(features[chosen].float().cpu(), labels, list(samples.classes), len(samples), pictures, names)
     evidence.save(folder / EVIDENCE)
 
 
