@@ -100,7 +100,7 @@ def test_a_network_is_fitted_to_recordings(tmp_path, run):
     assert "36 recordings of 9 identities: 4 recordings each" in said
     assert "preprocessing=AudioPreprocessing(rate=16000, frames=112" in said
     assert "spectrogram statistics, LDA" in said
-    assert "row covariances with PCA + LDA" in said
+    assert "row covariances with PCA and LDA" in said
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     assert report["figures"]["identities"]["value"] == 3
     assert (tmp_path / "run" / "pictures" / "worst_different.png").is_file()

@@ -81,8 +81,8 @@ class Descriptors(nn.Module):
         sizes = descriptor_sizes(in_channels, input_size)
         shares = [1.0] * len(dims) if weights is None else list(weights)
         if not dims or len(dims) % len(sizes) or min(dims) < 0 or max(dims) < 1:
-            names = ", ".join(sizes)
-            raise ValueError(f"dims must be {len(sizes)} integers ≥ 0, one for each of {names}, got {tuple(dims)}")
+            listed = ", ".join(sizes)
+            raise ValueError(f"dims must be {len(sizes)} integers ≥ 0, one for each of {listed}, got {tuple(dims)}")
         if len(shares) != len(dims) or min(shares) < 0 or not sum(shares) > 0:
             raise ValueError(f"weights must be {len(dims)} numbers ≥ 0, not all zero, got {weights!r}")
         names = list(sizes) * (len(dims) // len(sizes))

@@ -61,12 +61,12 @@ def test_steps_and_batches():
     assert (many.batch_size, many.steps) == (128, 3906)
 
 
-def test_few_pictures_of_each_are_learned_by_heart_sooner():
+def test_few_pictures_per_identity_get_a_shallow_network_and_more_weight_decay():
     (faces, choices), (drawn, plain) = chosen(FACES), chosen(DRAWN)
     assert (faces.backbone.name, drawn.backbone.name) == ("sphereface4", "sphereface10")
     assert faces.optimizer.get("weight_decay") > drawn.optimizer.get("weight_decay")
     assert faces.steps == 20 * 6000 // 128
-    assert all("3 pictures of an identity at the median" in choices[key].reason for key in ("backbone", "optimizer"))
+    assert all("3 pictures per identity at the median" in choices[key].reason for key in ("backbone", "optimizer"))
     assert chosen(dataclasses.replace(FACES, accelerated=True))[0].backbone.name == "sphereface10"
     assert plain["optimizer"].reason == ""
     assert plain["backbone"].reason

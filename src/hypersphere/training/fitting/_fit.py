@@ -296,7 +296,7 @@ class _WriteFiles(Callback):
 
 
 def _check_frozen(task: Recognition, settings: FitSettings) -> None:
-    """A frozen backbone must not keep parts that started at random because the weights did not fit them."""
+    """Raise if a frozen backbone would keep randomly initialized parts that the weights do not contain."""
     if not settings.frozen or settings.weights is None:
         return
     kept = {id(parameter) for parameter in task.backbone.parameters()}
@@ -310,7 +310,7 @@ def _check_frozen(task: Recognition, settings: FitSettings) -> None:
 
 
 def _check_source(source: Source, folder: pathlib.Path, tell: Say) -> dict[str, Any]:
-    """The check of the source as plain values, that of the run in the folder if nothing has changed since."""
+    """Return the check of the source as plain values, from the run folder if the source has not changed."""
     digest = _source_digest(source)
     try:
         stored = json.loads((folder / CHECK).read_text(encoding="utf-8"))
@@ -345,7 +345,7 @@ def _finish(
     facts: dict[str, Any],
     before: Tensor | None,
 ) -> OpenSetReport:
-    """Everything that a fit leaves beside the training's own files, each written whole and recorded as the run's."""
+    """Write the features, report and pictures of the measured samples into the run folder; return the report."""
     splits, settings = plan.splits, plan.settings
     run = RunFolder(folder)
     run.record(HELD_OUT, REPORT)
@@ -438,9 +438,9 @@ def _source_digest(source: Source) -> str | None:
 
 
 def _digest(source: Source, division: Division) -> str:
-    """What pins a run to its data: the source's digest or its records, and who is trained on."""
-    told = _source_digest(source) or repr(source.records)
-    whole = f"{told}{division.train.tolist()}{division.measured.tolist()}"
+    """Return a digest of the source or of its records, and of the division into splits, which pins a run to its data."""
+    content = _source_digest(source) or repr(source.records)
+    whole = f"{content}{division.train.tolist()}{division.measured.tolist()}"
     return hashlib.sha256(whole.encode()).hexdigest()
 
 

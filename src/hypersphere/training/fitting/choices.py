@@ -1,4 +1,4 @@
-"""Defaults that need no decision: each is taken from the data, with the reason in words."""
+"""Automatic choices of settings from facts about the data, each with its reason."""
 
 import math
 import os
@@ -20,30 +20,30 @@ from ..datasets import Samples
 from ..schedules import CosineRate
 from .settings import FitSettings
 
-MIN_SYMMETRY = 0.9  # correlation of the mean picture with its mirror image from which on mirroring keeps who is on it
-MIN_ELONGATION = 1.8  # longer over shorter side from which on pictures are taken for spectra and the like
+MIN_SYMMETRY = 0.9  # correlation of the mean picture with its mirror image above which color pictures are mirrored
+MIN_ELONGATION = 1.8  # ratio of the sides above which pictures are treated as spectra
 MIN_PICTURES_FOR_DEEP = 5  # pictures per identity at the median, below which a network overfits soon
 WINDOW_SECONDS = 2.0  # of a recording, that the network sees at once
 MIN_WINDOW_SECONDS = 0.5
 RECORDING_PASSES = (
     30  # over the windows of recordings, after which the selection EER no longer fell (docs/log/voices.md)
 )
-TUNING = (  # training samples from which on so much of a pretrained network learns
+TUNING = (  # how much of a pretrained network learns, from how many training samples on
     ("full", 200_000, "enough to train all layers of a pretrained network"),
     ("oft", 20_000, "enough to rotate the layers of a pretrained network, whose angles between neurons stay"),
     ("last", 5_000, "enough to train the last layers of a pretrained network"),
     ("frozen", 0, "too few to change a pretrained network; only a linear layer behind it can be fitted"),
 )
-MAX_SMALL_SET = 3000  # training pictures of a set whose gray pictures are reduced to 48×48 pixels instead of 32×32
-MAX_MIRRORED = 800  # pictures by which it is decided whether mirror images help
+MAX_SMALL_SET = 3000  # training pictures up to which gray pictures are reduced to 48×48 pixels instead of 32×32
+MAX_MIRRORED = 800  # pictures in the cross-validation that decides on mirror images
 USER_REASON = "you asked for it"
-MAX_VALUE_LENGTH = 60  # characters of a text that are shown
+MAX_VALUE_LENGTH = 60  # characters of a printed value
 MAX_MEMORY = 2 << 30  # bytes of decoded pictures that are kept in memory unless the user says otherwise
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One setting that a fit chose: its key, its value as text, and why.
+    """A setting of a fit with its key, its value as text, and the reason.
 
     >>> from hypersphere.training import Choice
     >>> print(Choice("batch_size", "16", "128, or a quarter of a small set"))
@@ -60,14 +60,14 @@ class Choice:
 
 @dataclass(frozen=True)
 class Facts:
-    """What choices are made from.
+    """Facts about the data from which settings are chosen.
 
     Attributes:
         images: Pictures to train on.
         identities: Identities to train on.
-        per_identity: The median number of pictures of an identity.
-        most: The largest number.
-        all_images: Pictures on both sides.
+        per_identity: The median number of pictures per identity.
+        most: The largest number of pictures per identity.
+        all_images: Pictures to train on and to measure.
         size: The median height and width.
         channels: 1 where all pictures are gray, else 3.
         accelerated: Whether there is a GPU.
@@ -84,7 +84,7 @@ class Facts:
 
 
 class MirrorEvidence(NamedTuple):
-    """EER of classical descriptors without and with mirror images among the training pictures, and whether they help."""
+    """EER of classical descriptors fitted without and with mirror images, and whether they help."""
 
     plain: float
     mirrored: float
@@ -92,7 +92,7 @@ class MirrorEvidence(NamedTuple):
 
 
 class Chosen:
-    """Settings as they are chosen one after the other; a key that the user gave is left as given, with that as reason."""
+    """Settings that are chosen one after the other. Keys that the user gave keep the given value."""
 
     def __init__(self, given: Collection[str], tree: Call):
         self.given, self.tree = given, tree
@@ -106,7 +106,7 @@ class Chosen:
             key: The setting.
             value: The automatic choice.
             reason: Why, in words.
-            keep: Arguments of the automatic choice that a class given by the user keeps, where it has them unset.
+            keep: Arguments of the automatic choice that a class given by the user inherits if it does not set them.
         """
         if key in self.given:
             automatic, value, reason = value, self.tree.get(key), USER_REASON
@@ -134,23 +134,23 @@ class Chosen:
 
 
 def choose_network(chosen: Chosen, facts: Facts, known: Call | None) -> None:
-    """The backbone, that of the weights to start from where it is ``known``, and its optimizer."""
+    """Choose the backbone, which is ``known`` if training starts from weights, and the optimizer."""
     few = facts.per_identity < MIN_PICTURES_FOR_DEEP
-    middle = f"{facts.per_identity:g} pictures of an identity at the median"
+    middle = f"{facts.per_identity:g} pictures per identity at the median"
     if known is not None:
         chosen.take("backbone", known, "that of the weights")
     elif few and not facts.accelerated:
-        why = f"{middle}: in the same time more steps of a shallow network teach more than fewer of a deep one"
+        why = f"{middle}: a shallow network makes more steps in the same time, which helps more than depth"
         chosen.take("backbone", call(sphereface4, width=0.25, norm="batch"), why)
     else:
         chosen.take("backbone", call(sphereface10, width=0.25, norm="batch"), "it learns from scratch in minutes")
-    decay, why = (5e-3, f"{middle} are soon learned by heart, so weights decay more") if few else (2e-3, "")
+    decay, why = (5e-3, f"{middle} are overfitted soon, so weight decay is larger") if few else (2e-3, "")
     sgd = call(torch.optim.SGD, lr=0.1, momentum=0.9, weight_decay=decay, nesterov=True)
     chosen.take("optimizer", sgd, why)
 
 
 def choose_input(chosen: Chosen, facts: Facts) -> None:
-    """Size and channels of the network's input."""
+    """Choose size and channels of the network's input."""
     height, width = facts.size
     small = facts.images <= MAX_SMALL_SET  # gray pictures of small sets are kept larger: there is time for it
     room = (64 if facts.channels == 1 else 48) if not facts.accelerated else 112
@@ -253,7 +253,7 @@ def choose_schedule(chosen: Chosen, facts: Facts, noun: str = "picture", passes:
     why = f"each of {facts.images} {noun}s is seen {seen / facts.images:.0f} times"
     steps = chosen.take("steps", max(seen // batch, 200), why)
     chosen.take("schedule", call(CosineRate, warmup=min(100, steps // 10)), "half a cosine after a short warm-up")
-    chosen.take("ema", 0.99, "the mean of the last weights is steadier than the last ones")
+    chosen.take("ema", 0.99, "the moving average of the weights generalizes better than the last weights")
     chosen.take("evaluate_every", max(steps // 10, 1), "ten times")
     chosen.take("checkpoint_every", max(min(steps // 10, 200), 1), "so that little is lost when the run is stopped")
     chosen.take("log_every", max(min(steps // 100, 50), 1), "")
@@ -278,7 +278,7 @@ def measure_mirroring(train: Samples) -> MirrorEvidence | None:
 
 
 def _choose_flips(facts: Facts, pictures: Tensor, evidence: MirrorEvidence | None) -> tuple[bool, str]:
-    """Whether mirror images are trained on, and why."""
+    """Decide whether to train on mirror images, with the reason."""
     if evidence is not None:
         return evidence.helps, (
             "with mirror images the EER of classical descriptors on training identities left out in turn is "
@@ -303,13 +303,13 @@ def measure_symmetry(pictures: UInt8[Tensor, "k c h w"]) -> float:
 
 
 def measure_border(pictures: UInt8[Tensor, "k c h w"]) -> float:
-    """Return the median pixel of the pictures' borders, with which places from outside are filled."""
+    """Return the median pixel of the pictures' borders, used to fill pixels from outside."""
     edges = torch.cat([pictures[..., 0, :].flatten(), pictures[..., -1, :].flatten(), pictures[..., 0].flatten()])
     return float(edges.median())
 
 
 def format_value(value: Any) -> str:
-    """A value as a person writes it: calls by their name and arguments."""
+    """Return a value as text: calls by their name and arguments."""
     if isinstance(value, Call):
         inner = ", ".join(f"{name}={format_value(argument)}" for name, argument in value.arguments.items())
         return f"{value.name}({inner})"
@@ -327,7 +327,7 @@ def format_value(value: Any) -> str:
 
 
 def _augment(pictures: Tensor, flips: bool) -> tuple[Call, ...]:
-    """Mirror images of pictures that lie alike, as faces do, which moving would spoil; small moves of all others."""
+    """Return the augmentation: mirror images alone for aligned pictures such as faces, otherwise small affine maps."""
     if flips:
         return (call(Flip),)
     height, width = pictures.shape[2:]
@@ -339,11 +339,11 @@ def _head(chosen: Chosen, facts: Facts) -> None:
     scale = float(min(max(round(2 * math.sqrt(2) * math.log(max(facts.identities - 1, 2))), 12), 32))
     if facts.identities >= 2000 and facts.per_identity >= 20:
         head = call(ArcFace, m=0.3, scale=scale, sub_centers=3)
-        why = "thousands of identities with many pictures have some wrong labels, which sub-centres take up"
+        why = "thousands of identities with many pictures have some wrong labels, which sub-centers absorb"
     else:
         head = call(CosFace, m=0.2, scale=scale)
-        why = f"{facts.identities} identities with {facts.per_identity:g} pictures at the median"
-    chosen.take("head", head, why + "; the scale is twice that of AdaCos for so many", keep=("scale",))
+        why = f"{facts.identities} identities with {facts.per_identity:g} samples at the median"
+    chosen.take("head", head, why + "; the scale is twice that of AdaCos for this number", keep=("scale",))
 
 
 def _machine(chosen: Chosen, facts: Facts) -> None:
@@ -351,12 +351,12 @@ def _machine(chosen: Chosen, facts: Facts) -> None:
     chosen.take(
         "precision",
         "bf16" if half else "no",
-        "the GPU computes in it" if half else "float32: half precision does not pay here",
+        "the GPU computes in it" if half else "float32: half precision does not pay off here",
     )
     settings: FitSettings = chosen.tree.build()
     long = facts.accelerated and settings.steps >= 5000
     chosen.take(
-        "compile", long, "it pays back in a long run on a GPU" if long else "compiling would take longer than it saves"
+        "compile", long, "it pays off in a long run on a GPU" if long else "compiling would take longer than it saves"
     )
     chosen.take("channels_last", True, "convolutions run faster in this memory layout")
 

@@ -1,4 +1,4 @@
-"""Which identities are trained on and which are only measured: no identity on both sides."""
+"""Divide identities into those to train on, those to select by, and those of the report."""
 
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ MEASURED = ("test", "testing", "val", "valid", "validation")
 
 
 class Division(NamedTuple):
-    """Positions of pictures to train on and to measure, and why these."""
+    """Positions of the samples to train on and to measure, with the reason."""
 
     train: Int[Tensor, "n"]
     measured: Int[Tensor, "m"]
@@ -25,9 +25,9 @@ class Division(NamedTuple):
 def divide(source: Source, validation: float, least_images: int = 2) -> Division:
     """Divide a source by identities.
 
-    Where the source has splits, their training part is trained on and the identities of the first of test and
-    validation that are in no training picture are measured. Otherwise a random part of the identities is measured, the
-    same one every time: at least three if there are nine. Identities with fewer than ``least_images`` pictures are left out on both sides.
+    If the source has splits, its training part is trained on. The identities of its test part, or of its validation part,
+    are measured unless they are in the training part as well. Otherwise a random part of the identities is measured, always
+    the same one, and at least three if there are nine. Identities with fewer than ``least_images`` samples are left out.
 
     Args:
         source: Labeled pictures.
@@ -35,7 +35,7 @@ def divide(source: Source, validation: float, least_images: int = 2) -> Division
         least_images: The least number of pictures of an identity.
 
     Raises:
-        DataError: if fewer than two identities are left on a side.
+        DataError: If fewer than two identities are left to train on or to measure.
 
     >>> from hypersphere.data import ArraySource
     >>> source = ArraySource(torch.zeros(40, 4, 4, dtype=torch.uint8), torch.arange(40) // 4)
@@ -54,7 +54,7 @@ def divide(source: Source, validation: float, least_images: int = 2) -> Division
     identities = len(source.labels[kept].unique())
     if validation == 0:
         _check(source, kept, kept, least_images)
-        return Division(kept, kept, "validation=0: the measured identities are those that are trained on")
+        return Division(kept, kept, "validation=0: the report measures the training identities")
     least = MIN_INTERVAL if identities >= 3 * MIN_INTERVAL else 2
     held = min(max(round(validation * identities), least), max(identities - 2, 0))
     first, second = identity_split(source.labels[kept], [1 - held / max(identities, 1), held / max(identities, 1)])
@@ -65,7 +65,7 @@ def divide(source: Source, validation: float, least_images: int = 2) -> Division
 
 
 def separate_selection(source: Source, division: Division, part: float) -> tuple[Division, Int[Tensor, "k"], str]:
-    """Take some identities out of training, by which the best weights and the last layer are chosen.
+    """Take some identities out of training to select the best weights and the last layer.
 
     They are not those of the report, which therefore has no part in any choice. At most ``MAX_SELECTION`` identities are
     taken, and none if there are fewer than ``MIN_TRAINING``: the network would lose more than the choice gains.
@@ -109,14 +109,14 @@ def _divide_by_split(source: Source, trained: str, measured: str, least: int) ->
     unseen = outside & ~torch.isin(source.labels, source.labels[inside])
     held = _drop_small_identities(source.labels, places[unseen], least)
     if len(source.labels[held].unique()) < 2 or len(source.labels[train].unique()) < 2:
-        return None  # the splits share their identities: they divide the pictures, not who is on them
+        return None  # both splits have the same identities: they divide samples, not identities
     shared = len(source.labels[outside].unique()) - len(source.labels[unseen].unique())
     without = f", without {shared} identities that are in {trained} too" if shared else ""
     return Division(train, held, f"the source's own splits: {trained} is trained on, {measured} measured{without}")
 
 
 def _drop_small_identities(labels: Int[Tensor, "n"], index: Int[Tensor, "k"], least: int) -> Int[Tensor, "m"]:
-    """Those of ``index`` whose identity has at least ``least`` pictures among them."""
+    """Return the positions in ``index`` whose identity has at least ``least`` samples among them."""
     counts = torch.bincount(labels[index], minlength=int(labels.max()) + 1)
     return index[counts[labels[index]] >= least]
 

@@ -143,11 +143,11 @@ def join_descriptors(
             pictures = every if every.ndim == 4 else every[:, None]
             fitted = fit_descriptors(pictures, whose, names=names, mirror=fitted.mirrored)
     if weight == 1:
-        return embedder, Choice("descriptors", "none", rates or "the network starts from pretrained weights")
-    names = f"{', '.join(fitted.network.weights)} with PCA + LDA, {1 - weight:.2g} of the cosine"
+        return embedder, Choice("descriptors", "none", rates or "the network is used alone")
+    used = f"{', '.join(fitted.network.weights)} with PCA and LDA, {1 - weight:.2g} of the cosine"
     return _join(embedder, fitted.network, center, weight), Choice(
         "descriptors",
-        names,
+        used,
         rates or "so few identities cannot choose a weight: this one is the best over many small sets",
     )
 

@@ -1,4 +1,4 @@
-"""The plan of a fit: settings that the user gave or the data decides, the samples, and the steps that fit into a time."""
+"""The plan of a fit: settings given by the user or chosen from the data, the samples, and the steps that fit into a time."""
 
 import dataclasses
 import json
@@ -72,14 +72,14 @@ class Splits(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Settings with everything that the data decides, why, and how pictures become inputs."""
+    """Complete settings with the reasons of automatic choices, the preprocessing, and the samples."""
 
     settings: FitSettings
     choices: tuple[Choice, ...]
     preprocessing: Preprocessing
     splits: Splits
     selects: bool = False
-    """Whether some identities choose weights and last layer."""
+    """Whether some identities select weights and last layer."""
     start: Embedder | None = None
     """The pretrained embedder from which training starts."""
 
@@ -133,15 +133,15 @@ def make_plan(
     start: Embedder | None = None,
     prepared: tuple[Preprocessing, Prepared, str] | None = None,
 ) -> Plan:
-    """Return the plan for a divided source: what ``check`` found decides what was not asked for.
+    """Return the plan for a divided source; settings that the user did not give are chosen from what ``check`` found.
 
     Args:
         source: The samples.
         found: What ``check`` found, as plain values.
-        division: Who is trained on and who is measured.
+        division: The samples to train on and to measure.
         overrides: Settings of the user.
         selection: Positions of the selection identities.
-        why_selection: The reason for these.
+        why_selection: The reason for this selection.
         start: The pretrained embedder to start from.
         prepared: Preprocessing, prepared samples and reason, for everything but pictures that are only resized.
     """
@@ -293,7 +293,7 @@ def split_prepared(
     Args:
         source: The usable samples.
         ready: The same, prepared.
-        division: Who is trained on and who is measured.
+        division: The samples to train on and to measure.
         preprocessing: Prepared them.
         watched: At most so many samples are measured during training.
         selection: Positions of the selection identities; without them some measured identities are watched.
@@ -319,11 +319,11 @@ def split_prepared(
 
 
 def plan_steps(task: Any, folder: pathlib.Path, budget: Any, left: float, measured: int) -> tuple[int, str]:
-    """Return the steps of the run in the folder if it was planned for the same time, else as many as are measured to fit."""
+    """Return the planned steps of the run in the folder if its budget is the same, otherwise measure how many steps fit."""
     try:
         stored = json.loads((folder / CHOICES).read_text(encoding="utf-8"))
         if stored["budget"] == budget:
-            return int(stored["steps"]), f"planned for {budget} when the run was begun"
+            return int(stored["steps"]), f"planned for {budget} when the run started"
     except (OSError, ValueError, KeyError, TypeError):
         pass  # no run has been begun here
     steps, speed = count_steps_within(task, left, measured)
@@ -331,7 +331,7 @@ def plan_steps(task: Any, folder: pathlib.Path, budget: Any, left: float, measur
 
 
 def with_steps(plan: Plan, overrides: Overrides, steps: int, why: str) -> Plan:
-    """Return the plan for another number of steps; what is counted in steps goes with it, unless the user set it."""
+    """Return the plan for another number of steps, with intervals and warm-up adapted unless the user set them."""
     changes: dict[str, Any] = {"steps": steps, "evaluate_every": max(steps // 10, 1)}
     changes |= {"checkpoint_every": max(min(steps // 10, 200), 1), "log_every": max(min(steps // 100, 50), 1)}
     settings = plan.settings.replace(**{key: value for key, value in changes.items() if key not in overrides.given})
@@ -343,7 +343,7 @@ def with_steps(plan: Plan, overrides: Overrides, steps: int, why: str) -> Plan:
 
 
 def _update_choice(choice: Choice, settings: FitSettings, overrides: Overrides) -> Choice:
-    """The choice with the value that it has in the end."""
+    """Return the choice with its final value."""
     value = format_value(getattr(settings, choice.key))
     changed = " (changed by you)" if overrides.reaches_into(choice.key) and choice.key not in overrides.given else ""
     return Choice(choice.key, value, choice.reason + changed)
@@ -361,7 +361,7 @@ def _preprocessing(settings: FitSettings, processor: PicturePreprocessing | None
 
 
 def _match_batch_to_blocks(settings: FitSettings, overrides: Overrides) -> FitSettings:
-    """With P classes of K samples a batch is one such block, unless another size was asked for."""
+    """Make a batch one block of P classes with K samples if that sampler is used, unless the user set the batch size."""
     sampler = settings.sampler
     if sampler is None or sampler.target is not ClassBalancedSampler or "batch_size" in overrides.given:
         return settings
@@ -380,9 +380,17 @@ def load_splits(
     watched: int,
     selection: Int[Tensor, "k"] | None = None,
 ) -> Splits:
-    """Return the samples of both sides; ``cache`` names a folder for decoded pictures, ``memory`` keeps all in memory.
+    """Return the splits of pictures that are resized only.
 
-    Watched are identities of ``selection`` if there are any, else some of the measured ones.
+    Args:
+        source: The pictures.
+        division: The pictures to train on and to measure.
+        preprocessing: Crops and resizes them.
+        memory: Keep all decoded pictures in memory.
+        cache: Folder for decoded pictures.
+        workers: Threads that fill the cache.
+        watched: At most so many pictures are measured during training.
+        selection: Positions of the selection identities; without them some measured identities are watched.
     """
     loaded: list[Any] = []
     chosen = [selection] if selection is not None and len(selection) else []
@@ -421,10 +429,10 @@ def parse_seconds(budget: str | float) -> float:
 
 
 def count_steps_within(task: Recognition, budget: float, images: int) -> tuple[int, float]:
-    """Return how many steps fit into ``budget`` seconds, and the images trained on in a second.
+    """Return how many steps fit into ``budget`` seconds, and the training speed in samples per second.
 
-    The time of evaluations, and of the report on ``images`` images at the end, is taken off first. Weights, statistics,
-    random numbers and the position of the loader are as before.
+    The time of evaluations and of the final report on ``images`` samples is subtracted first. Weights, statistics, random
+    numbers and the position of the loader are restored.
     """
     state = {name: tensor.clone() for name, tensor in task.state_dict().items()}
     position = task.loader.state_dict()
@@ -442,7 +450,7 @@ def count_steps_within(task: Recognition, budget: float, images: int) -> tuple[i
 
 
 def _step_seconds(task: Recognition) -> float:
-    """The median time of a step of the network without the optimizer, which is little beside it."""
+    """Return the median time of a step without the optimizer, whose time is negligible."""
     task.train()
     times = []
     done = 0

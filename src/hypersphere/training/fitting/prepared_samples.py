@@ -98,7 +98,10 @@ def prepare_source(source: Source, preprocessing: Preprocessing, on_error: str) 
     def prepare(index: Tensor) -> list[Tensor | DataError]:
         return [_prepare_one(source, i, preprocessing) for i in index.tolist()]
 
-    kept, windows, unusable, size = [], [], {}, 0
+    kept: list[int] = []
+    windows: list[Tensor] = []
+    unusable: dict[str, str] = {}
+    size = 0
     blocks = torch.arange(len(source)).split(BLOCK)
     for block in ahead(prepare, blocks, min(os.cpu_count() or 1, 4)):
         for found in block:
@@ -152,7 +155,7 @@ def cut_training_windows(source: Source, preprocessing: AudioPreprocessing) -> I
     return InMemory(torch.cat(data), torch.tensor(labels), source.classes)
 
 
-def read_samples(samples: Samples, index: Int[Tensor, "b"]) -> Tensor | list[Tensor]:
+def read_samples(samples: Samples, index: Int[Tensor, "b"]) -> Any:
     """Return samples as they are stored: all windows of each, or one tensor if each has one."""
     return samples.list_windows(index) if isinstance(samples, WindowSamples) else samples.batch(index)[0]
 

@@ -30,14 +30,14 @@ WORST, CONFUSED, EXAMPLES = 12, 8, 3
 
 
 class Run:
-    """A finished fit, read from its folder when asked for.
+    """A finished fit, read lazily from its folder.
 
     Args:
         folder: The folder of the run.
         trust: Import code outside the library that the embedder file names. Use it only for your own runs.
 
     Raises:
-        ValueError: if the folder holds no finished fit.
+        ValueError: If the folder contains no finished fit.
 
     >>> import tempfile
     >>> from hypersphere.training import Run
@@ -62,7 +62,7 @@ class Run:
 
     @functools.cached_property
     def report(self) -> OpenSetReport:
-        """The report on identities never trained on, computed from the features that were kept of them."""
+        """The report on identities that were not trained on, computed from their stored features."""
         return read_report(self.folder / HELD_OUT)
 
     @functools.cached_property
@@ -79,13 +79,13 @@ class Run:
 
     @functools.cached_property
     def choices(self) -> list[Choice]:
-        """What was chosen, and why."""
+        """The choices with their reasons."""
         content = json.loads((self.folder / CHOICES).read_text(encoding="utf-8"))
         return [Choice(**choice) for choice in content["choices"]]
 
     @functools.cached_property
     def check(self) -> dict[str, Any]:
-        """What the check of the source found."""
+        """The result of the data check."""
         return dict(json.loads((self.folder / CHECK).read_text(encoding="utf-8")))
 
     def __repr__(self) -> str:
@@ -110,7 +110,7 @@ def write_features(
     *,
     trained: bool = False,
 ) -> None:
-    """Write features of measured pictures with their identities, names and categories, atomically.
+    """Write features of measured samples with their identities, names and categories atomically.
 
     Args:
         path: The file to write.
@@ -119,26 +119,26 @@ def write_features(
         records: Name, identity and category of each picture.
         trained: Whether the network was trained on these identities.
     """
-    told = {
+    content = {
         "trained": trained,
         "names": [record.name for record in records],
         "identities": [record.label for record in records],
         "categories": [record.category for record in records],
     }
     tensors = {"features": features.contiguous(), "labels": labels.contiguous()}
-    header = {FEATURES: json.dumps({**told, "sha256": checksum(told, tensors)})}
+    header = {FEATURES: json.dumps({**content, "sha256": checksum(content, tensors)})}
     write_atomically(path, lambda temporary: safetensors.torch.save_file(tensors, temporary, header), private=True)
 
 
 def read_report(path: str | os.PathLike[str]) -> OpenSetReport:
     """Return the report on the features that :func:`write_features` wrote."""
-    told, tensors = read_file(path, FEATURES)
-    if told.pop("sha256", None) != checksum(told, tensors):
+    content, tensors = read_file(path, FEATURES)
+    if content.pop("sha256", None) != checksum(content, tensors):
         raise ValueError(f"{path} is damaged: its checksum does not fit its content")
-    categories = told["categories"]
+    categories = content["categories"]
     known = None if any(category is None for category in categories) else categories
     report = open_set_report(tensors["features"], tensors["labels"], categories=known)
-    return TrainedIdentitiesReport(**vars(report)) if told.get("trained") else report
+    return TrainedIdentitiesReport(**vars(report)) if content.get("trained") else report
 
 
 class TrainedIdentitiesReport(OpenSetReport):
@@ -218,5 +218,5 @@ def _pictures(samples: Samples, index: Sequence[int]) -> list[Tensor]:
 
 
 def _short(name: str) -> str:
-    """A long name by its ends."""
+    """Return a long name shortened to its beginning and end."""
     return name if len(name) <= 18 else f"{name[:8]}…{name[-9:]}"

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from typing_extensions import Unpack
 
 from ...config import Call
-from ...data import PicturePreprocessing
+from ...data import PicturePreprocessing, Preprocessing
 from ...evaluation import discriminant
 from ...geometry import normalize, upcast
 from ...geometry.precision import disable_autocast
@@ -127,9 +127,10 @@ def _file(teacher: str) -> pathlib.Path:
     return path / "embedder.safetensors" if path.is_dir() else path
 
 
-def _check(teacher: Embedder, prepared: PicturePreprocessing | str, turns: int) -> None:
-    if isinstance(prepared, str):
-        raise ValueError(f"a teacher needs images that are prepared as its own; here {prepared}")
+def _check(teacher: Embedder, prepared: Preprocessing | str, turns: int) -> None:
+    if not isinstance(prepared, PicturePreprocessing):
+        reason = prepared if isinstance(prepared, str) else f"{prepared.medium}s are prepared"
+        raise ValueError(f"a teacher needs images that are prepared as its own; here {reason}")
     if turns not in (1, 2, 4) or (turns == 4 and prepared.size[0] != prepared.size[1]):
         raise ValueError(
             f"turns must be 1, 2, or 4 where images are square, got {turns!r} for images of {prepared.size}"
