@@ -8,7 +8,7 @@ from hypersphere.energy import layer_energies
 
 
 def train(weight: float) -> dict[str, float]:
-    """Train a small network with so much of the energy in its loss; return the energies of its layers."""
+    """Train a small network with this weight of the energy in its loss; return the energies of its layers."""
     torch.manual_seed(0)
     network = nn.Sequential(nn.Flatten(), nn.Linear(64, 48), nn.ReLU(), nn.Linear(48, 10))
     energy = hs.MHE(network, hidden=weight, output=weight) if weight else None
@@ -23,7 +23,7 @@ def train(weight: float) -> dict[str, float]:
     return dict(layer_energies(network))
 
 
-plain, regularised = train(0.0), train(1.0)
+plain, regularized = train(0.0), train(1.0)
 for layer in plain:
-    print(f"layer {layer}: energy {plain[layer]:.4f} without, {regularised[layer]:.4f} with the regulariser")
-    assert regularised[layer] < plain[layer]
+    print(f"layer {layer}: energy {plain[layer]:.4f} without, {regularized[layer]:.4f} with the regularizer")
+    assert regularized[layer] < plain[layer]

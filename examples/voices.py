@@ -23,7 +23,7 @@ def speak(pitch: float, seed: int) -> torch.Tensor:
 class BandStatistics(torch.nn.Module):
     """The power of each mel band over time, minus its mean over the bands: a network without parameters."""
 
-    def forward(self, spectrograms: torch.Tensor) -> torch.Tensor:  # noqa: D102
+    def forward(self, spectrograms: torch.Tensor) -> torch.Tensor:
         bands = spectrograms.mean(2)
         return bands - bands.mean(1, keepdim=True)
 

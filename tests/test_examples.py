@@ -9,12 +9,17 @@ import torch
 EXAMPLES = sorted((pathlib.Path(__file__).resolve().parents[1] / "examples").glob("*.py"))
 
 
+NEEDS = {"lightning_module": "lightning", "huggingface_trainer": "transformers"}  # trainers of other libraries
+
+
 def test_there_are_examples():
     assert len(EXAMPLES) >= 8
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_runs(path, capsys):
+    if path.stem in NEEDS:
+        pytest.importorskip(NEEDS[path.stem], reason=f"{NEEDS[path.stem]} is not installed")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -5,6 +5,7 @@ import io
 import shlex
 
 import pytest
+from PIL import Image
 
 from hypersphere.cli import main as cli
 from hypersphere.cli.demo import demo_page, demonstration, four_heads, letter_gallery
@@ -31,6 +32,12 @@ def shown(tmp_path_factory):
 @pytest.fixture
 def done(shown):
     return shown[0]
+
+
+def test_the_picture_of_the_answers_is_drawn(done):
+    with Image.open(done.folder / "letters.png") as picture:
+        assert picture.size == (1080, 468)
+        assert len(picture.convert("RGB").getcolors(1 << 20)) > 100
 
 
 def test_the_command_shows_every_step_and_ends_with_its_page(shown):

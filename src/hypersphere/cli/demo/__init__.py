@@ -47,6 +47,7 @@ def run(args: argparse.Namespace) -> int:
         say(
             f"   The threshold, a cosine of {calibration.threshold:.3f}, was chosen with {calibration.people} other letters."
         )
+        say(f"   Picture: {args.output}/letters.png")
         say("\n4. Compare four heads on handwritten digits, features in three dimensions")
 
     say(f"1. Render letters from the fonts of matplotlib: {args.output}/letters.npz")

@@ -13,8 +13,9 @@ from ...training import Run
 from .demo_page import write_demo_page
 from .four_heads import HeadResult, train_heads
 from .letter_gallery import Answers, ask_gallery, fit_letters, write_letters
+from .letter_picture import draw_answers
 
-PAGE, HEADS_PAGE = "report.html", "heads.html"
+PAGE, HEADS_PAGE, PICTURE = "report.html", "heads.html", "letters.png"
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,7 @@ def demonstrate(
     if report_fit is not None:
         report_fit(run)
     answers, probes, calibration = ask_gallery(folder, run.embedder)
+    draw_answers(folder / PICTURE, probes, calibration.threshold)
     if report_gallery is not None:
         report_gallery(answers, calibration)
     heads = train_heads(folder / "heads", epochs=epochs, seed=seed, progress=progress)
