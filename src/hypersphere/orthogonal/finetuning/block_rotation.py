@@ -73,6 +73,11 @@ class BlockRotation(Rotation):
             r = self.blocks()
             return rotate_blocks(rows, r if transpose else r.mT)
 
+    def rewind(self, t: float) -> None:
+        """Multiply the generators as they act by t; those of COFT may have been longer than ε allows."""
+        with torch.no_grad():
+            self.raw.copy_(t * self.get_generators())
+
     def reset(self, generator: torch.Generator | None = None) -> None:
         """Set the generators to zero."""
         with torch.no_grad():

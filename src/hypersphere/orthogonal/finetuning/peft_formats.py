@@ -14,7 +14,7 @@ from .butterfly_rotation import ButterflyRotation
 from .low_rank import LowRank
 from .reflection_rotation import ReflectionRotation
 from .rotated import Rotated
-from .tuning_method import TuningMethod
+from .tuning_method import TuningMethod, TuningName
 
 Tensors = Mapping[str, Tensor]
 
@@ -252,7 +252,7 @@ class LoRAFormat(PeftFormat):
         """Return LoRA or DoRA with the rank of the tensors."""
         rank = tensors["lora_A.weight"].shape[0]
         alpha = float(config.get("lora_alpha", 8)) * (math.sqrt(rank) if config.get("use_rslora") else 1)
-        name = "dora" if "lora_magnitude_vector" in tensors else "lora"
+        name: TuningName = "dora" if "lora_magnitude_vector" in tensors else "lora"
         return TuningMethod(name, rank=rank, alpha=alpha)
 
     def read(self, own: Adapter, tensors: Tensors, config: Mapping[str, Any]) -> None:

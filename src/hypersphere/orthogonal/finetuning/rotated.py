@@ -31,6 +31,10 @@ class Rotated(WeightChange):
         lengths: a factor for each neuron, ``(parts, m, 1)``, or None to keep the lengths.
     """
 
+    inputs: Rotation
+    outputs: Rotation | None
+    lengths: nn.Parameter | None
+
     def __init__(self, inputs: Rotation, outputs: Rotation | None = None, lengths: nn.Parameter | None = None):
         super().__init__()
         self.inputs, self.outputs = inputs, outputs
