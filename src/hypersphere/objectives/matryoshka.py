@@ -17,7 +17,7 @@ class Matryoshka(nn.Module):
     With a prefix :math:`x_{1:d}` and weights :math:`W^{(d)}` for every d in ``dims`` the loss is
     :math:`\frac{1}{|D|} Σ_{d ∈ D} L(W^{(d)}, x_{1:d}, y)` (Kusupati et al., 2022, arXiv:2205.13147), where L is any head. It is
     added to the objective of all dimensions; the first d dimensions are then features of their own, smaller and faster to search.
-    ``hypersphere evaluate --dims`` measures them. Use it where galleries are large or features travel.
+    ``hypersphere evaluate --prefix`` measures them. Use it where galleries are large or features travel.
 
     Args:
         in_features: The dimension of the features.

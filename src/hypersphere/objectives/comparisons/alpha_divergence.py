@@ -101,16 +101,20 @@ class AlphaDivergence(Comparison):
         gradients: Summary,
         counts: Float[Tensor, "c"] | None = None,
     ) -> Float[Tensor, "n c"]:
-        """Return ∂L/∂z: that of the candidate with this logit, and 0 for logits that are no candidates."""
+        """Return ∂L/∂z: that of the candidate with this logit, and 0 for all others, which are skipped."""
         rising, by_candidate = torch.stack(summary[::-1], 1), torch.stack(gradients[::-1], 1)
-        # A logit that is computed again may differ in its last digits: the nearest candidate above or below is meant.
-        above = torch.searchsorted(rising.contiguous(), z.contiguous()).clamp_max(rising.shape[1] - 1)
+        # A logit that is computed again may differ in its last digits, so it is looked for with a tolerance.
+        slack = 64 * torch.finfo(z.dtype).eps * rising[:, -1:].abs().clamp_min(1)
+        lowest = torch.where(by_candidate != 0, rising, torch.inf).amin(1, keepdim=True)
+        row, column = (z >= lowest - slack).nonzero(as_tuple=True)
+        logit, known, value = z[row, column].unsqueeze(1), rising[row], by_candidate[row]
+        above = torch.searchsorted(known, logit).clamp_max(known.shape[1] - 1)
         below = (above - 1).clamp_min(0)
-        far, near = rising.gather(1, above) - z, z - rising.gather(1, below)
-        index = torch.where(near.nan_to_num(torch.inf) < far.abs(), below, above)
-        distance = (rising.gather(1, index) - z).abs()
-        same = distance <= 64 * torch.finfo(z.dtype).eps * z.abs().clamp_min(1)
-        return torch.where(same & z.isfinite(), by_candidate.gather(1, index), 0)
+        nearer = (logit - known.gather(1, below)) < (known.gather(1, above) - logit).abs()
+        index = torch.where(nearer, below, above)
+        same = (known.gather(1, index) - logit).abs() <= slack[row]
+        found = torch.where(same, value.gather(1, index), 0).squeeze(1)
+        return torch.zeros_like(z).index_put_((row, column), found)
 
     def loss(
         self, target: Float[Tensor, "n"], summary: Summary, num_classes: int | Float[Tensor, ""]
