@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -6,7 +8,7 @@ from torch import nn
 
 from hypersphere.config import call
 from hypersphere.models import cnn3
-from hypersphere.recognition.networks import embedding, empty_network, feature_dim
+from hypersphere.recognition.networks import _NoDraws, embedding, empty_network, feature_dim
 
 from .small_networks import COLUMNS, ROWS, small_cnn
 
@@ -94,3 +96,22 @@ def test_other_names_or_shapes_are_refused_before_anything_is_allocated():
         empty_network(call(cnn3, num_classes=None, widths=(10**9, 4, 4)), network.state_dict())
     with pytest.raises(ValueError, match=r"cnn3 cannot be built"):
         empty_network(call(cnn3, num_classes=None, widths=(10**18, 10**18, 4)), network.state_dict())
+
+
+def test_a_network_without_memory_draws_nothing_and_others_do():
+    with torch.device("meta"), _NoDraws():
+        layer = nn.Linear(3, 2)
+        real = torch.empty(1000, device="cpu").normal_()
+    assert layer.weight.is_meta
+    assert 0.8 < real.std() < 1.2
+
+
+def test_an_empty_network_does_not_import_the_compiler():
+    code = (
+        "import sys, torch; from hypersphere import models; from hypersphere.config.calls import Call\n"
+        "from hypersphere.recognition.networks import empty_network\n"
+        "made = Call(models.cnn3, {'num_classes': None, 'width': 0.125})\n"
+        "empty_network(made, made.build().state_dict()); print('torch._dynamo' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

@@ -108,3 +108,20 @@ def list_constructible() -> frozenset[Callable[..., Any]]:
     (True, False)
     """
     return frozenset(list_public(package)[name] for package, names in CONSTRUCTIBLE.items() for name in names)
+
+
+def is_constructible(target: Callable[..., Any]) -> bool:
+    """Return whether a file may construct an object: ``target in list_constructible()``.
+
+    Only packages that list the object's own name are imported to find it; the others are, if it is not found there.
+
+    Args:
+        target: The class or function.
+
+    >>> from hypersphere.config.allow_list import is_constructible
+    >>> is_constructible(hs.objectives.ArcFace), is_constructible(hs.training.from_json)
+    (True, False)
+    """
+    name = getattr(target, "__name__", "")
+    packages = [package for package, names in CONSTRUCTIBLE.items() if name in names]
+    return any(list_public(package)[name] is target for package in packages) or target in list_constructible()

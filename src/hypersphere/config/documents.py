@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from .allow_list import list_constructible
+from .allow_list import is_constructible
 from .calls import Call, _is_call, _order_packages, as_call
 from .names import ALIASES, import_target, look_up, spell_target, suggest
 from .signatures import MISSING, OWN, Parameter, parameters
@@ -191,7 +191,7 @@ def _find_target(name: str, parameter: Parameter, path: str, trust: bool) -> Cal
         target = look_up(name, object, None, path)
     else:
         raise ValueError(f"{path} must be {describe(parameter.annotation)}, got a call of {name!r}")
-    if not trust and target not in list_constructible():
+    if not trust and not is_constructible(target):
         raise ValueError(
             f"{path} is {name!r}, which a file may not construct; if you know who wrote the file, say that you trust it"
         )

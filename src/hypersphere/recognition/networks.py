@@ -6,6 +6,7 @@ from typing import Any, cast
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from ..config import Call
 
@@ -54,7 +55,7 @@ def empty_network(call: Call, tensors: Mapping[str, Tensor]) -> nn.Module:
     It is built on the meta device first, where nothing is allocated, and its names and shapes are compared; a difference is
     a ``ValueError``.
     """
-    with torch.device("meta"):
+    with torch.device("meta"), _NoDraws():
         network = _module(call)
     wanted = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
     given = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
@@ -74,6 +75,20 @@ def empty_network(call: Call, tensors: Mapping[str, Tensor]) -> nn.Module:
     for parameter in network.parameters():
         parameter.requires_grad_(True)
     return network
+
+
+class _NoDraws(TorchFunctionMode):
+    """Skips random numbers for tensors without memory: PyTorch imports its compiler for them, which takes longer than itself."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if func in DRAWS and args[0].is_meta:
+            return args[0]
+        return func(*args, **(kwargs or {}))
+
+
+DRAWS = frozenset({Tensor.normal_, Tensor.uniform_, Tensor.exponential_, Tensor.bernoulli_})
 
 
 def _module(call: Call) -> nn.Module:
