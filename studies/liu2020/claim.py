@@ -13,7 +13,7 @@ from .tuning import Tuning
 
 Size = Literal["laptop", "paper"]
 SIZES: tuple[Size, ...] = get_args(Size)
-Outcome = Literal["holds", "within noise", "reversed", "not measured"]
+Outcome = Literal["holds", "undecided", "smaller than published", "reversed", "not measured"]
 Verdict = Literal[
     "holds",
     "holds in part",
@@ -75,7 +75,8 @@ class Check:
     """``arm`` has a larger (or smaller) ``metric`` than ``than``, another arm or a number.
 
     It holds when the 95 % interval of the paired differences (:class:`Effect`) lies on the claimed side of 0, is reversed when
-    it lies on the other, and is within noise otherwise. With ``no_worse`` a difference within noise is enough to hold.
+    it lies on the other. Otherwise the effect is smaller than published if the interval does not reach the published difference,
+    and undecided if it does. With ``no_worse`` an interval that contains 0 is enough to hold.
     ``published`` are the two values that Liu (2020) prints for the same comparison, ``arm`` first.
 
     >>> check = Check("margin above softmax", "accuracy", arm="margin", than="softmax")
@@ -110,7 +111,27 @@ class Check:
             return "holds"
         if gain + effect.paired < 0:
             return "reversed"
-        return "holds" if self.no_worse else "within noise"
+        if self.no_worse:
+            return "holds"
+        wanted = self.published_gap
+        return "smaller than published" if wanted is not None and gain + effect.paired < wanted else "undecided"
+
+    @property
+    def published_gap(self) -> float | None:
+        """The size of the published difference, in the unit of the metric."""
+        return None if self.published is None else abs(self.published[0] - self.published[1])
+
+    def required_seeds(self, measured: Measured) -> int | None:
+        """Return how many seeds would decide the check: an interval narrower than the published difference.
+
+        Where nothing is published, it is the measured difference that the interval must be narrower than. None stands for more
+        than ``MAX_SEEDS`` of :mod:`studies.liu2020.effects`, or for no effect at all.
+        """
+        effect = self.effect(measured)
+        if effect is None:
+            return None
+        size = self.published_gap if self.published_gap is not None else abs(effect.mean)
+        return effect.required_seeds(size) if size > 0 else None
 
     @property
     def expected(self) -> float | None:
@@ -126,7 +147,7 @@ def verdict(outcomes: Sequence[Outcome]) -> Verdict:
 
     With checks that are not measured yet it says so.
 
-    >>> verdict(["holds", "within noise"]), verdict(["reversed", "within noise"]), verdict(["holds", "not measured"])
+    >>> verdict(["holds", "undecided"]), verdict(["reversed", "undecided"]), verdict(["holds", "not measured"])
     ('holds in part', 'does not hold here', 'holds so far')
     """
     measured = [outcome for outcome in outcomes if outcome != "not measured"]

@@ -8,6 +8,7 @@ from statistics import mean, stdev
 from hypersphere._extras import require
 
 CONFIDENCE = 0.95
+MAX_SEEDS = 200
 Values = Mapping[int, float]
 """One value for each seed."""
 
@@ -58,6 +59,19 @@ class Effect:
         """Mean and the two ends of the paired interval, in percent of the reference's size."""
         size = abs(self.reference) or math.nan
         return tuple(100 * value / size for value in (self.mean, self.mean - self.paired, self.mean + self.paired))  # type: ignore[return-value]
+
+    def required_seeds(self, size: float) -> int | None:
+        """Return how many seeds would make the paired interval narrower than an effect of this size; None beyond ``MAX_SEEDS``.
+
+        The deviation of the paired differences is taken to be that of the seeds there are.
+
+        >>> effect = Effect.between({0: 3.0, 1: 5.0, 2: 4.0}, {0: 1.0, 1: 4.1, 2: 1.9})
+        >>> effect.required_seeds(1.0), effect.required_seeds(0.5), effect.required_seeds(0.001)
+        (5, 10, None)
+        """
+        deviation = self.paired * math.sqrt(self.seeds) / student(self.seeds - 1)
+        counts = (n for n in range(2, MAX_SEEDS + 1) if student(n - 1) * deviation / math.sqrt(n) < abs(size))
+        return next(counts, None)
 
     @classmethod
     def between(cls, ours: Values, other: Values | float) -> "Effect | None":

@@ -10,7 +10,13 @@ from hypersphere.plots import tidy
 from .claim import Check, Claim, Outcome
 from .effects import Effect
 
-COLORS = {"holds": "#1b7837", "within noise": "#878787", "reversed": "#b2182b", "not measured": "#d0d0d0"}
+COLORS = {
+    "holds": "#1b7837",
+    "undecided": "#878787",
+    "smaller than published": "#8c6d31",
+    "reversed": "#b2182b",
+    "not measured": "#d0d0d0",
+}
 SHOWN = 1.0  # percent: the axis is linear up to here, then logarithmic
 FARTHEST = 3000.0
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from .arms import Row
 from .claim import Check, Claim, Measured, Outcome, Published, verdict
-from .effects import Effect, Estimate
+from .effects import MAX_SEEDS, Effect, Estimate
 from .rows import measured, trial
 from .tuning import shown_changes, shown_choice
 
@@ -33,7 +33,7 @@ def format_claim(
     parts += ["**Published.**\n\n" + "\n".join(_published(published) for published in claim.published)]
     parts += ["**Measured.**", *(tables(claim, rows) or ["Nothing yet with the setting the claim has now."])]
     parts += [f"![{claim.caption}]({picture})\n\n{claim.caption}"] if picture else []
-    parts += ["**Checks.**\n\n" + check_table(checks, values), conditions(rows)]
+    parts += ["**Checks.**\n\n" + check_table(checks, values), *say_commands(claim, checks), conditions(rows)]
     parts += ["**Differences of setting.**\n\n" + "\n".join(f"- {difference}" for difference in claim.text.differences)]
     parts += _fairness(claim)
     parts += _choices(claim, rows, tuning)
@@ -85,8 +85,27 @@ def check_table(checks: Sequence[tuple[Check, Outcome]], values: Measured) -> st
     for check, outcome in checks:
         effect = check.effect(values)
         published = "" if check.published is None else f"{check.published[0]:g} against {check.published[1]:g}"
-        lines.append(f"| {check.name} | {_sides(check, values)} | {difference(effect)} | {published} | {outcome} |")
+        said = say_outcome(check, outcome, values)
+        lines.append(f"| {check.name} | {_sides(check, values)} | {difference(effect)} | {published} | {said} |")
     return "\n".join(lines)
+
+
+def say_outcome(check: Check, outcome: Outcome, values: Measured) -> str:
+    """An outcome in words; an undecided one says what it would take."""
+    if outcome != "undecided":
+        return outcome
+    count = check.required_seeds(values)
+    if count is None:
+        return f"undecided at this size: needs more than {MAX_SEEDS} seeds, so waits for a GPU"
+    return f"undecided at this size: needs {count} seeds"
+
+
+def say_commands(claim: Claim, outcomes: Sequence[tuple[Check, Outcome]]) -> list[str]:
+    """The commands that run more seeds and the setting of the text, where a check is not decided."""
+    if not any(outcome in ("undecided", "not measured") for _, outcome in outcomes):
+        return []
+    more = f"`python -m studies.liu2020 {claim.id} --only 'GROUP/*' --seeds N` runs more seeds of a group"
+    return [f"{more}; on a GPU, `python -m studies.liu2020 {claim.id} --size paper` runs the text's own setting."]
 
 
 def difference(effect: Effect | None) -> str:
@@ -176,10 +195,12 @@ def _choices(claim: Claim, rows: Sequence[Row], tuning: Sequence[Row]) -> list[s
     arms, lines = claim.sized("laptop"), []
     current = {row["arm"]: row["choice"] for row in rows if row["choice"]}
     for arm in (arm for arm in arms if arm in current):
-        mine = [row for row in tuning if row["arm"] == arm and isinstance(row.get("choice"), dict)]
-        mine = [
-            row for row in mine if trial(claim, arms[arm], row["choice"]).made(row)
-        ]  # not of settings there were before
+        # Trials of an arm of another group with the same settings count, and none of settings that there were before.
+        kin = [row for row in tuning if row["arm"].rpartition("/")[2] == arm.rpartition("/")[2]]
+        kin = [
+            row for row in kin if isinstance(row.get("choice"), dict) and row["choice"].keys() <= current[arm].keys()
+        ]
+        mine = [row for row in kin if trial(claim, arms[arm], row["choice"]).made(row)]
         tried = list({shown_choice(row["choice"]): row for row in mine}.values())  # tried again, the last counts
         scores = "; ".join(
             f"{shown_choice(row['choice'])}: {'diverged' if row['score'] is None else format(row['score'], '.4g')}"

@@ -27,7 +27,8 @@ a large one. The table says whether an effect of the dissertation is visible at 
 ![Every measured check as a relative change with its 95 % interval](pages/effects.png)
 
 *One line per check: the change relative to the compared arm, positive if it agrees with the claim, with the 95 % interval of the paired
-differences (green: holds, gray: within noise, red: reversed). A blue diamond is the change that Liu (2020) prints.*
+differences (green: holds, gray: undecided, brown: smaller than published, red: reversed). A blue diamond is the change that Liu (2020)
+prints.*
 
 """
 
@@ -38,7 +39,10 @@ METHOD = """
 - Numbers are means ± standard errors over seeds. Within a seed all arms have the same initial weights and the same batches, so arms are
   compared seed by seed.
 - A check **holds** if the 95 % interval of the paired differences (Student's t) is on the claimed side of 0. It is **reversed** if the
-  interval is on the other side, and **within noise** otherwise. Chance alone lets one check in forty hold.
+  interval is on the other side. If the interval contains 0, the effect is **smaller than published** where the interval does not reach
+  the published difference, and **undecided at this size** otherwise. Chance alone lets one check in forty hold.
+- An undecided check says how many seeds would make its interval narrower than the published difference (or than the measured one where
+  nothing is published), if runs differ as much as the recorded ones. Published differences are those of full-size networks.
 - A check of "no worse" holds unless it is reversed. With few seeds this says little; look at the interval.
 - A claim **holds** if all of its checks hold. It **does not hold here** if none holds, or if more checks are reversed than hold.
   Otherwise it **holds in part**. "So far" means that some checks are not measured yet.
@@ -115,6 +119,8 @@ def summary(results: str | os.PathLike[str] = FOLDER / "rows") -> str:
         counts = f"{known.count('holds')} of {len(known)}" + f", {known.count('reversed')} reversed" * (
             "reversed" in known
         )
+        for other in ("smaller than published", "undecided"):
+            counts += f", {known.count(other)} {other}" * (other in known)
         unknown = f", {len(outcomes) - len(known)} not measured" * (len(known) < len(outcomes))
         tables = ", ".join(dict.fromkeys(published.table for published in claim.published))
         data = ", ".join(dict.fromkeys(arm.data for arm in claim.sized("laptop").values() if arm.data != "none"))

@@ -124,14 +124,15 @@ def known_score(
 ) -> float | None:
     """What ``trials``, rows of tuning, say of a choice: None if it was not tried, −∞ where it diverged, there or in a whole run.
 
-    A trial of another arm with the same settings counts as well.
+    A trial of an arm of another group with the same settings counts as well.
     """
     chosen = chosen_arm(claim, arm, choice)
     if any(row.get("diverged") and row_of(row, "laptop", name, row["seed"], chosen) for row in whole):
         return -math.inf
     short = trial(claim, arm, choice)
     for row in trials:
-        if row.get("choice") == choice and row["seed"] == arm.config.seed and short.made(row):
+        same_name = row["arm"].rpartition("/")[2] == name.rpartition("/")[2]
+        if same_name and row["seed"] == arm.config.seed and short.made(row):
             return -math.inf if row["score"] is None else float(row["score"])
     return None
 

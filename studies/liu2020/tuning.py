@@ -105,11 +105,30 @@ def rates(*factors: float) -> Axis:
     def change(config: Config, factor: float) -> Config:
         assert isinstance(config.optimizer, Call)
         config = replace(config, {"optimizer.lr": _product(config.optimizer.get("lr"), factor)})
-        if config.orthogonal is None or config.orthogonal.arguments.get("method") != "ogd":
+        if not uses_ogd(config):
             return config
         return replace(config, {"rotations.lr": _product(config.rotations.get("lr"), factor)})
 
     return Axis("lr", tuple(float(factor) for factor in factors), change)
+
+
+def rotation_rates(*factors: float) -> Axis:
+    """Learning rates of rotations (OGD), as factors of the arm's own: OGD at 4λ steps like Cayley at λ.
+
+    >>> config = Config(orthogonal=Call(hs.orthogonal.overparameterize, {"method": "ogd"}))
+    >>> rotation_rates(1, 4, 16).change(config, 4).rotations.get("lr"), rotation_rates(1, 4, 16).applies(Config())
+    (0.08, False)
+    """
+
+    def change(config: Config, factor: float) -> Config:
+        return replace(config, {"rotations.lr": _product(config.rotations.get("lr"), factor)})
+
+    return Axis("rotations", tuple(float(factor) for factor in factors), change, uses_ogd)
+
+
+def uses_ogd(config: Config) -> bool:
+    """Whether rotations live on the orthogonal group and have an optimizer of their own."""
+    return config.orthogonal is not None and config.orthogonal.arguments.get("method") == "ogd"
 
 
 def weights(*factors: float) -> Axis:

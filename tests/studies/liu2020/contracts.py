@@ -6,6 +6,7 @@ import pytest
 
 from hypersphere.training import from_json, to_json
 from studies.liu2020 import SIZES, Claim, Training, get_claim
+from studies.liu2020.tuning import uses_ogd
 
 
 class ClaimContract:
@@ -74,7 +75,9 @@ class ClaimContract:
             assert tuning.short(config).steps <= config.steps
             axes = {axis.name: axis for axis in tuning.axes if axis.applies(config)}
             penalised = config.energy is not None
-            assert set(axes) == ({"lr", "weight"} if penalised else {"lr"})
+            assert set(axes) == {"lr"} | ({"weight"} if penalised else set()) | (
+                {"rotations"} if uses_ogd(config) else set()
+            )
             for axis in axes.values():
                 changed = {to_json(axis.change(config, factor)) for factor in axis.factors}
                 assert len(changed) == len(axis.factors)

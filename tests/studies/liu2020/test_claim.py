@@ -19,7 +19,7 @@ def values(ours, other):
         ([3.0, 3.1, 2.9], [1.0, 1.1, 0.9], True, "holds"),
         ([3.0, 3.1, 2.9], [1.0, 1.1, 0.9], False, "reversed"),
         ([1.0, 1.1, 0.9], [3.0, 3.1, 2.9], True, "reversed"),
-        ([1.0, 2.0, 0.0], [1.1, 2.0, 0.1], True, "within noise"),
+        ([1.0, 2.0, 0.0], [1.1, 2.0, 0.1], True, "undecided"),
         ([1.0], [3.0], True, "not measured"),
     ],
 )
@@ -37,7 +37,7 @@ def test_seeds_are_compared_one_by_one():
 def test_the_border_is_that_of_the_t_test():
     other, gaps = [0.0, 1.0, 2.0], [-0.1, 0.0, 0.1]
     half = stats.t.ppf(0.975, 2) * stats.sem(gaps)
-    for shift, outcome in ((half * 1.01, "holds"), (half * 0.99, "within noise"), (-half * 1.01, "reversed")):
+    for shift, outcome in ((half * 1.01, "holds"), (half * 0.99, "undecided"), (-half * 1.01, "reversed")):
         ours = [v + gap + shift for v, gap in zip(other, gaps, strict=True)]
         assert Check("c", "score", "ours", "other").outcome(values(ours, other)) == outcome
 
@@ -65,11 +65,11 @@ def test_the_published_change_is_relative():
         (["holds", "holds"], "holds"),
         (["holds", "not measured"], "holds so far"),
         (["holds", "reversed", "not measured"], "holds in part so far"),
-        (["within noise", "not measured"], "does not hold here so far"),
-        (["holds", "within noise"], "holds in part"),
+        (["undecided", "not measured"], "does not hold here so far"),
+        (["holds", "undecided"], "holds in part"),
         (["holds", "reversed"], "holds in part"),
         (["holds", "reversed", "reversed"], "does not hold here"),
-        (["within noise", "within noise"], "does not hold here"),
+        (["undecided", "undecided"], "does not hold here"),
         (["not measured"], "not measured"),
         ([], "not measured"),
     ],
