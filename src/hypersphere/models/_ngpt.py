@@ -20,13 +20,13 @@ from .ngpt_layers import NGPTMLP, NGPTAttention, StepSize, renormalize_weights, 
 
 
 class NGPTBlock(nn.Module):
-    r"""One layer: attention, then the perceptron, each followed by a step on the sphere with α of its own.
+    r"""One layer: attention, then a perceptron, each followed by a step on the sphere with its own α.
 
     Args:
-        dim: of the hidden states.
-        heads: of the attention; they divide ``dim``.
-        hidden: neurons of the gated perceptron.
-        layers: factories of the Linear layers and of the activation.
+        dim: Dimension of the hidden states.
+        heads: Number of attention heads, a divisor of ``dim``.
+        hidden: Neurons of the gated perceptron.
+        layers: Factories of the Linear layers and of the activation.
         step: α at the start, about one over the number of layers.
 
     >>> block = NGPTBlock(8, 2, 16)
@@ -60,13 +60,13 @@ class NGPTBlock(nn.Module):
 
     @torch.no_grad()
     def renormalize_(self) -> None:
-        """Give every weight vector of the embedding's dimension length 1: rows that read h, columns that write it."""
+        """Give every weight vector of dimension ``dim`` length 1, in place: rows that read h, columns that write it."""
         for layer, dim in (*self.attention.directions(), *self.mlp.directions()):
             renormalize_weights(layer, dim)
 
 
 class NGPT(Network):
-    r"""Patches of an image as tokens on the sphere, blocks of nGPT, and the mean of the tokens as the feature.
+    r"""A vision transformer of nGPT blocks: patches are tokens on the sphere, the feature is their mean direction.
 
     A token starts as norm(norm(W·patch) + position). The feature is the direction of the mean token times √dim, so
     that its entries are of order one for a plain classifier; with ``feature_dim`` a fully connected layer follows.
@@ -74,16 +74,16 @@ class NGPT(Network):
 
     Args:
         num_classes: None makes it a feature extractor.
-        depth: blocks.
-        dim: of the hidden states, before ``width``.
-        heads: of the attention; they divide ``dim``.
-        hidden: neurons of the gated perceptron for each dimension; 8/3 makes it as large as a plain one with 4.
-        patch: side of a patch, which divides ``input_size``.
+        depth: Number of blocks.
+        dim: Dimension of the hidden states, before ``width``.
+        heads: Number of attention heads, a divisor of ``dim``.
+        hidden: Neurons of the gated perceptron per dimension; 8/3 makes it as large as a plain one with 4.
+        patch: Side of a patch, a divisor of ``input_size``.
         step: α at the start; None is 1/``depth``, or 0.05 if that is smaller.
-        in_channels, input_size, feature_dim, conv, last_activation: see :class:`~hypersphere.models.Options`.
-        operator, linear, activation, init, width, classifier: see :class:`~hypersphere.models.LayerOptions`; the
+        in_channels, input_size, feature_dim, conv, last_activation: See :class:`~hypersphere.models.Options`.
+        operator, linear, activation, init, width, classifier: See :class:`~hypersphere.models.LayerOptions`; the
             activation is that of the gate.
-        norm: of the patch embedding; the blocks have none.
+        norm: Normalization of the patch embedding; the blocks have none.
 
     >>> net = NGPT(10, depth=2, dim=16, heads=2, patch=4, input_size=8)
     >>> net(torch.zeros(2, 3, 8, 8)).shape, net.states(torch.zeros(2, 3, 8, 8)).shape
@@ -135,7 +135,7 @@ class NGPT(Network):
         self.renormalize_()
 
     def states(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch tokens dim"]:
-        """The tokens behind the last block, of length 1."""
+        """Return the tokens behind the last block, of length 1."""
         if tuple(x.shape[1:]) != self.input_shape:
             raise ValueError(
                 f"images must have shape {self.input_shape} (channels, height, width), got {tuple(x.shape[1:])}; "
@@ -147,13 +147,13 @@ class NGPT(Network):
         return h
 
     def features(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch features"]:
-        """The direction of the mean token, of length √dim, through the last layer if there is one."""
+        """Return the direction of the mean token, with length √dim, through the last layer if there is one."""
         h = normalize(self.states(x).mean(1))
         return self.last_activation(self.fc(h * math.sqrt(h.shape[-1])))
 
     @torch.no_grad()
     def renormalize_(self) -> None:
-        """Put every weight of blocks, patches and positions back on the sphere; the classifier's is its own affair."""
+        """Put the weights of blocks, patches and positions back on the sphere, in place; the classifier is left alone."""
         renormalize_weights(self.patches, 0)
         self.positions.copy_(normalize(self.positions))
         for block in self._blocks():
@@ -177,7 +177,7 @@ class NGPTOptions(Options, total=False):
 
 
 def ngpt(num_classes: int | None = 10, **options: Unpack[NGPTOptions]) -> NGPT:
-    """A transformer on the sphere for small images; see :class:`NGPT`.
+    """Build a transformer on the sphere for small images; see :class:`NGPT`.
 
     >>> net = ngpt(10, depth=2, dim=16, heads=2, input_size=8)
     >>> net(torch.randn(2, 3, 8, 8)).shape, net.features(torch.randn(2, 3, 8, 8)).shape

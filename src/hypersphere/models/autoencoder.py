@@ -15,7 +15,7 @@ Keep: TypeAlias = Literal["product", "angle", "norm"]
 
 
 class Autoencoder(nn.Module):
-    r"""Convolutions of stride 2 to a code and back; the layer before the code is read whole, by cos θ or by ‖w‖‖x‖ alone.
+    r"""Convolutions of stride 2 to a code and back; a code can be read as it is, or by cos θ or ‖w‖‖x‖ alone.
 
     Trained as usual, on inner products ‖w‖‖x‖·cos θ. Then, with all weights fixed, ``keep="angle"`` gives the decoder
     only cos θ of each filter and patch, and ``keep="norm"`` only ‖w‖‖x‖. Liu (2020) finds that the angles reconstruct
@@ -24,10 +24,10 @@ class Autoencoder(nn.Module):
     does not say how this is done.
 
     Args:
-        in_channels: of the images.
-        widths: filters of the convolutions; each halves the height and the width.
-        code_channels: filters of the layer before the code, 3×3.
-        norm, activation, init: see :class:`~hypersphere.models.LayerOptions`.
+        in_channels: Channels of the images.
+        widths: Filters of the convolutions; each halves height and width.
+        code_channels: Filters of the 3×3 layer that makes the code.
+        norm, activation, init: See :class:`~hypersphere.models.LayerOptions`.
 
     >>> net = Autoencoder(in_channels=1, widths=(8, 16), code_channels=4)
     >>> x = torch.rand(2, 1, 8, 8)
@@ -58,7 +58,15 @@ class Autoencoder(nn.Module):
     def encode(
         self, x: Float[Tensor, "batch channels height width"], keep: Keep = "product"
     ) -> Float[Tensor, "batch code rows columns"]:
-        """The code of images: f(w, x) of the layer before the latent space, or one factor of it."""
+        """Return the code of images, or one factor of it.
+
+        Args:
+            x: Images whose height and width 2 to the number of ``widths`` divides.
+            keep: ``"product"`` for ‖w‖‖x‖·cos θ, ``"angle"`` for cos θ, ``"norm"`` for ‖w‖‖x‖.
+
+        Raises:
+            ValueError: If ``keep`` is unknown or the size does not fit.
+        """
         if keep not in ("product", "angle", "norm"):
             raise ValueError(f"keep must be 'product', 'angle' or 'norm', got {keep!r}")
         size = 2 ** len(self.encoder)
@@ -69,13 +77,13 @@ class Autoencoder(nn.Module):
         return code if keep == "product" else _as_large(self._factor(maps, keep), code)
 
     def decode(self, code: Float[Tensor, "batch code rows columns"]) -> Float[Tensor, "batch channels height width"]:
-        """The image of a code."""
+        """Return the images of codes."""
         return self.image(self.decoder(code))
 
     def forward(
         self, x: Float[Tensor, "batch channels height width"], keep: Keep = "product"
     ) -> Float[Tensor, "batch channels height width"]:
-        """The reconstruction of images from what is kept of their codes."""
+        """Return reconstructions of images from what is kept of their codes."""
         return self.decode(self.encode(x, keep))
 
     def _factor(self, maps: Tensor, keep: Keep) -> Tensor:
@@ -91,10 +99,10 @@ class Autoencoder(nn.Module):
 
 
 class _One(Angular):
-    """g = 1: the magnitude alone."""
+    """The angular function g = 1, which leaves the magnitude alone."""
 
     def forward(self, cos: Float[Tensor, "..."], dim: int = -1) -> Float[Tensor, "..."]:
-        """1 for every cosine."""
+        """Return 1 for every cosine."""
         return torch.ones_like(cos)
 
 

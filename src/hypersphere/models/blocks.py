@@ -46,10 +46,11 @@ def make_layers(
     operator: Operator | None = None,
     batch: LayerFactory = nn.BatchNorm2d,
 ) -> "Layers":
-    """:class:`Layers` from a model's options, with names in place of factories where a config gives them.
+    """Return :class:`Layers` from the options of a model, which may be names in place of factories.
 
     Args:
-        conv, linear: factories with the signatures of :class:`torch.nn.Conv2d` and :class:`torch.nn.Linear`.
+        conv: Factory with the signature of :class:`torch.nn.Conv2d`.
+        linear: Factory with the signature of :class:`torch.nn.Linear`.
         norm: ``"batch"`` is ``batch``; ``"sphere"`` is :class:`~hypersphere.operators.SphereNorm`, which makes its
             layer spherical, ``"sphere_rescaled"`` the same with learned β and γ, ``"sphere_batch"`` with BatchNorm
             behind it; ``"none"`` or None is none; else a factory that takes the number of channels.
