@@ -31,7 +31,7 @@ def hop_basins(
     half_space: bool,
     generator: torch.Generator,
 ) -> tuple[Float[Tensor, "n dim"], Float[Tensor, ""]]:
-    """The arrangement of least value after at most ``rounds`` rounds, of which the last ``patience`` brought nothing.
+    """Return the arrangement of least value after at most ``rounds`` rounds, of which the last ``patience`` brought nothing.
 
     A round disturbs the four best arrangements, whose values differ by more than the share ``apart``, into ``children``
     new ones and relaxes them. The parents are never lost, so the value never rises.
@@ -51,7 +51,7 @@ def hop_basins(
 
 
 def keep_distinct(points: Tensor, values: Tensor, apart: float, most: int = PARENTS) -> tuple[Tensor, Tensor]:
-    """The best few whose values differ; two arrangements of one value are taken for the same one."""
+    """Return the best few whose values differ; two arrangements of one value are taken for the same one."""
     chosen: list[int] = []
     for i in values.argsort().tolist():
         if values[i].isfinite() and all(abs(values[i] - values[j]) > apart * abs(values[j]) for j in chosen):
@@ -102,7 +102,7 @@ def _move_into_hole(x: Tensor, half_space: bool, generator: torch.Generator) -> 
 
 
 def _turn_half(x: Tensor, generator: torch.Generator) -> Tensor:
-    """The points on one side of a random great circle, turned by a random angle in a plane perpendicular to its pole."""
+    """Return the points on one side of a random great circle, turned by a random angle in a plane perpendicular to its pole."""
     frame = torch.linalg.qr(torch.randn(x.shape[1], 3, generator=generator, dtype=x.dtype)).Q.to(x.device)
     pole, a, b = frame.unbind(1)
     angle = 2 * math.pi * torch.rand(1, generator=generator, dtype=x.dtype).item()

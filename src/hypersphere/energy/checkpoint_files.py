@@ -47,7 +47,7 @@ class Checkpoint:
         return name in self.where
 
     def __getitem__(self, name: str) -> Any:
-        """One tensor, read when it is asked for."""
+        """Return one tensor, read when it is asked for."""
         if self._tensors is not None:
             return self._tensors[name]
         with _open_file(self.where[name]) as file:
@@ -142,7 +142,7 @@ def _flat(prefix: str, content: Mapping[Any, Any], depth: int) -> Iterator[tuple
 
 
 def as_dense(value: Any) -> tuple[Tensor | None, str]:
-    """A tensor as float32 or better, or None and the reason why it holds no neurons."""
+    """Return a tensor as float32 or better, or None and the reason why it holds no neurons."""
     if not isinstance(value, Tensor):
         return None, "not a tensor"
     if value.ndim < 2:

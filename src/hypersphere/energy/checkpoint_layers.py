@@ -36,7 +36,7 @@ class Layer(NamedTuple):
 def checkpoint_layers(
     state: Mapping[str, Any] | Checkpoint, only: str | None = None
 ) -> Iterator[Layer | tuple[str, str]]:
-    """The layers of a state_dict, one at a time, and ``(name, reason)`` for every matrix that is left out.
+    """Return the layers of a state_dict, one at a time, and ``(name, reason)`` for every matrix that is left out.
 
     A fused projection of attention (``in_proj_weight``, ``qkv``, ``c_attn``) is three layers, query, key and value.
     Weights of Conv1D in GPT-2, which are stored as (inputs, neurons), are turned. A table that the output shares is

@@ -132,7 +132,7 @@ def energy_changes(
     half_space: bool = False,
     progress: Progress | None = None,
 ) -> list[LayerChange]:
-    """What training did to the layers that two checkpoints share, by name and shape.
+    """Return what training did to the layers that two checkpoints share, by name and shape.
 
     ``progress`` is called with a layer's name and the share of it that is done.
 
@@ -206,12 +206,12 @@ def _change(old: Tensor, layer: Layer, kernel: Kernel, half_space: bool, progres
 
 
 def _near(found: PairMeasures) -> float:
-    """The share of neurons with a neighbor that does nearly the same work."""
+    """Return the share of neurons with a neighbor that does nearly the same work."""
     return (found.nearest > math.cos(NEAR)).double().mean().item()
 
 
 def find_live_neurons(rows: Float[Tensor, "n d"]) -> tuple[Tensor, list[int]]:
-    """The neurons that have a direction, and those that have none: not finite, or shorter than 10⁻⁶ of the longest.
+    """Return the neurons that have a direction, and those that have none: not finite, or shorter than 10⁻⁶ of the longest.
 
     >>> find_live_neurons(torch.tensor([[3.0, 4.0], [0.0, 0.0], [1.0, 0.0]]))
     (tensor([0, 2]), [1])
@@ -222,7 +222,7 @@ def find_live_neurons(rows: Float[Tensor, "n d"]) -> tuple[Tensor, list[int]]:
 
 
 def effective_rank(rows: Float[Tensor, "n d"]) -> float:
-    """exp(−Σ p·log p) with p the shares of the squared singular values, divided by min(n, d): 1 if all are equal.
+    """Return exp(−Σ p·log p) with p the shares of the squared singular values, divided by min(n, d): 1 if all are equal.
 
     >>> effective_rank(torch.eye(4))
     1.0

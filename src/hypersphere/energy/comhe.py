@@ -64,12 +64,12 @@ class CoMHE(MHE):
             self.projection.bind(name, weight, area=math.prod(kernel_size), shared=shared)
 
     def hidden_values(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The energy of each hidden layer's projected neurons."""
+        """Return the energy of each hidden layer's projected neurons."""
         return self.projection.energies(weights, self.energy)
 
     @torch.no_grad()
     def step(self) -> None:
-        """One training step has passed: redraw or learn the bases that are due."""
+        """Redraw or learn the bases that are due. Call once per training step."""
         super().step()
         self.projection.step(self._hidden(), self.energy)
 

@@ -113,5 +113,5 @@ def srip(weight: Float[Tensor, "neurons *dim"], iterations: int = 10) -> Float[T
 
 
 def _deviation(w: Tensor, v: Tensor) -> Tensor:
-    """(WWᵀ − I)v without the Gram matrix."""
+    """Return (WWᵀ − I)v without the Gram matrix."""
     return w @ (w.T @ v) - v

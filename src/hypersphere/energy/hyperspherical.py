@@ -23,7 +23,7 @@ def hyperspherical_energy(
     generator: torch.Generator | None = None,
     chunk: int | None = None,
 ) -> Float[Tensor, ""]:
-    r"""E_s = Σ_{i≠j} f_s(‖ŵ_i − ŵ_j‖), f_s(z) = z^{−s} for s > 0 and log(1/z) for s = 0  (eq. 5.1).
+    r"""Return E_s = Σ_{i≠j} f_s(‖ŵ_i − ŵ_j‖), f_s(z) = z^{−s} for s > 0 and log(1/z) for s = 0  (eq. 5.1).
 
     Args:
         weight: neurons in rows; further axes are flattened. Lengths do not matter, only directions.
@@ -34,8 +34,8 @@ def hyperspherical_energy(
             ignore it.
         reduction: ``"mean"`` over the N(N − 1) ordered pairs, 2N(2N − 1) in half space (eq. 5.4), or their ``"sum"``.
         kernel: a kernel of one's own in place of ``s`` and ``distance``.
-        sample: use a random subset of so many neurons, drawn with ``generator``; the mean and the sum stay unbiased
-            (5.3.6).
+        sample: use a random subset of so many neurons; the mean and the sum stay unbiased (5.3.6).
+        generator: source of the random subset.
         chunk: rows of the Gram matrix formed at a time; memory is O(N·chunk).
 
     Two neurons closer than a floor — 10⁻⁶, or 10^{−32/(s+1)} if that is more — have the energy that the tangent at the
@@ -72,7 +72,7 @@ def class_energy(
     kernel: Kernel | None = None,
     chunk: int | None = None,
 ) -> Float[Tensor, ""]:
-    r"""1/(m(N−1)) · Σ_i Σ_{j≠y_i} f_s(‖ŵ_{y_i} − ŵ_j‖): the energy of a classifier as a mini-batch sees it (5.3.6).
+    r"""Return 1/(m(N−1)) · Σ_i Σ_{j≠y_i} f_s(‖ŵ_{y_i} − ŵ_j‖): the energy of a classifier as a mini-batch sees it (5.3.6).
 
     Only the classes that appear in the batch meet all others, so the cost is m·N pairs. When every class is equally
     likely as a label, the expectation is the mean energy of the classifier. ``s``, ``distance`` and ``kernel`` are
@@ -96,7 +96,7 @@ def batch_energy(
     importance: Float[Tensor, " classes"] | None = None,
     chunk: int | None = None,
 ) -> Float[Tensor, ""]:
-    """:func:`class_energy` of any kernel, also of classes with weights β."""
+    """Return :func:`class_energy` of any kernel, also of classes with weights β."""
     n = len(weight)
     rows, counts = labels.unique(return_counts=True)
     if rows[0] < 0 or rows[-1] >= n:
@@ -115,7 +115,7 @@ def mean_energies(
     population: int | None = None,
     chunk: int | None = None,
 ) -> Float[Tensor, " batch"]:
-    """The mean energy of each matrix of a batch over its ordered pairs.
+    """Return the mean energy of each matrix of a batch over its ordered pairs.
 
     In half space the N pairs (ŵ_i, −ŵ_i), a constant for unit neurons, are part of the mean; ``population`` is the N
     that sets their share when the rows are a sample.
@@ -131,7 +131,7 @@ def mean_energies(
 
 
 def as_neurons(weight: Float[Tensor, "neurons *dim"]) -> Float[Tensor, "neurons flat"]:
-    """The rows of a weight, flattened; at least two, each with at least one entry."""
+    """Return the rows of a weight, flattened; at least two, each with at least one entry."""
     if weight.ndim < 2 or weight.shape[0] < 2 or weight.numel() == 0:
         raise ValueError(f"weight must hold at least two neurons in rows, (N, …), got shape {tuple(weight.shape)}")
     if not weight.is_floating_point():
@@ -140,7 +140,7 @@ def as_neurons(weight: Float[Tensor, "neurons *dim"]) -> Float[Tensor, "neurons 
 
 
 def check_importance(importance: Tensor, weight: Tensor, kernel: Kernel) -> Tensor:
-    """β as a constant, refused where it has no meaning."""
+    """Return β as a constant, refused where it has no meaning."""
     if kernel.of_angle:
         raise ValueError('importance scales neurons, which angles ignore: use distance="euclidean"')
     if importance.shape != weight.shape[:1] or not (importance.isfinite() & (importance > 0)).all():

@@ -99,7 +99,7 @@ class _State:
         self.cos = (self.x @ self.whole.mT).unsqueeze(1)
 
     def largest(self) -> Float[Tensor, " batch"]:
-        """The largest cosine of each row."""
+        """Return the largest cosine of each row."""
         cos = self.cos.abs() if self.half_space else self.cos.clone()
         self_entries(cos).fill_(-1)
         return cos.flatten(1).amax(1)
@@ -109,7 +109,7 @@ class _State:
         return _wide(self.t) - self.both(self.cos)
 
     def both(self, entries: Float[Tensor, "batch 1 m n"]) -> Float[Tensor, "batch signs m n"]:
-        """The entries, in half space with their negatives."""
+        """Return the entries, in half space with their negatives."""
         return torch.cat([entries, -entries], 1) if self.half_space else entries
 
     def keep(self, rows: Tensor) -> None:
@@ -192,11 +192,11 @@ class _Newton:
         return 2 * torch.einsum("band,bnd->ban", self.bases, force @ self.pulling).flatten(1)
 
     def predictor(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The step towards λ·z = 0: the points' moves, that of t, and the relative ones of z."""
+        """Return the step towards λ·z = 0: the points' moves, that of t, and the relative ones of z."""
         return self._step(self.free, self.total)
 
     def corrector(self, target: Float[Tensor, "batch 1 1 1"]) -> tuple[Tensor, Tensor, Tensor]:
-        """The step towards λ·z = target."""
+        """Return the step towards λ·z = target."""
         force = target / self.state.z
         self_entries(force).zero_()
         pull = self.by_residual + self._pull(force)
@@ -221,5 +221,5 @@ def _wide(rows: Float[Tensor, " batch"]) -> Float[Tensor, "batch 1 1 1"]:
 
 
 def _reach(least: Float[Tensor, " batch"], share: float) -> Float[Tensor, " batch"]:
-    """The share of a step that may be taken if its smallest relative change is ``least``, no more than 1."""
+    """Return the share of a step that may be taken if its smallest relative change is ``least``, no more than 1."""
     return torch.where(least < 0, -share / least, torch.inf).clamp_max(1)

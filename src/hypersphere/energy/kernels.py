@@ -47,7 +47,7 @@ class Kernel(ABC):
 
     @property
     def parameters(self) -> tuple[float, ...]:
-        """The numbers that the constructor makes this kernel from: a compiled graph can hold those, but no object."""
+        """Return the numbers that the constructor makes this kernel from: a compiled graph can hold those, but no object."""
         return ()
 
     @classmethod
@@ -69,23 +69,23 @@ class Kernel(ABC):
 
     @property
     def floor(self) -> float:
-        """The distance below which φ is continued by its tangent in q."""
+        """Return the distance below which φ is continued by its tangent in q."""
         return 1e-6
 
     @abstractmethod
     def value(self, q: Tensor) -> Tensor:
-        """φ(q) of squared distances q > 0."""
+        """Return φ(q) of squared distances q > 0."""
 
     @abstractmethod
     def slope(self, q: Tensor) -> Tensor:
-        """dφ/dq of squared distances q > 0."""
+        """Return dφ/dq of squared distances q > 0."""
 
     def value_and_slope(self, q: Tensor) -> tuple[Tensor, Tensor]:
-        """Both, where they share work; the memory of ``q`` may be used for one of them."""
+        """Return both, where they share work; the memory of ``q`` may be used for one of them."""
         return self.value(q), self.slope(q)
 
     def __call__(self, q: Tensor) -> Tensor:
-        """φ(q) with the tangent below the floor: differentiable as often as one likes, for any q."""
+        """Return φ(q) with the tangent below the floor: differentiable as often as one likes, for any q."""
         least = torch.full((), self.floor**2, dtype=q.dtype, device=q.device)
         tangent = self.value(least) + self.slope(least) * (q - least)
         return torch.where(q < least, tangent, self.value(q.clamp_min(least)))
@@ -106,30 +106,30 @@ class Riesz(Kernel):
         self.s = float(s)
 
     def __repr__(self) -> str:
-        """The constructor's call."""
+        """Return the constructor's call."""
         return f"{type(self).__name__}(s={self.s:g})"
 
     @property
     def parameters(self) -> tuple[float, ...]:
-        """(s,)."""
+        """Return (s,)."""
         return (self.s,)
 
     @property
     def floor(self) -> float:
-        """max(10⁻⁶, 10^{−32/(s+1)})."""
+        """Return max(10⁻⁶, 10^{−32/(s+1)})."""
         return max(1e-6, 10 ** (-32 / (self.s + 1)))
 
     def value(self, q: Tensor) -> Tensor:
-        """q^{−s/2}, or −½·log q."""
+        """Return q^{−s/2}, or −½·log q."""
         return -0.5 * q.log() if self.s == 0 else _power(q, self.s / 2)
 
     def slope(self, q: Tensor) -> Tensor:
-        """−(s/2)·q^{−s/2−1}, or −1/(2q)."""
+        """Return −(s/2)·q^{−s/2−1}, or −1/(2q)."""
         s = self.s
         return -0.5 / q if s == 0 else -s / 2 * q ** (-s / 2 - 1)
 
     def value_and_slope(self, q: Tensor) -> tuple[Tensor, Tensor]:
-        """The slope is −(s/2)·φ/q."""
+        """Return both; the slope is −(s/2)·φ/q."""
         s = self.s
         if s == 2:
             value = q.reciprocal_()
@@ -150,15 +150,15 @@ class AngularRiesz(Riesz):
     of_angle = True
 
     def value(self, q: Tensor) -> Tensor:
-        """θ^{−s}, or −log θ."""
+        """Return θ^{−s}, or −log θ."""
         return self._of_angle(_angle(q))
 
     def slope(self, q: Tensor) -> Tensor:
-        """f_s'(θ)/√(q(4 − q))."""
+        """Return f_s'(θ)/√(q(4 − q))."""
         return self._slope_in_angle(_angle(q)) * torch.rsqrt(q * _complement(q))
 
     def value_and_slope(self, q: Tensor) -> tuple[Tensor, Tensor]:
-        """One angle serves both."""
+        """Return both from one angle."""
         theta = _angle(q)
         return self._of_angle(theta), self._slope_in_angle(theta) * torch.rsqrt(q * _complement(q))
 
@@ -183,25 +183,25 @@ class Gaussian(Kernel):
         self.t = float(t)
 
     def __repr__(self) -> str:
-        """The constructor's call."""
+        """Return the constructor's call."""
         return f"Gaussian(t={self.t:g})"
 
     @property
     def parameters(self) -> tuple[float, ...]:
-        """(t,)."""
+        """Return (t,)."""
         return (self.t,)
 
     def value(self, q: Tensor) -> Tensor:
-        """exp(−t·q)."""
+        """Return exp(−t·q)."""
         return torch.exp(-self.t * q)
 
     def slope(self, q: Tensor) -> Tensor:
-        """−t·exp(−t·q)."""
+        """Return −t·exp(−t·q)."""
         return -self.t * self.value(q)
 
 
 def riesz_kernel(s: float, distance: Distance, kernel: Kernel | None = None) -> Kernel:
-    """The kernel f_s of a Euclidean or an angular distance, or the one that is given in place of both."""
+    """Return the kernel f_s of a Euclidean or an angular distance, or the one that is given in place of both."""
     if distance not in ("euclidean", "angular"):
         raise ValueError(f'distance must be "euclidean" or "angular", got {distance!r}')
     if kernel is None:
@@ -216,12 +216,12 @@ def riesz_kernel(s: float, distance: Distance, kernel: Kernel | None = None) -> 
 
 
 def rebuild_kernel(name: str, parameters: Sequence[float]) -> Kernel:
-    """The kernel of a class, by its full name, made from its numbers."""
+    """Return the kernel of a class, by its full name, made from its numbers."""
     return _CLASSES[name].from_parameters(parameters)
 
 
 def _power(x: Tensor, exponent: float) -> Tensor:
-    """x^{−exponent}; the exponents of s = 1 and 2 have cheaper instructions of their own."""
+    """Return x^{−exponent}; the exponents of s = 1 and 2 have cheaper instructions of their own."""
     if exponent == 0.5:
         return torch.rsqrt(x)
     return torch.reciprocal(x) if exponent == 1 else torch.pow(x, -exponent)

@@ -54,7 +54,7 @@ def lbfgs(
 
 
 def _two_loops(g: Tensor, pairs: list[tuple[Tensor, Tensor, Tensor]]) -> Tensor:
-    """The inverse Hessian's action on the gradient; a pair with ρ = 0 was no use and changes nothing."""
+    """Return the inverse Hessian's action on the gradient; a pair with ρ = 0 was no use and changes nothing."""
     q, alphas = g, []
     for s, y, rho in reversed(pairs):
         alpha = rho * (s * q).sum(1)

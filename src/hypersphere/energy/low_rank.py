@@ -39,7 +39,7 @@ class LowRankBilateral(nn.Module):
     def forward(
         self, y1: Float[Tensor, "rank neurons"], y2: Float[Tensor, "dim rank"]
     ) -> Float[Tensor, "neurons *dims"]:
-        """The layer's weight."""
+        """Return the layer's weight."""
         with torch.autocast(y1.device.type, enabled=False):
             return (y2 @ torch.linalg.solve(self.projection @ y2, y1)).T.reshape(self.shape)
 
@@ -95,22 +95,22 @@ class LowRankEnergy(nn.Module):
         self.hidden, self.kernel, self.half_space = hidden, riesz_kernel(s, distance, kernel), half_space
 
     def per_layer(self) -> dict[str, Float[Tensor, ""]]:
-        """The energy of each layer's two factors, by the name of its parametrization."""
+        """Return the energy of each layer's two factors, by the name of its parametrization."""
         return {
             name: self._energy(m.get_parameter("original0").T) + self._energy(m.get_parameter("original1").T)
             for name, m in self._lists.items()
         }
 
     def terms(self, labels: Tensor | None = None) -> dict[str, Float[Tensor, ""]]:
-        """The weighted sum over the layers, as the one term ``"hidden"``; labels change nothing."""
+        """Return the weighted sum over the layers, as the one term ``"hidden"``; labels change nothing."""
         return {"hidden": self.hidden * torch.stack(list(self.per_layer().values())).sum()}
 
     def forward(self, labels: Tensor | None = None) -> Float[Tensor, ""]:
-        """The weighted sum over the layers."""
+        """Return the weighted sum over the layers."""
         return self.terms()["hidden"]
 
     def step(self) -> None:
-        """One training step has passed, which changes nothing here."""
+        """Do nothing: there are no schedules."""
 
     def _energy(self, points: Tensor) -> Tensor:
         return mean_energies(points.unsqueeze(0), self.kernel, self.half_space).squeeze(0)

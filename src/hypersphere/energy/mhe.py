@@ -82,11 +82,11 @@ class MHE(Regularizer):
         self.importance = {name: self._weights_of(name, beta) for name, beta in (importance or {}).items()}
 
     def energy(self, neurons: Float[Tensor, "batch neurons dim"]) -> Float[Tensor, " batch"]:
-        """The mean energy of each matrix of hidden neurons."""
+        """Return the mean energy of each matrix of hidden neurons."""
         return mean_energies(neurons, self.kernel, self.half_space)
 
     def hidden_values(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The mean energy of each hidden layer, of a sample of its neurons if so asked."""
+        """Return the mean energy of each hidden layer, of a sample of its neurons if so asked."""
         generator = torch.Generator().manual_seed((self.seed << 32) + self.steps)
         values = {}
         for name, weight in weights.items():
@@ -98,7 +98,7 @@ class MHE(Regularizer):
         return values
 
     def output_value(self, weight: Float[Tensor, "1 classes dim"], labels: Int[Tensor, " samples"] | None) -> Tensor:
-        """The mean energy of the output layer in full space, or what the classes of a batch have of it.
+        """Return the mean energy of the output layer in full space, or what the classes of a batch have of it.
 
         Labels equal to the head's ``ignore_index`` are left out. With several centers for each class, those of the
         batch's classes meet all others.
@@ -113,7 +113,7 @@ class MHE(Regularizer):
         return batch_energy(weight[0], rows, self.kernel, importance=beta)
 
     def sharded_value(self, weight: Tensor, labels: Int[Tensor, " samples"] | None) -> Tensor:
-        """The same where the classes are divided among processes, each of which brings the labels of its own batch.
+        """Return the same where the classes are divided among processes, each of which brings the labels of its own batch.
 
         The rows of the batch's classes travel, and no others; without labels all do.
         """
@@ -133,7 +133,7 @@ class MHE(Regularizer):
         return sharded_energy(weight, rows, counts.to(torch.float32), self.kernel, importance=beta) / pairs
 
     def _rows(self, labels: Int[Tensor, " samples"]) -> Int[Tensor, " rows"]:
-        """The rows of the classes of a batch, as often as each occurs."""
+        """Return the rows of the classes of a batch, as often as each occurs."""
         assert self.classifier is not None
         head = self._layers[self.classifier].module
         labels = labels[labels != getattr(head, "ignore_index", -100)]
@@ -141,15 +141,15 @@ class MHE(Regularizer):
         return (labels[:, None] * centers + torch.arange(centers, device=labels.device)).flatten()
 
     def step(self) -> None:
-        """One training step has passed: the next sample of neurons is another."""
+        """Draw another sample of neurons from now on. Call once per training step."""
         self.steps += 1
 
     def get_extra_state(self) -> dict[str, Any]:
-        """How many steps have passed, so that a resumed run draws what this one would have."""
+        """Return the number of steps, so that a resumed run draws what this one would have."""
         return {"steps": self.steps}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Take over the count of steps."""
+        """Restore the number of steps."""
         self.steps = state["steps"]
 
     def _weights_of(self, name: str, beta: Sequence[float] | Tensor) -> Tensor:

@@ -23,7 +23,7 @@ def separation(weight: Float[Tensor, "neurons *dim"]) -> Float[Tensor, ""]:
 def nearest_pairs(
     weight: Float[Tensor, "neurons *dim"], count: int = 5
 ) -> tuple[Int[Tensor, "count 2"], Float[Tensor, " count"]]:
-    """The ``count`` pairs of neurons with the smallest angles, nearest first, and the angles; all if there are fewer.
+    """Return the ``count`` pairs of neurons with the smallest angles, nearest first, and the angles; all if there are fewer.
 
     The Gram matrix is formed in float64 a chunk at a time. A zero row is at π/2 from all others.
 

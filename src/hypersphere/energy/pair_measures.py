@@ -49,7 +49,7 @@ def measure_pairs(
     duplicate: float = 1e-3,
     progress: Callable[[float], None] | None = None,
 ) -> PairMeasures:
-    """The energy of a layer and its nearest neurons by one matrix product for each block of pairs.
+    """Return the energy of a layer and its nearest neurons by one matrix product for each block of pairs.
 
     Memory is the directions and, for each thread, a few blocks of two million cosines. ``pairs`` nearest pairs are exact in float64, as
     are duplicates, pairs nearer than ``duplicate`` radians, of the 4,096 neurons with the nearest neighbors.
@@ -75,7 +75,7 @@ def measure_pairs(
 def _all_pairs(
     rows: Tensor, x: Tensor, kernel: Kernel, half_space: bool, progress: Callable[[float], None] | None
 ) -> tuple[float, Tensor]:
-    """The sum over ordered pairs and the largest cosine of each neuron.
+    """Return the sum over ordered pairs and the largest cosine of each neuron.
 
     On the CPU every thread of torch's takes blocks of its own: threads that divide each operation among them wait for
     one another at its end, and beside other work they wait longer than they compute. The sums are added in the order of
@@ -125,7 +125,7 @@ def _all_pairs(
 
 
 def _find_neighbors(rows: Tensor, nearest: Tensor, pairs: int, duplicate: float) -> list[tuple[int, int, float]]:
-    """The nearest pairs, exact: the best ``pairs`` are among the neurons with the nearest neighbors."""
+    """Return the nearest pairs, exact: the best ``pairs`` are among the neurons with the nearest neighbors."""
     n = len(rows)
     near = int((nearest > min(math.cos(duplicate), 1 - ROUNDING) - ROUNDING).sum())
     count = min(n, max(2 * pairs + 16, min(near, LISTED)))

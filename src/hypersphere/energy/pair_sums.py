@@ -32,7 +32,7 @@ def pair_sums(
     among: int | None = None,
     chunk: int | None = None,
 ) -> Float[Tensor, " batch"]:
-    r"""Σ_{i≠j} φ(‖ŵ_i − ŵ_j‖²) over ordered pairs, for each matrix of a batch; in half space φ(q) + φ(4 − q).
+    r"""Return Σ_{i≠j} φ(‖ŵ_i − ŵ_j‖²) over ordered pairs, for each matrix of a batch; in half space φ(q) + φ(4 − q).
 
     ``rows`` restricts i to those neurons, each counted ``counts`` times, and ``among``, which goes with it, j to the
     first so many. ``importance`` puts the neurons at β_i·ŵ_i. ``chunk`` is the number of rows done at a time.
@@ -56,12 +56,12 @@ def pair_sums(
 def value_and_gradient(
     weight: Float[Tensor, "batch neurons dim"], kernel: Kernel, half_space: bool = False
 ) -> tuple[Float[Tensor, " batch"], Float[Tensor, "batch neurons dim"]]:
-    """:func:`pair_sums` and their gradient at once, without autograd."""
+    """Return :func:`pair_sums` and their gradient at once, without autograd."""
     return _compute(weight, None, None, None, kernel, None, half_space, _rows_at_a_time(weight), True)
 
 
 def _rows_at_a_time(weight: Tensor) -> int:
-    """All of few rows, else a quarter, so that the lower triangle is saved, but no more than a chunk's entries."""
+    """Return the rows of a block: all if there are few, else a quarter, so that the lower triangle is saved, within a chunk's entries."""
     n = weight.shape[1]
     return n if n <= FEW else max(64, min(max(128, n // 4), CHUNK_ENTRIES // n))
 
@@ -156,7 +156,7 @@ def dense_sums(
     counts: Float[Tensor, " rows"] | None = None,
     among: int | None = None,
 ) -> Float[Tensor, " batch"]:
-    """:func:`pair_sums` by differentiable operations on the whole Gram matrix, in float64 for the sake of close pairs."""
+    """Return :func:`pair_sums` by differentiable operations on the whole Gram matrix, in float64 for the sake of close pairs."""
     kernel = kernel.for_dimension(weight.shape[-1])
     with torch.autocast(weight.device.type, enabled=False):
         x = normalize(weight.to(wide_dtype(weight)))

@@ -32,7 +32,7 @@ class PointSymmetry:
     fixed: Float[Tensor, "fixed dim"]
 
     def expand(self, y: Float[Tensor, "batch m dim"]) -> Float[Tensor, "batch n dim"]:
-        """All n = k·m + fixed points: the given ones, each set of their images, the fixed ones."""
+        """Return all n = k·m + fixed points: the given ones, each set of their images, the fixed ones."""
         return torch.cat([self.images(y), self.fixed.to(y).expand(len(y), -1, -1)], 1) if self.order > 1 else y
 
     def images(self, y: Float[Tensor, "batch m dim"]) -> Float[Tensor, "batch km dim"]:
@@ -49,7 +49,7 @@ def no_symmetry(dim: int) -> PointSymmetry:
 
 
 def rotation_symmetries(n: int, dim: int, half_space: bool) -> list[PointSymmetry]:
-    r"""The symmetries of order 2 to 6 that n points can have: turns in all planes (1 2), (3 4), … at once.
+    r"""Return the symmetries of order 2 to 6 that n points can have: turns in all planes (1 2), (3 4), … at once.
 
     In odd dimensions an axis is left, one or both of whose ends can be points. Of lines, in half space, only odd orders
     are used, of which no power is −1.
@@ -78,12 +78,12 @@ def _rotation(order: int, dim: int, fixed: int) -> PointSymmetry:
 def draw_orbits(
     batch: int, n: int, symmetry: PointSymmetry, generator: torch.Generator
 ) -> Float[Tensor, "batch m dim"]:
-    """One random point for each orbit of n points."""
+    """Return one random point for each orbit of n points."""
     dim = len(symmetry.rotation)
     m = (n - len(symmetry.fixed)) // symmetry.order
     return uniform(batch * m, dim, generator=generator, dtype=torch.float64).view(batch, m, dim)
 
 
 def self_entries(entries: Float[Tensor, "batch signs m n"]) -> Float[Tensor, "batch signs m"]:
-    """A view of the entries of each point with itself, of m points with all n of which they are the first."""
+    """Return a view of the entries of each point with itself, of m points with all n of which they are the first."""
     return entries[..., : entries.shape[2]].diagonal(dim1=2, dim2=3)

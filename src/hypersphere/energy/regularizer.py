@@ -99,11 +99,11 @@ class Regularizer(nn.Module, ABC):
             raise NoLayersError(f"no layer of {type(model).__name__} is left to regularize: {self.skipped}")
 
     def weights(self) -> dict[str, Float[Tensor, "groups neurons dim"]]:
-        """The neurons of each layer as they are now, those of a grouped convolution by group."""
+        """Return the neurons of each layer as they are now, those of a grouped convolution by group."""
         return {name: layer.rows() for name, layer in self._layers.items()}
 
     def per_layer(self, labels: Int[Tensor, " samples"] | None = None) -> dict[str, Float[Tensor, ""]]:
-        """The value of each layer, without its weight in the loss.
+        """Return the value of each layer, without its weight in the loss.
 
         Where the classes are divided among processes, all of them call this, each with the labels of its own batch.
         """
@@ -118,7 +118,7 @@ class Regularizer(nn.Module, ABC):
         return {name: values[name] for name in self._layers}
 
     def terms(self, labels: Int[Tensor, " samples"] | None = None) -> dict[str, Float[Tensor, ""]]:
-        """The weighted ``"hidden"`` and ``"output"`` terms that there are, whose sum is the loss."""
+        """Return the weighted ``"hidden"`` and ``"output"`` terms that there are, whose sum is the loss."""
         values = self.per_layer(labels)
         terms = {}
         output = values.pop(self.classifier, None) if self.classifier is not None else None
@@ -130,23 +130,23 @@ class Regularizer(nn.Module, ABC):
         return terms
 
     def forward(self, labels: Int[Tensor, " samples"] | None = None) -> Float[Tensor, ""]:
-        """The weighted sum over the layers."""
+        """Return the weighted sum over the layers."""
         first, *rest = self.terms(labels).values()
         return sum((term.to(first.device) for term in rest), first)
 
     def step(self) -> None:
-        """One training step has passed; nothing changes unless a subclass has something that does."""
+        """Advance all schedules by one step; a subclass without schedules does nothing. Call once per training step."""
 
     @abstractmethod
     def hidden_values(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The value of each hidden layer from its neurons, (groups, neurons, dim)."""
+        """Return the value of each hidden layer from its neurons, (groups, neurons, dim)."""
 
     @abstractmethod
     def output_value(self, weight: Float[Tensor, "1 classes dim"], labels: Tensor | None) -> Tensor:
-        """The value of the output layer; the labels of a batch are for those that have a form for them."""
+        """Return the value of the output layer; the labels of a batch are for those that have a form for them."""
 
     def sharded_value(self, weight: Tensor, labels: Tensor | None) -> Tensor:
-        """The value of an output layer whose classes are divided among processes, the same on each of them.
+        """Return the value of an output layer whose classes are divided among processes, the same on each of them.
 
         By default every process gathers all classes and the labels of all batches for it, and keeps the gradient of
         its own classes.
@@ -156,7 +156,7 @@ class Regularizer(nn.Module, ABC):
         return self.output_value(gather_weight(weight).unsqueeze(0), labels)
 
     def extra_repr(self) -> str:
-        """The layers and what was left out."""
+        """Return the layers and what was left out."""
         layers = (f"{name}: {self.output if name == self.classifier else self.hidden:g}" for name in self._layers)
         return f"{{{', '.join(layers)}}}, skipped={self.skipped}"
 
@@ -210,18 +210,18 @@ class Penalty(Regularizer):
         self.measure = measure
 
     def hidden_values(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The measure of each layer, the mean over the groups of a grouped convolution."""
+        """Return the measure of each layer, the mean over the groups of a grouped convolution."""
         return {name: self.output_value(weight, None) for name, weight in weights.items()}
 
     def output_value(self, weight: Float[Tensor, "groups neurons dim"], labels: Tensor | None) -> Tensor:
-        """The same measure, whatever the labels."""
+        """Return the same measure, whatever the labels."""
         return torch.stack([self.measure(group) for group in weight]).mean()
 
 
 def _add_classifier(
     model: nn.Module, found: dict[str, NeuronWeight], classifier: nn.Module | str | Literal[False] | None
 ) -> str | None:
-    """The name of the output layer, which is added to what was found if it is not there."""
+    """Return the name of the output layer, which is added to what was found if it is not there."""
     if classifier is False:
         return None
     modules = dict(model.named_modules())

@@ -39,7 +39,7 @@ def find_riesz_points(
     seed: int,
     device: torch.device | str | None = None,
 ) -> tuple[Float[Tensor, "n dim"], Float[Tensor, ""]]:
-    """The best points and their energy over unordered pairs, ±x_i in half space without n·φ(4), from random starts.
+    """Return the best points and their energy over unordered pairs, ±x_i in half space without n·φ(4), from random starts.
 
     With ``hops`` the search begins with arrangements of every symmetry that n points can have, too. It ends when a few
     starts of several kinds reach the same least energy. Otherwise it takes many more; the best of them are relaxed once
@@ -105,7 +105,7 @@ def _agree(energies: list[Float[Tensor, "..."]]) -> bool:
 
 
 def orbit_objective(kernel: Kernel, half_space: bool, symmetry: PointSymmetry) -> Objective:
-    """The energy of whole arrangements and its gradient by one unnormalized point of each orbit.
+    """Return the energy of whole arrangements and its gradient by one unnormalized point of each orbit.
 
     Of the pairs only those of these points with all are formed, a k-th of them. The energy is over unordered pairs.
     Distances below the kernel's floor count as the floor.
@@ -138,7 +138,7 @@ def _evaluate_cosines(kernel: Kernel, cos: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _relax(points: Tensor, kernel: Kernel, half_space: bool, tolerance: float, steps: int) -> tuple[Tensor, Tensor]:
-    """The nearest minimum of each row of a batch, and its energy."""
+    """Return the nearest minimum of each row of a batch, and its energy."""
     flat, energies = lbfgs(
         point_objective(kernel, half_space, points.shape[2]), points.flatten(1), tolerance=tolerance, steps=steps
     )
@@ -146,7 +146,7 @@ def _relax(points: Tensor, kernel: Kernel, half_space: bool, tolerance: float, s
 
 
 def point_objective(kernel: Kernel, half_space: bool, dim: int) -> Objective:
-    """The energy over unordered pairs, and its gradient by flattened, unnormalized points."""
+    """Return the energy over unordered pairs, and its gradient by flattened, unnormalized points."""
 
     def objective(flat: Tensor) -> tuple[Tensor, Tensor]:
         sums, gradient = value_and_gradient(flat.unflatten(1, (-1, dim)), kernel, half_space)

@@ -18,7 +18,7 @@ def sharded_energy(
     importance: Float[Tensor, " classes"] | None = None,
     chunk: int | None = None,
 ) -> Float[Tensor, ""]:
-    r"""Σ_i n_i·Σ_{j≠i} φ(‖ŵ_i − ŵ_j‖²) of the given rows i against all rows j, the same on every process.
+    r"""Return Σ_i n_i·Σ_{j≠i} φ(‖ŵ_i − ŵ_j‖²) of the given rows i against all rows j, the same on every process.
 
     The rows i are brought to every process, which compares them with the rows j that it holds; the sums are sum_shares up.
     What travels are as many rows as are given, forward and backward, and one number. The gradient of each row is exact

@@ -35,6 +35,11 @@ def minimize_energy(
     the points have the largest smallest angle, and the second value is that angle in radians, exact to rounding.
 
     Args:
+        n: number of points, at least 2.
+        dim: dimension of the space, at least 2.
+        s: power of the energy; ``math.inf`` for the largest smallest angle.
+        half_space: whether the energy is that of the points and their opposites.
+        device: where the search runs.
         starts: random starting points, all minimized together by L-BFGS; by default 48 up to n = 141 and fewer beyond,
             down to 1. For ``s = math.inf`` they are searched in groups of 32, and a group that has begun is finished: 64
             up to n = 80 by default, 32 beyond. The best group counts, so that more starts never give a smaller angle.
@@ -113,7 +118,7 @@ def refine_(
 
 
 def smallest_angle(points: Float[Tensor, "n dim"], half_space: bool = False) -> Float[Tensor, ""]:
-    """The least angle between two of the points, of the points and their antipodes in half space, in radians.
+    """Return the least angle between two of the points, of the points and their antipodes in half space, in radians.
 
     >>> smallest_angle(torch.eye(3))
     tensor(1.5708)

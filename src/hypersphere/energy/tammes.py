@@ -31,7 +31,7 @@ def find_tammes_points(
     seed: int = 0,
     device: torch.device | str | None = None,
 ) -> Float[Tensor, "n dim"]:
-    """The best of several searches of 32 random starts each; every search has a seed of its own.
+    """Return the best of several searches of 32 random starts each; every search has a seed of its own.
 
     A search knows nothing of the others and the best one counts, so more starts never give less. It begins with 32
     random arrangements and with 64 to 21 of every symmetry that so many points can have, makes the contacts of all exact,
@@ -61,7 +61,7 @@ class _Search:
         self.least = 1.0
 
     def best(self, hops: int) -> Tensor:
-        """The best arrangement of the group."""
+        """Return the best arrangement of the group."""
         points = torch.cat([self._starts(symmetry) for symmetry in [*self.symmetries, self.alone]])
         values = self._values(points)
         if self.symmetries:
@@ -101,5 +101,5 @@ class _Search:
         return points
 
     def _values(self, points: Tensor) -> Tensor:
-        """−(smallest angle), which says how good each is."""
+        """Return −(smallest angle), which says how good each is."""
         return largest_cosine(points, self.half_space).clamp(-1, 1).asin() - math.pi / 2

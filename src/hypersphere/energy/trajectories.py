@@ -18,7 +18,7 @@ def weighted_trajectories(
     lr: float = 0.05,
     seed: int = 0,
 ) -> Float[Tensor, "iterates neurons dim"]:
-    r"""The path of each neuron under gradient descent on the energy of β_i·ŵ_i  (eq. D.10), the start included.
+    r"""Return the path of each neuron under gradient descent on the energy of β_i·ŵ_i  (eq. D.10), the start included.
 
     A neuron with a large β is pushed less and stays nearly where it was. Figure D.1 has ten neurons in three dimensions
     with β₁ = 1, 2, 4, 10 and the others 1; figure D.2 has β₁ = β₂. The same ``seed`` gives the same start, whatever β.
@@ -27,10 +27,11 @@ def weighted_trajectories(
 
     Args:
         importance: β, one number > 0 for each neuron.
-        dim: of the neurons.
-        s: power of the kernel.
-        steps, lr: of gradient descent, after each step of which the neurons are normalized.
-        seed: of the start, which is uniform on the sphere.
+        dim: Dimension of the neurons.
+        s: Power of the kernel.
+        steps: Steps of gradient descent; after each the neurons are normalized.
+        lr: Learning rate of the descent.
+        seed: Seed of the start, which is uniform on the sphere.
 
     >>> paths = weighted_trajectories([10.0, *[1.0] * 9], steps=20)
     >>> moved = (paths[-1] - paths[0]).norm(dim=1)

@@ -14,7 +14,7 @@ HALVED = 256  # neurons from which saving a quarter of the pairs is worth the ca
 
 
 def whole_gram_sums(kernel: Kernel, half_space: bool, weight: Tensor, gradient: bool) -> tuple[Tensor, Tensor]:
-    """Σ_{i≠j} φ for each matrix of a batch, and the gradient, empty unless wanted."""
+    """Return Σ_{i≠j} φ for each matrix of a batch, and the gradient, empty unless wanted."""
     done = _long(kernel, half_space, weight, gradient) if weight.shape[1] <= weight.shape[2] else None
     return _short(kernel, half_space, weight, gradient) if done is None else done
 
@@ -68,7 +68,7 @@ def _short(kernel: Kernel, half_space: bool, weight: Tensor, gradient: bool) -> 
 
 
 def _block_sums(work: Pass, together: int, gradient: bool) -> tuple[Tensor, Tensor, Tensor | None]:
-    """The sums, the extreme cosines of every ``together`` matrices, and Σ_j F_ij ŵ_j, (parts, batch, dim, n/parts).
+    """Return the sums, the extreme cosines of every ``together`` matrices, and Σ_j F_ij ŵ_j, (parts, batch, dim, n/parts).
 
     Of many neurons, which have two parts, a quarter of the Gram matrix is left out: it is the upper right one, turned.
     """
@@ -101,7 +101,7 @@ def _block_sums(work: Pass, together: int, gradient: bool) -> tuple[Tensor, Tens
 
 
 def _close_ones(work: Pass, start: int, stop: int) -> list[int]:
-    """The numbers of those matrices between the two that have a close pair: each is done as it would be alone."""
+    """Return the numbers of those matrices between the two that have a close pair: each is done as it would be alone."""
     x = work.x[start:stop]
     cos = zero_self_pairs(x @ x.mT, None)
     return [start + number for number in work.close_blocks(cos.amin((1, 2)), cos.amax((1, 2)))]
@@ -110,7 +110,7 @@ def _close_ones(work: Pass, start: int, stop: int) -> list[int]:
 def _add_forces(
     out: Sequence[Tensor], rows: Sequence[Tensor], pairs: Sequence[tuple[int, int]], forces: Sequence[Tensor]
 ) -> None:
-    """Σ_j F_ij ŵ_j into the columns of ``out``; blocks on the diagonal are first, and symmetric.
+    """Return Σ_j F_ij ŵ_j into the columns of ``out``; blocks on the diagonal are first, and symmetric.
 
     A product with few rows is several times faster than one with few columns.
     """

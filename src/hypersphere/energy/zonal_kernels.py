@@ -56,7 +56,7 @@ class DimensionalKernel(Kernel):
 
     @property
     def parameters(self) -> tuple[float, ...]:
-        """The numbers t and d, those of them that are known."""
+        """Return the numbers t and d, those of them that are known."""
         return tuple(float(number) for number in (self.t, self.dim) if number is not None)
 
     @classmethod

@@ -47,5 +47,5 @@ class AdversarialProjection(RandomProjection):
         super().step(weights, energy)
 
     def extra_repr(self) -> str:
-        """The constructor's arguments."""
+        """Return the constructor's arguments."""
         return f"dim={self.dim}, count={self.count}, every={self.every}, lr={self.lr:g}"

@@ -60,7 +60,7 @@ class AnglePreservingProjection(RandomProjection):
         self.mode, self.lr, self.update, self.inner_steps, self.preserve = mode, lr, update, inner_steps, preserve
 
     def views(self, weights: dict[str, Tensor]) -> dict[str, list[Tensor]]:
-        """The neurons projected by P, or by P after its step."""
+        """Return the neurons projected by P, or by P after its step."""
         if self.mode == "alternating":
             return super().views(weights)
         stepped: dict[str, Tensor] = {}
@@ -79,7 +79,7 @@ class AnglePreservingProjection(RandomProjection):
         super().step(weights, energy)
 
     def loss(self, weights: list[Tensor], basis: Float[Tensor, "count k d"]) -> Float[Tensor, ""]:
-        """L_P of layers that share a basis: the mean over bases, pairs and layers."""
+        """Return L_P of layers that share a basis: the mean over bases, pairs and layers."""
         if self.preserve == "cosine":
             return cosine_loss(weights, basis)
         losses = []
@@ -103,14 +103,14 @@ class AnglePreservingProjection(RandomProjection):
             return basis
 
     def _group_by_basis(self) -> dict[str, list[str]]:
-        """The layers of each basis."""
+        """Return the layers of each basis."""
         groups: dict[str, list[str]] = {}
         for layer, parts in self._names.items():
             groups.setdefault(parts["basis"], []).append(layer)
         return groups
 
     def extra_repr(self) -> str:
-        """The constructor's arguments."""
+        """Return the constructor's arguments."""
         own = f"mode={self.mode!r}, lr={self.lr:g}, update={self.update}, inner_steps={self.inner_steps}"
         return f"dim={self.dim}, count={self.count}, every={self.every}, {own}, preserve={self.preserve!r}"
 

@@ -28,15 +28,15 @@ class BilateralProjection(Projection):
         self.rank = rank
 
     def parts(self, neurons: int, dim: int, area: int) -> dict[str, int]:
-        """P₁ for the dimension, P₂ for the number of neurons."""
+        """Return P₁ for the dimension and P₂ for the number of neurons."""
         return {"left": dim, "right": neurons}
 
     def draw(self, part: str, size: int) -> Float[Tensor, "1 rank size"]:
-        """A Gaussian matrix."""
+        """Draw a Gaussian matrix."""
         return torch.randn(1, self.rank, size, generator=self.generator) / math.sqrt(self.rank)
 
     def views(self, weights: dict[str, Tensor]) -> dict[str, list[Tensor]]:
-        """The projected neurons and the mixed neurons."""
+        """Return the projected neurons and the mixed neurons."""
         return {
             name: [
                 project(weight, self.basis(name, weight, "left")),
@@ -46,5 +46,5 @@ class BilateralProjection(Projection):
         }
 
     def extra_repr(self) -> str:
-        """The constructor's arguments."""
+        """Return the constructor's arguments."""
         return f"rank={self.rank}, every={self.every}"

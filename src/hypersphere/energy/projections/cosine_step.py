@@ -30,7 +30,7 @@ def cosine_step(basis: Float[Tensor, "count k d"], weights: list[Tensor], lr: fl
 
 
 def cosine_loss(weights: list[Tensor], basis: Float[Tensor, "count k d"]) -> Float[Tensor, ""]:
-    """L_P of cosines from all pairs, differentiable as often as one likes."""
+    """Return L_P of cosines from all pairs, differentiable as often as one likes."""
     losses = []
     for weight in weights:
         n = weight.shape[1]
@@ -96,7 +96,7 @@ class _Layer:
         self.slope = directions_backward(self.pull.clone(), self.y, self.radius)
 
     def gradient(self, weight: Tensor) -> Tensor:
-        """∂L_P/∂P, (count, k, d)."""
+        """Return ∂L_P/∂P, (count, k, d)."""
         return (self.slope.mT @ weight).sum(1)
 
     def backward(self, weight: Tensor, basis: Tensor, grad: Tensor, lr: float) -> tuple[Tensor, Tensor]:

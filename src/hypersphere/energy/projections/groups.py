@@ -25,15 +25,15 @@ class ChannelGroups(Projection):
         self.size, self.stochastic = size, stochastic
 
     def parts(self, neurons: int, dim: int, area: int) -> dict[str, int]:
-        """An order of the channels, where it is random."""
+        """Return an order of the channels, where it is random."""
         return {"order": dim // area} if self.stochastic else {}
 
     def draw(self, part: str, size: int) -> Int[Tensor, " channels"]:
-        """A random order."""
+        """Draw a random order."""
         return torch.randperm(size, generator=self.generator)
 
     def views(self, weights: dict[str, Tensor]) -> dict[str, list[Tensor]]:
-        """The neurons cut into groups; zeros fill the last one up, which changes no angle."""
+        """Return the neurons cut into groups; zeros fill the last one up, which changes no angle."""
         result = {}
         for name, weight in weights.items():
             channels = weight.unflatten(-1, (-1, self._areas[name]))
@@ -46,5 +46,5 @@ class ChannelGroups(Projection):
         return result
 
     def extra_repr(self) -> str:
-        """The constructor's arguments."""
+        """Return the constructor's arguments."""
         return f"size={self.size}, stochastic={self.stochastic}, every={self.every}"

@@ -27,7 +27,7 @@ class HadamardProjection(RandomProjection):
 
 
 def _parity_signs(bits: Tensor) -> Tensor:
-    """(−1)^(number of ones): the entry of H at (i, j) for the bits i & j."""
+    """Return (−1)^(number of ones): the entry of H at (i, j) for the bits i & j."""
     for shift in (32, 16, 8, 4, 2, 1):
         bits = bits ^ (bits >> shift)
     return 1 - 2 * (bits & 1)

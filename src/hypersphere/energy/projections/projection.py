@@ -40,15 +40,15 @@ class Projection(nn.Module, ABC):
 
     @abstractmethod
     def parts(self, neurons: int, dim: int, area: int) -> dict[str, int]:
-        """The random arrays a layer needs, by name, and the size each depends on."""
+        """Return the random arrays a layer needs, by name, and the size each depends on."""
 
     @abstractmethod
     def draw(self, part: str, size: int) -> Tensor:
-        """One random array, on the CPU, from ``self.generator``."""
+        """Return one random array, on the CPU, from ``self.generator``."""
 
     @abstractmethod
     def views(self, weights: dict[str, Tensor]) -> dict[str, list[Tensor]]:
-        """What becomes of the neurons of each layer: views of shape (count, groups, points, dim)."""
+        """Return what becomes of the neurons of each layer: views of shape (count, groups, points, dim)."""
 
     def bind(self, layer: str, weight: Float[Tensor, "groups neurons dim"], area: int = 1, shared: bool = True) -> None:
         """Draw what this layer needs and does not share with an earlier one; ``area`` is its kernel's number of taps."""
@@ -65,7 +65,7 @@ class Projection(nn.Module, ABC):
                 self.register_buffer(name, self._cast(self.draw(part, size), weight))
 
     def energies(self, weights: dict[str, Tensor], energy: Energy) -> dict[str, Tensor]:
-        """The energy of each layer: over its projections the mean or the maximum, over its views the sum."""
+        """Return the energy of each layer: over its projections the mean or the maximum, over its views the sum."""
         first = next(iter(weights.values()), None)
         if first is None:
             return {}
@@ -82,20 +82,20 @@ class Projection(nn.Module, ABC):
             self.redraw()
 
     def redraw(self) -> None:
-        """New random arrays, in place."""
+        """Draw the random arrays again, in place."""
         for name, (part, size) in self._sizes.items():
             self.get_buffer(name).copy_(self.draw(part, size))
 
     def basis(self, layer: str, like: Tensor, part: str = "basis") -> Tensor:
-        """One random array of a layer, where and in what dtype its neurons are."""
+        """Return one random array of a layer, where and in what dtype its neurons are."""
         return self._cast(self.get_buffer(self._names[layer][part]), like)
 
     def get_extra_state(self) -> dict[str, Any]:
-        """The counter and the generator, so that a resumed run draws what this one would have."""
+        """Return the counter and the generator, so that a resumed run draws what this one would have."""
         return {"steps": self.steps, "generator": self.generator.get_state()}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Take over the counter and the generator."""
+        """Restore the counter and the generator."""
         self.steps = state["steps"]
         self.generator.set_state(state["generator"].cpu())
 

@@ -35,30 +35,30 @@ class RandomProjection(Projection):
         self.dim, self.count = dim, count
 
     def parts(self, neurons: int, dim: int, area: int) -> dict[str, int]:
-        """One basis for each dimension of neurons."""
+        """Return one basis for each dimension of neurons."""
         return {"basis": dim}
 
     def draw(self, part: str, size: int) -> Float[Tensor, "count k d"]:
-        """``count`` bases for neurons of dimension ``size``."""
+        """Draw ``count`` bases for neurons of dimension ``size``."""
         return torch.stack([self.draw_one(size) for _ in range(self.count)])
 
     def draw_one(self, size: int) -> Float[Tensor, "k d"]:
-        """One basis: Gaussian here."""
+        """Draw one basis, here a Gaussian one."""
         return torch.randn(self.dim, size, generator=self.generator) / math.sqrt(self.dim)
 
     def views(self, weights: dict[str, Tensor]) -> dict[str, list[Tensor]]:
-        """The projected neurons, of all bases by one product."""
+        """Return the projected neurons, of all bases by one product."""
         return {name: [project(weight, self.basis(name, weight))] for name, weight in weights.items()}
 
     def extra_repr(self) -> str:
-        """The constructor's arguments."""
+        """Return the constructor's arguments."""
         return f"dim={self.dim}, count={self.count}, every={self.every}, reduce={self.reduce!r}"
 
 
 def project(
     weight: Float[Tensor, "groups neurons d"], basis: Float[Tensor, "count k d"]
 ) -> Float[Tensor, "count groups neurons k"]:
-    """P_c·w for every basis and neuron.
+    """Return P_c·w for every basis and neuron.
 
     >>> project(torch.ones(1, 4, 6), torch.ones(5, 2, 6)).shape
     torch.Size([5, 1, 4, 2])
