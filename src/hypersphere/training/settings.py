@@ -30,7 +30,9 @@ from .selection import Selection
 from .tasks import Classification, Task
 
 OptimizerCall = Annotated[
-    Call, Kind(Optimizer, ("torch.optim", "hypersphere.orthogonal", "hypersphere.objectives"), given=("params",))
+    # In the order in which names are spelled, so that Muon is the same one in a file as on the command line.
+    Call,
+    Kind(Optimizer, ("hypersphere.objectives", "hypersphere.orthogonal", "torch.optim"), given=("params",)),
 ]
 ScheduleCall = Annotated[Call, Kind(Schedule, ("hypersphere.training",))]
 
