@@ -12,6 +12,7 @@ from . import reliability_page, tally
 KINDS = {
     "flips": "flipped_bits",
     "images": "fuzzed_images",
+    "readers": "coverage_fuzzing",
     "numerics": "numerical_cases",
     "writers": "rival_writers",
     "galleries": "killed_galleries",

@@ -16,6 +16,7 @@ TITLES = {
     "settings": "Invalid settings on the command line",
     "config files": "Modified config files",
     "images": "Damaged and hostile pictures",
+    "readers": "Readers of foreign files, fuzzed with coverage guidance",
     "numerics": "Extreme numerical values",
     "service": "Hostile requests to the service",
     "mixed attack": "All attacks on the service at once",
@@ -34,6 +35,7 @@ PROMISES = {
     "and no hang, and a run that is refused before its first checkpoint leaves no folder.",
     "config files": "The run resumes, or one sentence says what is wrong.",
     "images": "The picture is decoded, or refused with one type of error.",
+    "readers": "A file is read, or refused with one sentence, in bounded time and memory. Nothing else is raised and no process dies.",
     "numerics": "Losses, gradients and weights are finite wherever those of cross-entropy on a linear layer are finite. "
     "L-Softmax at a learning rate of 10 is compared with a linear layer on features that are 2m − 1 times as long, because its "
     "margin lengthens the logit by that factor.",
