@@ -3,7 +3,7 @@
 The files are in the folder ``benchmarks`` beside the cached models. An interrupted run continues where it stopped.
 To compute the features of one model ahead, with a limit of minutes:
 
-    python benchmarks/_lfw_faces.py sface --minutes 9
+    python benchmarks/_lfw_faces.py sface --pairs --minutes 9
 """
 
 import argparse
@@ -18,6 +18,7 @@ import torch
 from hypersphere import load
 from hypersphere.data.lfw import LFW
 from hypersphere.models.catalog import get_cache_folder
+from hypersphere.recognition import Embedder
 
 BLOCK = 256  # pictures per file
 BATCH = 32  # pictures whose faces are embedded together
@@ -29,7 +30,7 @@ class Faces(NamedTuple):
     Attributes:
         picture: The index of the picture of each face, (m,).
         features: The features of each face, (m, d).
-        central: For each picture the face nearest to the center, −1 if no face was found, (n,). LFW puts the named person there.
+        central: For each picture the face nearest to the center, where LFW puts the named person; −1 without a face, (n,).
         seconds: CPU seconds of one thread per picture for detection, alignment and embedding.
     """
 
@@ -39,24 +40,34 @@ class Faces(NamedTuple):
     seconds: float
 
 
-def load_faces(data: LFW, name: str, minutes: float = math.inf, accept_licence: str | None = None) -> Faces:
-    """Return the faces of all pictures, computing what is not cached yet.
+def load_faces(
+    data: LFW,
+    name: str,
+    rows: torch.Tensor | None = None,
+    minutes: float = math.inf,
+    accept_licence: str | None = None,
+) -> Faces:
+    """Return the faces of all pictures, or of some, computing what is not cached yet.
 
-    Raises:
-        SystemExit: If ``minutes`` have passed before all pictures are done; call again to continue.
+    Args:
+        data: The pictures.
+        name: A face model of the catalog.
+        rows: The pictures to look at; all by default.
+        minutes: The time after which it stops with :class:`SystemExit`; call again to continue.
+        accept_licence: The name again, to accept a license that is not permissive.
     """
-    folder = get_cache_folder().parent / "benchmarks" / f"lfw-{name}-faces"
+    embedder = load(name, accept_licence=accept_licence)
+    rows = torch.arange(len(data.data)) if rows is None else rows
+    folder = get_cache_folder().parent / "benchmarks" / f"lfw-{name}-{embedder.fingerprint[:12]}-{len(rows)}"
     folder.mkdir(parents=True, exist_ok=True)
-    blocks = [(start, folder / f"{start:05}.npz") for start in range(0, len(data.data), BLOCK)]
-    missing = [block for block in blocks if not block[1].exists()]
-    embedder = load(name, accept_licence=accept_licence) if missing else None
-    end = time.monotonic() + 60 * minutes
-    for start, path in missing:
-        if time.monotonic() > end:
-            raise SystemExit(f"{folder}: stopped at picture {start} after {minutes} minutes; run again to continue")
-        _write_block(embedder, data.data[start : start + BLOCK], start, path)
     parts = []
-    for _, path in blocks:
+    end = time.monotonic() + 60 * minutes
+    for i, block in enumerate(rows.split(BLOCK)):
+        path = folder / f"{i:04}.npz"
+        if not path.exists():
+            if time.monotonic() > end:
+                raise SystemExit(f"{folder}: stopped at block {i} after {minutes} minutes; run again to continue")
+            _write_block(embedder, data.data[block], block, path)
         with np.load(path) as stored:
             parts.append({key: stored[key] for key in stored.files})
     picture, features, distance = (
@@ -67,15 +78,21 @@ def load_faces(data: LFW, name: str, minutes: float = math.inf, accept_licence: 
     for i, (one, value) in enumerate(zip(picture.tolist(), distance.tolist(), strict=True)):
         if value < nearest[one]:
             nearest[one], central[one] = value, i
-    return Faces(picture, features, central, sum(float(part["seconds"]) for part in parts) / len(data.data))
+    return Faces(picture, features, central, sum(float(part["seconds"]) for part in parts) / len(rows))
 
 
-def _write_block(embedder, pictures: torch.Tensor, first: int, path: pathlib.Path) -> None:  # type: ignore[no-untyped-def]
+def find_paired_pictures(data: LFW) -> torch.Tensor:
+    """Return the numbers of the pictures in the pairs of view 2."""
+    pairs = data.pairs()
+    return torch.cat([pairs.first, pairs.second]).unique()
+
+
+def _write_block(embedder: Embedder, pictures: torch.Tensor, numbers: torch.Tensor, path: pathlib.Path) -> None:
     start, index, distance, features = time.process_time(), [], [], []
     for rows in torch.arange(len(pictures)).split(BATCH):
         found = [(i, face) for i in rows.tolist() for face in embedder.preprocessing.load_all(pictures[i])]
         if found:
-            index += [first + i for i, _ in found]
+            index += [int(numbers[i]) for i, _ in found]
             distance += [_measure_distance(face.info["box"], tuple(pictures.shape[2:])) for _, face in found]
             features.append(embedder(torch.stack([face.tensor for _, face in found])).numpy())
     temporary = path.with_suffix(".tmp.npz")
@@ -93,9 +110,13 @@ def _measure_distance(box: tuple[float, ...], size: tuple[int, ...]) -> float:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name", help="face model of the catalog")
+    parser.add_argument("--pairs", action="store_true", help="only the pictures of the pairs of view 2")
     parser.add_argument("--minutes", type=float, default=math.inf, help="stop after this time")
     parser.add_argument("--accept-licence", metavar="NAME", help="accept a license that is not permissive")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    faces = load_faces(LFW(), args.name, args.minutes, args.accept_licence)
-    print(f"{len(faces.picture)} faces in {len(faces.central)} pictures, {1e3 * faces.seconds:.0f} ms per picture")
+    data = LFW()
+    chosen = find_paired_pictures(data) if args.pairs else None
+    faces = load_faces(data, args.name, chosen, args.minutes, args.accept_licence)
+    count = len(data.data) if chosen is None else len(chosen)
+    print(f"{len(faces.picture)} faces in {count} pictures, {1e3 * faces.seconds:.0f} ms per picture")

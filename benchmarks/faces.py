@@ -1,7 +1,6 @@
 """The pretrained face model on LFW: ten folds, thresholds for a gallery, and time per face beside OpenCV and onnxruntime.
 
-Features of the 7,701 pictures in the pairs are computed once (about ten minutes of one core), kept in the cache folder of the models and
-never in the repository. An interrupted run continues where it stopped. Parts: ``--part folds thresholds time``.
+Features are computed once by ``_lfw_faces.py`` and kept outside the repository. Parts: ``--part folds thresholds time``.
 
 The central face of each picture counts, because LFW puts the named person there. A picture without a face has no score
 and counts as a rejected pair.
@@ -9,22 +8,19 @@ and counts as a rejected pair.
 
 import argparse
 import json
-import pathlib
 from typing import Any
 
 import _harness
 import numpy as np
 import torch
+from _lfw_faces import find_paired_pictures, load_faces
 
-from hypersphere.data import FacePreprocessing
 from hypersphere.data.faces import TEMPLATE, align_face, detect_faces
 from hypersphere.data.lfw import LFW
 from hypersphere.evaluation import choose_threshold, verification, wilson
 from hypersphere.geometry import cosine
 from hypersphere.models import fetch_model, load_network
-from hypersphere.models.catalog import get_cache_folder
 
-BLOCK = 256  # pictures per cached file
 VENDOR_THRESHOLD = 0.363  # cosine, from the documentation of OpenCV's face recognizer
 ENROLLED_FOLDS = (0, 1, 2, 3)
 PARTS = ("folds", "thresholds", "time")
@@ -36,36 +32,14 @@ NOTES = (
 )
 
 
-def compute_features(faces: LFW, name: str, wanted: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return features (n, d) and whether a face was found (n,); rows that are not wanted are zero."""
-    folder = get_cache_folder().parent / "benchmarks" / f"lfw-{name}-aligned"
-    folder.mkdir(parents=True, exist_ok=True)
-    network, prepare = load_network(name), FacePreprocessing(choose="central")
-    parts = []
-    for start in range(0, len(faces.data), BLOCK):
-        rows = wanted[(wanted >= start) & (wanted < start + BLOCK)]
-        path = folder / f"{start:05}-{len(rows)}.npz"
-        if not path.exists():
-            _write_block(faces, rows, network, prepare, path)
-        with np.load(path) as found:
-            parts.append((rows, torch.from_numpy(found["features"]), torch.from_numpy(found["found"])))
-    features = torch.zeros(len(faces.data), parts[0][1].shape[1])
+def compute_features(faces: LFW, wanted: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return features (n, d) of the central faces, and whether a face was found (n,); rows that are not wanted are zero."""
+    every = load_faces(faces, "sface", wanted)
     found = torch.zeros(len(faces.data), dtype=torch.bool)
-    for rows, values, flags in parts:
-        features[rows], found[rows] = values, flags
+    found[wanted] = every.central[wanted] >= 0
+    features = torch.zeros(len(faces.data), every.features.shape[1])
+    features[found] = every.features[every.central[found]]
     return features, found
-
-
-@torch.no_grad()
-def _write_block(faces: LFW, rows: torch.Tensor, network: Any, prepare: FacePreprocessing, path: pathlib.Path) -> None:
-    chosen = [prepare.load_all(faces.data[i], None, "central") for i in rows.tolist()]
-    empty = torch.zeros(prepare.shape, dtype=torch.uint8)
-    aligned = torch.stack([one[0].tensor if one else empty for one in chosen])
-    features = torch.cat([network(prepare.normalize(part)) for part in aligned.split(32)])
-    temporary = path.with_suffix(".tmp.npz")
-    np.savez(temporary, features=features.numpy(), found=np.array([bool(one) for one in chosen]))
-    temporary.rename(path)
-    print(path.name, flush=True)
 
 
 def measure_folds(faces: LFW, features: torch.Tensor, found: torch.Tensor, args: argparse.Namespace) -> None:
@@ -73,7 +47,7 @@ def measure_folds(faces: LFW, features: torch.Tensor, found: torch.Tensor, args:
     pairs = faces.pairs()
     scores = cosine(features[pairs.first], features[pairs.second])
     scores[~(found[pairs.first] & found[pairs.second])] = -1.0
-    report = verification(scores, pairs.same, pairs.fold)
+    report = verification(scores, pairs.same, fold=pairs.fold)
     missing = len(torch.cat([pairs.first, pairs.second]).unique()) - int(
         found[torch.cat([pairs.first, pairs.second]).unique()].sum()
     )
@@ -242,9 +216,8 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     faces = LFW()
     if set(args.part) & {"folds", "thresholds"}:
-        pairs = faces.pairs()
-        wanted = torch.cat([pairs.first, pairs.second]).unique()
-        features, found = compute_features(faces, "sface", wanted)
+        wanted = find_paired_pictures(faces)
+        features, found = compute_features(faces, wanted)
         print(json.dumps({"pictures": len(wanted), "without a face": int((~found[wanted]).sum())}))
         if "folds" in args.part:
             measure_folds(faces, features, found, args)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from _lfw_faces import load_faces
 
 from hypersphere import load
 from hypersphere.data import LFW, Omniglot
@@ -55,21 +56,10 @@ class Set:
         return clustering(self.labels[self.labeled], groups[self.labeled])
 
 
-def lfw(cache: Path) -> tuple[Set, Set, float]:
+def lfw() -> tuple[Set, Set, float]:
     """Folds 0–4 of the people and folds 5–9: every face in every picture, the largest of a picture carries its label."""
-    file, data = cache / "lfw_sface_all.npz", LFW()
-    if not file.exists():
-        embedder = load("sface")
-        index, features, start = [], [], time.process_time()
-        for block in torch.arange(len(data.data)).split(32):
-            found = [(i, one.tensor) for i in block.tolist() for one in embedder.preprocessing.load_all(data.data[i])]
-            index += [i for i, _ in found]
-            features.append(embedder(torch.stack([one for _, one in found])).numpy())
-        seconds = (time.process_time() - start) / len(data.data)
-        np.savez(file, index=index, features=np.concatenate(features), seconds=seconds)
-    with np.load(file) as stored:
-        index, features = torch.tensor(stored["index"]), torch.tensor(stored["features"])
-        seconds = float(stored["seconds"])
+    data = LFW()
+    index, features, _, seconds = load_faces(data, "sface")
     first = torch.cat([torch.ones(1, dtype=torch.bool), index[1:] != index[:-1]])
     whole, fold = Set(features, data.labels[index], index, first), data.people()[index]
     return whole.part(fold < 5), whole.part(fold >= 5), seconds
@@ -254,7 +244,7 @@ def main() -> None:
     args.cache.mkdir(parents=True, exist_ok=True)
     log = args.cache / "grouping.jsonl"
     grouping.neighbor_graph = cached_graph  # all methods share it, and times are those of the clustering alone
-    choose, report, seconds = lfw(args.cache)
+    choose, report, seconds = lfw()
     rows: list[dict[str, object]] = []
     if args.only in (None, "lfw"):
         rows += compare("LFW, sface", choose, report, log)

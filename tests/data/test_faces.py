@@ -136,7 +136,14 @@ def test_a_source_names_the_photograph_without_a_face(monkeypatch, tmp_path):
 def test_it_survives_a_file_and_refuses_nonsense():
     prepare = FacePreprocessing(choose="central", min_score=0.7)
     assert Preprocessing.from_dict(prepare.to_dict()) == prepare
-    for wrong in ({"template": ((1, 2),)}, {"min_score": 2.0}, {"size": (4, 4)}, {"std": 0.0}, {"max_side": 10**6}):
+    for wrong in (
+        {"template": ((1, 2),)},
+        {"min_score": 2.0},
+        {"size": (4, 4)},
+        {"std": 0.0},
+        {"max_side": 10**6},
+        {"min_side": 4096},
+    ):
         with pytest.raises(ValueError, match="must"):
             FacePreprocessing(**wrong)
 
@@ -177,13 +184,21 @@ def test_boxes_and_landmarks_are_those_of_opencv(photographs, size):
     for path in photographs[:8]:
         picture = np.asarray(Image.open(path).resize(size[::-1]))
         _, found = theirs.detect(np.ascontiguousarray(picture[:, :, ::-1]))
-        mine = detect_faces(torch.from_numpy(picture.copy()).permute(2, 0, 1))
+        mine = detect_faces(torch.from_numpy(picture.copy()).permute(2, 0, 1), min_side=0)
         assert len(mine) == len(found)
         for face, row in zip(mine, sorted(found, key=lambda row: -row[-1]), strict=True):
             x, y, width, height = row[:4]
             np.testing.assert_allclose(face.box, [x, y, x + width, y + height], atol=1)
             np.testing.assert_allclose(np.ravel(face.landmarks), row[4:14], atol=1)
             assert face.score == pytest.approx(row[14], abs=1e-3)
+
+
+def test_small_pictures_are_enlarged_for_detection(photographs):
+    picture = torch.from_numpy(np.asarray(Image.open(photographs[0])).copy()).permute(2, 0, 1)
+    large = torch.nn.functional.interpolate(picture[None].float(), scale_factor=2, mode="bilinear")[0].round().byte()
+    (small,), (enlarged,) = detect_faces(picture), detect_faces(large, min_side=0)
+    np.testing.assert_allclose(np.ravel(small.landmarks) * 2, np.ravel(enlarged.landmarks), atol=0.5)
+    assert detect_faces(picture, min_side=0)[0].landmarks != small.landmarks
 
 
 def test_aligned_faces_are_those_of_opencv(photographs):

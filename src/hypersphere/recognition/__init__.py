@@ -19,7 +19,7 @@ from .hard_negatives import HardNegatives, find_confusable_classes, mine_hard_ne
 from .hub_folder import push_hub_folder, write_hub_folder
 from .label_check import LabelReport, Suspicion, check_labels, write_cleaned_table
 from .loading import load
-from .migration import Migration, learn_map, migrate, rekey
+from .migration import FeatureMap, Migration, learn_map, migrate, rekey
 from .networks import embedding
 from .onnx_export import OnnxReport, export_onnx
 from .stores import DamagedGalleryError, Recall
@@ -33,6 +33,7 @@ __all__ = [
     "DamagedGalleryError",
     "Embedder",
     "Evaluation",
+    "FeatureMap",
     "Features",
     "Finding",
     "Forgotten",

@@ -131,7 +131,7 @@ def migrate(
                 f"models are too few to learn a map: {MIN_COMMON} are needed. Give the moved pictures (--pictures), or "
                 "pictures of anybody and the old model (--common, --old-model)"
             )
-        mapped = normalize(found.features[missing].double()) @ learn_map(pairs.old, pairs.new)
+        mapped = learn_map(pairs.old, pairs.new)(found.features[missing])
         for i, row in zip(missing, mapped.float(), strict=True):
             new[i] = row
         loss = measure_loss(pairs.old, pairs.new, pairs.people)
@@ -155,11 +155,38 @@ def migrate(
     return Migration(count, embedded, len(missing), len(pairs.old), loss, calibrations, notes)
 
 
-def learn_map(old: Float[Tensor, "n d"], new: Float[Tensor, "n e"]) -> Float[Tensor, "d e"]:
-    """Return the orthogonal map M with the least Σ ‖x̂ᵢM − ŷᵢ‖² over directions x̂ and ŷ (Schönemann, 1966).
+class FeatureMap(NamedTuple):
+    """An orthogonal map of directions about their means: x̂ → μ_new + s (x̂ − μ_old) M, scaled to length 1.
 
-    With the singular value decomposition X̂ᵀŶ = UΣVᵀ it is M = UVᵀ, the polar factor of the cross-covariance. If the
-    dimensions differ, M has orthonormal rows or columns.
+    Attributes:
+        rotation: M, with orthonormal rows or columns.
+        old_mean: μ_old.
+        new_mean: μ_new.
+        scale: s, the spread of the new directions over that of the old ones.
+
+    >>> x = torch.randn(50, 3)
+    >>> learn_map(x, x)(x).shape
+    torch.Size([50, 3])
+    """
+
+    rotation: Float[Tensor, "d e"]
+    old_mean: Float[Tensor, "d"]
+    new_mean: Float[Tensor, "e"]
+    scale: float
+
+    def __call__(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n e"]:
+        """Return mapped features of length 1, in float64."""
+        centered = normalize(features.double()) - self.old_mean
+        return normalize(self.new_mean + self.scale * centered @ self.rotation)
+
+
+def learn_map(old: Float[Tensor, "n d"], new: Float[Tensor, "n e"]) -> FeatureMap:
+    """Return the orthogonal map M with the least Σ ‖s (x̂ᵢ − μ_old) M − (ŷᵢ − μ_new)‖² over directions x̂ and ŷ.
+
+    With the singular value decomposition X̂ᵀŶ = UΣVᵀ of the centered directions it is M = UVᵀ, the polar factor of their
+    cross-covariance (Schönemann, 1966). If the dimensions differ, M has orthonormal rows or columns. Some networks, such as
+    dlib's, give features with a mean far from 0, which no rotation reaches; the means are therefore mapped to each other. A
+    mean of few pictures is shrunk towards 0 (James and Stein, 1961).
 
     Args:
         old: Features of the old model.
@@ -167,11 +194,23 @@ def learn_map(old: Float[Tensor, "n d"], new: Float[Tensor, "n e"]) -> Float[Ten
 
     >>> x = torch.randn(50, 3)
     >>> rotation = torch.linalg.qr(torch.randn(3, 3)).Q
-    >>> torch.allclose(learn_map(x, x @ rotation).float(), rotation, atol=1e-5)
+    >>> torch.allclose(learn_map(x, x @ rotation).rotation.float(), rotation, atol=1e-5)
     True
     """
-    u, _, v = torch.linalg.svd(normalize(old.double()).T @ normalize(new.double()), full_matrices=False)
-    return u @ v
+    sides = [normalize(features.double()) for features in (old, new)]
+    means = [_shrink_mean(side) for side in sides]
+    x, y = (side - mean for side, mean in zip(sides, means, strict=True))
+    u, _, v = torch.linalg.svd(x.T @ y, full_matrices=False)
+    return FeatureMap(u @ v, means[0], means[1], float(y.norm() / x.norm()))
+
+
+def _shrink_mean(directions: Float[Tensor, "n d"]) -> Float[Tensor, "d"]:
+    """Return the mean of directions, shrunk by the share of its squared length that chance explains."""
+    mean = directions.mean(0)
+    length = float(mean.square().sum())
+    if length == 0:
+        return mean
+    return mean * max(0.0, 1 - (1 - length) / ((len(directions) - 1) * length))
 
 
 def measure_loss(
@@ -201,11 +240,11 @@ def measure_loss(
         held = inverse % folds == fold
         if held.all() or not held.any():
             return None
-        matrix = learn_map(old[~held], new[~held])
+        learned = learn_map(old[~held], new[~held])
         rows = held.nonzero().flatten()
         first = torch.stack([rows[inverse[rows] == one][0] for one in inverse[rows].unique()])
         probes = rows[~torch.isin(rows, first)]
-        templates = (normalize(old[first].double()) @ matrix, new[first].double())
+        templates = (learned(old[first]), new[first].double())
         parts.append([_score_probes(new[probes].double(), side, inverse[probes], inverse[first]) for side in templates])
     total = len(names)
     fpir = max(LOSS_FPIR, 1 / max(1, sum(len(part[0][0]) for part in parts)))
