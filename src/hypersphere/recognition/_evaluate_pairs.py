@@ -37,7 +37,7 @@ def evaluate_pairs(
     batch: int = 64,
     workers: int = 2,
 ) -> Evaluation:
-    """Verify listed pairs: LFW's ``pairs.txt``, or lines of two paths and 0 or 1.
+    r"""Verify listed pairs: LFW's ``pairs.txt``, or lines of two paths and 0 or 1.
 
     ``pairs`` and ``root`` are those of :func:`hypersphere.data.pair_list.read_pair_list`; the other arguments are those
     of :func:`evaluate`. Where the folders of the images name identities, as those of LFW do, intervals are over identities.
