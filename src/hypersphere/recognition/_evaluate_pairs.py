@@ -94,7 +94,7 @@ def evaluate_pairs(
 
 
 def _identities(listed: PairList) -> Int[Tensor, "n 2"] | None:
-    """The two identities of each pair, where the folders of the images say them: equal in same pairs, else different.
+    """Return the two identities of each pair, where the folders of the images say them: equal in same pairs, else different.
 
     So few that a resample may lack pairs of two say nothing.
     """

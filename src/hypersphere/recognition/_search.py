@@ -28,7 +28,7 @@ def search(
     chunk: int = 16384,
     group: dist.ProcessGroup | None = None,
 ) -> Best:
-    """The ``k`` gallery rows nearest to each probe: their cosines, highest first, and their indices.
+    """Return the cosines, highest first, and the indices of the ``k`` gallery rows nearest to each probe.
 
     The result is exact. One matrix product per chunk of the gallery gives each cosine with a known bound of its error;
     every row that the bound cannot exclude is scored again in float64. Neither the chunks nor the number of probes show
@@ -69,16 +69,16 @@ class Rows(Protocol):
     """A gallery that can be scanned: quick cosines whose error is bounded, and the rows themselves to score again."""
 
     def __len__(self) -> int:
-        """How many rows there are, those that do not count included."""
+        """Return the number of rows, those that do not count included."""
 
     def error(self, dtype: torch.dtype) -> float:
-        """The largest distance of a quick cosine, computed in ``dtype``, from the true one."""
+        """Return the largest difference of a quick cosine, computed in ``dtype``, from the true one."""
 
     def products(self, probes: Float[Tensor, "p d"], start: int, stop: int) -> Float[Tensor, "p rows"]:
-        """Quick cosines of unit probes with rows ``start`` to ``stop``; −∞ for a row that does not count."""
+        """Return quick cosines of unit probes with rows ``start`` to ``stop``; −∞ for a row that does not count."""
 
     def rows(self, indices: Int[Tensor, "*n"]) -> Float[Tensor, "*n d"]:
-        """The rows of these indices as they were given."""
+        """Return the rows of these indices as they were given."""
 
 
 class DenseRows:
@@ -95,16 +95,16 @@ class DenseRows:
         self.gallery, self.normalized, self.lengths, self.counts = gallery, normalized, lengths, counts
 
     def __len__(self) -> int:
-        """The number of rows."""
+        """Return the number of rows."""
         return len(self.gallery)
 
     def error(self, dtype: torch.dtype) -> float:
-        """(d + 8)·ε: a sum of d products and two lengths of d squares, each at its worst; more where torch may round inputs."""
+        """Return (d + 8)·ε: a sum of d products and two lengths of d squares, each at its worst; more where torch may round inputs."""
         rounded = {"highest": 0.0, "high": 2.0**-9, "medium": 2.0**-6}[torch.get_float32_matmul_precision()]
         return (self.gallery.shape[1] + 8) * torch.finfo(dtype).eps + rounded * (dtype == torch.float32)
 
     def products(self, probes: Float[Tensor, "p d"], start: int, stop: int) -> Float[Tensor, "p rows"]:
-        """One matrix product; dividing it by the lengths is cheaper than dividing the rows."""
+        """Return quick cosines. Dividing one product by the lengths is cheaper than dividing the rows."""
         rows = self.gallery[start:stop].to(probes.dtype)
         lengths = None
         if not self.normalized:
@@ -121,7 +121,7 @@ class DenseRows:
         return scores if self.counts is None else scores.masked_fill_(~self.counts[start:stop], -torch.inf)
 
     def rows(self, indices: Int[Tensor, "*n"]) -> Float[Tensor, "*n d"]:
-        """Rows of the tensor."""
+        """Return rows of the tensor."""
         return self.gallery[indices]
 
 
@@ -181,7 +181,7 @@ class Int8Rows:
 
 
 def inner_products(probes: Float[Tensor, "p d"], rows: Float[Tensor, "g d"]) -> Float[Tensor, "p g"]:
-    """One matrix product, in the form that reads the rows fastest: for one or two probes at the speed of the memory.
+    """Return a matrix product, in the form that reads the rows fastest: for one or two probes at the speed of the memory.
 
     >>> inner_products(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0], [0.0, 1.0]]))
     tensor([[11.,  2.]])
@@ -194,7 +194,7 @@ def inner_products(probes: Float[Tensor, "p d"], rows: Float[Tensor, "g d"]) -> 
 
 
 def exact_search(probes: Float[Tensor, "p d"], gallery: Rows, k: int, chunk: int = 16384, spare: int = SPARE) -> Best:
-    """The ``k`` rows nearest to each probe with cosines in float64, for any :class:`Rows`; at least ``k`` rows must count."""
+    """Return the ``k`` rows nearest to each probe with cosines in float64, for any :class:`Rows`; at least ``k`` must count."""
     if not 1 <= k <= len(gallery):
         raise ValueError(f"k must be between 1 and the size of the gallery {len(gallery)}, got {k!r}")
     if chunk < 1:
@@ -219,7 +219,7 @@ def exact_search(probes: Float[Tensor, "p d"], gallery: Rows, k: int, chunk: int
 
 
 def _candidates(unit: Tensor, gallery: Rows, count: int, chunk: int) -> Best:
-    """The ``count`` best by quick cosines, best first, in any order among equals."""
+    """Return the ``count`` best by quick cosines, best first, in any order among equals."""
     values = unit.new_empty(len(unit), 0)
     indices = torch.empty(len(unit), 0, dtype=torch.long, device=unit.device)
     for start in range(0, len(gallery), chunk):
@@ -232,7 +232,7 @@ def _candidates(unit: Tensor, gallery: Rows, count: int, chunk: int) -> Best:
 
 
 def largest(products: Float[Tensor, "p n"], count: int) -> Best:
-    """``topk``, by way of the runs of ``RUN`` columns with the largest maxima, among which the largest columns are.
+    """Return ``topk``, found among the runs of ``RUN`` columns with the largest maxima, which contain the largest columns.
 
     >>> values, columns = largest(torch.tensor([[0.1, 0.9, 0.5]]), 2)
     >>> columns
@@ -251,7 +251,7 @@ def largest(products: Float[Tensor, "p n"], count: int) -> Best:
 
 
 def _rescore(probes: Tensor, gallery: Rows, values: Tensor, candidates: Tensor, k: int) -> Best:
-    """The best ``k`` of the candidates by their cosines in float64; the lowest index first among equals."""
+    """Return the best ``k`` of the candidates by their cosines in float64; the lowest index first among equals."""
     indices, order = candidates.sort(dim=1)
     step = max(1, GATHERED // (indices.shape[1] * probes.shape[1]))
     scores = torch.cat(
@@ -263,7 +263,7 @@ def _rescore(probes: Tensor, gallery: Rows, values: Tensor, candidates: Tensor, 
 
 
 def _second_look(probes: Tensor, unit: Tensor, gallery: Rows, least: Tensor, k: int, chunk: int) -> Best:
-    """For probes with many near ties: every row whose quick cosine reaches ``least`` is scored again."""
+    """Score every row again whose quick cosine reaches ``least``, for probes with many near ties."""
     best = [(probes.new_empty(0, dtype=torch.double), torch.empty(0, dtype=torch.long, device=probes.device))] * len(
         probes
     )

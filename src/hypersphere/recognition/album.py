@@ -518,7 +518,7 @@ class Album:
 
     @contextlib.contextmanager
     def _step(self, action: str) -> Iterator[None]:
-        """One transaction with one entry in the history."""
+        """Run one transaction with one entry in the history."""
         with _transaction(self._db):
             self._db.execute("INSERT INTO history (at, action) VALUES (?, ?)", (_now(), action))
             yield
@@ -806,7 +806,7 @@ def _prepare(db: sqlite3.Connection, path: Path, create: bool) -> None:
 
 @contextlib.contextmanager
 def _transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """All or nothing; an error of SQLite becomes an ``OSError`` that says what it was."""
+    """Run a transaction: all or nothing. An error of SQLite becomes an ``OSError`` that says what it was."""
     try:
         db.execute("BEGIN IMMEDIATE")
         try:

@@ -77,7 +77,7 @@ def export_folder(
 
 
 def export_gallery(album: Album, gallery: Gallery) -> dict[str, int]:
-    """Enrol the named groups in a gallery of the same embedder; return the number of templates per person.
+    """Enroll the named groups in a gallery of the same embedder and return the number of templates per person.
 
     Enrolling again replaces the templates of the same photographs.
 

@@ -39,7 +39,7 @@ class ApproximateIndex:
         self._index.nprobe = min(probed, cells)
 
     def search(self, probes: Float[Tensor, "p d"], k: int = 10) -> tuple[Float[Tensor, "p k"], Int[Tensor, "p k"]]:
-        """Cosines and indices as :func:`search` gives them; index −1 and score −∞ where the probed cells held fewer than ``k``."""
+        """Return cosines and indices as :func:`search` does; index −1 and score −∞ where the probed cells held fewer than ``k``."""
         scores, indices = self._index.search(normalize(probes.detach().float()).cpu().contiguous().numpy(), k)
         found = torch.from_numpy(indices)
         return torch.from_numpy(scores).clamp(-1, 1).masked_fill(found < 0, -torch.inf), found

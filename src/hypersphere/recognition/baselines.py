@@ -130,7 +130,7 @@ def _pretrained_features(source: Source, without: str | None) -> list[tuple[str,
 
 
 def _probe(source: Source, index: int) -> Any:
-    """One sample of a source: a recording, or a picture as 8-bit pixels; None if it cannot be read or is too small."""
+    """Return one sample of a source: a recording, or a picture as 8-bit pixels; None if it cannot be read or is too small."""
     try:
         sample = source.sample(index)
         if find_medium(sample).noun != PicturePreprocessing.medium:
@@ -146,7 +146,7 @@ def _has_colors(picture: Tensor) -> bool:
 
 
 def _is_accepted(embedder: Embedder, sample: Any) -> bool:
-    """Whether the preprocessing can use a sample, such as a picture with a face."""
+    """Return whether the preprocessing can use a sample, such as a picture with a face."""
     try:
         embedder.preprocessing.load(sample)
     except ValueError:

@@ -60,7 +60,7 @@ class Embedder(nn.Module):
 
     @classmethod
     def from_call(cls, call: Call, tensors: Mapping[str, Tensor], preprocessing: Preprocessing) -> "Embedder":
-        """The network that ``call`` builds with these weights; a ``ValueError`` if names or shapes differ.
+        """Return the network that ``call`` builds with these weights; raise a ``ValueError`` if names or shapes differ.
 
         Shapes are compared before anything is allocated.
         """
@@ -82,7 +82,7 @@ class Embedder(nn.Module):
         return next((tensor.device for tensor in self.network.state_dict().values()), torch.device("cpu"))
 
     def forward(self, images: Any, batch: int = 64) -> Float[Tensor, "n d"]:
-        """Features of images, in evaluation mode and without gradients.
+        """Return features of images, in evaluation mode and without gradients.
 
         ``images`` is a path, a PIL image, a ``Recording``, an array, a tensor (c, h, w) or a batch (n, c, h, w), of uint8 or of
         floating-point pixels in [0, 1]; or a list of these. A batch that has the size of the network's input is taken as
@@ -133,7 +133,7 @@ class Embedder(nn.Module):
         return normalize(total)
 
     def of_inputs(self, x: Tensor) -> Float[Tensor, "n d"]:
-        """Features of a batch that is prepared and on the embedder's device, in the network's own mode."""
+        """Return features of a batch that is prepared and on the embedder's device, in the network's own mode."""
         network = _Features(self.network)
         features = mirrored(network, x) if self.preprocessing.mirror else network(x)
         return features.float()
@@ -202,7 +202,7 @@ class Embedder(nn.Module):
 
 
 def read_file(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """``(header, tensors)`` of a safetensors file of this library; another kind or a damaged file is a ``ValueError``."""
+    """Return header and tensors of a safetensors file of this library; raise a ``ValueError`` for others and damaged ones."""
     if not Path(path).is_file():
         raise ValueError(f"there is no file {path}")
     try:

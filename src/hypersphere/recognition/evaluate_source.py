@@ -209,7 +209,7 @@ def _check_templates(per_template: int, quality: bool, score: Score | None) -> N
 
 
 def _report(side: _Side, quality: bool, **options: Any) -> OpenSetReport:
-    """The report on one embedder's features, by the roles and categories of their records."""
+    """Return the report on one embedder's features, by the roles and categories of their records."""
     queries, gallery = _flags(side.records)
     return open_set_report(
         side.features,
@@ -224,7 +224,7 @@ def _report(side: _Side, quality: bool, **options: Any) -> OpenSetReport:
 
 
 def _said_of(side: _Side) -> dict[str, Any]:
-    """What a report says of how features were compared."""
+    """Return the facts of a report about how features were compared."""
     roles = zip(("queries", "gallery"), _flags(side.records), strict=True)
     counts = {name: None if flags is None else int(flags.sum()) for name, flags in roles}
     return {"score": type(side.score).__name__, **counts}
@@ -241,7 +241,7 @@ def _side(
     batch: int,
     workers: int,
 ) -> _Side:
-    """One embedder's features of the images or templates, and how they are compared."""
+    """Return one embedder's features of the images or templates, and how they are compared."""
     found = embed(embedder, pictures, batch, workers=workers, group=all_processes())
     features = found.features
     if len(features) != len(pictures):
@@ -268,7 +268,7 @@ def _side(
 
 
 def _groups(pictures: Source, size: int) -> tuple[Int[Tensor, "n"], Int[Tensor, "t"]]:
-    """The template of each image and the first image of each: of one label, category and role, in the source's order."""
+    """Return the template of each image and the first image of each: of one label, category and role, in the source's order."""
     seen: dict[tuple[Any, ...], int] = {}
     number: dict[tuple[Any, ...], int] = {}
     owner, kept = [], []
@@ -285,7 +285,7 @@ def _groups(pictures: Source, size: int) -> tuple[Int[Tensor, "n"], Int[Tensor, 
 
 
 def _select_searched(pictures: Source) -> Source:
-    """The records that are a query or in the gallery, where the source says which are."""
+    """Return the records that are a query or in the gallery, where the source says which are."""
     roles = [record.is_query is not None or record.is_gallery is not None for record in pictures.records]
     if not any(roles):
         return pictures
@@ -313,7 +313,7 @@ def _categories(records: Sequence[Record]) -> list[str] | None:
 def _compare_sides(
     first: _Side, second: _Side, fars: Sequence[float], resamples: int, seed: int
 ) -> tuple[DifferenceReport, ...]:
-    """EER, and TAR at the lowest rate that the drawn pairs resolve."""
+    """Compare EER, and TAR at the lowest rate that the drawn pairs resolve."""
     features, scores = (first.features, second.features), (first.score, second.score)
     options: dict[str, Any] = {"resamples": resamples, "seed": seed, "scores": scores}
     reports = [compare_embedders(*features, first.labels, **options)]
@@ -326,14 +326,14 @@ def _compare_sides(
 
 
 def _baselines(side: _Side, pictures: Source, stored: Any, fingerprint: str, seed: int) -> tuple[Baseline, ...]:
-    """Simple methods on the same pictures, or on some identities of many. Nothing here is trained, so PCA and LDA are not."""
+    """Measure simple methods on the same pictures, or on some identities of many. Nothing here is trained, so PCA and LDA are not."""
     rows = first_identities(side.labels, MAX_PICTURES)
     part = pictures.part(rows)
     return measure_baselines(side.features[rows], part, stored(rows), without=fingerprint, score=side.score, seed=seed)
 
 
 def _list_unresolved(report: Any, fars: Sequence[float], fpirs: Sequence[float]) -> list[str]:
-    """What was asked for and cannot be said."""
+    """Return a sentence for each rate that the data does not resolve."""
     negatives = report.pairs.roc.negatives
     notes = [
         f"FAR {rate_name(far)} is not resolved by {negatives} different pairs"

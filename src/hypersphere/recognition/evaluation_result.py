@@ -168,7 +168,7 @@ class Evaluation(Report):
 
 
 def _calibration(fitted: ScoreCalibration | None) -> dict[str, Any] | None:
-    """How a score becomes a probability, for programs that do not run this library."""
+    """Return how a score becomes a probability, for programs that do not run this library."""
     if not isinstance(fitted, LogisticCalibration):
         return None
     return {"log-odds": "slope·score + offset", "slope": fitted.slope, "offset": fitted.offset, "prior": 0.5}

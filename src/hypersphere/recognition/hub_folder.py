@@ -112,7 +112,7 @@ def push_hub_folder(folder: str | os.PathLike[str], name: str, *, private: bool 
 
 
 def _format_report(report: Mapping[str, Any] | None) -> list[str]:
-    """The figures of a report as a table, or that there are none."""
+    """Return the figures of a report as a table, or a sentence that there are none."""
     if report is None:
         return ["No report was given when this card was written; `hypersphere evaluate` makes one."]
     figures = report.get("figures")

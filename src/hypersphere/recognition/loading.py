@@ -108,7 +108,7 @@ def _from_folder(folder: Path, trust: bool, device: torch.device | str | None) -
 
 
 def _check_config(config: Path, file: Path) -> None:
-    """The network is built from the weights' own header; a config beside it that says otherwise would be ignored."""
+    """Raise a ``ValueError`` if a config differs from the weights' own header, from which the network is built."""
     header, _ = read_file(file, FORMAT)
     try:
         said = json.loads(config.read_text(encoding="utf-8"))

@@ -12,7 +12,7 @@ from ..config import Call
 
 
 def embedding(model: nn.Module, x: Tensor) -> Float[Tensor, "b d"]:
-    """Features of a batch by any network: its method ``features``, or its output.
+    """Return a network's features of a batch: those of its method ``features``, or its output.
 
     Outputs of ``transformers`` are pooled by the model's own pooler, or by the mean over tokens; maps (b, d, h, w) by the
     mean over positions.
@@ -37,7 +37,7 @@ def embedding(model: nn.Module, x: Tensor) -> Float[Tensor, "b d"]:
 
 @torch.no_grad()
 def feature_dim(model: nn.Module, sample: Tensor) -> int:
-    """The dimension of a network's features: what it says, or what it gives for a batch."""
+    """Return the dimension of a network's features: its ``feature_dim``, or that of its output for a batch."""
     known = getattr(model, "feature_dim", None)
     if isinstance(known, int):
         return known
@@ -50,7 +50,7 @@ def feature_dim(model: nn.Module, sample: Tensor) -> int:
 
 
 def empty_network(call: Call, tensors: Mapping[str, Tensor]) -> nn.Module:
-    """The network of a constructor call, holding ``tensors``.
+    """Return the network of a constructor call, holding ``tensors``.
 
     It is built on the meta device first, where nothing is allocated, and its names and shapes are compared; a difference is
     a ``ValueError``.

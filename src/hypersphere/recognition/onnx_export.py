@@ -134,7 +134,7 @@ def _write(graph: nn.Module, images: Tensor, path: str, opset: int, metadata: di
 
 
 def _difference(runtime: Any, path: str, embedder: Embedder, images: Shaped[Tensor, "n ..."]) -> float:
-    """The largest relative difference over images given together and the first one alone."""
+    """Return the largest relative difference over images given together and the first one alone."""
     options = runtime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     session = runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
@@ -182,7 +182,7 @@ def _metadata(embedder: Embedder) -> dict[str, Any]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """The exporter warns of its own optional parts, which says nothing about the graph."""
+    """Silence warnings of the exporter about its own optional parts."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     with warnings.catch_warnings():

@@ -106,7 +106,7 @@ class AlbumAccess:
         self._worker = ThreadPoolExecutor(1, "album")
 
     async def run(self, work: Callable[[Album], T]) -> T:
-        """Do work with the album. A correction that was begun runs to completion even if the caller is canceled."""
+        """Run work with the album. A correction that was started runs to completion even if the caller is canceled."""
         future = self._worker.submit(work, self.album)
         try:
             return await asyncio.wait_for(asyncio.wrap_future(future), self.limits.answer_seconds)
@@ -120,7 +120,7 @@ class AlbumAccess:
             raise RequestError(503, "album_unavailable", message, {"Retry-After": "5"}) from error
 
     def close(self) -> None:
-        """Finish what was begun, then close the album."""
+        """Close the album after the work in progress."""
         self._worker.shutdown()
         self.album.close()
 
@@ -270,7 +270,7 @@ def _samples(album: Album, found: list[Sample], start: int, limit: int) -> Album
 
 
 def _sample(album: Album, sample: Sample) -> AlbumSample:
-    """Thumbnails travel with the answer: an album of a thousand faces would otherwise be a thousand requests."""
+    """Return a sample with its thumbnail: an album of a thousand faces would otherwise be a thousand requests."""
     values: dict[str, Any] = {"id": sample.id, "file": Path(sample.path).name, "probability": sample.probability}
     try:
         content = album.thumbnail(sample.id).read_bytes()

@@ -214,7 +214,7 @@ def _add_persons(app: FastAPI, recognizer: Recognizer) -> None:
         image: Images,
         face: Annotated[int | None, Form(ge=0, description="which face, as /v1/identify numbers them from 0")] = None,
     ) -> Person:
-        """Enrol images of a person, new or known. On disk when this is answered; the same image again changes nothing.
+        """Enroll images of a person, new or known. They are on disk when this is answered; the same image again changes nothing.
 
         Of several faces the embedder's policy chooses, which is the largest for pretrained models, unless ``face`` says
         which one.
@@ -254,7 +254,7 @@ async def _choose_face(recognizer: Recognizer, uploads: list[Upload], face: int)
 
 
 def _calibration(recognizer: Recognizer) -> Any:
-    """The calibration as a piece of work; a gallery of another model has none for these features."""
+    """Return the calibration; a gallery of another model has none for these features."""
 
     def work() -> Calibration | None:
         return None if recognizer.gallery.state() == "other_model" else recognizer.gallery.verification()

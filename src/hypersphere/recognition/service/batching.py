@@ -55,7 +55,7 @@ class Batcher:
         return self._thread.is_alive()
 
     def close(self) -> None:
-        """Finish what was submitted, then end the thread."""
+        """Close the queue after the submitted work, and end the thread."""
         with self._change:
             self._closed = True
             self._change.notify()
@@ -68,7 +68,7 @@ class Batcher:
                 self._work(wanted)
 
     def _take(self) -> list[Job]:
-        """The next jobs, at least one; none when the batcher is closed and all is done."""
+        """Return the next jobs, at least one; none when the batcher is closed and all is done."""
         with self._change:
             self._change.wait_for(lambda: self._jobs or self._closed)
             end = time.monotonic() + self.window

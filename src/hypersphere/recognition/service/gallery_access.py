@@ -87,7 +87,7 @@ class GalleryAccess:
         return self._with(work, create=True)
 
     def remove(self, name: str) -> int:
-        """Forget a person and return how many templates were removed. Unknown ones are a 404."""
+        """Remove a person and return the number of removed templates. An unknown person is a 404."""
         normal = _name(name)
         unknown = RequestError(404, "unknown_person", "nobody of this name is enrolled")
         if self._is_missing():

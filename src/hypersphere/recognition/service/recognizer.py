@@ -114,7 +114,7 @@ class Recognizer:
         return state
 
     def close(self) -> None:
-        """Finish what was begun, then close the gallery."""
+        """Close the gallery after the work in progress."""
         self._decoders.shutdown(cancel_futures=True)
         self._slow_decoders.shutdown(cancel_futures=True)
         self.batcher.close()

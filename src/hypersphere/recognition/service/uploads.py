@@ -114,5 +114,5 @@ def _decode(upload: Upload, limits: Limits) -> Any:
 
 
 def _picture_size(sample: Any) -> tuple[int, int]:
-    """Width and height of a picture, 0 for a recording."""
+    """Return width and height of a picture, 0 for a recording."""
     return (0, 0) if isinstance(sample, Recording) else (sample.width, sample.height)

@@ -36,7 +36,7 @@ class Found(NamedTuple):
 def nearest_templates(
     db: Any, templates: str, identities: str, probes: Float[Tensor, "p d"], k: int
 ) -> list[list[Found]]:
-    """Of each probe's ``k`` best identities, and of all that rounding may hide, the templates to score again.
+    """Return the templates to score again: of each probe's ``k`` best identities, and of all that rounding may hide.
 
     Cosines are computed in float32, by the server or here, with an error of (d + 8)·ε at the most. Every template that
     this leaves a chance to be the best of one of the ``k`` best identities is returned.
@@ -66,7 +66,7 @@ def nearest_templates(
 
 
 def template_blocks(db: Any, templates: str, dim: int) -> Iterator[Block]:
-    """All templates of a table, in PostgreSQL's binary form of COPY, at most ``CHUNK`` at a time."""
+    """Yield all templates of a table, in PostgreSQL's binary form of COPY, at most ``CHUNK`` at a time."""
     lengths = [("a", ">i4"), ("b", ">i4"), ("c", ">i4")]
     row = np.dtype(
         [
@@ -90,7 +90,7 @@ def template_blocks(db: Any, templates: str, dim: int) -> Iterator[Block]:
 
 
 def best_templates(probes: Float[Tensor, "p d"], blocks: Iterable[Block], count: int) -> list[list[Found]]:
-    """The ``count`` templates nearest to each probe by quick cosines, the best first, fewer if there are fewer."""
+    """Return the ``count`` templates nearest to each probe by quick cosines, the best first, fewer if there are fewer."""
     unit = normalize(probes)
     values, places = unit.new_empty(len(probes), 0), torch.empty(len(probes), 0, dtype=torch.long)
     known = np.empty((2, 0), dtype=np.int64)  # numbers and owners of the templates that are among someone's best
@@ -109,7 +109,7 @@ def best_templates(probes: Float[Tensor, "p d"], blocks: Iterable[Block], count:
 
 
 def worth_scoring(found: Sequence[Found], k: int, near: float) -> tuple[list[Found], bool]:
-    """The templates that may be the best of one of the ``k`` best identities, and whether none beyond the last may be.
+    """Return templates that may be the best of one of the ``k`` best identities, and whether none beyond the last may be.
 
     Identities count whose best is within ``near`` of the k-th, and of each its templates within ``near`` of its best.
 
@@ -132,7 +132,7 @@ def worth_scoring(found: Sequence[Found], k: int, near: float) -> tuple[list[Fou
 
 
 def _scan_nearest(db: Any, templates: str, probe: Float[Tensor, "d"], count: int) -> list[Found]:
-    """The ``count`` templates nearest to a probe, as the server finds them; of equal ones the first enrolled."""
+    """Return the ``count`` templates nearest to a probe, as the server finds them; of equal ones the first enrolled."""
     query = f"SELECT id, identity, 1 - (feature <=> %s) AS score FROM {templates} ORDER BY score DESC, id LIMIT %s"
     unit = normalize(probe[None])[0]  # the server squares lengths in float32
     rows = db.execute(query, (unit.numpy(), count), binary=True).fetchall()
@@ -140,13 +140,13 @@ def _scan_nearest(db: Any, templates: str, probe: Float[Tensor, "d"], count: int
 
 
 def _first(db: Any, templates: str, count: int) -> list[Found]:
-    """The first templates of the identities enrolled first: all are equally near to a probe without a direction."""
+    """Return the first templates of the identities enrolled first: all are equally near to a probe without a direction."""
     query = f"SELECT min(id), identity FROM {templates} GROUP BY identity ORDER BY 1 LIMIT %s"
     return [Found(int(number), int(owner), 0.0) for number, owner in db.execute(query, (count,)).fetchall()]
 
 
 def _block(pieces: list[bytes], row: np.dtype, expected: tuple[int, ...], skipped: bool) -> tuple[Block, list[bytes]]:
-    """The whole rows at the beginning of what has come, and the rest."""
+    """Return the whole rows at the beginning of what has come, and the rest."""
     data = b"".join(pieces)
     start = 0 if skipped else HEADER
     count = max(0, len(data) - start) // row.itemsize

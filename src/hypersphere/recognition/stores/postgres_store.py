@@ -302,7 +302,7 @@ class PostgresStore:
         self._db.close()
 
     def _rows(self, numbers: list[int]) -> dict[int, tuple[str, int, np.ndarray]]:
-        """Names, numbers and features of templates by their numbers."""
+        """Return names, numbers and features of templates by their numbers."""
         query = (
             f"SELECT {ROW} FROM {self._templates} t JOIN {self._identities} i ON i.id = identity "
             "WHERE t.id = ANY(%(numbers)s)"
@@ -324,7 +324,7 @@ class PostgresStore:
         return [(row.name, row.number, row.feature) for row in rows]
 
     def _search_by(self, way: str, k: int) -> None:
-        """Until the transaction ends: by scanning everything, or by the index, which must be there."""
+        """Search by scanning everything, or by the index, until the transaction ends."""
         if way == "index" and self._one("SELECT to_regclass(%s)", self._index)[0] is None:
             raise ValueError(f"the gallery {self.location} has no approximate index: build it first")
         # A planner that may choose could take the approximate index for an exact answer.
@@ -333,7 +333,7 @@ class PostgresStore:
         self._db.execute(f"SET LOCAL hnsw.ef_search = {min(DEEP, max(100, 4 * (k + SPARE)))}")
 
     def _owners(self, names: Sequence[str]) -> dict[str, int]:
-        """Identities of the names, made where missing; their rows are locked, in one order for all writers."""
+        """Return identities of the names, created where missing; their rows are locked, in one order for all writers."""
         ordered = sorted(set(names))
         draw = f"SELECT nextval(pg_get_serial_sequence('{self._identities}', 'id')) FROM generate_series(1, %s)"
         ids = sorted(int(number) for (number,) in self._db.execute(draw, (len(ordered),)).fetchall())
@@ -357,7 +357,7 @@ class PostgresStore:
                 copy.write_row((position, owner, source, template_checksum(owner, source, feature), feature))
 
     def _fix_dim(self, dim: int) -> None:
-        """The first template fixes the dimension for all."""
+        """Store the dimension of the first template, which fixes it for all."""
         if self._get("dim") is None:
             self._db.execute(f"LOCK TABLE {self._templates} IN ACCESS EXCLUSIVE MODE")
             if self._get("dim") is None:
@@ -443,7 +443,7 @@ class PostgresStore:
 def _rank_identities(
     probe: Float[Tensor, "d"], found: Sequence[tuple[str, int, np.ndarray]], k: int
 ) -> list[tuple[str, float]]:
-    """The ``k`` best identities of the templates found, by cosines in float64; the template enrolled first among equals."""
+    """Return the ``k`` best identities of the templates found, by cosines in float64; the template enrolled first among equals."""
     if not found:
         return []
     features = torch.from_numpy(np.stack([feature for _, _, feature in found])).double()
@@ -471,5 +471,5 @@ def _stored_row(row: Any) -> StoredRow:
 
 
 def _array(feature: Any) -> Float[np.ndarray, "d"]:
-    """A vector as psycopg gives it, in memory of its own."""
+    """Copy a vector of psycopg into memory of its own."""
     return np.array(feature if isinstance(feature, np.ndarray) else feature.to_numpy(), dtype=np.float32)

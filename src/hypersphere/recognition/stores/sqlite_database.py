@@ -82,7 +82,7 @@ def connect(path: Path, *, create: bool, readonly: bool) -> sqlite3.Connection:
 
 
 def is_writable(path: Path) -> bool:
-    """Whether a gallery can be changed: the file and its folder, which SQLite's log goes to, can be written to."""
+    """Return whether a gallery can be changed: the file and its folder, which SQLite's log goes to, can be written to."""
     return os.access(path, os.W_OK) and os.access(path.absolute().parent, os.W_OK)
 
 
@@ -111,7 +111,7 @@ def write_meta(db: sqlite3.Connection, key: str, value: object) -> None:
 
 @contextmanager
 def transaction(db: sqlite3.Connection, begin: str) -> Iterator[None]:
-    """All or nothing; an error of SQLite becomes an ``OSError`` that says what it was."""
+    """Run a transaction: all or nothing. An error of SQLite becomes an ``OSError`` that says what it was."""
     try:
         db.execute(begin)
         try:

@@ -317,7 +317,7 @@ class SQLiteStore:
 
     @contextmanager
     def _write_transaction(self) -> Iterator[dict[str, str | None]]:
-        """One transaction on the settings, all or nothing; it takes the write lock at once, so that writers queue."""
+        """Run a transaction on the settings, all or nothing. It takes the write lock at once, so that writers queue."""
         if self.readonly:
             raise OSError(
                 f"the gallery {self.location} was opened for reading only, or lies where it cannot be changed"
@@ -333,7 +333,7 @@ class SQLiteStore:
 
     @contextmanager
     def _read_transaction(self) -> Iterator[dict[str, str | None]]:
-        """The settings, and one snapshot for several statements."""
+        """Yield the settings, with one snapshot for several statements."""
         with self._lock, transaction(self._db, "BEGIN"):
             yield read_meta(self._db)
 
@@ -483,7 +483,7 @@ def names_of(db: sqlite3.Connection, owners: Collection[int]) -> dict[int, str]:
 def _counts(
     db: sqlite3.Connection, records: np.ndarray, removed: int, known: Snapshot | None
 ) -> Bool[Tensor, "n"] | None:
-    """Which records count; those that were removed before stay so, new ones are looked up only if there are any."""
+    """Return which records count. Removed ones stay removed; new ones are looked up only if there are any."""
     if not removed:
         return None
     if known is not None and known.removed == removed and known.counts is not None:
@@ -597,7 +597,7 @@ def wipe_removed(db: sqlite3.Connection, meta: Settings, path: TemplateFile) -> 
 def compact(
     db: sqlite3.Connection, meta: Mapping[str, str | None], path: TemplateFile, new: TemplateFile
 ) -> int | None:
-    """If most records are removed ones, write the others to ``new``; how many they are, None if nothing was done."""
+    """Write the remaining records to ``new`` if most are removed; return their number, None if nothing was done."""
     rows = int(meta["rows"] or 0)
     (removed,) = db.execute("SELECT COUNT(*) FROM removed").fetchone()
     if removed < MIN_REMOVED_FOR_COMPACTION or 2 * removed < rows:
