@@ -42,3 +42,13 @@ def test_many_classes_are_cut_and_counted(tmp_path):
     (chart,) = sphere_section(read_runs([write_run(tmp_path / "a", kept=kept)]), {}).blocks
     assert len(chart.extra["classes"]) == MOST_CLASSES
     assert f"{3 * MOST_CLASSES} samples of {MOST_CLASSES} classes" in chart.caption
+
+
+def test_few_samples_of_many_dimensions_lie_where_the_full_decomposition_puts_them():
+    features = torch.randn(20, 50, generator=torch.Generator().manual_seed(0), dtype=torch.double)
+    points, share = in_space(features)
+    unit = torch.nn.functional.normalize(features)
+    values, axes = torch.linalg.eigh(unit.T @ unit)
+    expected = torch.nn.functional.normalize(unit @ axes[:, -3:])
+    torch.testing.assert_close(points @ points.T, expected @ expected.T)
+    assert share == pytest.approx(float(values[-3:].sum() / values.sum()))

@@ -49,8 +49,12 @@ def in_space(features: Float[Tensor, "n d"]) -> tuple[Float[Tensor, "n 3"], floa
     unit = normalize(features.detach().double().cpu())
     if unit.shape[1] <= 3:
         return torch.nn.functional.pad(unit, (0, 3 - unit.shape[1])), 1.0
-    values, axes = torch.linalg.eigh(unit.T @ unit)
-    axes = axes.flip(1)[:, :3]
+    if 3 <= len(unit) < unit.shape[1]:  # the squares of d dimensions take d³ operations: seconds for a joined embedder
+        _, lengths, rows = torch.linalg.svd(unit, full_matrices=False)
+        values, axes = lengths.square().flip(0), rows[:3].T
+    else:
+        values, axes = torch.linalg.eigh(unit.T @ unit)
+        axes = axes.flip(1)[:, :3]
     axes = axes * axes.sum(0).sign().where(axes.sum(0) != 0, torch.ones(3, dtype=axes.dtype))  # the sign is arbitrary
     points = unit @ axes
     share = float(values.flip(0)[:3].sum() / values.sum())
