@@ -34,7 +34,7 @@ ROWS = pathlib.Path(__file__).parent / "reports" / "ngpt.jsonl"
 SIZES = {"depth": 2, "dim": 64, "heads": 2}
 CONTEXT, BATCH = 32, 16
 TUNING_STEPS, TUNING_SEED = 100, 100
-STEPS, SEEDS = (100, 200, 400), (0, 1, 2)
+STEPS, SEEDS = (75, 150, 300), (0, 1, 2)
 GRID = (2e-3, 4e-3, 8e-3, 16e-3)
 ARMS = {
     "GPT": {"std 0.02": {"init_std": 0.02}, "std 1/√dim": {"init_std": 1 / math.sqrt(SIZES["dim"])}},
