@@ -2,6 +2,7 @@
 
     HYPERSPHERE_DATA=… OMP_NUM_THREADS=1 python benchmarks/voices.py fit --seeds 3     # from scratch and --from ge2e
     HYPERSPHERE_DATA=… OMP_NUM_THREADS=1 python benchmarks/voices.py speed             # × real time, part by part
+    HYPERSPHERE_DATA=… OMP_NUM_THREADS=1 python benchmarks/voices.py steps             # EER by the overlap of windows
     python benchmarks/voices.py table
 
 The recordings are those of ``speaker_recordings``: 48 speakers with 12 utterances each. A seed draws 12 of the 24 speakers with
@@ -187,10 +188,13 @@ def _format_difference(baseline: dict[str, Any]) -> str:
     return f"{100 * baseline['difference']:+.2f} [{low:+.2f}, {high:+.2f}]"
 
 
+MEASUREMENTS = {"speed": ("speed", measure_speed), "steps": ("step", measure_steps)}
+
+
 def main() -> None:
     """Run what has no row yet."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["fit", "speed", "table"])
+    parser.add_argument("what", choices=["fit", "speed", "steps", "table"])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--arm", choices=list(ARMS))
     args = parser.parse_args()
@@ -200,10 +204,10 @@ def main() -> None:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         root = unpack(pathlib.Path(folder))
-        if args.what == "speed":
+        if args.what in MEASUREMENTS:
+            kind, measure = MEASUREMENTS[args.what]
             date = {"date": datetime.date.today().isoformat(), "threads": 1}
-            rows = [row for row in rows if row["kind"] == "fit"]
-            rows += [row | date for row in [*measure_speed(root), *measure_steps(root)]]
+            rows = [row for row in rows if row["kind"] != kind] + [row | date for row in measure(root)]
             ROWS.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
             return None
         done = {(row["arm"], row["seed"]) for row in rows if row["kind"] == "fit"}

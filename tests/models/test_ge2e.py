@@ -8,7 +8,7 @@ import torch
 
 from hypersphere.data import AudioPreprocessing
 from hypersphere.models import GE2E, FetchError, load_network
-from hypersphere.models.ge2e import read_ge2e
+from hypersphere.models.ge2e import CPU_BATCH, read_ge2e
 from hypersphere.recognition import Embedder, embed, evaluate, load
 from tests.data.test_spectrograms import reference_filters, reference_power
 from tests.data.voices import unpack_speakers, voice
@@ -120,3 +120,11 @@ def test_twelve_speakers_are_told_apart(ge2e, tmp_path):
     cosine = found.features @ found.features.T
     cosine.fill_diagonal_(-1)
     assert [found.labels[i] for i in cosine.argmax(1).tolist()] == list(found.labels)
+
+
+def test_windows_are_computed_in_parts_without_gradients():
+    network = GE2E(bands=6, hidden=8, layers=2, feature_dim=5)
+    x = torch.rand(2 * CPU_BATCH + 3, 6, 9)
+    with torch.no_grad():
+        parts = network(x)
+    torch.testing.assert_close(parts, network(x).detach(), atol=1e-6, rtol=1e-5)
