@@ -81,39 +81,36 @@ HINTS = {
 
 @dataclass(frozen=True)
 class Settings:
-    """The knobs of :class:`~hypersphere.training.Trainer`, whatever is trained.
+    """Settings of :class:`~hypersphere.training.Trainer` for every task.
 
     Args:
         steps: optimizer steps.
-        seed: of batches, augmentation and everything drawn.
+        seed: seed of initial weights, batches, augmentation and sampling.
         evaluate_every, log_every, checkpoint_every: steps between evaluations, rows of the log, checkpoints.
-        keep: good checkpoints that are kept, the newest first.
-        monitor: the measure whose largest value is the best checkpoint; ``-name`` for the smallest.
+        keep: number of checkpoints to keep, the newest first.
+        monitor: metric whose largest value marks the best checkpoint; ``-name`` for the smallest.
         patience: evaluations without a new best after which training stops early; none never stops.
         keep_best: end with the weights of the best evaluation instead of the last ones.
-        precision: of the network's arithmetic: no (float32), bf16 or fp16.
-        accumulate: batches whose gradients are added up to one step.
+        precision: arithmetic of the network: no (float32), bf16 or fp16.
+        accumulate: number of batches whose gradients are added before a step.
         clip: largest norm of the gradient.
-        ema: decay of an exponential moving average of the weights, which is what is evaluated and kept.
-        average: checkpoints, the last ones, whose weights are averaged at the end.
+        ema: decay of an exponential moving average of the weights, which is evaluated and saved.
+        average: number of last checkpoints whose weights are averaged at the end.
         compile: compile the network with torch.compile.
-        gradient_checkpointing: compute blocks again in the backward pass instead of keeping their activations.
-        channels_last: images and filters in memory by pixel, faster for most convolutions.
-        threads: of the CPU; 0 leaves torch's choice. Runs agree bit for bit with the same number.
-        energy_s, energy_half_space: exponent s and space of the energies that are logged per layer.
-        timeout: seconds that a process waits for the others before it gives up; longer than anything that one does alone.
-        pictures: draw at the end; off where a run is one of hundreds.
+        gradient_checkpointing: recompute blocks in the backward pass instead of storing their activations.
+        channels_last: memory layout with the channels last, faster for most convolutions.
+        threads: CPU threads; 0 keeps torch's choice. Runs with the same number are equal bit for bit.
+        energy_s, energy_half_space: exponent s and space of the energies that are logged for each layer.
+        timeout: seconds to wait for other processes; longer than anything that one process does alone.
+        pictures: draw charts and write the samples of the report page at the end.
         trackers: also send every row of the log to these experiment trackers of accelerate, such as wandb or mlflow.
-        optimizer: moves every parameter but rotations; it is called with the groups of parameters.
-        rotations: moves rotations that live on the orthogonal group (method ogd), at 0.02 as in the authors' code. From the
-            identity OGD at the rate 4λ takes the steps of Cayley at λ, so its rate is chosen on its own.
+        optimizer: optimizer of all parameters except rotations; it receives the groups of parameters.
+        rotations: optimizer of rotations on the orthogonal group (method ogd).
         schedule: the learning rate over time.
-        freeze: names or patterns of parameters that do not learn.
-        rates: factors of the learning rate by pattern of parameter names; the last pattern that fits counts.
-        layer_decay: factor of the rate from each block of the network to the one before it, below 1 for fine-tuning.
-        scale_generators: divide the rate of a rotation of fine-tuning by the root of its generator's number of entries, so
-            that one rate suits all block sizes.
-        weights: start from these: a run, a safetensors file, or a state_dict that torch can load without running code.
+        freeze: names or patterns of parameters to keep fixed.
+        rates: factors of the learning rate by pattern of parameter names; the last matching pattern is used.
+        layer_decay: factor of the learning rate from each block to the block before it, below 1 for fine-tuning.
+        weights: initial weights: a run, a safetensors file, or a state_dict without code.
 
     >>> Settings(steps=200, seed=1, optimizer=call(torch.optim.Adam, lr=1e-3)).steps
     200
