@@ -52,7 +52,7 @@ def test_a_run_is_read_from_its_folder(fitted):
     assert again.metrics == json.loads(json.dumps(again.report.numbers()))
     assert all(isinstance(choice, Choice) for choice in again.choices)
     assert again.check["images"] == 72
-    assert again.embedder(torch.zeros(2, 1, 16, 16, dtype=torch.uint8)).shape == (2, 16)
+    assert len(again.embedder(torch.zeros(2, 1, 16, 16, dtype=torch.uint8))) == 2
     assert repr(again) == f"Run({str(run.folder)!r})"
 
 
