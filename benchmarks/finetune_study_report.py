@@ -23,7 +23,8 @@ def write(rows: Rows, args: argparse.Namespace) -> None:
     lines: list[list[object]] = [_head_only(rows, seeds)]
     lines += [_line(rows, method, phase, seeds) for phase in ("test", "gentler") for method in METHODS]
     header = ["tuning", "rate", "new %", "old %", "forgotten", "old % by means", "learned numbers", "CPU ms a step"]
-    notes = "\n\n".join([_paired(rows, seeds), _equal(rows, seeds), _choice(rows), _how(rows)])
+    parts = [_paired(rows, seeds), _equal(rows, seeds), _rewound(rows), _rates(rows), _choice(rows), _how(rows)]
+    notes = "\n\n".join(part for part in parts if part)
     title = "Does orthogonal fine-tuning forget less? An nGPT tuned to other classes of Tiny-ImageNet"
     report(
         "finetune_study", title, header, [x for x in lines if x], args, notes, f"seeds {', '.join(map(str, seeds))}."
@@ -136,6 +137,59 @@ def _at(curve: list[tuple[float, float]], level: float) -> float:
         if then >= level:
             return old + (after - old) * (level - new) / (then - new)
     return curve[-1][1] if curve[-1][0] >= level else -math.inf
+
+
+def _rewound(rows: Rows) -> str:
+    """OFT with scaled rates against LoRA, each rewound to a share that validation images choose."""
+    held = {(r["method"], r["seed"]): r["curve"] for r in rows if r["phase"] == "rewind"}
+    seeds = sorted({seed for _, seed in held if all((method, seed) in held for method in ("OFT", "LoRA"))})
+    if not seeds:
+        return ""
+    lines = [
+        f"Rewound, draws {', '.join(map(str, seeds))}: the smallest share whose validation accuracy on the new classes is"
+    ]
+    lines[0] += " within a tolerance of the best, chosen for each draw and method; differences paired by draw:"
+    lines.append("")
+    for tolerance in (0.0, 1.0, 2.0):
+        chosen = {key: _choose(curve, tolerance) for key, curve in held.items()}
+        pairs = [(chosen["OFT", seed], chosen["LoRA", seed]) for seed in seeds]
+        text = ", ".join(
+            f"{'new' if key == 'new' else 'old'} classes {interval([a[key] - b[key] for a, b in pairs])}"
+            for key in ("new", "old")
+        )
+        shares = [f"{name} {interval([pair[i]['t'] for pair in pairs], 2)}" for i, name in enumerate(("OFT", "LoRA"))]
+        kept = [
+            f"{name} gains {interval([pair[i]['old'] - held[name, s][-1]['old'] for pair, s in zip(pairs, seeds, strict=True)])}"
+            for i, name in enumerate(("OFT", "LoRA"))
+        ]
+        lines.append(
+            f"- tolerance {tolerance:g} points, shares {', '.join(shares)}: OFT less LoRA {text}; on the old classes, "
+            f"by rewinding, {', '.join(kept)}."
+        )
+    return "\n".join(lines)
+
+
+def _choose(curve: Rows, tolerance: float) -> dict[str, Any]:
+    """The point with the smallest share within the tolerance of the best validation accuracy."""
+    best = max(point["held"] for point in curve)
+    return next(point for point in sorted(curve, key=lambda p: p["t"]) if point["held"] >= best - tolerance)
+
+
+def _rates(rows: Rows) -> str:
+    """Validation accuracy of OFT for block sizes, with one plain and one scaled rate."""
+    found_rows = [r for r in rows if r["phase"] == "rates"]
+    if not found_rows:
+        return ""
+    lines = [
+        "OFT at one rate for all block sizes, on the draw that chose the rates: block → validation accuracy (old classes):",
+        "",
+    ]
+    for rule in ("scaled", "plain"):
+        mine = sorted((r for r in found_rows if r["rule"] == rule), key=lambda r: r["block"])
+        if mine:
+            points = ", ".join(f"{r['block']} → {r['held']:.1f} ({r['old']:.1f})" for r in mine)
+            lines.append(f"- {rule}, rate {mine[0]['rate']:g}: {points}")
+    return "\n".join(lines)
 
 
 def _choice(rows: Rows) -> str:
