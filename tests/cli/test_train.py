@@ -147,7 +147,7 @@ def test_keys_lists_every_key(capsys):
     ],
 )
 def test_overrides_change_one_setting(override, path, value):
-    found = train.chosen("mhe-cifar10", "laptop", [override])
+    found = train.choose_recipe("mhe-cifar10", "laptop", [override])
     for name in path:
         found = found.get(name) if hasattr(found, "get") else getattr(found, name)
     assert found == value
@@ -157,7 +157,7 @@ def test_calls_and_their_arguments():
     words = ["optimizer=Adam", "optimizer.betas=0.5,0.9", "task=Adversarial", "task.epsilon=0.1", "head=ArcFace"]
     words += ["head.m=0.4", "backbone.operator=Operator", "backbone.operator.magnitude=Tanh"]
     words += ["backbone.operator.magnitude.radius=2", "energy=CoMHE", "energy.projection=AnglePreservingProjection"]
-    found = train.chosen("mhe-cifar10", "laptop", [*words, "energy.projection.mode=unrolled"])
+    found = train.choose_recipe("mhe-cifar10", "laptop", [*words, "energy.projection.mode=unrolled"])
     assert found.optimizer.get("betas") == (0.5, 0.9)
     assert found.task.get("epsilon") == 0.1
     assert found.head.arguments == {"m": 0.4}
@@ -167,7 +167,7 @@ def test_calls_and_their_arguments():
 
 def test_nothing_is_changed_without_overrides():
     for entry in recipes.RECIPES.values():
-        assert to_json(train.chosen(entry.name, "paper", [])) == to_json(entry.config("paper"))
+        assert to_json(train.choose_recipe(entry.name, "paper", [])) == to_json(entry.config("paper"))
 
 
 OWN = """

@@ -1,4 +1,4 @@
-"""``hypersphere data list | get NAME | check SOURCE``: which datasets are present, obtaining them, checking one's own."""
+"""``hypersphere data list | get NAME | check SOURCE``: list and fetch datasets, check your own data."""
 
 import argparse
 import functools
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Three actions: two know the datasets by name, one takes anyone's pictures."""
+    """Add the actions: two for public datasets by name, one for your own data."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     listing = actions.add_parser("list", help="show which datasets are present and how to get the others")
     getting = actions.add_parser("get", help="fetch datasets by name")
@@ -47,7 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print a table, or obtain one dataset after the other (progress on stderr, folders on stdout), or check a source."""
+    """List datasets, fetch them (progress on stderr, folders on stdout), or check a source."""
     if args.action == "check":
         from ..data.checking import check
 
@@ -104,7 +104,7 @@ def _check_labels(args: argparse.Namespace) -> "LabelReport":
 
 
 def _state(name: str, root: list[str] | None) -> str:
-    """The folder, or how it is obtained; what is unreadable says so."""
+    """Return the folder of a dataset, how to get it, or why it is unusable."""
     entry = CATALOG[name]
     if not entry.marks:
         return "built in"

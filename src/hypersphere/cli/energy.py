@@ -17,7 +17,7 @@ from ..files import replace_nonfinite, write_atomically
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The checkpoint and what to print of it."""
+    """Add the checkpoint and what to print."""
     parser.add_argument("checkpoint", help="state_dict in a .safetensors or .pt file, or a folder of shards")
     parser.add_argument("--against", metavar="OTHER", help="earlier checkpoint to compare with")
     parser.add_argument("--s", type=float, default=2, help="power of the kernel (default: 2)")
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def progress() -> Iterator[Any]:
-    """A bar on a terminal's standard error with the layer at hand; nothing elsewhere."""
+    """Show a progress bar with the current layer on stderr if it is a terminal."""
     if not sys.stderr.isatty():
         yield None
         return

@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def measured(args: argparse.Namespace) -> Any:
-    """The evaluation that the options ask for."""
+    """Return the evaluation that the options request."""
     from ..data import open_source
     from ..evaluation import scoring
     from ..recognition import evaluate, evaluate_pairs, load

@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def to_onnx(args: argparse.Namespace, embedder: Any) -> None:
-    """The graph, and how close it is to torch."""
+    """Write the graph and print how close its features are to those of torch."""
     from ..recognition import export_onnx
 
     if not args.onnx.absolute().parent.is_dir():
@@ -71,7 +71,7 @@ def to_onnx(args: argparse.Namespace, embedder: Any) -> None:
 
 
 def to_hub(args: argparse.Namespace, embedder: Any) -> None:
-    """The folder, and its upload if asked for."""
+    """Write the folder, and upload it if requested."""
     from ..recognition import push_hub_folder, write_hub_folder
 
     if args.licence is None:
@@ -91,7 +91,7 @@ def to_hub(args: argparse.Namespace, embedder: Any) -> None:
 
 
 def own_report(embedder: str) -> Path | None:
-    """The report that a fit left beside its embedder, given the run's folder or the file in it; None where there is none.
+    """Return the report beside the embedder of a fit, given the run folder or the file in it; None if there is none.
 
     >>> own_report("characters") is None
     True

@@ -16,7 +16,7 @@ from .source_options import add_source_options, read_source_options
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The pictures, where the run goes, and what to change of what is chosen."""
+    """Add the source, the output folder and the settings."""
     parser.add_argument("source", nargs="?", help="folder with one sub-folder per identity, table, tar shards or .npz")
     parser.add_argument(
         "overrides", nargs="*", metavar="KEY=VALUE", help="settings to change, e.g. size=48 head=ArcFace (see --keys)"
@@ -38,19 +38,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Fit to the end; 130 when interrupted, after which the same line goes on."""
+    """Train to the end. Return 130 after an interruption; the same command resumes."""
     from ..evaluation import format_baselines, summarize_baselines
     from ..evaluation.figures import interval_note
     from ..training import FitSettings, fit
-    from .train import listed, main_process
+    from .train import is_main_process, list_keys
 
     if args.keys:
-        print("\n".join(listed(FitSettings())))
+        print("\n".join(list_keys(FitSettings())))
         return 0
     args.overrides = read_overrides(args)
     if args.source is None:
         raise ValueError("which source? A folder with a sub-folder for each identity, a table, tar shards or an .npz")
-    quiet = args.json or not main_process()
+    quiet = args.json or not is_main_process()
     console = require("rich.console").Console(quiet=quiet or args.quiet, soft_wrap=True, highlight=False, markup=False)
     try:
         with contextlib.ExitStack() as stack:
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
                 settings=_list_settings(args),
                 budget=args.budget,
                 fresh=args.fresh,
-                progress=lambda trainer: stack.enter_context(bar(trainer, console)),
+                progress=lambda trainer: stack.enter_context(show_progress(trainer, console)),
                 say=console.print,
                 write_page=lambda folder: _write_page(args, folder),
             )
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
         )
         return 130
     console.quiet = quiet
-    if args.json and main_process():
+    if args.json and is_main_process():
         print(json.dumps(json.loads((done.folder / "report.json").read_text(encoding="utf-8")), ensure_ascii=False))
     if done.baselines:
         console.print(summarize_baselines(done.baselines))
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _list_settings(args: argparse.Namespace) -> list[str]:
-    """The settings of the command line: overrides, and options that are settings."""
+    """Return the settings of the command line: overrides, and options that are settings."""
     options = {"start": getattr(args, "start", None), "accept_licence": getattr(args, "accept_licence", None)}
     given = {name: value for name, value in options.items() if value is not None} | read_source_options(args)
     return [*args.overrides, *(f"{name}={value}" for name, value in given.items())]
@@ -115,10 +115,10 @@ def _write_page(args: argparse.Namespace, folder: pathlib.Path) -> None:
 
 
 @contextlib.contextmanager
-def bar(trainer: Any, console: Any) -> Iterator[Any]:
-    """A progress bar with images a second, the time left, the loss, and the last measures of unseen identities.
+def show_progress(trainer: Any, console: Any) -> Iterator[Any]:
+    """Show a progress bar with samples per second, the time left, the loss and the last metrics of unseen identities.
 
-    Where the output is no terminal a line is printed for each evaluation instead, with the mean speed so far.
+    If the output is not a terminal, print a line for each evaluation instead, with the mean speed.
     """
     from ..training.fitting._fit import format_measures
 
@@ -148,17 +148,19 @@ def bar(trainer: Any, console: Any) -> Iterator[Any]:
             if "eer" in row:
                 shown["measure"] = format_measures(row, settings)
                 if not console.is_terminal:
-                    going = pace(done * settings.batch_size, (settings.steps - step) * settings.batch_size, spent)
+                    going = format_pace(
+                        done * settings.batch_size, (settings.steps - step) * settings.batch_size, spent
+                    )
                     console.print(f"step {step} of {settings.steps}{going}: {shown['measure']}")
             bars.update(task, completed=step, **shown)
 
         yield update
 
 
-def pace(done: float, left: float, seconds: float) -> str:
-    """Images a second and the time left, from images done, images left and the seconds spent; empty at the beginning.
+def format_pace(done: float, left: float, seconds: float) -> str:
+    """Return samples per second and the time left, from samples done, samples left and seconds; empty at the start.
 
-    >>> pace(1000, 3000, 20.0), pace(0, 3000, 0.0)
+    >>> format_pace(1000, 3000, 20.0), format_pace(0, 3000, 0.0)
     (', 50 images/s, 60 s left', '')
     """
     if done <= 0 or seconds <= 0:

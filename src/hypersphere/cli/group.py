@@ -19,7 +19,7 @@ CLEAR_COSINE = 0.9  # of two samples that a useful prior joins
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The photographs, the album and the embedder."""
+    """Add the photographs, the album and the embedder."""
     parser.add_argument("photos", nargs="+", metavar="PHOTOS", help="folders, files, tables or shards of photographs")
     parser.add_argument(
         "-o",

@@ -192,7 +192,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _hint_settings(arguments: Sequence[str], unknown: Sequence[str], args: argparse.Namespace) -> str:
-    """The form of a setting that was written like an option.
+    """Return how to write a setting that was written like an option.
 
     >>> _hint_settings(["fit", "people", "--steps", "100"], ["--steps"], argparse.Namespace(overrides=["100"]))
     '; settings are written KEY=VALUE, such as steps=100'

@@ -4,6 +4,7 @@ import argparse
 import contextlib
 
 from .._extras import require
+from .settings_file import add_settings_option, read_overrides
 from .source_options import add_source_options, read_source_options
 
 
@@ -21,6 +22,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="FILE_OR_RUN",
         help="run folder, or a .safetensors file that gets the embedder as well",
     )
+    add_settings_option(parser)
     parser.add_argument("--fresh", action="store_true", help="start over if the folder contains a run")
     add_source_options(parser, "split")
     parser.add_argument("--keys", action="store_true", help="list every setting and the values it accepts, then exit")
@@ -29,22 +31,27 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Pretrain to the end; return 130 when interrupted, after which the same line continues."""
     from ..training import PretrainSettings, pretrain
-    from .train import bar, listed, main_process
+    from .train import is_main_process, list_keys, show_progress
 
     if args.keys:
-        print("\n".join(listed(PretrainSettings())))
+        print("\n".join(list_keys(PretrainSettings())))
         return 0
     if args.source is None:
         raise ValueError("which source? A folder of pictures, a table, tar shards or an .npz")
-    console = require("rich.console").Console(quiet=not main_process(), soft_wrap=True, highlight=False, markup=False)
+    console = require("rich.console").Console(
+        quiet=args.quiet or not is_main_process(), soft_wrap=True, highlight=False, markup=False
+    )
     try:
         with contextlib.ExitStack() as stack:
             file = pretrain(
                 args.source,
                 args.output,
-                settings=[*args.overrides, *(f"{name}={value}" for name, value in read_source_options(args).items())],
+                settings=[
+                    *read_overrides(args),
+                    *(f"{name}={value}" for name, value in read_source_options(args).items()),
+                ],
                 fresh=args.fresh,
-                progress=lambda trainer: stack.enter_context(bar(trainer)),
+                progress=lambda trainer: stack.enter_context(show_progress(trainer)),
                 say=console.print,
             )
     except KeyboardInterrupt as stop:
@@ -52,6 +59,7 @@ def run(args: argparse.Namespace) -> int:
             f"\n{str(stop) or 'stopped; what was saved so far is kept'}; type the same command again to continue"
         )
         return 130
+    console.quiet = not is_main_process()
     console.print(f"embedder: {file}")
     console.print(f"train on labeled pictures from here: hypersphere fit PEOPLE weights={file}")
     return 0

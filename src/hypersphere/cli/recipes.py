@@ -1,4 +1,4 @@
-"""``hypersphere recipes``: the experiments of Liu (2020) that can be trained, and their settings."""
+"""``hypersphere recipes``: list the experiments of Liu (2020), or show the settings of one."""
 
 import argparse
 import inspect
@@ -7,7 +7,7 @@ from .._extras import require
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """All of them, or one in full."""
+    """Add the name and the size."""
     parser.add_argument(
         "recipe", nargs="?", metavar="NAME", help="show the origin and every setting of one recipe, as JSON"
     )
@@ -15,7 +15,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print a table, or a recipe."""
+    """Print a table of all recipes, or one recipe."""
     from .. import recipes
     from ..training import to_json
 

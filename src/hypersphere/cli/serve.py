@@ -10,7 +10,7 @@ from .license_option import add_license_option
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The model, the gallery, and where to listen."""
+    """Add the model, the gallery, the address and the limits."""
     parser.add_argument(
         "model",
         nargs="?",

@@ -12,7 +12,7 @@ from .settings_file import add_settings_option, read_overrides
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """A recipe and what to change of it, or a folder to go on with."""
+    """Add the recipe, its settings, and the folder of a run to resume."""
     parser.add_argument("recipe", nargs="?", metavar="NAME", help="name of a recipe; `hypersphere recipes` lists them")
     parser.add_argument(
         "overrides",
@@ -37,7 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train to the end; 130 when interrupted, with the line that goes on."""
+    """Train to the end. Return 130 after an interruption, whose message says how to resume."""
     from ..training import Experiment
 
     args.overrides = read_overrides(args)
@@ -48,11 +48,11 @@ def run(args: argparse.Namespace) -> int:
             "which starts a new run from its checkpoint"
         )
     if args.trust or any(":" in override for override in args.overrides):
-        here_importable()
-    config = None if args.resume is not None else chosen(args.recipe, args.size, args.overrides)
+        allow_current_folder()
+    config = None if args.resume is not None else choose_recipe(args.recipe, args.size, args.overrides)
     forked = args.resume is not None and args.output is not None
     if args.keys:
-        print("\n".join(listed(config)))
+        print("\n".join(list_keys(config)))
         return 0
     folder = args.output or (args.resume if config is None else _own_folder(config.name))
     try:
@@ -62,10 +62,10 @@ def run(args: argparse.Namespace) -> int:
             experiment = Experiment.resume(folder, trust=args.trust)
         else:
             experiment = Experiment(config, folder, fresh=args.fresh)
-        with bar(experiment, args.quiet) as progress:
+        with show_progress(experiment, args.quiet) as progress:
             metrics = experiment.run(progress)
     except KeyboardInterrupt as stop:
-        if main_process():
+        if is_main_process():
             print(f"\n{str(stop) or 'stopped before anything was saved'}: hypersphere train --resume {folder}")
         return 130
     except ConnectionError as lost:
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _own_folder(name: str) -> str:
-    """``runs/NAME``; a name that would lead elsewhere is refused."""
+    """Return ``runs/NAME``; refuse a name that leads elsewhere."""
     if (
         name in ("", ".", "..")
         or "\0" in name
@@ -90,8 +90,8 @@ def _own_folder(name: str) -> str:
     return os.path.join("runs", name)
 
 
-def chosen(name: str | None, size: Any, overrides: list[str]) -> Any:
-    """The recipe's config with ``key.path=value`` changed; a wrong key or value is a ``ValueError`` with the nearest name."""
+def choose_recipe(name: str | None, size: Any, overrides: list[str]) -> Any:
+    """Return the settings of a recipe with changes; a wrong key or value raises ``ValueError`` with a suggestion."""
     from .. import recipes
     from ..config import as_call, assign
 
@@ -100,14 +100,14 @@ def chosen(name: str | None, size: Any, overrides: list[str]) -> Any:
     return assign(as_call(recipes.get(name).config(size)), overrides).build()
 
 
-def here_importable() -> None:
-    """Code of the user's own (``package.module:name``) is looked for in the present folder too, behind everything else."""
+def allow_current_folder() -> None:
+    """Search the current folder too for your own code (``package.module:name``), after everything else."""
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
 
 
-def listed(config: Any) -> Iterator[str]:
-    """One line for each key: its value, what it accepts, what it means."""
+def list_keys(config: Any) -> Iterator[str]:
+    """Yield one line for each key: its value, the accepted values, its meaning."""
     from ..config import as_call, keys
 
     for key in keys(as_call(config)):
@@ -115,14 +115,14 @@ def listed(config: Any) -> Iterator[str]:
         yield f"{text:<44} {key.accepted}{': ' + key.help if key.help else ''}"
 
 
-def main_process() -> bool:
-    """Whether this process is the one of several that speaks."""
+def is_main_process() -> bool:
+    """Return whether this process is the first of several; only the first prints."""
     return os.environ.get("RANK", "0") == "0"
 
 
 @contextlib.contextmanager
-def bar(trainer: Any, quiet: bool = False) -> Iterator[Any]:
-    """A progress bar with the step, the loss and the last measure; other processes than the first show nothing."""
+def show_progress(trainer: Any, quiet: bool = False) -> Iterator[Any]:
+    """Show a progress bar with the step, the loss and the last metric, on the first process only."""
     progress = require("rich.progress")
     columns = (
         progress.TextColumn("{task.description}"),
@@ -145,7 +145,7 @@ def bar(trainer: Any, quiet: bool = False) -> Iterator[Any]:
 
 
 def page(folder: str) -> str:
-    """Write the run's report page; returns where it is, or why there is none."""
+    """Write the report page of a run. Return where it is, or why there is none."""
     from ..report.pages import FILE, write_page
     from ..training.run_folder import RunFolder
 
@@ -157,7 +157,7 @@ def page(folder: str) -> str:
 
 
 def report(metrics: dict[str, float], steps: int, folder: str) -> None:
-    """The last measures as a table with their units, and where everything is."""
+    """Print the final metrics with their units, and the folder."""
     from ..training.results import measured
 
     table = require("rich.table").Table(title=f"after {steps} steps")

@@ -200,7 +200,7 @@ def _about(runs: Sequence[RunRecord], pairs: dict[str, ScoredPairs], useful: Seq
 def _band_traces(
     name: str, x: Any, y: Any, low: Any, high: Any, tint: int, hover: str, text: list[str] | None = None
 ) -> list[dict[str, Any]]:
-    """A line on the area of its interval: two invisible lines, the second filled down to the first."""
+    """Return a line and the area of its interval: two invisible lines, the second filled down to the first."""
     common = {"type": "scatter", "mode": "lines", "x": x, "tint": tint, "name": plain(name), "legendgroup": str(tint)}
     written = {} if text is None else {"text": text}
     return [
@@ -219,6 +219,6 @@ def _points(roc: Roc) -> Int[Tensor, "kept"]:
 
 
 def _probit(rates: Float[Tensor, "n"]) -> list[float]:
-    """The normal quantiles of rates; 0 and 1 have none and stay at the edge."""
+    """Return the normal quantiles of rates; 0 and 1 have none and stay at the edge."""
     inverse = NormalDist().inv_cdf
     return [inverse(rate) for rate in rates.double().clamp(1e-7, 1 - 1e-7).tolist()]

@@ -10,7 +10,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the output folder, the training time and the seed."""
     parser.add_argument("-o", "--output", default="runs/demo", help="folder for all files (%(default)s)")
     parser.add_argument("--epochs", type=int, default=8, help="passes over the digits for each head (%(default)s)")
-    parser.add_argument("--steps", type=int, help="training steps of the fit (the demo's own number)")
+    parser.add_argument("--steps", type=int, help="training steps for the letters (250)")
     parser.add_argument("--seed", type=int, default=0, help="seed of everything (%(default)s)")
 
 
