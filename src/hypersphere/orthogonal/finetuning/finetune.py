@@ -34,13 +34,13 @@ def finetune(
 ) -> nn.Module:
     r"""Let every layer of a pretrained model learn a small change of its frozen weight W₀, usually W = W₀Rᵀ, in place.
 
-    The change starts at nothing, so at first the model computes exactly what it did. Everything is frozen except the
+    The change is zero at the start, so the model first computes exactly what it did. Everything is frozen except the
     changes, the classifier and the modules that ``train`` names. Create the optimizer afterwards from the parameters
     that require gradients. :func:`merge` multiplies the rotations in, or removes them with ``undo=True``;
     :func:`save_adapters` stores them alone; :func:`add_task` and :func:`use_task` keep several.
 
     Supported layers are Linear, Conv1d to Conv3d with any kernel, stride and groups, the Conv1D of transformers, the
-    fused or separate projections of ``nn.MultiheadAttention``, and linear layers with 8-bit weights. A plain linear
+    fused or separate projections of ``nn.MultiheadAttention``, and linear layers with 8-bit or 4-bit weights. A plain linear
     layer rotates its inputs where that is cheaper; ``layer.weight`` is the effective weight in any case.
 
     :func:`~hypersphere.neurons.get_change_report` tells which layers were changed, which were skipped and why;
