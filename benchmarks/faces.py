@@ -26,8 +26,8 @@ ENROLLED_FOLDS = (0, 1, 2, 3)
 PARTS = ("folds", "thresholds", "time")
 NOTES = (
     "One face in a picture of 640×640 pixels. What bounds the ratios that miss the goal: PyTorch's eager convolutions with "
-    "one channel per group, which are most of the detector, are slower than those of OpenCV and onnxruntime; alignment is "
-    "about twenty small tensor operations, whose overhead exceeds their work; OpenCV fuses convolutions, normalization and "
+    "one channel per group, which are most of the detector, are slower than those of OpenCV and onnxruntime; alignment "
+    "copies the window around the face, here half of the picture, to floating point, where OpenCV reads pixels of 8 bits; OpenCV fuses convolutions, normalization and "
     "activations of the embedding network."
 )
 
