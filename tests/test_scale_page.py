@@ -50,7 +50,7 @@ def test_the_constants_are_those_that_made_the_times(scale):
 
 def test_the_formula_of_drawn_classes_counts_what_is_drawn():
     page = pathlib.Path(ROOT / "docs" / "scale.md").read_text(encoding="utf-8")
-    assert "those of the batch, and ρ of the others" in page
+    assert "if a part ρ is sampled: the classes of the batch, and ρ of the others" in page
     sample, counts = Sample(0.1), []
     for seed in range(20):
         labels = torch.randint(0, 2000, (500,), generator=torch.Generator().manual_seed(seed))
