@@ -14,7 +14,7 @@ from .matrix_optimizer import as_matrices, as_weight
 from .muon import Muon
 
 OptimizerCall: TypeAlias = Annotated[
-    Call, Kind(Optimizer, ("torch.optim", "hypersphere.orthogonal"), given=("params",))
+    Call, Kind(Optimizer, ("hypersphere.orthogonal", "torch.optim"), given=("params",))
 ]
 BaseOptimizer: TypeAlias = OptimizerCall | Callable[..., Optimizer]
 

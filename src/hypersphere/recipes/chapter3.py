@@ -11,7 +11,7 @@ from ..objectives import Softmax, WSoftmax
 from ..operators import Operator
 from ..operators.magnitudes import Sphere
 from ..training import Config, Selection, replace
-from .recipe_book import CENTERED, CROP_FLIP_BOTH, MIRROR, Size, adam, falls, imagenet, make, recipe, smoke
+from .recipe_book import CENTERED, CROP_FLIP_BOTH, MIRROR, Size, adam, falls, imagenet, make, recipe, shallow, smoke
 
 SPHERE = call(Operator, magnitude=call(Sphere), angular=call(Cosine))
 SIGMOID = call(Operator, magnitude=call(Sphere), angular=call(Sigmoid, k=0.3))
@@ -101,7 +101,7 @@ def _spherenet(size: Size, data: Call, model: Call, head: Call, augment: Call) -
         return make(**timing, data=data, augment=augment, backbone=model, **common)
     if size == "smoke":
         small = {"width": 0.1, "feature_dim": 16} if model.target in (cnn9, cnn18) else {"width": 0.05}
-        return smoke(backbone=model.replace(**small), optimizer=adam(1e-3), **common)
+        return smoke(backbone=shallow(model).replace(**small), optimizer=adam(1e-3), **common)
     if data.target is CIFAR100:
         common |= {"size": 32, "samples": Selection(classes=100)}
         data = call(TinyImageNet)

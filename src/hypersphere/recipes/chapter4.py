@@ -11,7 +11,7 @@ from ..objectives import Softmax, WSoftmax
 from ..operators import Operator
 from ..operators.magnitudes import Sphere, Tanh
 from ..training import Adversarial, Config, Selection, replace
-from .recipe_book import CENTERED, CROP_FLIP_BOTH, Size, adam, imagenet, make, recipe, saturated, smoke
+from .recipe_book import CENTERED, CROP_FLIP_BOTH, Size, adam, imagenet, make, recipe, saturated, shallow, smoke
 
 TANH = call(Operator, magnitude=call(Tanh), angular=call(Cosine))  # the radius ρ is learned from 1 (C.1–C.3)
 SPHERE = call(Operator, magnitude=call(Sphere), angular=call(Cosine))
@@ -75,7 +75,7 @@ def _decoupled(size: Size, model: Call) -> Config:
     common: dict[str, Any] = {"head": call(Softmax), "energy": ORTHOGONAL, "normalize": CENTERED}
     if size == "smoke":
         small = {"width": 0.06, "feature_dim": 16} if model.target is cnn9 else {"width": 0.03}
-        return smoke(backbone=model.replace(**small), optimizer=adam(1e-3), project_every=2, **common)
+        return smoke(backbone=shallow(model).replace(**small), optimizer=adam(1e-3), project_every=2, **common)
     common["augment"] = CROP_FLIP_BOTH
     if size == "paper":
         timing = {"steps": 42500, "evaluate_every": 2500, "optimizer": adam(1e-3), "schedule": saturated()}

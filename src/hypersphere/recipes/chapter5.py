@@ -10,7 +10,7 @@ from ..objectives import AMSoftmax
 from ..training import GAN, Config, Selection, replace
 from .chapter2 import SPHEREFACE, casia, open_set, sphereface_casia, sphereface_lfw
 from .chapter3 import SPHERE
-from .recipe_book import CENTERED, CROP_FLIP, Size, adam, falls, imagenet, make, recipe, saturated, sgd, smoke
+from .recipe_book import CENTERED, CROP_FLIP, Size, adam, falls, imagenet, make, recipe, saturated, sgd, shallow, smoke
 
 # λ_h = 1 in half space and 10 in full space (the default follows the space), λ_o = 1 in full space over all classes, s = 2 (D.1).
 HALF_SPACE = call(MHE, output=1.0, s=2.0, half_space=True, data_dependent=False)
@@ -69,7 +69,7 @@ def regularized(size: Size, data: Call, model: Call, energy: Call) -> Config:
     """The setting of D.1 for CIFAR, which chapter 6 repeats."""
     if size == "smoke":
         small = {"width": 0.06, "feature_dim": 16} if model.target is cnn9 else {"width": 0.05}
-        return smoke(backbone=model.replace(**small), energy=energy, normalize=CENTERED)
+        return smoke(backbone=shallow(model).replace(**small), energy=energy, normalize=CENTERED)
     common: dict[str, Any] = {
         "augment": CROP_FLIP,
         "energy": energy,

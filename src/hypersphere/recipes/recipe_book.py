@@ -8,6 +8,7 @@ import torch
 
 from ..config import Call, call, suggest
 from ..data import CropFlip, Digits, PictureFolder
+from ..models import cifar_resnet, resnet32
 from ..training import Config, ConstantRate, StepRate, replace
 
 Size = Literal["smoke", "laptop", "paper"]
@@ -57,6 +58,11 @@ def smoke(**parts: Any) -> Config:
     """A run of four steps, each kind of event twice, on the digits unless ``data`` says otherwise."""
     few = {"steps": 4, "evaluate_every": 2, "log_every": 2, "checkpoint_every": 2, "batch_size": 64}
     return make(**{**few, "data": call(Digits), **parts})
+
+
+def shallow(model: Call) -> Call:
+    """ResNet-32 as a ResNet-8 of the same table, for smoke runs; any other network as it is."""
+    return Call(cifar_resnet, {"depth": 8, **model.arguments}) if model.target is resnet32 else model
 
 
 def sgd(lr: float, weight_decay: float = 5e-4, **options: Any) -> Call:
