@@ -150,9 +150,16 @@ def _check_riff_length(content: bytes) -> None:
 def read_recording(path: str | os.PathLike[str]) -> Recording:
     """Read a sound file.
 
+    Args:
+        path: The file.
+
     Raises:
         MissingDataError: There is no such file.
         CorruptDataError: The file cannot be decoded.
+
+    >>> read_recording("no such file.wav")
+    Traceback (most recent call last):
+    hypersphere.data.errors.MissingDataError: ...
     """
     return decode_recording(read_bytes(path), str(path))
 
