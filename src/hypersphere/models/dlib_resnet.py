@@ -118,6 +118,7 @@ def read_dlib_resnet(path: pathlib.Path) -> DlibResNet:
     place = 0
     owners: list[nn.Module] = [network.stem, network.stem_scale]
     for block in network.blocks:
+        assert isinstance(block, DlibBlock)
         owners += [block.first, block.first_scale, block.second, block.second_scale]
     with torch.no_grad():
         for owner in (*owners, network.embedding):
