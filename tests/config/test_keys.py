@@ -86,6 +86,10 @@ def test_keys_are_listed_with_values_and_help():
     assert "head.in_features" not in found
     assert found["samples.validation"].value == 0.0
     assert "unit" in found["normalize"].accepted
+    for name in ("augment", "energy", "losses"):
+        assert found[name].accepted.endswith(f"; several are written {name}.0=…, {name}.1=…")
+    assert "several" not in found["size"].accepted
+    assert "several" not in found["schedule.milestones"].accepted
 
 
 @pytest.mark.parametrize(

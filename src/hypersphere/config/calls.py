@@ -222,7 +222,12 @@ def keys(tree: Call, prefix: str = "", given: tuple[str, ...] = ()) -> Iterator[
         value, path = tree.get(name), f"{prefix}{name}"
         inner = as_call(value) if _is_call(value) else None
         shown = inner.name if inner is not None else value
-        yield Key(path, shown, describe_accepted(parameter), parameter.help)
+        accepted = describe_accepted(parameter)
+        if _is_sequence(parameter) and (
+            get_kind(parameter.annotation) or list_bases(entry_annotation(parameter.annotation))
+        ):
+            accepted += f"; several are written {path}.0=…, {path}.1=…"
+        yield Key(path, shown, accepted, parameter.help)
         if inner is not None:
             kind = get_kind(parameter.annotation)
             yield from keys(inner, f"{path}.", given if kind is None else kind.given)
