@@ -63,7 +63,8 @@ class Adversarial(Classification):
             )
         # Batches are pixels in [0, 1]; the networks that are attacked begin with the normalization.
         self._pixels = None if given is None else given.with_statistics(0.0, 1.0)
-        super().__init__(model, head, train, measured, **{**options, "preprocessing": self._pixels})
+        options["preprocessing"] = self._pixels
+        super().__init__(model, head, train, measured, **options)
         self.preprocessing = given
         if not (0 < epsilon <= 1 and 0 < step <= 1 and 0 <= attacked <= 1):
             raise ValueError(
