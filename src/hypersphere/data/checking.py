@@ -106,6 +106,7 @@ class CheckReport:
         summary: Their sizes in words.
         facts: Their sizes as JSON values.
         suspicious: Kind of finding, such as "silent", with the names of the samples.
+        unused: Files and folders that are not used, by reason, such as HEIC files, videos and empty folders.
 
     >>> print(check((torch.randint(0, 256, (6, 8, 8), dtype=torch.uint8), ["ann", "bob"] * 3)))
     the arrays
@@ -131,6 +132,7 @@ class CheckReport:
     summary: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
     suspicious: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    unused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def across_identities(self) -> tuple[Twins, ...]:
@@ -156,6 +158,7 @@ class CheckReport:
             "medium": self.noun,
             **self.facts,
             "suspicious": {kind: list(names) for kind, names in self.suspicious.items()},
+            "unused": {why: list(names) for why, names in self.unused.items()},
             "duplicates": [_plain(group) for group in self.duplicates],
             "near_duplicates": [_plain(group) for group in self.near_duplicates],
             "duplicates_across_identities": [_plain(group) for group in self.across_identities],
@@ -192,6 +195,8 @@ class CheckReport:
             if found:
                 text = f"  {len(found)} {one if len(found) == 1 else several} {what}: {_format_list(found)}"
                 lines.append(text.replace(inside, ""))
+        for why, names in self.unused.items():
+            lines.append(f"  not used: {why} ({len(names)}): {_format_list(names)}".replace(inside, ""))
         if not any(found for *_, found in findings):
             lines.append(f"  every {one_sample} can be read, and none is there twice")
         return "\n".join(lines)
@@ -279,6 +284,7 @@ def _report(source: Source, seen: _Seen) -> CheckReport:
         summary="\n  ".join(text for text, _ in summaries),
         facts={name: value for _, values in summaries for name, value in values.items()},
         suspicious=suspicious,
+        unused=source.find_unused(),
     )
 
 

@@ -84,6 +84,34 @@ class FolderSource(Source):
         """Return the content of the file."""
         return read_bytes(inside(Path(self.records[index].name), self.root))
 
+    def find_unused(self) -> dict[str, tuple[str, ...]]:
+        """Return files of other formats by ending, files beside the folders of identities, and empty folders.
+
+        Hidden files are not listed.
+
+        >>> import pathlib, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     pathlib.Path(folder, "ann").mkdir()
+        ...     _ = pathlib.Path(folder, "ann", "1.pgm").write_bytes(b"P5 2 2 255 1234")
+        ...     _ = pathlib.Path(folder, "ann", "2.heic").write_bytes(b"")
+        ...     {why: len(names) for why, names in FolderSource(folder).find_unused().items()}
+        {'files with the ending .heic': 1}
+        """
+        used = {record.name for record in self.records}
+        found: dict[str, list[str]] = {}
+        for name in names_in(self.root):
+            path = str(self.root / name)
+            if path in used or any(part.startswith(".") for part in name.split("/")):
+                continue
+            suffix = Path(name).suffix.lower()
+            ending = f"the ending {suffix}" if suffix else "no ending"
+            why = "files beside the folders of identities" if is_sample(name) else f"files with {ending}"
+            found.setdefault(why, []).append(path)
+        empty = [folder for folder, below, files in os.walk(self.root) if not below and not files]
+        if empty:
+            found["empty folders"] = sorted(empty)
+        return {why: tuple(names) for why, names in found.items()}
+
     def files(self) -> list[str]:
         """Return one file per record."""
         return [record.name for record in self.records]

@@ -193,6 +193,10 @@ class Source(ABC):
         """Return the map-style dataset of (stored sample, class number), decoded item by item."""
         return SourceDataset(self, preprocessing)
 
+    def find_unused(self) -> dict[str, tuple[str, ...]]:
+        """Return what lies in the source but is not used, by reason: files of other formats, for example."""
+        return {}
+
     def files(self) -> Sequence[str]:
         """Return the files that hold the samples, or nothing if the samples are not stored in files."""
         return ()
