@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 PY := $(VENV)/bin/python
 # What works without any extra: the four parts and what they share.
-CORE_TESTS := tests/geometry tests/objectives tests/operators tests/energy tests/orthogonal tests/config tests/test_angular.py tests/test_neurons.py
+CORE_TESTS := tests/geometry tests/objectives tests/operators tests/energy tests/orthogonal tests/test_angular.py tests/test_neurons.py
 INSTALL := $(PY) -m pip install -q --disable-pip-version-check -c constraints.txt
 
 .PHONY: demo demo-faces test test-oldest coverage test-slow check bench bench-check attack reproduce docs pictures format clean
@@ -88,7 +88,8 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 .venv-oldest/.core: pyproject.toml constraints-oldest.txt
 	$(PYTHON) -m venv .venv-oldest
 	.venv-oldest/bin/python -m pip install -q --disable-pip-version-check -c constraints-oldest.txt -e . \
-		pytest pytest-xdist pytest-randomly hypothesis beartype && touch $@
+		pytest pytest-xdist pytest-randomly hypothesis beartype \
+		scipy scikit-learn pytorch-metric-learning geotorch torch-geometric && touch $@
 
 $(VENV)/.docs: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(INSTALL) -e ".[docs]" && touch $@
