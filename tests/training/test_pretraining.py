@@ -2,7 +2,8 @@ import pytest
 import torch
 
 from hypersphere import load
-from hypersphere.training import PretrainSettings, fit, pretrain
+from hypersphere.config import as_call, assign
+from hypersphere.training import Config, PretrainSettings, build_task, fit, pretrain
 from tests.training.fitting.drawn import folder
 
 QUICK = {"backbone.width": 0.1, "pictures": False, "threads": 1, "steps": 6, "batch_size": 16}
@@ -65,3 +66,22 @@ def test_refuses():
         PretrainSettings(batch_size=1)
     with pytest.raises(ValueError, match="normalize=pixel_mean"):
         PretrainSettings(normalize="pixel_mean")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ["losses.0.objective=FeatureEnergy", "losses.0.objective.kernel=MMD"],
+        ["losses.0.objective=GlobalOrthogonalRegularization", "losses.0.weight=0.1"],
+        ["losses.0.objective=CrossBatchMemory", "losses.0.objective.loss=SupCon"],
+        ["energy=CoMHE", "energy.projection=NonlinearProjection", "energy.kernel=Heat"],
+        ["head=PrototypeSoftmax", "head.groups=0,0,1,1,2,2,2,3,3,3"],
+    ],
+    ids=lambda changes: changes[0],
+)
+def test_the_command_line_reaches_losses_kernels_and_projections(changes):
+    config = assign(as_call(Config()), ["backbone=mlp", "backbone.width=0.05", *changes]).build()
+    task = build_task(config).train()
+    loss, parts = task(0, *next(iter(task.loader)))
+    loss.backward()
+    assert all(part.isfinite() for part in parts.values())

@@ -48,7 +48,7 @@ TaskCall = Annotated[Call, Kind(Task, ("hypersphere.training.tasks",), given=OF_
 DataCall = Annotated[Call, Kind((Dataset, Nodes), ("hypersphere.data",), given=("train", "background"))]
 BackboneCall = Annotated[Call, Kind(nn.Module, ("hypersphere.models",), given=OF_BACKBONE)]
 HeadCall = Annotated[Call, Kind(Classifier, ("hypersphere.objectives",), given=OF_HEAD)]
-LossCall = Annotated[Call, Kind(nn.Module, ("hypersphere.objectives",), given=OF_HEAD)]
+LossCall = Annotated[Call, Kind(nn.Module, ("hypersphere.objectives", "hypersphere.energy"), given=OF_HEAD)]
 EnergyCall = Annotated[
     Call, Kind(nn.Module, ("hypersphere.energy", "hypersphere.orthogonal"), takes="model", given=("model", "seed"))
 ]
