@@ -25,10 +25,10 @@ VENDOR_THRESHOLD = 0.363  # cosine, from the documentation of OpenCV's face reco
 ENROLLED_FOLDS = (0, 1, 2, 3)
 PARTS = ("folds", "thresholds", "time")
 NOTES = (
-    "One face in a picture of 640×640 pixels. What bounds the ratios that miss the goal: PyTorch's eager convolutions with "
-    "one channel per group, which are most of the detector, are slower than those of OpenCV and onnxruntime; alignment "
-    "copies the window around the face, here half of the picture, to floating point, where OpenCV reads pixels of 8 bits; OpenCV fuses convolutions, normalization and "
-    "activations of the embedding network."
+    "One face in a picture of 640×640 pixels. What bounds the ratios that miss the goal: PyTorch's eager convolutions"
+    " with one channel per group, which are most of the detector, are slower than those of OpenCV and onnxruntime; "
+    "alignment copies the window around the face, here half of the picture, to floating point, where OpenCV reads "
+    "pixels of 8 bits; OpenCV fuses convolutions, normalization and activations of the embedding network."
 )
 
 

@@ -94,3 +94,19 @@ def test_only_for_an_eager_sphere_of_one_dtype(fused):
     assert fused == []
     Linear(3, 2)(x)
     assert len(fused) == 1
+
+
+@pytest.mark.parametrize("g", [angular.Cosine(), angular.Linear(), angular.Power(3)])
+def test_inference_leaves_a_product_that_others_may_have_alone(g):
+    kept, x, weight = [], torch.randn(4, 3), torch.randn(2, 3)
+
+    def product(x, kernel, bias):
+        kept.append(F.linear(x, kernel, bias))
+        kept.append(kept[0].clone())
+        return kept[0]
+
+    with torch.no_grad():
+        y = operator_layer.apply_operator(x, weight, torch.ones(2), magnitudes.Sphere(2.0), g, product=product)
+    assert torch.equal(kept[0], kept[1])
+    cos = F.normalize(x) @ F.normalize(weight).T
+    assert torch.allclose(y, 2 * g(cos) + 1, atol=1e-5)

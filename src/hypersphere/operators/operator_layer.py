@@ -171,20 +171,19 @@ def _infer(
     by_cosine = isinstance(angular, Cosine)
     if type(magnitude) is Sphere and magnitude.weighted is None and (regular or by_cosine or angular.odd):
         # h is a number, so nothing but 1/‖x‖ is needed.
-        factor, y = (
-            square.rsqrt() if regular else bounded_rsqrt(square),
-            product(x, normalize_rows_once(weight)[0], None),
-        )
+        factor = square.rsqrt() if regular else bounded_rsqrt(square)
+        y = product(x, normalize_rows_once(weight)[0], None)
         if by_cosine:
-            return _scale(y, factor if magnitude.alpha == 1 else factor.mul_(magnitude.alpha), shift, True)
+            factor = factor if magnitude.alpha == 1 else factor.mul_(magnitude.alpha)
+            return _scale(y, factor, shift, fresh or product is F.linear)
         if y.numel() <= MAX_UNTILED:
-            value = angular(y.mul_(factor), dim)
+            value = angular(y * factor, dim)
             if magnitude.alpha != 1:
                 value = value * magnitude.alpha
             return value if shift is None else value + shift
         h = square.new_full([1] * square.ndim, magnitude.alpha).expand_as(square)
         at_once = apply_angular_epilogue(y, factor, h, shift, angular)
-        return _scale(angular(y.mul_(factor), dim), h, shift, False) if at_once is None else at_once
+        return _scale(angular(y * factor, dim), h, shift, False) if at_once is None else at_once
     x_norm = square.sqrt() if regular else bounded_sqrt(square)
     if by_cosine:
         w_norm = normalize_rows(weight)[1] if magnitude.uses_weight_norm else x_norm.new_ones(1)
