@@ -28,7 +28,7 @@ class PictureFolder(SourceDataset):
         size: Height and width of a picture, or one number for both.
         channels: 1 for gray, 3 for color.
         resize: "stretch" to the size, "cover" it and cut off the rest, or "contain" the whole picture with borders.
-        center: Cut the central square of so many pixels from pictures of the test part, as for the center crop of ImageNet.
+        center: Cut the central square of this many pixels from pictures of the test part, as for the center crop of ImageNet.
         root: The data roots.
 
     Raises:

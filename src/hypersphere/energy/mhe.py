@@ -34,7 +34,7 @@ class MHE(Regularizer):
         skip, only, classifier: which layers, as in :class:`Regularizer`.
         kernel: a kernel of one's own in place of ``s`` and ``distance``.
         data_dependent: False keeps the output term over all pairs of classes when labels are given.
-        sample: the hidden mini-batch form (5.3.6): the energy of so many neurons of each layer that has more, drawn
+        sample: the hidden mini-batch form (5.3.6): the energy of this number of neurons of each layer that has more, drawn
             anew with every :meth:`step`; its expectation is the energy of all.
         importance: β, by the name of a layer one constant for each of its neurons: the energy of β_i·ŵ_i (eq. D.10).
         seed: of the samples.

@@ -118,7 +118,7 @@ def _all_pairs(
                     found = [pool.submit(work) for _ in range(workers)]
                     nearest = functools.reduce(torch.maximum, [each.result() for each in found])
                 finally:
-                    waiting.clear()  # whoever is still at work after an error ends with its block
+                    waiting.clear()  # after an error, threads that still work end with their block
         finally:
             torch.set_num_threads(threads)
     return totals.sum().item(), nearest

@@ -34,7 +34,7 @@ def find_tammes_points(
     """Return the best of several searches of 32 random starts each; every search has a seed of its own.
 
     A search knows nothing of the others and the best one counts, so more starts never give less. It begins with 32
-    random arrangements and with 64 to 21 of every symmetry that so many points can have, makes the contacts of all exact,
+    random arrangements and with 64 to 21 of every symmetry that this number of points can have, makes the contacts of all exact,
     lets the best symmetric ones go on without their symmetry, and hops on from the best of all.
     """
     found = torch.stack(

@@ -83,9 +83,9 @@ def all_pairs(
     Args:
         features: Features ``(n, d)``.
         labels: Their identities, integers; at least one twice, at least two different.
-        at: Cosines at which the ROC shall have a point besides those of the same pairs.
+        at: Cosines at which the ROC gets a point besides those of the same pairs.
         worst: How many of the most confident errors of each kind are kept.
-        highest: How many different pairs of the highest scores are kept besides, for whoever resamples them.
+        highest: How many different pairs of the highest scores are also kept, for resampling.
         far: The highest false accept rate that :meth:`AllPairs.threshold` is asked for. So large a share of the scores of
             different pairs is kept.
         chunk: How many rows are compared at a time; it changes nothing but memory.

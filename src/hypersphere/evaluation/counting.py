@@ -17,7 +17,7 @@ class StreamedRoc:
 
     Args:
         same: The scores of all same pairs ``(m,)``, finite.
-        at: Further scores at which the curve shall have a point, for reading rates at given thresholds.
+        at: Further scores at which the curve gets a point, for reading rates at given thresholds.
 
     >>> stream = StreamedRoc(torch.tensor([0.9, 0.8]))
     >>> for chunk in (torch.tensor([0.8, 0.1]), torch.tensor([0.85])):

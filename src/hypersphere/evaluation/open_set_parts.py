@@ -60,7 +60,7 @@ def measure_retrieval(
 def strangers(
     features: Float[Tensor, "n d"], labels: Int[Tensor, "n"], sides: QueryGallery, score: Score, seed: int, chunk: int
 ) -> DetectionReport | None:
-    """Search with people of whom some are not enrolled; None if the data is too small.
+    """Search with people, some of them not enrolled. Return None if the data is too small.
 
     Where queries of identities that the gallery lacks exist, they are the strangers before the whole gallery. Otherwise
     half of the identities that can be are enrolled: by one image each where every image is query and gallery at

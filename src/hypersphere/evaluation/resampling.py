@@ -236,7 +236,7 @@ def percentiles(
 
 @functools.lru_cache(maxsize=256)
 def student_quantile(degrees: int) -> float:
-    r"""Return the 97.5 % point of Student's distribution of so many degrees of freedom.
+    r"""Return the 97.5 % point of Student's distribution with these degrees of freedom.
 
     With t = √ν·tan φ the density is proportional to cos^{ν−1} φ, which is summed over a grid of φ.
 

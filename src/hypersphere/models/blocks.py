@@ -164,7 +164,7 @@ class Layers:
         return nn.Sequential(*modules), features
 
     def nonlinearity(self, channels: int) -> nn.Module:
-        """The activation for so many channels."""
+        """Return the activation for this number of channels."""
         if self.activation is None:
             return nn.Identity()
         return nn.PReLU(channels) if self.activation is nn.PReLU else self.activation()
@@ -218,7 +218,7 @@ class Row(ABC):
 
     @abstractmethod
     def build(self, layers: Layers, channels: int) -> tuple[nn.Module, int]:
-        """The module for so many input channels, and how many it puts out."""
+        """Return the module for this number of input channels, and its number of output channels."""
 
     @abstractmethod
     def size(self, size: int) -> int:

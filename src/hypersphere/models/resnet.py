@@ -242,7 +242,7 @@ class BottleneckStage(ResidualStage):
 
 
 class PadShortcut(nn.Module):
-    """Every ``stride``-th position, with so many zero channels behind: a shortcut without parameters."""
+    """Every ``stride``-th position, followed by this number of zero channels: a shortcut without parameters."""
 
     def __init__(self, channels: int, stride: int):
         super().__init__()

@@ -84,7 +84,7 @@ def evaluate(
         quality: Measure false rejects as the worst images are discarded. The quality of an image is the length of its
             feature; for faces, also the detector's score, size, sharpness, pose and illumination, each by itself.
         rerank: Also measure retrieval after re-ranking by k-reciprocal neighbors (:func:`hypersphere.evaluation.rerank`).
-        prefixes: Also measure the first so many dimensions of the features alone, for embedders whose prefixes were
+        prefixes: Also measure prefixes of the features with these numbers of dimensions, for embedders whose prefixes were
             trained (:class:`hypersphere.objectives.Matryoshka`).
         baselines: Measure simple methods (pixels, LBP, HOG) and the pretrained networks that are on this computer beside
             it, if images are compared and not templates.

@@ -42,7 +42,7 @@ class Evaluation(Report):
         baselines: Simple methods and pretrained networks on the same pictures, the best first; empty if not measured.
         rejections: The false reject rate over the share of discarded pairs, by quality figure; empty if not measured.
         reranked: Retrieval after re-ranking, None if not measured.
-        prefixes: The report on the first so many dimensions of the features; empty if not measured.
+        prefixes: The report on each prefix of the features, by its number of dimensions; empty if not measured.
 
     >>> embedder = hs.recognition.Embedder(torch.nn.Flatten(), hs.data.PicturePreprocessing(size=(8, 8), channels=1))
     >>> people = torch.randint(0, 256, (10, 8, 8), dtype=torch.uint8).repeat(3, 1, 1).numpy()

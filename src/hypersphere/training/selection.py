@@ -19,13 +19,13 @@ class Selection:
     """Parts of a dataset.
 
     Args:
-        classes: only the first so many classes.
-        per_class: at most so many training samples of a class.
+        classes: number of classes to use, the first ones.
+        per_class: largest number of training samples per class.
         imbalance: a subset that leaves some classes fewer samples, such as ImbalancedSingle (5.5.1 of Liu, 2020).
         rotations: every class turned by 90, 180 and 270 degrees is three more classes.
         validation: this part of the training set, or of its classes where unseen classes are measured, is held out and
             measured instead of the test set.
-        measured: at most so many samples are measured, drawn at random, the same for every run.
+        measured: largest number of measured samples, drawn at random, the same for every run.
 
     >>> from hypersphere.training import Config, Selection, build_task, call
     >>> few = Selection(classes=3, per_class=20, validation=0.1)

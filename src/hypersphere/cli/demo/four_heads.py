@@ -133,13 +133,13 @@ def _train(
 
 
 class _Epochs(Callback):
-    """Tells how many epochs have passed."""
+    """A callback that reports the number of epochs."""
 
     def __init__(self, name: str, epoch: int, progress: Callable[[str, int], None] | None):
         self.name, self.epoch, self.progress = name, epoch, progress
 
     def on_step(self, trainer: Trainer) -> None:
-        """An epoch ends every so many steps."""
+        """Report an epoch when its last step is done."""
         if self.progress is not None and trainer.step % self.epoch == 0:
             self.progress(self.name, trainer.step // self.epoch)
 

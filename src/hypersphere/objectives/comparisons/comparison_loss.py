@@ -42,7 +42,7 @@ class Comparison(nn.Module, ABC):
     what is learned belongs to the margin, the angular function, the scale or the bias, which act on the logits.
 
     Where only a part of the classes was drawn, ``counts`` says how many classes each one of a block stands for: a
-    summary made of sums over classes counts its term so many times. ``sums`` is False for a summary that is not.
+    summary made of sums over classes counts its term that many times. ``sums`` is False for a summary that is not.
 
     >>> softmax, z = hs.objectives.comparisons.CrossEntropy(), torch.tensor([[0.0, 1.0, -1.0]])
     >>> state = softmax.start(z[:, 0])

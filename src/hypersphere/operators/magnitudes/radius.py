@@ -45,7 +45,7 @@ class Radius(nn.Module):
         self.register_buffer("num_batches_tracked", None)
 
     def bind(self, neurons: int) -> None:
-        """Give each of so many neurons its own ρ and mean."""
+        """Give each neuron its own ρ and mean."""
         self.log_rho = nn.Parameter(torch.full((neurons,), math.log(self.start)))
         self.running_norm = torch.ones(neurons)
         self.num_batches_tracked = torch.tensor(0)

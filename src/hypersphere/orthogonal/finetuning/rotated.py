@@ -66,7 +66,7 @@ class Rotated(WeightChange):
 
     @classmethod
     def explain_misfit(cls, method: "TuningMethod", numbers: int) -> str | None:
-        """Return why neurons of so many numbers cannot be turned, or None."""
+        """Return why neurons of this length cannot be rotated, or None."""
         if numbers < 2:
             return f"its neurons have {numbers} number, which no rotation can turn"
         assert method.kind.rotation is not None

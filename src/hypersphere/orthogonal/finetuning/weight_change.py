@@ -74,7 +74,7 @@ class WeightChange(nn.Module, ABC):
 
     @classmethod
     def explain_misfit(cls, method: "TuningMethod", numbers: int) -> str | None:
-        """Return why neurons of so many numbers cannot be tuned, or None."""
+        """Return why neurons of this length cannot be tuned, or None."""
         return None
 
     @classmethod
@@ -85,7 +85,7 @@ class WeightChange(nn.Module, ABC):
     @classmethod
     @abstractmethod
     def describe(cls, method: "TuningMethod", numbers: int) -> str:
-        """Describe in a few words what neurons of so many numbers get."""
+        """Describe in a few words what neurons of this length get."""
 
     @property
     @abstractmethod

@@ -35,7 +35,7 @@ class BearerKeys:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str] | None = None) -> "BearerKeys":
-        """Return the keys of a file, one a line, or of the variable HYPERSPHERE_KEYS, parted by spaces or commas.
+        """Return the keys of a file, one per line, or of the variable HYPERSPHERE_KEYS, separated by spaces or commas.
 
         Lines that begin with ``#`` are remarks. A file without a key is a ``ValueError``, for the service would be open.
         """

@@ -295,7 +295,7 @@ def split_prepared(
         ready: The same, prepared.
         division: The samples to train on and to measure.
         preprocessing: Prepared them.
-        watched: At most so many samples are measured during training.
+        watched: The largest number of samples to measure during training.
         selection: Positions of the selection identities; without them some measured identities are watched.
         crops: Whether training windows of recordings are longer than those of the network, for random crops.
     """
@@ -389,7 +389,7 @@ def load_splits(
         memory: Keep all decoded pictures in memory.
         cache: Folder for decoded pictures.
         workers: Threads that fill the cache.
-        watched: At most so many pictures are measured during training.
+        watched: The largest number of pictures to measure during training.
         selection: Positions of the selection identities; without them some measured identities are watched.
     """
     loaded: list[Any] = []
