@@ -1,5 +1,6 @@
 import math
 
+import pytest
 import torch
 
 from hypersphere.orthogonal import givens
@@ -55,3 +56,8 @@ class TestGivens(HandWrittenBackward, MapContract):
 
 class TestMethod(OrthogonalContract):
     method = "givens"
+
+    @pytest.mark.slow  # the graph has every stage of an 18 × 18 matrix
+    @pytest.mark.untyped
+    def test_compiles_as_one_graph(self):
+        super().test_compiles_as_one_graph()
