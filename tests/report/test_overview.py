@@ -6,7 +6,14 @@ import json
 import torch
 
 from hypersphere.evaluation import Figure
-from hypersphere.report.overview import choices_section, data_section, repeat_section, result_section
+from hypersphere.report.overview import (
+    MAX_FINDING,
+    _shorten,
+    choices_section,
+    data_section,
+    repeat_section,
+    result_section,
+)
 from hypersphere.report.page_parts import Commands
 from hypersphere.report.runs import read_runs
 from tests.report.runs_for_tests import evidence, write_run
@@ -64,11 +71,18 @@ def test_equal_pictures_with_different_labels_are_found(tmp_path):
     assert "format" not in rows
 
 
+def test_examples_of_a_finding_are_cut_off():
+    many = ", ".join(f"people/{i}.png" for i in range(1000))
+    assert len(_shorten(many)) < MAX_FINDING + 5
+    assert _shorten(many).endswith(".png, …")
+    assert _shorten("a, b") == "a, b"
+
+
 def test_commands_repeat_it(tmp_path):
     (run,) = read_runs([write_run(tmp_path / "a b")])
     section = repeat_section([run], ["a b"])
     lines = [line for block in section.blocks if isinstance(block, Commands) for line in block.lines]
-    assert "pip install 'torch-hypersphere[train]==0.1.0' torch==2.6.0" in lines
+    assert "# hypersphere 0.1.0, torch 2.6.0" in lines
     assert "hypersphere report 'a b'" in lines
     (tmp_path / "a b" / "command.txt").write_text("hypersphere train x\n")
     (again,) = read_runs([tmp_path / "a b"])

@@ -14,7 +14,7 @@ from .roc import roc_curve
 
 SHRINK = 0.1  # of the discriminants
 BETWEEN_SHRINK = 0.6  # of their covariance between identities, toward that of all pictures
-PLAIN_IDENTITIES = 10  # with this number of training identities PCA alone counts as much as a discriminant that is as good
+PLAIN_IDENTITIES = 10  # training identities with which PCA alone counts as much as a discriminant that is as good
 MAX_COMPONENTS = 400  # of PCA in front of a discriminant
 MAX_PCA_PICTURES = 1000  # that PCA is fitted to, because its time grows with the third power
 MAX_DIM = 128  # outputs of the discriminant of one descriptor
