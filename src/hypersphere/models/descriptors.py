@@ -66,7 +66,7 @@ class Descriptors(nn.Module):
         weights: Share of each map in the cosine of two pictures; equal by default.
 
     >>> net = Descriptors(1, (16, 16), (4, 4, 0, 4, 0))
-    >>> net(torch.rand(2, 1, 16, 16)).norm(dim=1).tolist()
+    >>> net(torch.rand(2, 1, 16, 16)).norm(dim=1).round(decimals=4).tolist()
     [1.0, 1.0]
     """
 
