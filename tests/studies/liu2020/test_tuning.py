@@ -56,7 +56,7 @@ def test_rates_multiply_the_rate_and_that_of_rotations_where_there_are_any():
     plain, turned = Config(), replace(Config(), orthogonal=call(overparameterize, method="ogd"))
     assert axis.change(plain, 3).optimizer.get("lr") == 0.3
     assert axis.change(plain, 3).rotations == plain.rotations
-    assert axis.change(turned, 3).rotations.get("lr") == 0.03
+    assert axis.change(turned, 3).rotations.get("lr") == 0.06  # three times the 0.02 of the class
 
 
 def test_weights_multiply_both_terms_and_must_be_written_out():
