@@ -43,7 +43,8 @@ def minimize_energy(
         starts: random starting points, all minimized together by L-BFGS; by default 48 up to n = 141 and fewer beyond,
             down to 1. For ``s = math.inf`` they are searched in groups of 32, and a group that has begun is finished: 64
             up to n = 80 by default, 32 beyond. The best group counts, so that more starts never give a smaller angle.
-        hops: rounds in which the best arrangements are disturb and relaxed again, fewer if several bring nothing; by
+        hops: rounds in which the best arrangements are disturbed and relaxed again, fewer if several bring nothing, and
+            none if starts of several kinds reach the same energy first (finite ``s``); by
             default 16 for ``s = math.inf`` and from n = 80 to 250, and none for fewer, which need none, or more, where a
             hop takes long. A search that hops begins with symmetric arrangements, too. Minima multiply with ``n``: of
             hundreds of points the result is a good arrangement, not always the best.
