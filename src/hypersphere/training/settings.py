@@ -110,6 +110,7 @@ class Settings:
         freeze: names or patterns of parameters to keep fixed.
         rates: factors of the learning rate by pattern of parameter names; the last matching pattern is used.
         layer_decay: factor of the learning rate from each block to the block before it, below 1 for fine-tuning.
+        scale_generators: divide the rate of rotations of fine-tuning by √(entries of a generator), for any block size.
         weights: initial weights: a run, a safetensors file, or a state_dict without code.
 
     >>> Settings(steps=200, seed=1, optimizer=call(torch.optim.Adam, lr=1e-3)).steps
