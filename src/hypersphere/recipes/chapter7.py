@@ -97,7 +97,12 @@ def opt_imagenet(size: Size) -> Config:
         drops = (330000, 495000, 618000)
         return imagenet(700000, 128, drops, 5e-4, backbone=call(cnn10), orthogonal=CAYLEY)
     return opt_cnn_cifar100(size).replace(
-        backbone=call(cnn10, width=0.25), size=64, orthogonal=CAYLEY, steps=400, evaluate_every=100
+        backbone=call(cnn10, width=0.25),
+        size=64,
+        orthogonal=CAYLEY,
+        steps=400,
+        evaluate_every=100,
+        schedule=saturated(400),
     )
 
 
