@@ -4,11 +4,11 @@ import pytest
 import torch
 from hypothesis import HealthCheck, Phase, given, settings
 
-schemathesis = pytest.importorskip("schemathesis", reason="needs schemathesis: pip install 'torch-hypersphere[dev]'")
-
 from hypersphere.recognition import Gallery
 from hypersphere.recognition.service import create_app
 from hypersphere.recognition.service.bearer_keys import BearerKeys
+
+schemathesis = pytest.importorskip("schemathesis", reason="needs schemathesis: pip install 'torch-hypersphere[dev]'")
 
 KEY = "correct-horse-battery"
 HEADERS = {"Authorization": f"Bearer {KEY}"}

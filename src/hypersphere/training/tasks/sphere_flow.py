@@ -73,7 +73,7 @@ class SphereFlow(Task):
         self.regularizers = nn.ModuleList(regularizers)
         batch = min(batch_size, len(train_samples))
         augment = None if preprocessing is None else NormalizeBatch(preprocessing)
-        self.loader = Loader(train_samples, batch, seed, augment=augment, drop_last=True)
+        self.loader: Loader = Loader(train_samples, batch, seed, augment=augment, drop_last=True)
         raw, self.labels = measured_samples.batch(torch.arange(min(samples, len(measured_samples))))
         inputs = raw if preprocessing is None else preprocessing.normalize(raw)
         self.shape = tuple(inputs.shape[1:])
