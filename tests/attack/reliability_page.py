@@ -26,33 +26,33 @@ TITLES = {
 
 PROMISES = {
     "kills of training": "The resumed run equals an uninterrupted one in every byte of its log, weights, checkpoints and metrics.",
-    "kills of galleries": "Every acknowledged enrolment is present, every acknowledged removal is gone, no identity is "
+    "kills of galleries": "Every acknowledged enrollment is present, every acknowledged removal is effective, no identity is "
     "incomplete, and `gallery check` reports no problem.",
-    "concurrent writers": "If two trainers use one folder, one trains and the other is refused or continues afterwards. "
+    "concurrent writers": "If two trainers use one folder, one trains, and the other is refused or resumes afterwards. "
     "A gallery contains everything that several concurrent writers enrolled.",
     "bit flips": "The file is refused, or its content is unchanged.",
-    "settings": "The run trains, or exits with status 1 or 2 and one sentence that says what is accepted. There is no traceback "
+    "settings": "The run trains, or exits with status 1 or 2 and a message that says what is accepted. There is no traceback "
     "and no hang, and a run that is refused before its first checkpoint leaves no folder.",
-    "config files": "The run resumes, or one sentence says what is wrong.",
+    "config files": "The run resumes, or a message says what is wrong.",
     "images": "The picture is decoded, or refused with one type of error.",
-    "readers": "A file is read, or refused with one sentence, in bounded time and memory. Nothing else is raised and no process dies.",
-    "numerics": "Losses, gradients and weights are finite wherever those of cross-entropy on a linear layer are finite. "
+    "readers": "A file is read, or refused with a message, in bounded time and memory. No other exception is raised, and no process dies.",
+    "numerics": "Losses, gradients and weights are finite whenever those of cross-entropy on a linear layer are finite. "
     "L-Softmax at a learning rate of 10 is compared with a linear layer on features that are 2m − 1 times as long, because its "
     "margin lengthens the logit by that factor.",
-    "service": "No traceback appears in a response or in the log, no request passes without the key, memory and open file "
-    "descriptors do not grow, and every acknowledged enrolment is present.",
+    "service": "No traceback appears in a response or in the log, no request without the key is accepted, memory and open file "
+    "descriptors do not grow, and every acknowledged enrollment is present.",
     "mixed attack": "A well-behaved client gets every answer while others send hostile requests and expensive pictures, never read "
     "their responses, and hold the lock of the gallery. No traceback appears, and everyone acknowledged is enrolled.",
-    "expensive pictures": "The picture is decoded or refused within the time limit. Otherwise its decoder is killed.",
-    "calibration": "At least nine of ten thresholds accept new strangers at most at the promised rate.",
+    "expensive pictures": "The picture is decoded or refused within the time limit; otherwise its decoder is killed.",
+    "calibration": "At least nine of ten thresholds accept new strangers at the promised rate or less.",
 }
 
 HEAD = """# Reliability
 
 `make attack` tries to break the promises on this page. It draws kill times, bit flips, settings, pictures, numbers and requests
-from fixed seeds and compares every outcome with the promise. `make attack ARGS="images flips"` runs some kinds only, and `--again`
+from fixed seeds and compares every outcome with the promise. `make attack ARGS="images flips"` runs only these attacks, and `ARGS=--again`
 repeats parts that already have a row. This page is generated from the rows in `benchmarks/reports/attack.jsonl`.
-`SECURITY.md` in the repository describes what is promised about untrusted files and how to report a problem.
+`SECURITY.md` in the repository lists the promises about untrusted files and explains how to report a problem.
 
 """
 
@@ -60,13 +60,13 @@ TAIL = """
 ## Limits
 - A kill ends a process, not the machine. Acknowledged data is written with `fsync`, but power cuts were not tested.
 - A checkpoint is bound to its settings, its training data and its number of threads. Differences are refused or reported. On
-  another kind of CPU, or with another version of PyTorch, a run resumes but its last bits differ.
+  another kind of CPU, or with another version of PyTorch, a run resumes, but its results differ in the last bits.
 - For datasets made of files, a checkpoint compares the labels and the number of samples, not the pixels of every file.
 - If the features themselves are optimized at a learning rate of 10, L-Softmax with m = 4 diverges more often than a linear layer,
-  because its target is unreachable and its gradients grow with the weights. The run then stops with one sentence.
+  because its target is unreachable and its gradients grow with the weights. The run then stops with a message.
 - A bit that flips in memory, or before the checksum is computed, is not detected.
-- Kills of two processes ran on one machine. Several machines were not tested.
-- Kills of training and fuzzed settings ran with their folders in memory (`TMPDIR`), where flushing costs nothing.
+- Kills of two processes were tested on one machine, not on several machines.
+- The attacks with kills of training and with settings used folders in memory (`TMPDIR`), where flushing to disk takes no time.
 - Missing permissions and full disks are covered by the test suite, not by this attack.
 """
 
