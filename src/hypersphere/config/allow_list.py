@@ -47,8 +47,8 @@ OrthogonalityPenalty Pion Refinement Skew Symmetric SymmetricPositive Triangular
 prepare_neurons
 """
 NETWORKS = """
-Autoencoder Conv ConvNet Descriptors DlibResNet ECAPA EfficientNetLite0 GCN GE2E Generator GPTLanguageModel GraphNetwork Joined MLP NGPT
-NGPTLanguageModel Players PointNet PointNet2
+Autoencoder Conv ConvNet Descriptors DlibResNet ECAPA EfficientNetLite0 GCN GE2E Generator
+GPTLanguageModel GraphNetwork IResNet Joined MLP MobileFaceNet NGPT NGPTLanguageModel Players PointNet PointNet2
 Pool Projected Residual SpectrogramResNet SphereVelocity SphericalAutoencoder TransformersNetwork WithDiscriminant
 cifar_resnet cnn10 cnn15 cnn18 cnn3 cnn4 cnn45 cnn6 cnn60 cnn69 cnn9 discriminator gcn generator he_normal
 lsoftmax_cifar10 lsoftmax_cifar100 lsoftmax_lfw lsoftmax_mnist lsoftmax_mnist_2d mlp modified_resnet18 ngpt plain_cnn

@@ -19,8 +19,11 @@ from .foreign import Projected, TransformersNetwork, WithDiscriminant, timm_netw
 from .gan import Generator, Players, discriminator, generator
 from .ge2e import GE2E
 from .graph_network import GraphNetwork, UnsupportedOperatorError
+from .insightface_import import INSIGHTFACE_ARCHITECTURES, read_insightface
+from .iresnet import IResNet
 from .language_models import GPTLanguageModel, NGPTLanguageModel
 from .lsoftmax import lsoftmax_cifar10, lsoftmax_cifar100, lsoftmax_lfw, lsoftmax_mnist, lsoftmax_mnist_2d
+from .mobilefacenet import MobileFaceNet
 from .network import ConvNet, LayerOptions, Network, Options
 from .onnx_import import import_onnx, read_input_shape
 from .pooling_over_time import AttentivePooling, StatisticsPooling, pool_statistics
@@ -34,6 +37,7 @@ __all__ = [
     "ECAPA",
     "GCN",
     "GE2E",
+    "INSIGHTFACE_ARCHITECTURES",
     "MLP",
     "NGPT",
     "AttentivePooling",
@@ -47,9 +51,11 @@ __all__ = [
     "GPTLanguageModel",
     "Generator",
     "GraphNetwork",
+    "IResNet",
     "Joined",
     "LayerOptions",
     "Layers",
+    "MobileFaceNet",
     "ModelEntry",
     "NGPTBlock",
     "NGPTLanguageModel",
@@ -108,6 +114,7 @@ __all__ = [
     "pointnet2",
     "pool_statistics",
     "read_input_shape",
+    "read_insightface",
     "resnet18",
     "resnet20",
     "resnet32",

@@ -120,20 +120,24 @@ class Layers:
         self,
         channels: int,
         filters: int,
-        kernel: int,
+        kernel: int | tuple[int, int],
         stride: int = 1,
         *,
         activate: bool = True,
         bias: bool | None = None,
         padding: int | None = None,
+        groups: int = 1,
     ) -> nn.Sequential:
         """Convolution, normalization, activation; by default so padded that stride 1 keeps the size of odd kernels.
 
         There is a bias by default where no normalization takes its place.
         """
         bias = (self.norm is None or self.spherical_norm) if bias is None else bias
-        padding = (kernel - 1) // 2 if padding is None else padding
-        layer = self.conv(channels, filters, kernel, stride=stride, padding=padding, bias=bias)
+        if padding is None:
+            assert isinstance(kernel, int)
+            padding = (kernel - 1) // 2
+        grouped = {} if groups == 1 else {"groups": groups}  # factories of other layers need not know groups
+        layer = self.conv(channels, filters, kernel, stride=stride, padding=padding, bias=bias, **grouped)
         return self._unit("conv", layer, filters, norm=True, activate=activate)
 
     def convolutions(
