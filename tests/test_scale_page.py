@@ -54,7 +54,7 @@ def test_the_formula_of_drawn_classes_counts_what_is_drawn():
     sample, counts = Sample(0.1), []
     for seed in range(20):
         labels = torch.randint(0, 2000, (500,), generator=torch.Generator().manual_seed(seed))
-        counts.append(int(sample.drawn(0, 2000, labels).sum()))
+        counts.append(int(sample.draw_classes(0, 2000, labels).sum()))
         sample.step()
     expected = 2000 - 2000 * (1 - 1 / 2000) ** 500 * 0.9
     assert sum(counts) / len(counts) == pytest.approx(expected, rel=0.03)

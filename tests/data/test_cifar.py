@@ -184,7 +184,7 @@ def test_a_batch_cut_after_a_whole_image_is_noticed(tmp_path):
 def test_a_python_batch_has_a_limit(tmp_path, monkeypatch):
     from hypersphere.data import cifar
 
-    monkeypatch.setattr(cifar, "_LARGEST", 1000)
+    monkeypatch.setattr(cifar, "_MAX_BATCH_BYTES", 1000)
     (tmp_path / "cifar10").mkdir()
     (tmp_path / "cifar10" / "test_batch").write_bytes(bytes(2000))
     with pytest.raises(CorruptDataError, match="more than 1000 bytes"):

@@ -26,9 +26,9 @@ def test_counts_dominant_and_angles(head):
     assert found.counts.tolist() == [[1, 2, 1], [2, 0, 1]]
     assert found.dominant.tolist() == [1, 0]
     assert found.angles.rad2deg().flatten().tolist() == pytest.approx([20, 0, 80, 0, 10, 80], abs=1e-3)
-    assert found.outlying() == [(0, 2), (1, 2)]
-    assert found.outlying(math.radians(85)) == []
-    assert found.outlying(math.radians(15)) == [(0, 0), (0, 2), (1, 2)]
+    assert found.find_outlying() == [(0, 2), (1, 2)]
+    assert found.find_outlying(math.radians(85)) == []
+    assert found.find_outlying(math.radians(15)) == [(0, 0), (0, 2), (1, 2)]
 
 
 def test_samples_far_from_the_dominant_center(head):

@@ -103,7 +103,7 @@ def test_milestones_lie_before_the_end():
 
 
 def test_saturated_milestones_are_those_of_the_appendix():
-    assert base.saturated().arguments["milestones"] == (20000, 30000, 37500)
+    assert base.make_saturated_schedule().arguments["milestones"] == (20000, 30000, 37500)
 
 
 @pytest.mark.untyped

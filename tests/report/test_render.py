@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hypersphere.report import Chart, Grid, Note, Page, Section, render, save
-from hypersphere.report._render import LARGEST, finite_json, plotting_library, script_json
+from hypersphere.report._render import MAX_PAGE_BYTES, finite_json, plotting_library, script_json
 
 PAGE = Page("title", "sub", [Section("one", "One", [Note("<script>alert(1)</script>"), Grid("g", ["a"], [["<b>"]])])])
 
@@ -46,7 +46,7 @@ def test_the_library_is_plotly_compressed():
 
 
 def test_too_large_a_page_is_refused_and_nothing_is_written(tmp_path):
-    large = Page("t", "s", [Section("one", "One", [Note("x" * LARGEST)])])
+    large = Page("t", "s", [Section("one", "One", [Note("x" * MAX_PAGE_BYTES)])])
     with pytest.raises(ValueError, match="show fewer runs"):
         save(large, tmp_path / "page.html")
     assert list(tmp_path.iterdir()) == []

@@ -5,7 +5,7 @@ import dataclasses
 from hypersphere.evaluation import compare_embedders
 from hypersphere.report.page_parts import Grid, Note
 from hypersphere.report.runs import read_runs
-from hypersphere.report.several import NEGATIVES, RESAMPLES, comparable, list_differing_settings, measures_section
+from hypersphere.report.several import NEGATIVES, RESAMPLES, can_compare, list_differing_settings, measures_section
 from tests.report.runs_for_tests import evidence, write_run
 
 
@@ -26,10 +26,10 @@ def test_paired_table_is_the_paired_bootstrap(tmp_path):
 
 def test_other_samples_are_not_paired(tmp_path):
     one = evidence()
-    assert comparable(one, evidence(seed=3))
-    assert not comparable(one, dataclasses.replace(one, images=one.images.flip(0)))
-    assert not comparable(one, dataclasses.replace(one, total=99))
-    assert not comparable(one, None)
+    assert can_compare(one, evidence(seed=3))
+    assert not can_compare(one, dataclasses.replace(one, images=one.images.flip(0)))
+    assert not can_compare(one, dataclasses.replace(one, total=99))
+    assert not can_compare(one, None)
     runs = read_runs([write_run(tmp_path / "a"), write_run(tmp_path / "b", kept=evidence(each=8))])
     notes = [block.text for block in measures_section(runs).blocks if isinstance(block, Note)]
     assert notes == ["Not measured on the same samples as a, so not paired: b."]

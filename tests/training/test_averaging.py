@@ -26,7 +26,7 @@ def test_applied_for_a_while_only():
     average = MovingAverage(model, 0.9)
     before = model.weight.detach().clone()
     average.shadow["weight"].zero_()
-    with average.applied(model):
+    with average.use_averaged_weights(model):
         assert model.weight.abs().sum() == 0
     assert torch.equal(model.weight, before)
     other = MovingAverage(nn.Linear(2, 2), 0.9)
@@ -54,7 +54,7 @@ def test_an_average_of_weights_on_the_sphere_is_put_back_on_it():
     average.update(net)
     assert (average.shadow["positions"].norm(dim=1) - 1).abs().max() > 0.01  # the mean of two directions is shorter
     own = net.positions.detach().clone()
-    with average.applied(net):
+    with average.use_averaged_weights(net):
         assert torch.allclose(net.positions.norm(dim=1), torch.ones(4))
         assert torch.allclose(net.blocks[0].mlp.up.linear.weight.norm(dim=1), torch.ones(21), atol=1e-6)
     assert torch.equal(net.positions, own)

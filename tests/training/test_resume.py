@@ -6,7 +6,14 @@ import torch
 
 from hypersphere.files import load_tree
 from hypersphere.training import Callback, Experiment, Settings
-from hypersphere.training.resume import check_bound, comparable, data_digest, differing, restore, state_of
+from hypersphere.training.resume import (
+    check_bound,
+    data_digest,
+    describe_differences,
+    normalize_document,
+    restore,
+    state_of,
+)
 from tests.training.own import Squares
 from tests.training.runs import own, small
 
@@ -108,13 +115,13 @@ def test_other_threads_are_said(tmp_path):
 
 
 def test_what_changes_nothing_may_differ():
-    assert comparable({"steps": 3, "timeout": 5, "head": {"call": "A", "m": 1.0}}) == {
+    assert normalize_document({"steps": 3, "timeout": 5, "head": {"call": "A", "m": 1.0}}) == {
         "steps": 3,
         "head": "A",
         "head.m": 1.0,
     }
-    assert differing({"a": 1}, {"a": 1}) == ""
-    assert differing({"a": 1}, {"a": True, "b": None}) == "a is 1 there, True here"
+    assert describe_differences({"a": 1}, {"a": 1}) == ""
+    assert describe_differences({"a": 1}, {"a": True, "b": None}) == "a is 1 there, True here"
 
 
 def test_the_digest_is_of_labels_and_pixels(tmp_path):

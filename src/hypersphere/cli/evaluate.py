@@ -12,7 +12,7 @@ from .source_options import add_source_options, read_source_options
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """An embedder, what it is measured on, and how."""
+    """Add the embedder, the source and the options."""
     from ..evaluation import scoring
 
     parser.add_argument(
@@ -80,10 +80,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, print, and leave the report in a folder if one is named."""
+    """Measure, print the report, and write it to the folder of ``--output``."""
     if args.output is not None and args.output.exists() and not args.output.is_dir():
         raise ValueError(f"--output {args.output} is a file; a folder is needed")
-    found = measured(args)
+    found = run_evaluation(args)
     if args.output is not None:
         args.output.mkdir(parents=True, exist_ok=True)
         write_text(args.output / "report.json", found.json() + "\n")
@@ -98,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def measured(args: argparse.Namespace) -> Any:
+def run_evaluation(args: argparse.Namespace) -> Any:
     """Return the evaluation that the options request."""
     from ..data import open_source
     from ..evaluation import scoring
@@ -153,7 +153,7 @@ def measured(args: argparse.Namespace) -> Any:
 
 
 def scores(module: Any) -> dict[str, Any]:
-    """Every score that needs no argument, by the name of its class."""
+    """Return all scores without required arguments, by the name of the class."""
     from ..config import parameters
 
     kinds = {name: kind for name, kind in vars(module).items() if isinstance(kind, type)}
@@ -162,7 +162,7 @@ def scores(module: Any) -> dict[str, Any]:
 
 
 def write_html(found: Any, path: Path) -> list[str]:
-    """Write the page of an evaluation and return its name; where pages cannot be drawn, say why and return none."""
+    """Write the page of an evaluation and return its name. If a package is missing, print which and return no name."""
     try:
         from .. import report
         from ..evaluation.evidence import Evidence, choose_samples, thumbnails

@@ -44,8 +44,8 @@ def run(args: argparse.Namespace) -> int:
     changes = [word for word in (args.recipe, *args.overrides) if word] if args.resume is not None else []
     if args.resume is not None and (args.fresh or args.keys or (changes and args.output is None)):
         raise ValueError(
-            "--resume goes on with a run as it is: no --fresh or --keys beside it; KEY=VALUE only with --output NEW, "
-            "which starts a new run from its checkpoint"
+            "--resume continues a run with the same settings: --fresh and --keys are not accepted, and KEY=VALUE needs "
+            "--output NEW, which starts a new run from the checkpoint"
         )
     if args.trust or any(":" in override for override in args.overrides):
         allow_current_folder()
@@ -96,7 +96,7 @@ def choose_recipe(name: str | None, size: Any, overrides: list[str]) -> Any:
     from ..config import as_call, assign
 
     if name is None:
-        raise ValueError(f"which recipe? There are {', '.join(sorted(recipes.RECIPES))}")
+        raise ValueError(f"NAME of a recipe is missing: give one of {', '.join(sorted(recipes.RECIPES))}")
     return assign(as_call(recipes.get(name).config(size)), overrides).build()
 
 
@@ -158,14 +158,14 @@ def page(folder: str) -> str:
 
 def report(metrics: dict[str, float], steps: int, folder: str) -> None:
     """Print the final metrics with their units, and the folder."""
-    from ..training.results import measured
+    from ..training.results import format_measure
 
     table = require("rich.table").Table(title=f"after {steps} steps")
     table.add_column("measure")
     table.add_column("value", justify="right")
     for key, value in metrics.items():
         if not key.startswith("energy/"):
-            table.add_row(key, measured(key, value))
+            table.add_row(key, format_measure(key, value))
     console = require("rich.console").Console()
     console.print(table)
     console.print(f"Log, checkpoints, pictures and model card: {folder}", highlight=False, soft_wrap=True)

@@ -7,7 +7,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 from torch.nn import functional as F
 
-from .augment import Augmentation, Uniforms, floating, restored
+from .augment import Augmentation, Uniforms, restore_dtype, to_floating_point
 
 
 class Affine(Augmentation):
@@ -42,10 +42,10 @@ class Affine(Augmentation):
     def __call__(self, batch: Shaped[Tensor, "b c h w"], u: Uniforms) -> Shaped[Tensor, "b c h w"]:
         """Apply the maps. ``grid_sample`` needs the inverse map, which says where each pixel comes from."""
         h, w = batch.shape[2:]
-        values = floating(batch) - self.fill  # grid_sample pads with zeros, so subtract the fill value first
+        values = to_floating_point(batch) - self.fill  # grid_sample pads with zeros, so subtract the fill value first
         grid = self._sources(2 * u.double() - 1, h, w).to(values)
         moved = F.grid_sample(values, grid, mode="bilinear", padding_mode="zeros", align_corners=False) + self.fill
-        return restored(moved, batch)
+        return restore_dtype(moved, batch)
 
     def _sources(self, v: Float[Tensor, "b draws"], h: int, w: int) -> Float[Tensor, "b h w 2"]:
         """Return the source of every pixel in the coordinates of ``grid_sample``, from −1 to 1; v is uniform in [−1, 1)."""

@@ -179,7 +179,7 @@ class RotateJitter(Augmentation):
         return turned + noise.clamp(-self.clip, self.clip).reshape(batch.shape).to(batch)
 
 
-def restored(values: Tensor, batch: Tensor) -> Tensor:
+def restore_dtype(values: Tensor, batch: Tensor) -> Tensor:
     """Return computed values in the dtype of ``batch``; integers are rounded and clamped to their range."""
     if batch.is_floating_point():
         return values.to(batch.dtype)
@@ -187,7 +187,7 @@ def restored(values: Tensor, batch: Tensor) -> Tensor:
     return values.round().clamp(limits.min, limits.max).to(batch.dtype)
 
 
-def floating(batch: Tensor) -> Tensor:
+def to_floating_point(batch: Tensor) -> Tensor:
     """Return a batch in float32, or in its own precision if that is higher."""
     return batch.to(torch.promote_types(batch.dtype, torch.float32) if batch.is_floating_point() else torch.float32)
 

@@ -17,7 +17,7 @@ from .in_memory import InMemory
 from .roots import Folder, Root, find
 
 _PIXELS = 3 * 32 * 32
-_LARGEST = 1 << 28  # bytes of one Python batch; the largest one has 155 million
+_MAX_BATCH_BYTES = 1 << 28  # size limit of one batch file; the largest has 155 million bytes
 Batch = tuple[UInt8[np.ndarray, "n 3072"], Int[np.ndarray, "n"]]
 
 
@@ -110,7 +110,7 @@ def _sheets(folder: Folder, paths: Sequence[Path], split: str) -> Batch:
 def _python(folder: Folder, path: Path, key: bytes, classes: int) -> Batch:
     """Read a pickled dictionary with ``b"data"``, (n, 3072) bytes, and a list of labels."""
     try:
-        batch = _Unpickler(io.BytesIO(read_bytes(path, _LARGEST)), encoding="bytes").load()
+        batch = _Unpickler(io.BytesIO(read_bytes(path, _MAX_BATCH_BYTES)), encoding="bytes").load()
         pixels, labels = batch[b"data"], batch[key]
     except Exception as error:  # a damaged pickle can raise any exception; its reason becomes part of the message
         expected = f"a python batch with data and {key.decode()}"

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from .augment import Augmentation, Uniforms, floating, restored
+from .augment import Augmentation, Uniforms, restore_dtype, to_floating_point
 
 _LUMA = (0.299, 0.587, 0.114)  # ITU-R 601
 # From RGB to luma and two color axes (YIQ): hue is the angle in the plane of the two.
@@ -38,7 +38,7 @@ class ColorJitter(Augmentation):
 
     def __call__(self, batch: Shaped[Tensor, "b c h w"], u: Uniforms) -> Shaped[Tensor, "b c h w"]:
         """Return the jittered images."""
-        x, v = floating(batch), 2 * u.double() - 1
+        x, v = to_floating_point(batch), 2 * u.double() - 1
         limit = math.inf if batch.is_floating_point() else torch.iinfo(batch.dtype).max
 
         def factor(column: int, spread: float) -> Tensor:
@@ -52,7 +52,7 @@ class ColorJitter(Augmentation):
             x = grey + factor(2, self.saturation) * (x - grey)
             if self.hue:
                 x = torch.einsum("bij,bjhw->bihw", _turns(self.hue * v[:, 3]).to(x), x)
-        return restored(x, batch)
+        return restore_dtype(x, batch)
 
 
 def _luma(x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b 1 h w"]:

@@ -7,7 +7,7 @@ from jaxtyping import Shaped
 from torch import Tensor
 from torch.nn import functional as F
 
-from .augment import Augmentation, Uniforms, checked_range, floating, restored
+from .augment import Augmentation, Uniforms, checked_range, restore_dtype, to_floating_point
 
 
 class ResizedCrop(Augmentation):
@@ -50,9 +50,9 @@ class ResizedCrop(Augmentation):
         columns = _sources(broad, width, u[:, 3] * (1 - width))
         size = (len(batch), tall, broad)
         grid = torch.stack([columns[:, None, :].expand(size), rows[:, :, None].expand(size)], -1)
-        values = floating(batch)
+        values = to_floating_point(batch)
         moved = F.grid_sample(values, grid.to(values), mode="bilinear", padding_mode="border", align_corners=False)
-        return restored(moved, batch)
+        return restore_dtype(moved, batch)
 
 
 def _sources(count: int, length: Tensor, start: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from .kernels import Kernel, rebuild_kernel
 from .whole_gram import whole_gram_sums
 
 CHUNK_ENTRIES = 1 << 19  # of one chunk of the Gram matrix: small enough to stay in the cache between the passes over it
-FEW = 256  # neurons up to which saving the lower triangle is not worth the trouble
+MAX_NEURONS_IN_ONE_BLOCK = 256  # up to this number, skipping the lower triangle is not faster
 
 
 def pair_sums(
@@ -63,7 +63,7 @@ def value_and_gradient(
 def _rows_at_a_time(weight: Tensor) -> int:
     """Return the rows of a block: all if there are few, else a quarter, so that the lower triangle is saved, within a chunk's entries."""
     n = weight.shape[1]
-    return n if n <= FEW else max(64, min(max(128, n // 4), CHUNK_ENTRIES // n))
+    return n if n <= MAX_NEURONS_IN_ONE_BLOCK else max(64, min(max(128, n // 4), CHUNK_ENTRIES // n))
 
 
 def _compute(

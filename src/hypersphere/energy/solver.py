@@ -13,7 +13,8 @@ from .lbfgs import lbfgs
 from .riesz_points import find_riesz_points, point_objective
 from .tammes import find_tammes_points
 
-MANY = range(80, 251)  # points of which random starts rarely find the best arrangement, and a hop takes about a second
+# Numbers of points for which random starts rarely find the best arrangement and a hop takes about a second.
+POINT_COUNTS_WITH_HOPS = range(80, 251)
 
 
 def minimize_energy(
@@ -61,7 +62,7 @@ def minimize_energy(
     if starts is None:
         starts = (64 if n <= 80 else 32) if s == math.inf else min(48, max(1, 960_000 // n**2))
     if hops is None:
-        hops = 16 if s == math.inf else 16 if n in MANY else 0
+        hops = 16 if s == math.inf else 16 if n in POINT_COUNTS_WITH_HOPS else 0
     for name, value, least in (("starts", starts, 1), ("hops", hops, 0), ("steps", steps, 1)):
         if value < least:
             raise ValueError(f"{name} must be a number ≥ {least}, got {value!r}")

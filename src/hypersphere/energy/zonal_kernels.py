@@ -83,11 +83,11 @@ class DimensionalKernel(Kernel):
 
     @staticmethod
     def default_time(dim: int) -> float:
-        """Return the t that is used where none is given."""
+        """Return the default t for a dimension."""
         return math.log1p(dim / 4)
 
-    def settled(self) -> tuple[float, int]:
-        """Return t and d."""
+    def get_t_and_dim(self) -> tuple[float, int]:
+        """Return t and the dimension; raise a ValueError if one of them is not set."""
         if self.t is None or self.dim is None:
             raise ValueError(f"{self!r} needs the dimension of its points: call for_dimension, or give t and dim")
         return self.t, self.dim
@@ -103,12 +103,12 @@ class _Series(DimensionalKernel):
 
     def value(self, q: Tensor) -> Tensor:
         """Return Σ b_k·R_k(1 − q/2)."""
-        t, dim = self.settled()
+        t, dim = self.get_t_and_dim()
         return sum_gegenbauer(_weights(type(self), t, dim), dim, (1 - q / 2).clamp(-1, 1))
 
     def slope(self, q: Tensor) -> Tensor:
         """Return dφ/dq. The derivative of R_k in d dimensions is λ_k/(d − 1)·R_{k−1} of d + 2 dimensions."""
-        t, dim = self.settled()
+        t, dim = self.get_t_and_dim()
         weights = _weights(type(self), t, dim)
         steeper = [b * k * (k + dim - 2) / (dim - 1) for k, b in enumerate(weights)][1:]
         return -0.5 * sum_gegenbauer(steeper, dim + 2, (1 - q / 2).clamp(-1, 1))
@@ -162,12 +162,12 @@ class MMD(DimensionalKernel):
 
     def value(self, q: Tensor) -> Tensor:
         """Return e^{−tq} less its mean over the sphere."""
-        t, dim = self.settled()
+        t, dim = self.get_t_and_dim()
         return torch.exp(-t * q) - _mean_gaussian(t, dim)
 
     def slope(self, q: Tensor) -> Tensor:
         """Return −t·e^{−tq}."""
-        t, _ = self.settled()
+        t, _ = self.get_t_and_dim()
         return -t * torch.exp(-t * q)
 
 

@@ -153,7 +153,7 @@ class ShardedClassifier(Classifier):
                 self.local_bias(),
                 ClassSubset(self.num_classes, size, first, processes=self.shards),
             )
-        chosen = self.sample.drawn(first, size, labels.long())
+        chosen = self.sample.draw_classes(first, size, labels.long())
         places = chosen.nonzero().squeeze(-1)
         weight, bias = select_rows(self.weight, places, self.sub_centers), self.local_bias()
         bias = bias if bias is None or not bias.ndim else bias[places]

@@ -33,7 +33,7 @@ class SubCenters(NamedTuple):
     dominant: Int[Tensor, "c"]
     angles: Float[Tensor, "c k"]
 
-    def outlying(self, apart: float = APART) -> list[tuple[int, int]]:
+    def find_outlying(self, apart: float = APART) -> list[tuple[int, int]]:
         """Return the centers, as (class, center), that are more than ``apart`` radians from the dominant one."""
         return [(int(c), int(k)) for c, k in (self.angles > apart).nonzero()]
 
@@ -45,7 +45,7 @@ def measure_sub_centers(head: MarginSoftmax, features: Float[Tensor, "n d"], lab
     >>> head = hs.ArcFace(2, 2, sub_centers=2)
     >>> head.weight.data = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [-1.0, 0.1]])
     >>> found = measure_sub_centers(head, torch.tensor([[2.0, 0.1], [1.0, 0.0], [-1.0, 0.0]]), torch.tensor([0, 0, 1]))
-    >>> found.dominant, found.outlying()
+    >>> found.dominant, found.find_outlying()
     (tensor([0, 0]), [(0, 1)])
     """
     nearest = _angles(head, features, labels).argmin(-1)

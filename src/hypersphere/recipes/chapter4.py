@@ -11,7 +11,18 @@ from ..objectives import Softmax, WSoftmax
 from ..operators import Operator
 from ..operators.magnitudes import Sphere, Tanh
 from ..training import Adversarial, Config, Selection, replace
-from .recipe_book import CENTERED, CROP_FLIP_BOTH, Size, adam, imagenet, make, recipe, saturated, shallow, smoke
+from .recipe_book import (
+    CENTERED,
+    CROP_FLIP_BOTH,
+    Size,
+    adam,
+    imagenet,
+    make,
+    make_saturated_schedule,
+    recipe,
+    shallow,
+    smoke,
+)
 
 TANH = call(Operator, magnitude=call(Tanh), angular=call(Cosine))  # the radius ρ is learned from 1 (C.1–C.3)
 SPHERE = call(Operator, magnitude=call(Sphere), angular=call(Cosine))
@@ -40,7 +51,7 @@ def dcnet_cifar100(size: Size) -> Config:
     ``backbone.operator.angular=SquareCosine``; the convolution is ``backbone.operator=none energy=none project_every=0
     optimizer.weight_decay=5e-4``, as in the authors' code.
     """
-    return _decoupled(size, call(cnn9, table="C.1", operator=TANH))
+    return _make_decoupled(size, call(cnn9, table="C.1", operator=TANH))
 
 
 @recipe("dcnet-resnet-cifar100", tables="4.1, 4.4, C.2", data="CIFAR100 (laptop: Tiny-ImageNet)")
@@ -52,7 +63,7 @@ def dcnet_resnet_cifar100(size: Size) -> Config:
     ``tanh_product`` or ``product_of_tanh`` the weighted operators. Table C.2: ``optimizer=SGD optimizer.lr=0.1
     optimizer.momentum=0.9``.
     """
-    return _decoupled(size, call(resnet32, table="C.1", shortcut="plain", operator=TANH))
+    return _make_decoupled(size, call(resnet32, table="C.1", shortcut="plain", operator=TANH))
 
 
 @recipe("dcnet-imagenet", tables="4.6", data="ImageNet (laptop: Tiny-ImageNet)")
@@ -68,21 +79,26 @@ def dcnet_imagenet(size: Size) -> Config:
     if size == "paper":
         parts: dict[str, Any] = {"backbone": model, "energy": ORTHOGONAL, "project_every": 100}
         return imagenet(550000, 40, (200000, 375000), 0.0, **parts)
-    return _decoupled(size, model)
+    return _make_decoupled(size, model)
 
 
-def _decoupled(size: Size, model: Call) -> Config:
+def _make_decoupled(size: Size, model: Call) -> Config:
     common: dict[str, Any] = {"head": call(Softmax), "energy": ORTHOGONAL, "normalize": CENTERED}
     if size == "smoke":
         small = {"width": 0.06, "feature_dim": 16} if model.target is cnn9 else {"width": 0.03}
         return smoke(backbone=shallow(model).replace(**small), optimizer=adam(1e-3), project_every=2, **common)
     common["augment"] = CROP_FLIP_BOTH
     if size == "paper":
-        timing = {"steps": 42500, "evaluate_every": 2500, "optimizer": adam(1e-3), "schedule": saturated()}
+        timing = {
+            "steps": 42500,
+            "evaluate_every": 2500,
+            "optimizer": adam(1e-3),
+            "schedule": make_saturated_schedule(),
+        }
         return make(**timing, data=call(CIFAR100), backbone=model, project_every=100, **common)
     small = {"width": 0.25, "feature_dim": 128} if model.target is cnn9 else {"width": 0.125}
     common |= {"data": call(TinyImageNet), "size": 32, "samples": Selection(classes=100)}
-    timing = {"steps": 1200, "evaluate_every": 300, "optimizer": adam(2e-3), "schedule": saturated(1200)}
+    timing = {"steps": 1200, "evaluate_every": 300, "optimizer": adam(2e-3), "schedule": make_saturated_schedule(1200)}
     return make(**timing, backbone=model.replace(**small), project_every=10, **common)
 
 
@@ -110,6 +126,10 @@ def adversarial_cifar10(size: Size) -> Config:
     }
     if size == "paper":
         task = call(Adversarial, attacked_images=10000)
-        return make(task=task, steps=42500, evaluate_every=8500, backbone=model, schedule=saturated(), **common)
+        return make(
+            task=task, steps=42500, evaluate_every=8500, backbone=model, schedule=make_saturated_schedule(), **common
+        )
     task, small = call(Adversarial, attacked_images=256), model.replace(width=0.5, feature_dim=128)
-    return make(task=task, steps=1000, evaluate_every=500, backbone=small, schedule=saturated(1000), **common)
+    return make(
+        task=task, steps=1000, evaluate_every=500, backbone=small, schedule=make_saturated_schedule(1000), **common
+    )

@@ -10,7 +10,20 @@ from ..objectives import AMSoftmax
 from ..training import GAN, Config, Selection, replace
 from .chapter2 import SPHEREFACE, casia, open_set, sphereface_casia, sphereface_lfw
 from .chapter3 import SPHERE
-from .recipe_book import CENTERED, CROP_FLIP, Size, adam, falls, imagenet, make, recipe, saturated, sgd, shallow, smoke
+from .recipe_book import (
+    CENTERED,
+    CROP_FLIP,
+    Size,
+    adam,
+    falls,
+    imagenet,
+    make,
+    make_saturated_schedule,
+    recipe,
+    sgd,
+    shallow,
+    smoke,
+)
 
 # λ_h = 1 in half space and 10 in full space (the default follows the space), λ_o = 1 in full space over all classes, s = 2 (D.1).
 HALF_SPACE = call(MHE, output=1.0, s=2.0, half_space=True, data_dependent=False)
@@ -77,12 +90,14 @@ def regularized(size: Size, data: Call, model: Call, energy: Call) -> Config:
         "normalize": CENTERED,
     }
     if size == "paper":
-        return make(steps=42500, evaluate_every=2500, data=data, backbone=model, schedule=saturated(), **common)
+        return make(
+            steps=42500, evaluate_every=2500, data=data, backbone=model, schedule=make_saturated_schedule(), **common
+        )
     if data.target is CIFAR100:
         common |= {"size": 32, "samples": Selection(classes=100)}
         data = call(TinyImageNet)
     small = {"width": 0.25, "feature_dim": 64} if model.target is cnn9 else {"width": 0.25}
-    timing = {"steps": 1200, "evaluate_every": 300, "schedule": saturated(1200)}
+    timing = {"steps": 1200, "evaluate_every": 300, "schedule": make_saturated_schedule(1200)}
     return make(data=data, backbone=model.replace(**small), **timing, **common)
 
 

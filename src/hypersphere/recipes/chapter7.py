@@ -8,7 +8,19 @@ from ..models import cnn4, cnn6, cnn10, mlp, resnet20
 from ..orthogonal import overparameterize
 from ..training import Config, FewShotRecognition, replace
 from .chapter6 import gcn_cora, pointnet_modelnet40
-from .recipe_book import CENTERED, CROP_FLIP, Size, adam, falls, imagenet, make, recipe, saturated, sgd, smoke
+from .recipe_book import (
+    CENTERED,
+    CROP_FLIP,
+    Size,
+    adam,
+    falls,
+    imagenet,
+    make,
+    make_saturated_schedule,
+    recipe,
+    sgd,
+    smoke,
+)
 
 CAYLEY = call(overparameterize, method="cayley")
 GRAM_SCHMIDT = call(overparameterize, method="gram_schmidt")
@@ -46,9 +58,9 @@ def opt_cnn_cifar100(size: Size) -> Config:
         return smoke(backbone=call(cnn6, table="F.1", width=0.1, feature_dim=16), orthogonal=GRAM_SCHMIDT, **logged)
     common: dict[str, Any] = {"augment": CROP_FLIP, "orthogonal": GRAM_SCHMIDT, "optimizer": sgd(0.1), **logged}
     if size == "paper":
-        model, schedule = call(cnn6, table="F.1"), saturated()
+        model, schedule = call(cnn6, table="F.1"), make_saturated_schedule()
         return make(steps=42500, evaluate_every=2500, data=call(CIFAR100), backbone=model, schedule=schedule, **common)
-    model, schedule = call(cnn6, table="F.1", width=0.25), saturated(1000)
+    model, schedule = call(cnn6, table="F.1", width=0.25), make_saturated_schedule(1000)
     return make(steps=1000, evaluate_every=250, data=call(CIFAR10), backbone=model, schedule=schedule, **common)
 
 
@@ -102,7 +114,7 @@ def opt_imagenet(size: Size) -> Config:
         orthogonal=CAYLEY,
         steps=400,
         evaluate_every=100,
-        schedule=saturated(400),
+        schedule=make_saturated_schedule(400),
     )
 
 
@@ -116,9 +128,9 @@ def opt_resnet_cifar100(size: Size) -> Config:
         return smoke(backbone=call(resnet20, width=0.25), orthogonal=CAYLEY, normalize=CENTERED)
     common: dict[str, Any] = {"augment": CROP_FLIP, "orthogonal": CAYLEY, "optimizer": sgd(0.1), "normalize": CENTERED}
     if size == "paper":
-        model, schedule = call(resnet20, table="F.2"), saturated()
+        model, schedule = call(resnet20, table="F.2"), make_saturated_schedule()
         return make(steps=42500, evaluate_every=2500, data=call(CIFAR100), backbone=model, schedule=schedule, **common)
-    model, schedule = call(resnet20, table="F.2", width=0.5), saturated(800)
+    model, schedule = call(resnet20, table="F.2", width=0.5), make_saturated_schedule(800)
     return make(steps=800, evaluate_every=200, data=call(CIFAR10), backbone=model, schedule=schedule, **common)
 
 

@@ -95,8 +95,8 @@ def imagenet(steps: int, batch_size: int, milestones: tuple[int, ...], weight_de
     return make(steps=steps, evaluate_every=steps // 50, checkpoint_every=steps // 100, **{**common, **parts})
 
 
-def saturated(steps: int = 42500) -> Call:
-    """Milestones where the dissertation says "when the performance is saturated": those of D.1, in proportion to the steps."""
+def make_saturated_schedule(steps: int = 42500) -> Call:
+    """Return the milestones of D.1 in proportion to the steps, where Liu (2020) says "when the performance is saturated"."""
     return falls(*(steps * part // 425 for part in (200, 300, 375)))
 
 

@@ -18,7 +18,7 @@ from .embedder import Embedder
 from .evaluation_result import Evaluation
 from .features import all_processes, embed
 
-LEAST = 5  # identities that are resampled
+MIN_RESAMPLED_IDENTITIES = 5  # identities needed for a bootstrap over identities
 
 
 def evaluate_pairs(
@@ -100,7 +100,7 @@ def _identities(listed: PairList) -> Int[Tensor, "n 2"] | None:
     """
     people = listed.source.labels[listed.index]
     known = torch.equal(people[:, 0] == people[:, 1], listed.same)
-    return people if known and len(people.unique()) >= LEAST else None
+    return people if known and len(people.unique()) >= MIN_RESAMPLED_IDENTITIES else None
 
 
 def _scores(

@@ -12,7 +12,7 @@ from ..geometry import cosine, normalize
 
 BLOCK = 1024  # probes compared at a time
 RUN = 64  # columns of which only the largest is looked at first
-FEW = 16  # probes up to which a product by columns reads the rows faster
+MAX_PROBES_BY_COLUMNS = 16  # up to this number of probes, a product by columns is faster
 SPARE = 16  # candidates beyond k that are scored again: with them a second look is needed only for near ties
 GATHERED = 2**22  # numbers of the rows that are scored again at a time
 
@@ -186,7 +186,7 @@ def inner_products(probes: Float[Tensor, "p d"], rows: Float[Tensor, "g d"]) -> 
     >>> inner_products(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0], [0.0, 1.0]]))
     tensor([[11.,  2.]])
     """
-    if len(probes) > FEW or rows.device.type != "cpu":
+    if len(probes) > MAX_PROBES_BY_COLUMNS or rows.device.type != "cpu":
         return probes @ rows.T
     # A product of the rows with one column takes twice as long as with two.
     columns = probes.repeat(2, 1) if len(probes) == 1 else probes

@@ -15,7 +15,7 @@ from .._extras import require
 from ..files import write_text
 from .page_parts import Chart, Page
 
-LARGEST = 5_000_000  # bytes of a page, so that it can be sent by mail and opened on a phone
+MAX_PAGE_BYTES = 5_000_000  # bytes of a page, so that it can be sent by mail and opened on a phone
 ASSETS = pathlib.Path(__file__).parent / "assets"
 SCRIPTS = ("theme.js", "charts.js", "sphere.js", "threshold.js", "page.js")
 
@@ -36,8 +36,10 @@ def save(page: Page, path: str | os.PathLike[str]) -> pathlib.Path:
     if not target.absolute().parent.is_dir():
         raise ValueError(f"there is no folder {target.absolute().parent} to write {target.name} into")
     text = render(page)
-    if len(text.encode()) > LARGEST:
-        raise ValueError(f"the page has {len(text.encode()):,} bytes, more than {LARGEST:,}: show fewer runs in it")
+    if len(text.encode()) > MAX_PAGE_BYTES:
+        raise ValueError(
+            f"the page has {len(text.encode()):,} bytes, more than {MAX_PAGE_BYTES:,}: show fewer runs in it"
+        )
     write_text(target, text, private=True)  # pages may show pictures of people
     return target
 

@@ -46,7 +46,7 @@ def measures_section(runs: Sequence[RunRecord]) -> Section:
     return Section("measures", "Measures", blocks)
 
 
-def comparable(first: Evidence | None, other: Evidence | None) -> bool:
+def can_compare(first: Evidence | None, other: Evidence | None) -> bool:
     """Return whether two runs kept features of the same samples in the same order."""
     if first is None or other is None or not torch.equal(first.labels, other.labels):
         return False
@@ -62,7 +62,7 @@ def _difference_blocks(runs: Sequence[RunRecord]) -> list[Block]:
     rows: list[list[str]] = []
     without: list[str] = []
     for run in runs[1:]:
-        report = _difference(base.evidence, run.evidence) if comparable(base.evidence, run.evidence) else None
+        report = _difference(base.evidence, run.evidence) if can_compare(base.evidence, run.evidence) else None
         if report is None:
             without.append(run.name)
             continue

@@ -39,13 +39,13 @@ class MovingAverage:
                 self.shadow[name].copy_(tensor)
 
     def load_into(self, model: nn.Module) -> None:
-        """Give the model the averaged weights; a network on the sphere returns to it."""
+        """Load the averaged weights into the model and normalize those that belong on the sphere."""
         model.load_state_dict(self.shadow)
         to_sphere(model)
 
     @contextmanager
-    def applied(self, model: nn.Module) -> Iterator[None]:
-        """The model has the averaged weights inside the ``with``, its own again afterwards."""
+    def use_averaged_weights(self, model: nn.Module) -> Iterator[None]:
+        """Give the model the averaged weights inside the ``with`` block and restore its own afterwards."""
         own = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
         self.load_into(model)
         try:
@@ -54,7 +54,7 @@ class MovingAverage:
             model.load_state_dict(own)
 
     def state_dict(self) -> dict[str, object]:
-        """The average and the number of steps in it."""
+        """Return the average and the number of steps in it."""
         return {"shadow": self.shadow, "steps": self.steps}
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:

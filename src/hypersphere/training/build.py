@@ -17,7 +17,7 @@ from .selection import held_out, materialize, of_first_classes, some, trained_on
 from .settings import Config, TaskSettings
 from .tasks import Classification, Faces, FewShotRecognition, Graph, Task
 from .tasks.classification import with_head
-from .tasks.faces import divided
+from .tasks.faces import split_fold
 from .weights import start_from
 
 
@@ -207,7 +207,7 @@ def _complete_backbone(backbone: Call, data: TaskData, dim: int | None, project:
 def _read_samples(config: Config, kind: Any) -> dict[str, Any]:
     """The samples to train on and to measure, resized as the settings say."""
     if issubclass(kind, Faces):
-        found = divided(read(config, None), config.task.get("fold"), config.samples.validation > 0)
+        found = split_fold(read(config, None), config.task.get("fold"), config.samples.validation > 0)
         return {**found, **{part: _resize(config, found[part]) for part in ("train", "measured")}}
     if issubclass(kind, FewShotRecognition):
         train, measured = _split_few_shot(config)

@@ -27,8 +27,8 @@ class NonFiniteLossError(ValueError):
     """
 
 
-def diverged(trainer: "Trainer", reason: str) -> NoReturn:
-    """Note it in the run's events and raise :class:`NonFiniteLossError`."""
+def raise_non_finite(trainer: "Trainer", reason: str) -> NoReturn:
+    """Record the event in the run folder and raise :class:`NonFiniteLossError`."""
     last = trainer.folder.last
     if trainer.main and trainer.folder.path.is_dir():
         trainer.folder.event("not finite", trainer.step)
@@ -43,9 +43,9 @@ MISFITS = (TypeError, AttributeError, LookupError, ArithmeticError, RuntimeError
 
 @contextlib.contextmanager
 def explain_misfits() -> Iterator[None]:
-    """Turn what a network, head, task or optimizer of a config raises on samples that it is not made for into a ``ValueError``.
+    """Raise a ``ValueError`` in place of the error of a network, head, task or optimizer that does not fit the samples.
 
-    Exhausted memory and the loss of another process pass as they are.
+    Errors about exhausted memory or a lost process are not changed.
     """
     try:
         yield

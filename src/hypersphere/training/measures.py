@@ -10,17 +10,17 @@ from ..evaluation import angular_fisher_score, class_angles
 from ..neurons import neuron_layers, neurons
 from ..objectives import MarginSoftmax
 
-FEW = 8192
-"""Rows of a head whose energy a run watches; all pairs of a million would take hours."""
+MAX_ROWS_OF_EXACT_ENERGY = 8192
+"""The logged energy of a larger head is estimated from this many rows, because all pairs of a million rows would take hours."""
 
 
 @torch.no_grad()
 def layer_energies(model: nn.Module, s: float = 2.0, half_space: bool = False) -> dict[str, float]:
     """Return the mean energy of the neurons of every layer, and of the classes.
 
-    Layers of one neuron or one dimension have none. Of a head with more than ``FEW`` rows it is an estimate from that many
-    of them, always the same ones. The classes of a head that is divided among processes are gathered, so all processes must
-    call this.
+    Layers with one neuron or one dimension are left out. The energy of a head with more than ``MAX_ROWS_OF_EXACT_ENERGY``
+    rows is estimated from that many rows, always the same ones. The rows of a head that is sharded among processes are
+    gathered, so all processes must call this function.
 
     Args:
         model: The network.
@@ -58,7 +58,7 @@ def annealing_value(model: nn.Module) -> dict[str, float]:
 def _some_rows(weight: Tensor) -> Float[Tensor, "rows d"]:
     """All rows of a few, some of many, from whichever process holds them."""
     total = weight.numel() // weight.shape[-1]
-    if total <= FEW:
+    if total <= MAX_ROWS_OF_EXACT_ENERGY:
         return gather_weight(weight)
-    chosen = torch.randperm(total, generator=torch.Generator().manual_seed(0))[:FEW].sort().values
+    chosen = torch.randperm(total, generator=torch.Generator().manual_seed(0))[:MAX_ROWS_OF_EXACT_ENERGY].sort().values
     return gather_weight_rows(weight, chosen.to(weight.device))

@@ -71,14 +71,14 @@ def _check_trackers(names: Sequence[str]) -> None:
             raise ValueError(f"the tracker {name} is not installed: pip install {name}")
 
 
-def placed(batch: Sequence[Tensor], device: torch.device, channels_last: bool) -> tuple[Tensor, ...]:
-    """A batch on the device of the run; pictures in the layout of its convolutions."""
+def move_to_device(batch: Sequence[Tensor], device: torch.device, channels_last: bool) -> tuple[Tensor, ...]:
+    """Move a batch to the device of the run; pictures are converted to the memory layout of the convolutions."""
     layouts = ((torch.channels_last if channels_last and x.ndim == 4 else torch.preserve_format) for x in batch)
     return tuple(x.to(device, non_blocking=True, memory_format=f) for x, f in zip(batch, layouts, strict=True))
 
 
 def any_process(accelerator: Any, flag: bool) -> bool:
-    """Whether the flag is set on any process of the run; every process must ask."""
+    """Return whether the flag is set on any process of the run. All processes must call this function."""
     if accelerator.num_processes == 1:
         return flag
     return bool(accelerator.reduce(torch.tensor(float(flag), device=accelerator.device)).item())

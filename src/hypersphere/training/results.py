@@ -70,7 +70,7 @@ def card(
     lines += [f"Trained with hypersphere {__version__}; every setting is in `config.json`.", "", "| | |", "|---|---|"]
     lines += [f"| {key} | {value} |" for key, value in facts.items()]
     lines += ["", "| measure | value |", "|---|---|"]
-    lines += [f"| {key} | {measured(key, value, 'g')} |" for key, value in shown.items()]
+    lines += [f"| {key} | {format_measure(key, value, 'g')} |" for key, value in shown.items()]
     lines += ["", *(f"![{name.removesuffix('.png')}](pictures/{name})" for name in pictures), ""]
     kept = (
         "`embedder.safetensors` makes features of image files."
@@ -85,17 +85,17 @@ def card(
     return "\n".join(lines)
 
 
-def measured(measure: str, value: float, form: str = "g") -> str:
-    """A measure with its unit; one that is not finite has no meaning, such as the energy of neurons that coincide.
+def format_measure(measure: str, value: float, form: str = "g") -> str:
+    """Return a measure with its unit, or "undefined" if it is not finite, such as the energy of identical neurons.
 
-    >>> measured("accuracy", 97.25), measured("energy/conv1", float("inf"))
+    >>> format_measure("accuracy", 97.25), format_measure("energy/conv1", float("inf"))
     ('97.25 %', 'undefined')
     """
     return f"{value:.6{form}}{unit(measure)}" if math.isfinite(value) else "undefined"
 
 
 def unit(measure: str) -> str:
-    """The unit of a measure, with a space before it.
+    """Return the unit of a measure, preceded by a space.
 
     >>> unit("accuracy"), unit("intra_angle"), unit("lambda")
     (' %', ' rad', '')

@@ -12,7 +12,7 @@ from .._extras import require
 from ..files import load_tree
 from .datasets import is_stream
 from .processes import random_state, set_random_state
-from .run_folder import comparable, differing
+from .run_folder import describe_differences, normalize_document
 from .sharding import load_average, load_optimizer, whole_states
 
 if TYPE_CHECKING:
@@ -96,14 +96,14 @@ def position(trainer: "Trainer") -> str:
 
 def bound_to(trainer: "Trainer") -> dict[str, Any]:
     """What every checkpoint of a run says about it: its settings, a digest of its training samples, its threads."""
-    settings = comparable(trainer.document)
+    settings = normalize_document(trainer.document)
     return {"settings": settings, "data": data_digest(trainer.task), "threads": torch.get_num_threads()}
 
 
 def check_bound(trainer: "Trainer", stored: Mapping[str, Any]) -> None:
     """Refuse a checkpoint of other settings or other data, each named; another number of threads is a warning."""
     here = trainer.bound
-    changed = differing(stored["settings"], here["settings"])
+    changed = describe_differences(stored["settings"], here["settings"])
     if changed:
         raise ValueError(
             f"{trainer.folder.path} holds a checkpoint of other settings ({changed}): set them back in config.json, or "

@@ -155,10 +155,10 @@ class RunFolder:
     def _compare(self, document: Mapping[str, Any]) -> None:
         stored = self.path / "config.json"
         try:
-            there = comparable(json.loads(stored.read_text(encoding="utf-8")))
+            there = normalize_document(json.loads(stored.read_text(encoding="utf-8")))
         except (OSError, ValueError, AttributeError, RecursionError) as error:
             raise ValueError(f"{stored} cannot be read: {error}") from error
-        changed = differing(there, comparable(document))
+        changed = describe_differences(there, normalize_document(document))
         if changed:
             raise ValueError(
                 f"{self.path} holds a run with other settings ({changed}): choose another folder, or start it afresh"
@@ -243,13 +243,13 @@ def stored_document(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise ValueError(f"{file} is not readable as JSON: {error}") from error
 
 
-def comparable(document: Mapping[str, Any]) -> dict[str, Any]:
-    """A document on one level as JSON reads it back, without what changes nothing."""
+def normalize_document(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a document as a flat dictionary in the types of JSON, without the keys that may change when a run resumes."""
     return {key: value for key, value in flatten(json.loads(json.dumps(document))).items() if key not in FREE}
 
 
-def differing(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
-    """The settings that differ, in words; nothing if none does."""
+def describe_differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+    """Describe the settings that differ; an empty text if none does."""
     changed = [key for key in {**there, **here} if repr(there.get(key)) != repr(here.get(key))]
     return "; ".join(f"{key} is {there.get(key)!r} there, {here.get(key)!r} here" for key in changed)
 

@@ -17,11 +17,11 @@ from ..data import Loader
 from ..files import finite, load_tree, save_tree
 from .averaging import MovingAverage, load_average
 from .callbacks import Callback, Progress
-from .errors import diverged
+from .errors import raise_non_finite
 from .gradient_checkpointing import checkpoint_blocks
 from .log import RunLog
 from .optimizers import build_optimizers, clip_gradients, learning_rate, set_rates
-from .processes import accelerator, any_process, placed, share_buffers, signals, together
+from .processes import accelerator, any_process, move_to_device, share_buffers, signals, together
 from .results import write_results
 from .resume import bound_to, load_weights_of, position, restore, state_of
 from .run_folder import RunFolder
@@ -193,7 +193,7 @@ class Trainer:
         held: list[tuple[Tensor, ...]] = []
         while self.step < self.settings.steps and not self.stopped:
             for batch in self.task.loader:
-                held.append(placed(batch, self.accelerator.device, self.settings.channels_last))
+                held.append(move_to_device(batch, self.accelerator.device, self.settings.channels_last))
                 if len(held) == self.settings.accumulate:
                     yield held
                     held = []
@@ -239,7 +239,7 @@ class Trainer:
         values = self.accelerator.reduce(total, "mean").tolist()
         if not math.isfinite(values[0]):
             terms = ", ".join(f"{name} {value:g}" for name, value in zip(names, values[1:], strict=True))
-            diverged(self, f"the loss became {values[0]} at step {self.step} ({terms})")
+            raise_non_finite(self, f"the loss became {values[0]} at step {self.step} ({terms})")
         if due:
             parts = dict(zip(names, values[1:], strict=True)) if len(names) > 1 else {}
             self._write({"step": self.step, "loss": values[0], **parts, **learning_rate(self.optimizers)})
@@ -250,12 +250,12 @@ class Trainer:
         self.wrapped.eval()
         share_buffers(self.task)
         with (
-            self.ema.applied(self.task.model) if self.ema is not None else contextlib.nullcontext(),
+            self.ema.use_averaged_weights(self.task.model) if self.ema is not None else contextlib.nullcontext(),
             torch.random.fork_rng(),
         ):
             row = {"step": self.step, **self.task.evaluate(), **self.task.measures()}
         if not math.isfinite(row.get("feature_norm", 0.0)):
-            diverged(self, f"the features are not finite at step {self.step}")
+            raise_non_finite(self, f"the features are not finite at step {self.step}")
         name = self.settings.monitor.lstrip("-")
         if name not in row:
             raise ValueError(f"monitor must be one of {', '.join(k for k in row if k != 'step')}, got {name!r}")
@@ -276,7 +276,7 @@ class Trainer:
     def _checkpoint(self, best: bool = False, extra: bool = False) -> None:
         state = {**state_of(self), "extra": extra}
         if not finite({key: state[key] for key in ("task", "optimizers", "ema")}):
-            diverged(self, f"weights or the optimizer's state are not finite at step {self.step}")
+            raise_non_finite(self, f"weights or the optimizer's state are not finite at step {self.step}")
         if self.main and best:
             self.folder.record(self.folder.best.name)
             save_tree(state, self.folder.best)

@@ -25,16 +25,18 @@ def batch(classes=40, n=6):
 
 def test_draws_follow_seed_step_and_class_alone(monkeypatch):
     sample, positives = Sample(0.3, seed=5), torch.tensor([], dtype=torch.int64)
-    whole = sample.drawn(0, 1000, positives)
-    assert torch.equal(torch.cat([sample.drawn(0, 300, positives), sample.drawn(300, 700, positives)]), whole)
+    whole = sample.draw_classes(0, 1000, positives)
+    assert torch.equal(
+        torch.cat([sample.draw_classes(0, 300, positives), sample.draw_classes(300, 700, positives)]), whole
+    )
     monkeypatch.setattr(module, "BLOCK", 64)
-    assert torch.equal(sample.drawn(0, 1000, positives), whole)
-    assert not torch.equal(Sample(0.3, seed=6).drawn(0, 1000, positives), whole)
+    assert torch.equal(sample.draw_classes(0, 1000, positives), whole)
+    assert not torch.equal(Sample(0.3, seed=6).draw_classes(0, 1000, positives), whole)
     sample.step()
-    assert not torch.equal(sample.drawn(0, 1000, positives), whole)
+    assert not torch.equal(sample.draw_classes(0, 1000, positives), whole)
     again = Sample(0.3, seed=5)
     again.load_state_dict(sample.state_dict())
-    assert torch.equal(again.drawn(0, 1000, positives), sample.drawn(0, 1000, positives))
+    assert torch.equal(again.draw_classes(0, 1000, positives), sample.draw_classes(0, 1000, positives))
 
 
 def splitmix64(seed, step, c):
@@ -63,7 +65,7 @@ def test_the_usual_loss_is_that_of_a_head_with_the_drawn_classes():
     head = ArcFace(8, 40, sample=0.2, bias=True, label_smoothing=0.1, dtype=torch.float64)
     torch.nn.init.normal_(head.bias)
     x, y = batch()
-    drawn = head.sample.drawn(0, 40, y).nonzero().squeeze(-1)
+    drawn = head.sample.draw_classes(0, 40, y).nonzero().squeeze(-1)
     assert len(y.unique()) <= len(drawn) < 25
     small = ArcFace(8, len(drawn), bias=True, label_smoothing=0.1, dtype=torch.float64)
     small.load_state_dict({"weight": head.weight[drawn], "bias": head.bias[drawn]})

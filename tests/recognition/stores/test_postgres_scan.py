@@ -19,7 +19,7 @@ def gallery(server):
 
 @pytest.fixture(params=["by the server", "here"])
 def way(request, monkeypatch):
-    monkeypatch.setattr(postgres_scan, "MANY", 1 if request.param == "here" else 1000)
+    monkeypatch.setattr(postgres_scan, "MIN_PROBES_TO_FETCH_ALL", 1 if request.param == "here" else 1000)
     monkeypatch.setattr(postgres_scan, "CHUNK", 7)  # so that blocks end in the middle of what came
     monkeypatch.setattr(postgres_scan, "DEPTH", 4)  # so that it has to go deeper
     return request.param

@@ -104,11 +104,11 @@ def test_the_inception_score_of_a_classifier(monkeypatch):
     with torch.no_grad():
         assert task.evaluate()["inception_score"] == pytest.approx(4, rel=0.1)  # 60 images in 10 splits of 6
         fitted = build_task(replace(CONFIG, {"task.classifier": "discriminant", "task.samples": 300})).eval()
-        probabilities = fitted.classifier((fitted.shown(fitted.measured) + 1) / 2)
+        probabilities = fitted.classifier((fitted.scale_images(fitted.measured) + 1) / 2)
         right = probabilities.argmax(1) == Digits(train=False).labels[:300]
         assert right.double().mean() > 0.85  # ten components
         noise = fitted.evaluate()["inception_score"]
-        monkeypatch.setattr(fitted, "generate", lambda count: fitted.shown(fitted.measured[:count]))
+        monkeypatch.setattr(fitted, "generate", lambda count: fitted.scale_images(fitted.measured[:count]))
         assert fitted.evaluate()["inception_score"] > noise + 1
 
 
@@ -172,9 +172,9 @@ def test_the_distance_is_zero_for_the_images_themselves(monkeypatch):
     task = build_task(CONFIG).eval()
     with torch.no_grad():
         assert task.evaluate()["frechet"] > 1
-        monkeypatch.setattr(task, "generate", lambda count: task.shown(task.measured[:count]))
+        monkeypatch.setattr(task, "generate", lambda count: task.scale_images(task.measured[:count]))
         assert task.evaluate()["frechet"] == pytest.approx(0, abs=1e-6)
-        components = task.project(task.shown(task.measured))
+        components = task.project(task.scale_images(task.measured))
     off_diagonal = torch.cov(components.T) - torch.cov(components.T).diag().diag()
     torch.testing.assert_close(off_diagonal, torch.zeros(10, 10), atol=1e-3, rtol=0)
 

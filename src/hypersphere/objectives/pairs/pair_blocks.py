@@ -17,10 +17,10 @@ from ...geometry import normalize
 MIN_NORM = 1e-4
 """Features and proxies shorter than this get the gradient of one of this length, as in the heads; values are exact."""
 KEEP = 2**22
-"""Cosines up to which one block does, and nothing is computed twice."""
-BLOCK, MIN_ROWS, LARGEST = 2**20, 256, 2**23
-"""Cosines in a block. It has at least ``MIN_ROWS`` rows unless it would exceed ``LARGEST``: every block adds to the
-gradient of all references, which should not cost more than the block itself."""
+"""Up to this number of cosines there is only one block, and nothing is computed twice."""
+BLOCK, MIN_ROWS, MAX_BLOCK_ENTRIES = 2**20, 256, 2**23
+"""Number of cosines per block. A block has at least ``MIN_ROWS`` rows unless it would exceed ``MAX_BLOCK_ENTRIES``, because every
+block adds to the gradient of all references, which should not take longer than the block itself."""
 
 Chunk = int | Literal["auto"] | None
 
@@ -122,7 +122,7 @@ def choose_block_rows(chunk: Chunk, rows: int, references: int, device: torch.de
         return max(rows, 1)
     if chunk != "auto":
         return chunk
-    most = LARGEST if device.type == "cpu" else 4 * LARGEST
+    most = MAX_BLOCK_ENTRIES if device.type == "cpu" else 4 * MAX_BLOCK_ENTRIES
     return max(1, BLOCK // references, min(MIN_ROWS, most // references))
 
 

@@ -27,7 +27,7 @@ class Sample(nn.Module):
             only.
         seed: Of the draws.
 
-    >>> drawn = Sample(0.25).drawn(0, 10_000, torch.tensor([17]))
+    >>> drawn = Sample(0.25).draw_classes(0, 10_000, torch.tensor([17]))
     >>> bool(drawn[17]), 0.23 < drawn.float().mean().item() < 0.27
     (True, True)
     """
@@ -49,7 +49,7 @@ class Sample(nn.Module):
         """The probability now."""
         return float(evaluate_strength(self.schedule, Context()))
 
-    def drawn(self, first: int, size: int, positives: Int[Tensor, "n"]) -> Bool[Tensor, "c"]:
+    def draw_classes(self, first: int, size: int, positives: Int[Tensor, "n"]) -> Bool[Tensor, "c"]:
         """Draw the classes of this step from those at ``first`` and above; ``positives`` are the classes of the batch."""
         step, limit = int(self.steps), int(self.rate * 2**53)
         starts = range(first, first + size, BLOCK)

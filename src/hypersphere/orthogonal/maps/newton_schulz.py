@@ -18,7 +18,7 @@ _LAST = (  # [0.03, 2] → [0.12, 1.88] → [0.39, 1.61] → [0.84, 1.16] → 1 
     (2.3835, -1.7173, 0.4118),
     (1.8944, -1.2613, 0.3675),
 )
-_MOST = 8  # repetitions of the first of them: a factor of 5·10⁴
+_MAX_FIRST_STEPS = 8  # repetitions of the first step, which together scale by a factor of 5·10⁴
 
 
 @disable_autocast
@@ -87,7 +87,7 @@ def _limit(x: Tensor, steps: int) -> Tensor:
     last = 0
     while done < steps and last < len(_LAST):
         gram = x.mT @ x
-        ready = last > 0 or done > _MOST or _all_large(gram, eye)
+        ready = last > 0 or done > _MAX_FIRST_STEPS or _all_large(gram, eye)
         x = _quintic(x, gram, gram @ gram, _LAST[last])
         last, done = last + ready, done + 1
     for _ in range(done, steps):

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 VARIABLE = "HYPERSPHERE_KEYS"
-LEAST = 16  # characters of a key
+MIN_KEY_LENGTH = 16  # characters
 LETTERS = frozenset(string.ascii_letters + string.digits + "-._~+/=")  # those of a bearer token (RFC 6750)
 
 
@@ -26,9 +26,9 @@ class BearerKeys:
     def __init__(self, keys: Iterable[str] = ()):
         self._digests = []
         for i, key in enumerate(keys):
-            if len(key) < LEAST or not LETTERS.issuperset(key):
+            if len(key) < MIN_KEY_LENGTH or not LETTERS.issuperset(key):
                 raise ValueError(
-                    f"key {i + 1} must have at least {LEAST} characters, letters, digits and -._~+/= only, "
+                    f"key {i + 1} must have at least {MIN_KEY_LENGTH} characters, letters, digits and -._~+/= only, "
                     f"got {len(key)} characters; `openssl rand -hex 32` makes one"
                 )
             self._digests.append(_digest(key))

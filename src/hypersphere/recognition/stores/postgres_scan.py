@@ -12,7 +12,8 @@ from ...geometry import normalize
 from .._search import DenseRows, largest
 
 CHUNK = 16384  # templates compared at a time
-MANY = 16  # probes from which on fetching all templates costs less than that many scans by the server
+# Number of probes from which on fetching all templates is faster than one scan by the server per probe.
+MIN_PROBES_TO_FETCH_ALL = 16
 DEPTH = 256  # templates that are looked at first; more only where near ties or identities of many templates ask for it
 HEADER = 19  # bytes before the first row of a binary COPY
 
@@ -49,7 +50,7 @@ def nearest_templates(
             kept[i] = _first(db, templates, k)
     todo, deep, people = [i for i in range(len(probes)) if not blank[i]], max(DEPTH, 2 * k), None
     while todo:
-        if len(todo) < MANY:
+        if len(todo) < MIN_PROBES_TO_FETCH_ALL:
             lists = [_scan_nearest(db, templates, probes[i], deep) for i in todo]
         else:
             lists = best_templates(probes[todo], template_blocks(db, templates, probes.shape[1]), deep)

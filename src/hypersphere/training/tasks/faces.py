@@ -69,11 +69,11 @@ class Faces(Classification):
         return {key: 100 * float(value) for key, value in values.items()}
 
 
-def divided(faces: Any, fold: int, validation: bool) -> dict[str, Any]:
-    """``train``, ``measured`` and the two sets of pairs of a fold of LFW.
+def split_fold(faces: Any, fold: int, validation: bool) -> dict[str, Any]:
+    """Return ``train``, ``measured`` and the two sets of pairs for a fold of LFW.
 
-    With ``validation`` the pairs of the next fold are divided in two halves, and the measured fold is not touched. Trained on
-    are people of the other eight folds, and of none, with at least two images.
+    With ``validation`` the pairs of the next fold are divided into two halves, and the fold itself is not used. The training
+    set contains the people with at least two images who are in none of these two folds.
     """
     from ...data import OfClasses, Subset
     from ..selection import materialize

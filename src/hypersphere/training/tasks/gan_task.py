@@ -119,10 +119,10 @@ class GAN(Task):
         count = min(samples, len(measured_samples))
         self._facts = {"training samples": len(train_samples), "measured samples": count}
         self.measured = measured_samples.batch(torch.arange(count))[0]
-        self._principal_components(self.shown(self.measured), components)
+        self._principal_components(self.scale_images(self.measured), components)
         if classifier == "discriminant":
             fitted = train_samples.batch(torch.arange(min(len(train_samples), FITTED)))
-            classifier = fit_gaussian_classes(self.project, (self.shown(fitted[0]) + 1) / 2, fitted[1])
+            classifier = fit_gaussian_classes(self.project, (self.scale_images(fitted[0]) + 1) / 2, fitted[1])
         self.classifier = classifier
         self.register_buffer(
             "latest", torch.zeros(2)
@@ -192,7 +192,7 @@ class GAN(Task):
 
     def evaluate(self) -> dict[str, float]:
         """Return the losses of both players, the Fréchet distance, and the Inception score if there is a classifier."""
-        real, made = self.shown(self.measured), self.generate(len(self.measured))
+        real, made = self.scale_images(self.measured), self.generate(len(self.measured))
         losses = [
             len(x)
             * torch.stack([self.discriminator_loss(x, g), self.generator_loss(self.model.discriminator(g))]).double()
@@ -210,8 +210,8 @@ class GAN(Task):
         """Return the energies of the discriminator's layers."""
         return layer_energies(self.model.discriminator, **self.logged_energy)
 
-    def shown(self, images: Tensor) -> Float[Tensor, "n c h w"]:
-        """Return images as the discriminator sees them, in [−1, 1]."""
+    def scale_images(self, images: Tensor) -> Float[Tensor, "n c h w"]:
+        """Scale images to [−1, 1], the range of the discriminator's input."""
         return 2 * normalize_to_unit(images.to(self.device), self.preprocessing, "GAN") - 1
 
     def project(self, images: Float[Tensor, "n c h w"]) -> Float[Tensor, "n k"]:

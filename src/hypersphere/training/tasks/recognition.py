@@ -16,7 +16,7 @@ from ...evaluation import Evidence, all_pairs, choose_samples, mirrored, thumbna
 from ...evaluation.ranking import ranking
 from .classification import Classification, TaskOptions, save_embedder
 
-FARS = (1e-3, 1e-2)  # the strictest one that the pairs resolve is measured
+REPORTED_FARS = (1e-3, 1e-2)  # the strictest FAR that the number of pairs can resolve is reported
 
 
 class Recognition(Classification):
@@ -103,7 +103,7 @@ class Recognition(Classification):
         roc = all_pairs(features, labels, worst=1).roc
         ranked = ranking(features, labels, features, labels, leave_out=True)
         values = {"eer": float(roc.eer), "rank1": float((ranked.rank[ranked.mated] == 1).double().mean())}
-        for far in [f for f in FARS if roc.resolved([f])][:1]:
+        for far in [f for f in REPORTED_FARS if roc.resolved([f])][:1]:
             values[f"tar@{far:g}"] = float(roc.accepted_same[roc.at_far(far)]) / roc.positives
         return {name: 100 * value for name, value in values.items()}
 
