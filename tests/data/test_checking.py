@@ -99,7 +99,7 @@ def test_progress_and_refusals(folder, tmp_path_factory):
 
 
 def test_it_names_what_is_not_used(folder):
-    (folder / "train/ann/x.heic").write_bytes(b"heic")
+    (folder / "train/ann/x.mov").write_bytes(b"mov")
     (folder / "train/bob/film.mp4").write_bytes(b"mp4")
     (folder / "train/bob/.hidden.txt").write_bytes(b"hidden")
     (folder / "loose.jpg").write_bytes((folder / "train/ann/0.png").read_bytes())
@@ -107,10 +107,10 @@ def test_it_names_what_is_not_used(folder):
     report = check(folder)
     assert report.unused == {
         "files beside the folders of identities": (str(folder / "loose.jpg"),),
-        "files with the ending .heic": (str(folder / "train/ann/x.heic"),),
+        "files with the ending .mov": (str(folder / "train/ann/x.mov"),),
         "files with the ending .mp4": (str(folder / "train/bob/film.mp4"),),
         "empty folders": (str(folder / "train/eve"),),
     }
-    assert "not used: files with the ending .heic (1): train/ann/x.heic" in str(report)
+    assert "not used: files with the ending .mov (1): train/ann/x.mov" in str(report)
     assert json.loads(json.dumps(report.to_json()))["unused"]["empty folders"] == [str(folder / "train/eve")]
     assert check(open_source(folder, split="test")).unused == {}

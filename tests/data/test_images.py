@@ -1,4 +1,6 @@
 import io
+import sys
+import types
 
 import numpy as np
 import pytest
@@ -6,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageFile
 
-from hypersphere.data import CorruptDataError, MissingDataError
+from hypersphere.data import CorruptDataError, MissingDataError, images
 from hypersphere.data.images import (
     FORMATS,
     IMAGE_ENDINGS,
@@ -228,3 +230,33 @@ def test_a_side_that_is_too_long_is_refused_before_it_is_decoded(monkeypatch):
     monkeypatch.setattr(ImageFile.ImageFile, "load", lambda image: pytest.fail("decoded"))
     with pytest.raises(CorruptDataError, match="65536×1 pixels, a side longer than 65535"):
         decode_image(content, "x.png")
+
+
+def test_heif_is_decoded_by_the_plugin_if_it_is_installed(monkeypatch):
+    """The plugin is a stand-in that registers a format under the name that pillow-heif uses."""
+    plugin = types.ModuleType("pillow_heif")
+    plugin.register_heif_opener = lambda: Image.register_open(
+        "HEIF", lambda stream, name: Image.open(io.BytesIO(stream.read()[4:])), lambda start: start.startswith(b"heif")
+    )
+    monkeypatch.setitem(sys.modules, "pillow_heif", plugin)
+    monkeypatch.setattr(images, "HAS_HEIF", True)
+    images._select_known.cache_clear()
+    pixels = random(6, 5, 3)
+    try:
+        found = decode_image(b"heif" + encoded(pixels), "x.heic")
+        assert np.array_equal(np.asarray(found), pixels)
+    finally:
+        Image.OPEN.pop("HEIF", None)
+        if "HEIF" in Image.ID:
+            Image.ID.remove("HEIF")
+        images._select_known.cache_clear()
+
+
+@pytest.mark.skipif(not images.HAS_HEIF, reason="pillow-heif is not installed")
+def test_heif_of_the_real_plugin():
+    pillow_heif = pytest.importorskip("pillow_heif")
+    pillow_heif.register_heif_opener()
+    content = saved(Image.fromarray(np.full((64, 48, 3), 128, np.uint8)), "HEIF", quality=90)
+    found = np.asarray(decode_image(content, "x.heic")).astype(int)
+    assert found.shape == (64, 48, 3)
+    assert abs(found - 128).max() <= 3

@@ -7,6 +7,7 @@ contains the values is used: 0 … 1 (float only), 0 … 255, 0 … 65535, 0 …
 """
 
 import functools
+import importlib.util
 import io
 import os
 from collections.abc import Sequence
@@ -20,10 +21,13 @@ from .._extras import require
 from .decoding_process import decode_in_process
 from .errors import DataError, MissingDataError, corrupt
 
-FORMATS = ("PNG", "JPEG", "MPO", "WEBP", "TIFF", "BMP", "GIF", "PPM", "JPEG2000", "AVIF", "QOI")
+FORMATS = ("PNG", "JPEG", "MPO", "WEBP", "TIFF", "BMP", "GIF", "PPM", "JPEG2000", "AVIF", "QOI", "HEIF")
+HEIF_ENDINGS = (".heic", ".heif", ".hif")  # photographs of iPhones and of some cameras
+HAS_HEIF = importlib.util.find_spec("pillow_heif") is not None  # optional: Pillow alone cannot read them
 IMAGE_ENDINGS = (
     *(".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".mpo", ".webp", ".tif", ".tiff", ".bmp", ".gif"),
     *(".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".j2k", ".avif", ".qoi"),
+    *(HEIF_ENDINGS if HAS_HEIF else ()),
 )
 MAX_BYTES = 1 << 28  # of one encoded image
 MAX_PIXELS = 89_478_485  # above this Pillow warns of a decompression bomb
@@ -84,6 +88,16 @@ def decode_image(
         if isinstance(error, require("PIL").UnidentifiedImageError):
             reason = "they are in no format of pictures"  # Pillow names the address of a buffer
         raise corrupt(where, f"{len(content)} bytes that do not decode ({reason})", expected) from error
+
+
+def explain_ending(ending: str) -> str:
+    """Return what to install to read files with this ending, or an empty text if nothing would help.
+
+    >>> explain_ending(".mp4")
+    ''
+    """
+    missing = ending.lower() in HEIF_ENDINGS and not HAS_HEIF
+    return "readable after pip install pillow-heif" if missing else ""
 
 
 def is_expensive(content: bytes, formats: Sequence[str] = FORMATS) -> bool:
@@ -241,6 +255,8 @@ def _select_known(formats: tuple[str, ...]) -> tuple[str, ...]:
     """Return the formats that the installed Pillow supports."""
     module = require("PIL.Image")
     module.init()
+    if HAS_HEIF:
+        require("pillow_heif").register_heif_opener()
     return tuple(name for name in formats if name in module.OPEN)
 
 

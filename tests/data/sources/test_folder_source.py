@@ -1,6 +1,7 @@
 import pytest
 
 from hypersphere.data import CorruptDataError, DataError, MissingDataError, PicturePreprocessing, open_source
+from hypersphere.data.images import HAS_HEIF
 from tests.data.files import encoded, random, write
 
 from .contracts import PIXELS, SourceContract, png
@@ -107,3 +108,41 @@ def test_a_file_belongs_to_its_folder(tmp_path):
     assert [record.label for record in open_source(tmp_path / "ann" / "1.QOI", identities=1).records] == ["ann"]
     with pytest.raises(MissingDataError, match=r"there is no file .*2\.png"):
         open_source(tmp_path / "ann" / "2.png")
+
+
+def test_one_line_counts_files_that_are_not_used(tmp_path, caplog):
+    write(tmp_path, {f"set/{who}/1.png": encoded(random(4, 4)) for who in ("ann", "bob")})
+    write(tmp_path, {"set/ann/film.MP4": b"x", "set/bob/film.mp4": b"x", "set/notes": b"x", "set/loose.png": b"x"})
+    (tmp_path / "set" / "eve").mkdir()
+    line = (
+        "not used: files with the ending .mp4 (2), files beside the folders of identities (1), files with no ending (1), "
+        "empty folders (1)"
+    )
+    source = open_source(tmp_path / "set")
+    assert [record.getMessage() for record in caplog.records] == [f"{tmp_path / 'set'}: {line}"]
+    open_source(source)  # it is open: named once only
+    assert len(caplog.records) == 1
+    open_source([tmp_path / "set", tmp_path / "set" / "ann"])
+    assert "files with the ending .mp4 (3)" in caplog.records[-1].getMessage()
+    caplog.clear()
+    open_source(tmp_path / "set" / "ann" / "1.png", identities=1)
+    assert not caplog.records
+
+
+def test_a_folder_of_other_files_says_what_it_holds(tmp_path):
+    write(tmp_path, {"ann/film.mp4": b"x"})
+    with pytest.raises(DataError, match=r"holds no picture .*; it holds files with the ending \.mp4 \(1\)"):
+        open_source(tmp_path)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match=r"holds no picture [^;]*$"):
+        open_source(tmp_path / "empty")
+
+
+@pytest.mark.skipif(HAS_HEIF, reason="pillow-heif is installed, so HEIC files are read")
+def test_heic_files_are_named_with_what_reads_them(tmp_path, caplog):
+    write(tmp_path, {"ann/1.png": encoded(random(4, 4)), "ann/2.HEIC": b"x"})
+    open_source(tmp_path, identities=1)
+    hint = "files with the ending .heic, readable after pip install pillow-heif (1)"
+    assert hint in caplog.records[0].getMessage()
+    with pytest.raises(DataError, match=r"is not a source: .*; readable after pip install pillow-heif"):
+        open_source(tmp_path / "ann" / "2.HEIC")

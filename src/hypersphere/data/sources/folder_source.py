@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 from ..archive import inside, names_in
 from ..errors import DataError, MissingDataError
-from ..images import read_bytes
+from ..images import explain_ending, read_bytes
 from ..media import MEDIA, SAMPLE_ENDINGS
-from .source import Record, Source
+from .source import Record, Source, summarize_unused
 
 SPLIT_FOLDERS = {"train", "training", "val", "valid", "validation", "test", "testing"}
 
@@ -51,7 +51,8 @@ class FolderSource(Source):
         names = [name.split("/") for name in names_in(self.root) if is_sample(name)]
         if not names:
             known = " and no ".join(f"{medium.noun} ({' '.join(medium.endings)})" for medium in reversed(MEDIA))
-            raise DataError(f"the folder {self.root} holds no {known}")
+            others = summarize_unused(self._find_unused(set()))
+            raise DataError(f"the folder {self.root} holds no {known}{f'; it holds {others}' if others else ''}")
         nested = [parts for parts in names if len(parts) > 1]
         divided = bool(nested) and all(parts[0].lower() in SPLIT_FOLDERS for parts in nested)
         first = 1 if divided else 0
@@ -93,21 +94,22 @@ class FolderSource(Source):
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     pathlib.Path(folder, "ann").mkdir()
         ...     _ = pathlib.Path(folder, "ann", "1.pgm").write_bytes(b"P5 2 2 255 1234")
-        ...     _ = pathlib.Path(folder, "ann", "2.heic").write_bytes(b"")
+        ...     _ = pathlib.Path(folder, "ann", "2.mp4").write_bytes(b"")
         ...     {why: len(names) for why, names in FolderSource(folder).find_unused().items()}
-        {'files with the ending .heic': 1}
+        {'files with the ending .mp4': 1}
         """
-        used = {record.name for record in self.records}
+        return self._find_unused({record.name for record in self.records})
+
+    def _find_unused(self, used: set[str]) -> dict[str, tuple[str, ...]]:
         found: dict[str, list[str]] = {}
         for name in names_in(self.root):
             path = str(self.root / name)
             if path in used or any(part.startswith(".") for part in name.split("/")):
                 continue
-            suffix = Path(name).suffix.lower()
-            ending = f"the ending {suffix}" if suffix else "no ending"
-            why = "files beside the folders of identities" if is_sample(name) else f"files with {ending}"
+            why = "files beside the folders of identities" if is_sample(name) else _describe_ending(Path(name).suffix)
             found.setdefault(why, []).append(path)
-        empty = [folder for folder, below, files in os.walk(self.root) if not below and not files]
+        walked = os.walk(self.root)
+        empty = [folder for folder, below, files in walked if not (below or files) and Path(folder) != self.root]
         if empty:
             found["empty folders"] = sorted(empty)
         return {why: tuple(names) for why, names in found.items()}
@@ -162,3 +164,10 @@ def is_sample(name: str) -> bool:
     (True, True, False, False)
     """
     return name.lower().endswith(SAMPLE_ENDINGS) and not any(part.startswith(".") for part in name.split("/"))
+
+
+def _describe_ending(ending: str) -> str:
+    if not ending:
+        return "files with no ending"
+    help = explain_ending(ending)
+    return f"files with the ending {ending.lower()}{f', {help}' if help else ''}"

@@ -3,6 +3,7 @@
 import functools
 import importlib.metadata
 import inspect
+import logging
 import os
 import sys
 import warnings
@@ -13,10 +14,12 @@ from typing import Any, Literal
 from torch.utils.data import Dataset
 
 from ..errors import DataError, MissingDataError
-from .source import Record, Source
+from ..images import explain_ending
+from .source import Record, Source, summarize_unused
 
 ENTRY_POINTS = "hypersphere.sources"
 MAX_NAMES_IN_WARNING = 20
+log = logging.getLogger("hypersphere.data")
 
 
 def open_source(
@@ -76,6 +79,10 @@ def open_source(
     options = {"depth": depth, "root": root, "images": images, "labels": labels, "category": category}
     general = {"loose": loose, "skip_missing": on_error == "skip" if skip_missing is None else skip_missing}
     opened = _open(source, {name: value for name, value in options.items() if value is not None}, general)
+    if not isinstance(source, Source):  # an open one was named when it was opened
+        unused = opened.find_unused()
+        if unused:
+            log.warning("%s: not used: %s", opened.name, summarize_unused(unused))
     if split is not None:
         opened = opened.part(split=split)
     if on_error == "skip":
@@ -138,6 +145,14 @@ class CombinedSource(Source):
         part, i = self._positions[index]
         return part.fetch(i)
 
+    def find_unused(self) -> dict[str, tuple[str, ...]]:
+        """Return what the parts do not use, by reason."""
+        found: dict[str, tuple[str, ...]] = {}
+        for part in self.parts:
+            for why, names in part.find_unused().items():
+                found[why] = (*found.get(why, ()), *names)
+        return found
+
     def files(self) -> list[str]:
         """Return the files of all parts."""
         return [file for part in self.parts for file in part.files()]
@@ -179,7 +194,8 @@ def _unrecognized(source: Any) -> Exception:
     if not source.exists():
         return MissingDataError(f"there is no file or folder {source}")
     known = ", ".join(dict.fromkeys(kind.description for kind in source_formats()))
-    return DataError(f"{source} is not a source: {known} is")
+    help = explain_ending(source.suffix)
+    return DataError(f"{source} is not a source: {known} is{f'; {help}' if help else ''}")
 
 
 def _installed_formats() -> list[type[Source]]:

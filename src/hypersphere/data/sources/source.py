@@ -7,7 +7,7 @@ import json
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -236,6 +236,15 @@ class Source(ABC):
                 f"none of the {len(self)} samples of {self.name} can be read: {next(iter(reasons.values()))}"
             )
         return (_Part(self, kept, None) if reasons else self), reasons
+
+
+def summarize_unused(unused: Mapping[str, Sequence[str]]) -> str:
+    """Return one line that counts what :meth:`Source.find_unused` found.
+
+    >>> summarize_unused({"files with the ending .mp4": ("a.mp4", "b.mp4"), "empty folders": ("eve",)})
+    'files with the ending .mp4 (2), empty folders (1)'
+    """
+    return ", ".join(f"{why} ({len(names)})" for why, names in unused.items())
 
 
 class _Part(Source):
