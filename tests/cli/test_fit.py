@@ -83,7 +83,7 @@ def test_keys_and_no_source(capsys):
     assert main(["fit", "--keys"]) == 0
     assert "head_first=0" in capsys.readouterr().out
     assert main(["fit"]) == 1
-    assert "which source?" in capsys.readouterr().err
+    assert "SOURCE is missing" in capsys.readouterr().err
 
 
 def test_a_disk_that_fills_up(tmp_path):
@@ -105,7 +105,7 @@ def test_a_killed_run_goes_on_when_typed_again(tmp_path):
     process.interrupt()
     done = process.end(120)
     assert done.returncode == 130
-    assert "type the same command again to go on" in done.stdout
+    assert "type the same command again to resume" in done.stdout
     events = [json.loads(text) for text in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
     assert [event["event"] for event in events] == ["start", "interrupt"]
     assert events[-1]["step"] >= 40

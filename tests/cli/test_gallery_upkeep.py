@@ -57,7 +57,7 @@ def test_reject_lowers_a_match_and_states_rates(files):  # noqa: F811
     assert run(files, "identify", "model", probe).split("\t")[1] == "bob"
     said = run(files, "reject", "model", "bob", probe)
     assert "not bob" in said
-    assert "of 4 templates of bob, 4 were recognized by the others and" in said
+    assert "of 4 templates of bob, the others recognized 4 before and" in said
     assert "expected share of strangers accepted: at most" in said
     before, after = (float(part) for part in said.splitlines()[0].split("\t")[2].split(" -> "))
     assert after < before

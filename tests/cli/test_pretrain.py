@@ -48,7 +48,7 @@ def test_lists_its_settings(capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "which source?"),
+        ([], "SOURCE is missing"),
         (["nowhere"], "there is no file or folder"),
         (["nowhere", "head=ArcFace"], "head has no meaning"),
     ],

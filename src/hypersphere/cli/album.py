@@ -15,11 +15,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
     def action(name: str, text: str) -> argparse.ArgumentParser:
         sub = actions.add_parser(name, help=text, description=text)
-        sub.add_argument("album", type=Path, metavar="ALBUM", help="album file, as `hypersphere group` writes it")
+        sub.add_argument("album", type=Path, metavar="ALBUM", help="album file written by `hypersphere group`")
         return sub
 
     export = action("export", "write a folder per person, a table or a gallery")
-    export.add_argument("--folder", type=Path, help="folder to make, with one folder per group")
+    export.add_argument("--folder", type=Path, help="folder to create, with one sub-folder per group")
     export.add_argument("--copy", action="store_true", help="copy photographs into --folder instead of linking them")
     export.add_argument("--named-only", action="store_true", help="leave groups without a name out of --folder")
     export.add_argument("--table", type=Path, help="CSV file with the columns path, box, group, name")
@@ -31,15 +31,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     show.add_argument("--json", action="store_true", help="print JSON, one object per line")
     name = action("name", "name a group; the name of another group merges the two")
     name.add_argument("group", type=int, help="number of the group")
-    name.add_argument("name", help="name of the person; empty to take the name away")
-    action("merge", "say that groups show one person").add_argument("groups", type=int, nargs="+", help="numbers")
-    action("split", "make a group of its own of some samples of a group").add_argument(
+    name.add_argument("name", help="name of the person; empty to remove the name")
+    action("merge", "merge groups of one person").add_argument(
+        "groups", type=int, nargs="+", help="numbers of the groups"
+    )
+    action("split", "move samples of a group to a new group").add_argument(
         "samples", type=int, nargs="+", help="numbers of the samples"
     )
-    action("reject", "say that samples are not the person of their group").add_argument(
+    action("reject", "remove samples that show another person from their group").add_argument(
         "samples", type=int, nargs="+", help="numbers of the samples"
     )
-    action("undo", "take back the last change")
+    action("undo", "undo the last change")
     action("history", "list all changes")
     action("check", "verify the file")
 

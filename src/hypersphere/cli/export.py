@@ -11,7 +11,7 @@ CHECKED = 32  # images on which an exported graph is compared with torch
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """An embedder and what is made of it."""
+    """Add the embedder and the format to write."""
     parser.add_argument(
         "embedder", help="embedder file, run folder, hub folder or id, or a name from `hypersphere models`"
     )
@@ -21,13 +21,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     kind.add_argument("--hub", type=Path, metavar="FOLDER", help="write config.json, model.safetensors and README.md")
     parser.add_argument(
-        "--images", metavar="SOURCE", help="with --onnx: pictures to compare on (scikit-learn's digits)"
+        "--images", metavar="SOURCE", help="with --onnx: pictures to compare on (default: scikit-learn's digits)"
     )
     parser.add_argument(
         "--report",
         type=Path,
         metavar="FILE",
-        help="with --hub: report.json of `hypersphere evaluate` for the model card (the run's own)",
+        help="with --hub: report.json of `hypersphere evaluate` for the model card (default: that of the run)",
     )
     parser.add_argument(
         "--license", "--licence", dest="licence", metavar="NAME", help="with --hub: license of the weights, such as mit"
@@ -42,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write what was asked for and say what was checked."""
+    """Write the requested format and print what was checked."""
     from ..recognition import load
 
     foreign = {"--images": args.images} if args.hub else {"--report": args.report, "--licence": args.licence}
@@ -67,7 +67,7 @@ def to_onnx(args: argparse.Namespace, embedder: Any) -> None:
         f"{written.path}: {written.size:,} bytes; features of {written.images} images of {where} "
         f"differ from torch by at most {written.difference:.1e} of their length"
     )
-    print(f"{written.path}.json: how samples are prepared before it")
+    print(f"{written.path}.json: the preprocessing before the graph")
 
 
 def to_hub(args: argparse.Namespace, embedder: Any) -> None:
@@ -104,7 +104,7 @@ def own_report(embedder: str) -> Path | None:
 
 
 def samples(source: str | None, embedder: Any) -> tuple[Any, str]:
-    """Prepared images to compare on, and where they are from."""
+    """Return prepared images to compare on, and their origin."""
     import torch
 
     from ..data import Digits, PicturePreprocessing

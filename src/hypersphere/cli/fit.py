@@ -21,12 +21,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "overrides", nargs="*", metavar="KEY=VALUE", help="settings to change, e.g. size=48 head=ArcFace (see --keys)"
     )
-    parser.add_argument("-o", "--output", metavar="RUN", help="output folder (runs/ followed by the source's name)")
+    parser.add_argument(
+        "-o", "--output", metavar="RUN", help="output folder (default: runs/ followed by the name of the source)"
+    )
     parser.add_argument(
         "--from",
         dest="start",
         metavar="NAME",
-        help="start from a pretrained model (hypersphere models), such as sface, ge2e or efficientnet-lite0, a run, or a file",
+        help="start from a pretrained model such as sface, ge2e or efficientnet-lite0 (see `hypersphere models`), a run or a file",
     )
     add_license_option(parser)
     add_settings_option(parser)
@@ -49,7 +51,9 @@ def run(args: argparse.Namespace) -> int:
         return 0
     args.overrides = read_overrides(args)
     if args.source is None:
-        raise ValueError("which source? A folder with a sub-folder for each identity, a table, tar shards or an .npz")
+        raise ValueError(
+            "SOURCE is missing: give a folder with one sub-folder per identity, a table, tar shards or an .npz"
+        )
     quiet = args.json or not is_main_process()
     console = require("rich.console").Console(quiet=quiet or args.quiet, soft_wrap=True, highlight=False, markup=False)
     try:
@@ -66,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
             )
     except KeyboardInterrupt as stop:
         console.print(
-            f"\n{str(stop) or 'stopped; what was saved so far is kept'}; type the same command again to go on"
+            f"\n{str(stop) or 'stopped; what was saved so far is kept'}; type the same command again to resume"
         )
         return 130
     console.quiet = quiet

@@ -38,7 +38,9 @@ def configure(actions: Any) -> None:
             sub.add_argument("--json", action="store_true", help="print JSON")
         return sub
 
-    reject = action("reject", "store pictures that do not show a person, so that they match less")
+    reject = action(
+        "reject", "store pictures that do not show a person, so that similar pictures match the person less"
+    )
     reject.add_argument("model", metavar="EMBEDDER", help=MODEL_HELP)
     reject.add_argument("identity", help="the person that the pictures do not show")
     reject.add_argument("images", nargs="+", help="picture files or sources of pictures")
@@ -47,9 +49,13 @@ def configure(actions: Any) -> None:
     forget = action("forget", "erase a person from all files of the gallery, and list backups that contain the person")
     forget.add_argument("identity", help="name of the person")
     forget.add_argument("--backups", action="store_true", help="erase the person from the listed backups too")
-    look = action("audit", "list templates that do not belong: outliers, near-duplicates of others, poor pictures")
-    look.add_argument("--embedder", help=f"{MODEL_HELP}; judges the quality of faces in the pictures")
-    look.add_argument("--threshold", type=float, help="lowest cosine of one person (default: the calibrated threshold)")
+    look = action("audit", "list suspicious templates: outliers, near-duplicates of other people, poor pictures")
+    look.add_argument("--embedder", help=f"{MODEL_HELP}; measures the quality of the faces")
+    look.add_argument(
+        "--threshold",
+        type=float,
+        help="lowest cosine between templates of one person (default: the calibrated threshold)",
+    )
     look.add_argument("--page", metavar="FILE.html", type=Path, help="write a page that shows the pictures")
     look.add_argument("--no-pictures", action="store_true", help="do not read the pictures of the templates")
     look.add_argument("--trust", action="store_true", help="allow the embedder to import your own code")
@@ -58,14 +64,14 @@ def configure(actions: Any) -> None:
     move.add_argument("model", metavar="NEW_MODEL", help=MODEL_HELP)
     move.add_argument("-o", "--output", type=Path, help="the new gallery (default: OLD with -migrated in its name)")
     move.add_argument("--pictures", nargs="+", metavar="SOURCE", help="the enrolled pictures, if they were moved")
-    move.add_argument("--common", nargs="+", metavar="SOURCE", help="pictures of anybody, embedded by both models")
+    move.add_argument("--common", nargs="+", metavar="SOURCE", help="pictures of any people, which both models embed")
     move.add_argument("--old-model", metavar="EMBEDDER", help="the model of the old gallery; needed with --common")
     move.add_argument("--trust", action="store_true", help="allow the embedders to import your own code")
     add_license_option(move)
     change = action("rekey", "write a copy with another key, or encrypt a gallery", as_json=False)
     change.add_argument("target", type=Path, help="the new gallery")
     change.add_argument("--new-key-file", metavar="FILE", help="the new key (default: a copy without encryption)")
-    make = action("key", "make a key file for encrypted galleries", gallery=False, as_json=False)
+    make = action("key", "create a key file for encrypted galleries", gallery=False, as_json=False)
     make.add_argument("target", type=Path, help="file to create, readable by you alone")
     action("info", "describe a gallery: people, templates, model, thresholds, encryption, size, backups")
 
@@ -91,12 +97,12 @@ def _reject(args: argparse.Namespace) -> int:
     for file, before, after in zip(found.files, result.before, result.after, strict=True):
         print(f"{file}\tnot {result.identity}\t{before.score:.4f} -> {after.score:.4f}")
     if result.threshold is None:
-        print("no threshold is calibrated, so no rates are expected: hypersphere gallery calibrate")
+        print("no threshold is calibrated, so no rates can be estimated: run hypersphere gallery calibrate")
         return 0
     still = sum(one.accepted for one in result.after)
     print(
         f"threshold {result.threshold:.4f}: {still} of {len(result.after)} still accepted; of {result.templates} templates "
-        f"of {result.identity}, {result.own_before} were recognized by the others and {result.own_after} are now; "
+        f"of {result.identity}, the others recognized {result.own_before} before and {result.own_after} now; "
         f"expected share of strangers accepted: at most {result.expected_fpir:.2%}"
     )
     return 0
@@ -182,7 +188,7 @@ def _rekey(args: argparse.Namespace) -> int:
 
 def _key(args: argparse.Namespace) -> int:
     write_key(args.target)
-    print(f"wrote {args.target}; keep a copy elsewhere: without it, an encrypted gallery cannot be read by anybody")
+    print(f"wrote {args.target}; keep a copy in another place: without the key, nobody can read the gallery")
     return 0
 
 
@@ -205,10 +211,10 @@ def _info(args: argparse.Namespace) -> int:
     for one in found.calibrations:
         rows[f"threshold by {one.by}"] = f"{one.threshold:.4f} for {one.rate:g}, set with {one.size} people"
     if not found.calibrations:
-        rows["threshold"] = "none: hypersphere gallery calibrate"
+        rows["threshold"] = "none; run hypersphere gallery calibrate"
     print("\n".join(f"{name:<17} {value}" for name, value in rows.items()))
     for copy in found.backups:
-        print(f"copy              {copy}{'' if Path(copy).exists() else ' (is not there)'}")
+        print(f"copy              {copy}{'' if Path(copy).exists() else ' (missing)'}")
     return 0
 
 

@@ -32,7 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--embedder", default="sface", help="embedder file, run folder or name from `hypersphere models` (%(default)s)"
     )
-    parser.add_argument("--gallery", help="gallery whose people give their names to groups")
+    parser.add_argument("--gallery", help="name groups after the people of this gallery")
     parser.add_argument(
         "--calibration",
         metavar="LABELED",
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
         if args.gallery:
             with Gallery(args.gallery, embedder, create=False, readonly=True) as gallery:
                 taken = album.add_gallery(gallery)
-            print(f"{taken} people of {args.gallery} give their names", file=sys.stderr)
+            print(f"groups may be named after {taken} people of {args.gallery}", file=sys.stderr)
         added = album.add(args.photos, embedder, calibration=calibration, prior=args.prior, progress=_show_progress)
         groups = album.groups()
         result = {
@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
         f"{args.output}: {result['photographs_added']} photographs added, {result['photographs_known']} known already, "
         f"{len(added.problems)} not usable\n"
         f"{result['samples']} samples in {result['groups']} groups ({result['named_groups']} named), "
-        f"{result['unassigned']} in none\n"
+        f"{result['unassigned']} in no group\n"
         f"next: {note or f'hypersphere serve --album {args.output}'}"
     )
     return 0
@@ -98,8 +98,8 @@ def _explain_no_groups(calibration: LogisticCalibration, prior: float) -> str:
         return "no two samples are similar enough to be one identity; add photographs of the same identities"
     larger = 1 / (1 + math.exp(float(calibration.log_odds(torch.tensor(CLEAR_COSINE)))))
     return (
-        f"nothing can be grouped with --prior {prior:g}: this embedder is so uncertain about such samples that even equal ones "
-        f"have a probability of {alike:.0%} of one identity; try --prior {larger:.1g} and look at the groups, or another embedder"
+        f"nothing can be grouped with --prior {prior:g}: this embedder is so uncertain that even identical samples "
+        f"are one identity with a probability of only {alike:.0%}; try --prior {larger:.1g} and look at the groups, or another embedder"
     )
 
 

@@ -74,7 +74,7 @@ COMMANDS = {
     ),
     "pretrain": Command(
         TRAIN,
-        "train an embedder on pictures without labels, to start a fit from",
+        "train an embedder on unlabeled pictures, as a start for `fit`",
         "hypersphere pretrain photos/ -o photos.safetensors teacher=0.99",
     ),
     "report": Command(
@@ -93,7 +93,9 @@ COMMANDS = {
         "hypersphere import network.onnx -o embedder.safetensors --faces --normalize faces",
         "import_model",
     ),
-    "recipes": Command(RESEARCH, "list the experiments of Liu (2020) to train", "hypersphere recipes mhe-cifar10"),
+    "recipes": Command(
+        RESEARCH, "list the experiments of Liu (2020) that `train` can run", "hypersphere recipes mhe-cifar10"
+    ),
     "train": Command(
         RESEARCH,
         "train a recipe of Liu (2020), with settings changed by key.path=value; resume a run",

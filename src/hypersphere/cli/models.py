@@ -49,7 +49,7 @@ def _describe(entry: ModelEntry) -> dict[str, str]:
         "time": time,
         "weights": "; ".join(map(str, entry.sources)),
         "sha256": entry.sha256,
-        "on disk": str(entry.path) if entry.is_here else "no; fetched when first used",
+        "on disk": str(entry.path) if entry.is_here else "no; downloaded on first use",
         "note": entry.note,
     }
     return {key: value for key, value in found.items() if value}
@@ -67,6 +67,6 @@ def _print_table(entries: list[ModelEntry]) -> None:
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
     print(
-        "\nhypersphere models NAME shows all about one model. Weights are fetched when first used. CPU MS is the time of "
-        "one core per sample."
+        "\nhypersphere models NAME shows the details of one model. Weights are downloaded on first use. CPU MS is the time of "
+        "one core per sample in milliseconds."
     )

@@ -9,7 +9,7 @@ from .source_options import add_source_options, read_source_options
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the pictures, where the result goes, and what to change of what is chosen."""
+    """Add the source, the output and the settings."""
     parser.add_argument(
         "source", nargs="?", help="pictures: a folder, a table, tar shards or an .npz; labels are not used"
     )
@@ -20,7 +20,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "-o",
         "--output",
         metavar="FILE_OR_RUN",
-        help="run folder, or a .safetensors file that gets the embedder as well",
+        help="run folder; or a .safetensors file to which the embedder is copied",
     )
     add_settings_option(parser)
     parser.add_argument("--fresh", action="store_true", help="start over if the folder contains a run")
@@ -29,7 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Pretrain to the end; return 130 when interrupted, after which the same line continues."""
+    """Pretrain to the end. Return 130 after an interruption; the same command resumes."""
     from ..training import PretrainSettings, pretrain
     from .train import is_main_process, list_keys, show_progress
 
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
         print("\n".join(list_keys(PretrainSettings())))
         return 0
     if args.source is None:
-        raise ValueError("which source? A folder of pictures, a table, tar shards or an .npz")
+        raise ValueError("SOURCE is missing: give a folder of pictures, a table, tar shards or an .npz")
     console = require("rich.console").Console(
         quiet=args.quiet or not is_main_process(), soft_wrap=True, highlight=False, markup=False
     )
@@ -56,10 +56,10 @@ def run(args: argparse.Namespace) -> int:
             )
     except KeyboardInterrupt as stop:
         console.print(
-            f"\n{str(stop) or 'stopped; what was saved so far is kept'}; type the same command again to continue"
+            f"\n{str(stop) or 'stopped; what was saved so far is kept'}; type the same command again to resume"
         )
         return 130
     console.quiet = not is_main_process()
     console.print(f"embedder: {file}")
-    console.print(f"train on labeled pictures from here: hypersphere fit PEOPLE weights={file}")
+    console.print(f"next, train on labeled pictures: hypersphere fit PEOPLE weights={file}")
     return 0

@@ -4,13 +4,13 @@ import argparse
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Folders of runs, and the file to write."""
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="run folder; several are compared")
+    """Add the run folders and the file to write."""
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="run folder; several runs are compared")
     parser.add_argument(
         "-o",
         "--output",
         metavar="FILE",
-        help="file to write (report.html in the run folder; for several runs, in the current folder)",
+        help="file to write (default: report.html in the run folder; for several runs, in the current folder)",
     )
 
 

@@ -21,10 +21,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "gallery",
         nargs="?",
         metavar="GALLERY",
-        help="gallery file (created on the first enrolment), or postgresql://user@host/database#name",
+        help="gallery file (created on the first enrollment), or postgresql://user@host/database#name",
     )
     parser.add_argument(
-        "--album", type=Path, metavar="ALBUM", help="review this album instead, as `hypersphere group` writes it"
+        "--album",
+        type=Path,
+        metavar="ALBUM",
+        help="serve this album, written by `hypersphere group`, for review instead of a gallery",
     )
     parser.add_argument(
         "--host",
@@ -43,7 +46,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="change a limit; may be repeated: body_bytes, images, pixels, sending_seconds, answer_seconds, per_minute, burst, at_once",
+        help="change a limit; may be repeated: body_bytes, images, faces, pixels, recording_samples, decoding_seconds, "
+        "sending_seconds, answer_seconds, per_minute, burst, at_once, connections, per_address",
     )
     parser.add_argument("--trust", action="store_true", help="allow the embedder to import your own code")
     add_license_option(parser)
@@ -68,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
             access.close()
         return 0
     if is_server(args.gallery) or Path(args.gallery).exists():
-        Gallery(args.gallery, create=False).close()  # one that cannot be used is said at once
+        Gallery(args.gallery, create=False).close()  # fail now if it cannot be used
     recognizer = Recognizer(
         load(args.model, trust=args.trust, accept_licence=args.accept_licence), args.gallery, limits
     )
