@@ -74,7 +74,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="what to do with faces that are small, blurred, turned away, dark or bright (%(default)s)",
     )
     identify = action("identify", "print the name of each person, or unknown, one line per face", images=True)
-    identify.add_argument("-k", type=int, default=1, help="number of candidates to print (%(default)s)")
+    identify.add_argument("-k", type=int, default=1, help="number of candidates to print (default: %(default)s)")
     identify.add_argument("--approximate", action="store_true", help="use the approximate index of a server")
     identify.add_argument(
         "--rerank",
@@ -93,12 +93,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     rates.add_argument(
         "--far",
         type=float,
-        help="for verify: accepted share of pairs of different people; one folder per person (1e-3)",
+        help="for verify: share of pairs of different people to accept; one folder per person (default: 1e-3)",
     )
     rates.add_argument(
         "--fpir",
         type=float,
-        help="for identify: share of strangers taken for a member; one folder per stranger, none of them enrolled. "
+        help="for identify: share of strangers mistaken for a member; one folder per stranger, none of them enrolled. "
         "0.05 needs 59 people, 0.01 needs 299",
     )
     found = [identify, verify, calibrate, action("list", "list people and the number of their templates")]
@@ -139,7 +139,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _enrol(args: argparse.Namespace, model: Embedder) -> None:
-    """Enrol whole identities in transactions of about a thousand pictures; a new gallery appears with the first."""
+    """Enroll whole identities in transactions of about a thousand pictures. The first transaction creates a new gallery."""
     gallery = None
     if is_server(args.gallery) or Path(args.gallery).exists():
         gallery = Gallery(
@@ -148,7 +148,7 @@ def _enrol(args: argparse.Namespace, model: Embedder) -> None:
     try:
         for part in _split_by_identity(_open_people(args)):
             found = _apply_quality_gate(args, _embed(args, model, part, _one_face(args)))
-            check_templates(found.features)  # so that a first enrolment that is refused leaves no gallery
+            check_templates(found.features)  # so that a refused first enrollment creates no gallery
             names = [normalize_name(args.identity or label) for label in found.labels]
             gallery = gallery or Gallery(args.gallery, model, key=args.key_file)
             for name, row, file in zip(names, found.features, found.files, strict=True):
@@ -165,7 +165,7 @@ def _enrol(args: argparse.Namespace, model: Embedder) -> None:
 
 
 def _open_people(args: argparse.Namespace) -> Source:
-    """Open pictures of identities as every command does; single files do not say whose they are."""
+    """Open pictures of identities as every command does. Single files need ``--identity``."""
     files = [path for path in args.images if Path(path).suffix.lower() in SAMPLE_ENDINGS and Path(path).is_file()]
     if args.identity is None and files:
         raise ValueError(f"{files[0]} is a single file: give --identity, or a folder with one sub-folder per identity")
@@ -230,7 +230,7 @@ def _calibrate(args: argparse.Namespace, gallery: Gallery, model: Embedder) -> N
         enrolled = set(map(normalize_name, strangers.classes)) & gallery.list().keys()
         if enrolled:
             raise ValueError(
-                f"--fpir needs strangers, but {', '.join(sorted(enrolled)[:3])} of the images are enrolled"
+                f"--fpir needs strangers, but some of them are enrolled: {', '.join(sorted(enrolled)[:3])}"
             )
         features = _embed(args, model, strangers, _one_face(args))
         found = gallery.calibrate(fpir=args.fpir, strangers=features.features, people=features.labels)
