@@ -7,6 +7,7 @@ To compute the features of one model ahead, with a limit of minutes:
 """
 
 import argparse
+import dataclasses
 import math
 import pathlib
 import time
@@ -46,6 +47,7 @@ def load_faces(
     rows: torch.Tensor | None = None,
     minutes: float = math.inf,
     accept_licence: str | None = None,
+    mirror: bool = False,
 ) -> Faces:
     """Return the faces of all pictures, or of some, computing what is not cached yet.
 
@@ -55,8 +57,12 @@ def load_faces(
         rows: The pictures to look at; all by default.
         minutes: The time after which it stops with :class:`SystemExit`; call again to continue.
         accept_licence: The name again, to accept a license that is not permissive.
+        mirror: Append the features of the mirror image of each face (Liu, 2020, 2.3).
     """
     embedder = load(name, accept_licence=accept_licence)
+    if mirror:
+        prepare = dataclasses.replace(embedder.preprocessing, mirror=True)
+        embedder = Embedder(embedder.network, prepare, embedder.call)
     rows = torch.arange(len(data.data)) if rows is None else rows
     folder = get_cache_folder().parent / "benchmarks" / f"lfw-{name}-{embedder.fingerprint[:12]}-{len(rows)}"
     folder.mkdir(parents=True, exist_ok=True)
@@ -111,12 +117,13 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name", help="face model of the catalog")
     parser.add_argument("--pairs", action="store_true", help="only the pictures of the pairs of view 2")
+    parser.add_argument("--mirror", action="store_true", help="append the features of the mirror image")
     parser.add_argument("--minutes", type=float, default=math.inf, help="stop after this time")
     parser.add_argument("--accept-licence", metavar="NAME", help="accept a license that is not permissive")
     args = parser.parse_args()
     torch.set_num_threads(1)
     data = LFW()
     chosen = find_paired_pictures(data) if args.pairs else None
-    faces = load_faces(data, args.name, chosen, args.minutes, args.accept_licence)
+    faces = load_faces(data, args.name, chosen, args.minutes, args.accept_licence, args.mirror)
     count = len(data.data) if chosen is None else len(chosen)
     print(f"{len(faces.picture)} faces in {count} pictures, {1e3 * faces.seconds:.0f} ms per picture")
