@@ -17,7 +17,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "images", nargs="+", help="picture files, or sources of pictures: folders, tables, tar shards, .npz arrays"
     )
     parser.add_argument("-o", "--output", type=Path, required=True, help="file to write: .safetensors or .npy")
-    parser.add_argument("--batch", type=int, default=64, help="batch size (%(default)s)")
+    parser.add_argument("--batch", type=int, default=64, help="batch size (default: %(default)s)")
     parser.add_argument("--skip-errors", action="store_true", help="skip unreadable files and list them on stderr")
     parser.add_argument("--trust", action="store_true", help="allow the embedder to import your own code")
     add_license_option(parser)

@@ -34,21 +34,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--fpir", type=float, nargs="+", help="false positive identification rates to choose thresholds for"
     )
     scoring_group.add_argument(
-        "--score", choices=sorted(scores(scoring)), default="CosineScore", help="score function (%(default)s)"
+        "--score", choices=sorted(scores(scoring)), default="CosineScore", help="score function (default: %(default)s)"
     )
     scoring_group.add_argument("--cohort", metavar="SOURCE", help="normalize scores against these strangers (AS-norm)")
     scoring_group.add_argument(
-        "--top", type=int, default=300, help="nearest strangers of the cohort to use (%(default)s)"
+        "--top", type=int, default=300, help="nearest strangers of the cohort to use (default: %(default)s)"
     )
     scoring_group.add_argument(
         "--per-template",
         type=int,
         default=1,
         metavar="K",
-        help="combine K pictures of an identity into one template (%(default)s)",
+        help="combine K pictures of an identity into one template (default: %(default)s)",
     )
     scoring_group.add_argument(
-        "--pool", choices=("mean", "max", "quality"), default="mean", help="how to combine them (%(default)s)"
+        "--pool", choices=("mean", "max", "quality"), default="mean", help="how to combine them (default: %(default)s)"
     )
     scoring_group.add_argument(
         "--quality",
@@ -71,9 +71,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--by", metavar="COLUMN", help="tables: also report error rates for each group in this column, such as age"
     )
     execution = parser.add_argument_group("execution")
-    execution.add_argument("--device", help="device for the network, such as cuda (cpu)")
-    execution.add_argument("--batch", type=int, default=64, help="batch size (%(default)s)")
-    execution.add_argument("--seed", type=int, default=0, help="random seed (%(default)s)")
+    execution.add_argument("--device", help="device for the network, such as cuda (default: cpu)")
+    execution.add_argument("--batch", type=int, default=64, help="batch size (default: %(default)s)")
+    execution.add_argument("--seed", type=int, default=0, help="random seed (default: %(default)s)")
     execution.add_argument("--trust", action="store_true", help="allow the embedder to import your own code")
     add_source_options(parser)
     add_license_option(parser)

@@ -33,7 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_license_option(parser)
     add_settings_option(parser)
     parser.add_argument("--budget", metavar="TIME", help="plan as many steps as fit into this time, such as 10m")
-    parser.add_argument("--fresh", action="store_true", help="start over if the folder contains a run")
+    parser.add_argument("--fresh", action="store_true", help="delete a run in the output folder and start over")
     parser.add_argument("--json", action="store_true", help="print only the report, as JSON")
     add_source_options(parser, "split")
     parser.add_argument("--keys", action="store_true", help="list every setting and the values it accepts, then exit")
@@ -44,12 +44,15 @@ def run(args: argparse.Namespace) -> int:
     from ..evaluation import format_baselines, summarize_baselines
     from ..evaluation.figures import interval_note
     from ..training import FitSettings, fit
+    from ..training.fitting.settings import Overrides
     from .train import is_main_process, list_keys
 
-    if args.keys:
-        print("\n".join(list_keys(FitSettings())))
-        return 0
     args.overrides = read_overrides(args)
+    if args.keys:
+        given = Overrides(args.overrides)
+        free = {key for key in FitSettings.CHOSEN if key not in given.given and not given.reaches_into(key)}
+        print("\n".join(list_keys(given.apply_to_defaults(), free)))
+        return 0
     if args.source is None:
         raise ValueError(
             "SOURCE is missing: give a folder with one sub-folder per identity, a table, tar shards or an .npz"

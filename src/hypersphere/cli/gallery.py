@@ -71,7 +71,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--quality",
         choices=("warn", "refuse", "off"),
         default="warn",
-        help="what to do with faces that are small, blurred, turned away, dark or bright (%(default)s)",
+        help="what to do with faces that are small, blurred, turned away, dark or bright (default: %(default)s)",
     )
     identify = action("identify", "print the name of each person, or unknown, one line per face", images=True)
     identify.add_argument("-k", type=int, default=1, help="number of candidates to print (default: %(default)s)")
@@ -110,8 +110,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "target", type=Path, help="file to create"
     )
     index = action("index", "build an approximate index (HNSW) on a server and measure its recall")
-    index.add_argument("-k", type=int, default=10, help="neighbors for the recall (%(default)s)")
-    index.add_argument("--probes", type=int, default=100, help="templates to measure the recall with (%(default)s)")
+    index.add_argument("-k", type=int, default=10, help="neighbors for the recall (default: %(default)s)")
+    index.add_argument(
+        "--probes", type=int, default=100, help="templates to measure the recall with (default: %(default)s)"
+    )
     gallery_upkeep.configure(actions)
 
 

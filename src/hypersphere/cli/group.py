@@ -30,7 +30,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="album file; photographs are added if it exists, and names are kept",
     )
     parser.add_argument(
-        "--embedder", default="sface", help="embedder file, run folder or name from `hypersphere models` (%(default)s)"
+        "--embedder",
+        default="sface",
+        help="embedder file, run folder or name from `hypersphere models` (default: %(default)s)",
     )
     parser.add_argument("--gallery", help="name groups after the people of this gallery")
     parser.add_argument(
@@ -42,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--prior",
         type=float,
         default=DEFAULT_PRIOR,
-        help="probability that two samples are of one identity before they are compared; lower for purer groups (%(default)s)",
+        help="probability that two samples are of one identity before they are compared; lower for purer groups (default: %(default)s)",
     )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument("--trust", action="store_true", help="allow the embedder to import your own code")

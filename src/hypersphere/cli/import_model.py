@@ -34,7 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--normalize",
         choices=NORMALIZATIONS,
         help="expected pixel values: raw 0 … 255, unit 0 … 1, faces (x-127.5)/128, symmetric -1 … 1, imagenet "
-        "(raw; symmetric for insightface)",
+        "(default: raw; symmetric for insightface)",
     )
     parser.add_argument(
         "--size",

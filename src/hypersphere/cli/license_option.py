@@ -4,7 +4,7 @@ import argparse
 
 
 def add_license_option(parser: argparse.ArgumentParser) -> None:
-    """Add ``--accept-licence NAME`` (also ``--accept-license``) to a command that loads pretrained models.
+    """Add ``--accept-license NAME`` (also ``--accept-licence``) to a command that loads pretrained models.
 
     >>> parser = argparse.ArgumentParser()
     >>> add_license_option(parser)
@@ -12,8 +12,8 @@ def add_license_option(parser: argparse.ArgumentParser) -> None:
     'w600k-mbf'
     """
     parser.add_argument(
-        "--accept-licence",
         "--accept-license",
+        "--accept-licence",
         dest="accept_licence",
         metavar="NAME",
         help="accept the non-permissive license of this pretrained model",

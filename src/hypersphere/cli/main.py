@@ -89,7 +89,7 @@ COMMANDS = {
     ),
     "import": Command(
         TRAIN,
-        "convert an ONNX network of another framework to an embedder",
+        "convert a network of another framework (ONNX, insightface) to an embedder",
         "hypersphere import network.onnx -o embedder.safetensors --faces --normalize faces",
         "import_model",
     ),

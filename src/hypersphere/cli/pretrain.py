@@ -23,7 +23,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="run folder; or a .safetensors file to which the embedder is copied",
     )
     add_settings_option(parser)
-    parser.add_argument("--fresh", action="store_true", help="start over if the folder contains a run")
+    parser.add_argument("--fresh", action="store_true", help="delete a run in the output folder and start over")
     add_source_options(parser, "split")
     parser.add_argument("--keys", action="store_true", help="list every setting and the values it accepts, then exit")
 

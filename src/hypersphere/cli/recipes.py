@@ -11,7 +11,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "recipe", nargs="?", metavar="NAME", help="show the origin and every setting of one recipe, as JSON"
     )
-    parser.add_argument("--size", choices=("smoke", "laptop", "paper"), help="size of the experiment to show (laptop)")
+    parser.add_argument(
+        "--size", choices=("smoke", "laptop", "paper"), help="size of the experiment to show (default: laptop)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -21,7 +21,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "gallery",
         nargs="?",
         metavar="GALLERY",
-        help="gallery file (created on the first enrollment), or postgresql://user@host/database#name",
+        help="gallery file (created on the first enrollment), or postgresql://user@host/database#name; "
+        "the key of an encrypted gallery is read from HYPERSPHERE_GALLERY_KEY",
     )
     parser.add_argument(
         "--album",
@@ -32,9 +33,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--host",
         default="127.0.0.1",
-        help="address to listen on; addresses other than loopback require keys (127.0.0.1)",
+        help="address to listen on; addresses other than loopback require keys (default: 127.0.0.1)",
     )
-    parser.add_argument("--port", type=int, default=8000, help="port to listen on; 0 chooses a free one (%(default)s)")
+    parser.add_argument(
+        "--port", type=int, default=8000, help="port to listen on; 0 chooses a free one (default: %(default)s)"
+    )
     parser.add_argument(
         "--keys",
         type=Path,

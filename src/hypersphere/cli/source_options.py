@@ -22,14 +22,14 @@ def add_source_options(parser: argparse.ArgumentParser, *omit: str) -> None:
     group = parser.add_argument_group("source options")
     options: dict[str, dict[str, Any]] = {
         "split": {"help": "use only this split of the source"},
-        "depth": {"type": int, "help": "folders: number of levels that name an identity (1)"},
+        "depth": {"type": int, "help": "folders: number of folder levels that name an identity (default: 1)"},
         "root": {
             "metavar": "FOLDER",
-            "help": "tables and lists of pairs: folder to which the paths are relative (the file's folder)",
+            "help": "tables and lists of pairs: folder to which the paths are relative (default: that of the file)",
         },
         "images": {"metavar": "NAME", "help": "array (.npz) or column (table, saved dataset) of images"},
-        "labels": {"metavar": "NAME", "help": "array or column of labels"},
-        "skip-errors": {"action": "store_true", "help": "skip unreadable pictures and list them"},
+        "labels": {"metavar": "NAME", "help": "array (.npz) or column (table, saved dataset) of labels"},
+        "skip-errors": {"action": "store_true", "help": "skip unreadable pictures or recordings, and list them"},
     }
     for name, settings in options.items():
         if name not in omit:

@@ -55,7 +55,7 @@ def add_verbosity(parser: argparse.ArgumentParser) -> None:
     group = parser.add_mutually_exclusive_group()
     group.add_argument("-q", "--quiet", action="store_true", help="print only results and errors")
     group.add_argument(
-        "-v", "--verbose", action="count", default=0, help="log what is done to stderr; -vv also logs details"
+        "-v", "--verbose", action="count", default=0, help="write progress messages to stderr; -vv also writes details"
     )
 
 

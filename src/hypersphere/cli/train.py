@@ -4,7 +4,7 @@ import argparse
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from .._extras import require
@@ -21,8 +21,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="settings to change, e.g. head=ArcFace head.m=0.4 (see --keys)",
     )
     sizes = ("smoke", "laptop", "paper")
-    parser.add_argument("--size", choices=sizes, default="laptop", help="size of the experiment (%(default)s)")
-    parser.add_argument("-o", "--output", metavar="FOLDER", help="output folder (runs/NAME)")
+    parser.add_argument("--size", choices=sizes, default="laptop", help="size of the experiment (default: %(default)s)")
+    parser.add_argument("-o", "--output", metavar="FOLDER", help="output folder (default: runs/NAME)")
     parser.add_argument(
         "--resume",
         metavar="FOLDER",
@@ -30,7 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_settings_option(parser)
     parser.add_argument("--trust", action="store_true", help="with --resume: allow the run to import your own code")
-    parser.add_argument("--fresh", action="store_true", help="start over if the folder contains a run")
+    parser.add_argument("--fresh", action="store_true", help="delete a run in the output folder and start over")
     parser.add_argument(
         "--keys", action="store_true", help="list every setting with its value and the values it accepts, then exit"
     )
@@ -106,12 +106,20 @@ def allow_current_folder() -> None:
         sys.path.append(os.getcwd())
 
 
-def list_keys(config: Any) -> Iterator[str]:
-    """Yield one line for each key: its value, the accepted values, its meaning."""
+def list_keys(config: Any, chosen: Collection[str] = ()) -> Iterator[str]:
+    """Yield one line for each key: its value, the accepted values, its meaning.
+
+    Args:
+        config: The settings, or their constructor call.
+        chosen: Keys whose values are chosen from the data, so that a default would not be used.
+    """
     from ..config import as_call, keys
 
     for key in keys(as_call(config)):
-        text = f"{key.path}={key.value}"
+        part, _, inner = key.path.partition(".")
+        if part in chosen and inner:
+            continue  # an argument of what is chosen; it can be set, but what there is depends on the choice
+        text = f"{key.path}={'(chosen from the data)' if part in chosen else key.value}"
         yield f"{text:<44} {key.accepted}{': ' + key.help if key.help else ''}"
 
 

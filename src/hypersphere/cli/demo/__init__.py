@@ -8,10 +8,12 @@ from ..._extras import require
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the output folder, the training time and the seed."""
-    parser.add_argument("-o", "--output", default="runs/demo", help="folder for all files (%(default)s)")
-    parser.add_argument("--epochs", type=int, default=8, help="passes over the digits for each head (%(default)s)")
-    parser.add_argument("--steps", type=int, help="training steps for the letters (250)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of everything (%(default)s)")
+    parser.add_argument("-o", "--output", default="runs/demo", help="folder for all files (default: %(default)s)")
+    parser.add_argument(
+        "--epochs", type=int, default=8, help="passes over the digits for each head (default: %(default)s)"
+    )
+    parser.add_argument("--steps", type=int, help="training steps for the letters (default: 250)")
+    parser.add_argument("--seed", type=int, default=0, help="random seed (default: %(default)s)")
 
 
 def run(args: argparse.Namespace) -> int:
