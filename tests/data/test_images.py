@@ -101,7 +101,7 @@ def test_a_dark_deep_grey_stays_dark():
 
 @pytest.mark.parametrize("value", [np.nan, -1.0, 1e9, np.inf])
 def test_floats_without_a_range_are_refused(value):
-    with pytest.raises(CorruptDataError, match="grey values from"):
+    with pytest.raises(CorruptDataError, match="gray values from"):
         grey(saved(Image.fromarray(np.array([[0.5, value]], np.float32)), "TIFF"))
 
 

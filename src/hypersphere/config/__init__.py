@@ -1,4 +1,4 @@
-"""Configs whose values are constructor calls: names, arguments, types, defaults and help come from the classes themselves."""
+"""Settings whose values are constructor calls; names, arguments, types, defaults and help come from the classes."""
 
 from .allow_list import CONSTRUCTIBLE, list_constructible
 from .calls import Call, Key, as_call, assign, call, keys

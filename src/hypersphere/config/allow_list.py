@@ -1,4 +1,4 @@
-"""What a file may construct: the complete list of classes and network find_builders, by the package that exports them.
+"""What a file may construct: the complete list of classes and functions that build networks, by the package that exports them.
 
 Embedder files, hub folders, adapters and run configurations describe objects as constructor calls. Reading such a file
 must never run code that its author chose. Therefore a name in a file is looked up here, and nowhere else, unless the
@@ -10,7 +10,7 @@ caller passes ``trust=True``. Three rules keep the list safe:
 2. A name is accepted only in a slot whose declared type it builds (:func:`hypersphere.config.decode`).
 3. ``trust`` is an argument of the outermost caller. No listed object has such an argument, and a test checks it.
 
-A new public class is usable from files once its name stands here.
+A new public class can be used in files once its name is in this list.
 """
 
 import functools
@@ -113,7 +113,7 @@ def list_constructible() -> frozenset[Callable[..., Any]]:
 def is_constructible(target: Callable[..., Any]) -> bool:
     """Return whether a file may construct an object: ``target in list_constructible()``.
 
-    Only packages that list the object's own name are imported to find it; the others are, if it is not found there.
+    Packages that list the object's name are imported first, the others only if it is not found there.
 
     Args:
         target: The class or function.

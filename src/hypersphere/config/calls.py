@@ -1,4 +1,4 @@
-"""Settings as constructor calls that have not been made yet, and ``key.path=value``, which changes one argument of them."""
+"""Settings as constructor calls that are made later, and ``key.path=value``, which changes one argument."""
 
 import dataclasses
 import functools
@@ -94,10 +94,10 @@ class Call:
         """Make the call.
 
         Arguments that are calls are made first. Parameters of the target that are not set here are taken from ``context``
-        by their name: what the surroundings know, such as ``num_classes`` for a head or ``model`` for a regularizer.
+        by their name, such as ``num_classes`` for a head or ``model`` for a regularizer.
 
         Raises:
-            ValueError: If the target refuses its arguments, in whatever way a class of another library does so.
+            ValueError: If the target refuses its arguments, with any exception type.
         """
         known = parameters(self.target)
         given = {name: value for name, value in context.items() if name in known}
@@ -134,7 +134,7 @@ def call(target: Callable[..., Any], /, **arguments: Any) -> Call:
 
 @dataclass(frozen=True)
 class Key:
-    """One line of the list of keys: where, what is there now, what is accepted, and what it means.
+    """One row of the list of keys: path, current value, accepted values, and meaning.
 
     >>> from hypersphere.config import call, keys
     >>> key = next(keys(call(hs.training.StepRate, gamma=0.5)))
@@ -208,9 +208,9 @@ def assign(tree: Call, changes: Iterable[str] | Mapping[str, Any]) -> Call:
 
 
 def keys(tree: Call, prefix: str = "", given: tuple[str, ...] = ()) -> Iterator[Key]:
-    """Every key of a tree that can be set now, in the order of the signatures.
+    """List every key of a tree that can be set, in the order of the signatures.
 
-    Arguments that come from the surroundings are left out: those that a slot says are ``given``, and required ones.
+    Required arguments, and arguments that a slot declares as ``given``, are left out.
 
     >>> from hypersphere.config import call, keys
     >>> [f"{key.path}={key.value}" for key in keys(call(hs.training.StepRate, gamma=0.5))]
@@ -234,7 +234,7 @@ def keys(tree: Call, prefix: str = "", given: tuple[str, ...] = ()) -> Iterator[
 
 
 def describe_accepted(parameter: Parameter) -> str:
-    """Return what a parameter takes, in words: a type, or the names there are."""
+    """Describe what a parameter accepts: a type, or the list of names."""
     kind = get_kind(parameter.annotation)
     found = [(base, _order_packages(parameter), None) for base in list_bases(parameter.annotation)]
     wanted = [(kind.base, kind.packages, kind.takes)] if kind else found
@@ -269,7 +269,7 @@ def read(value: Any, parameter: Parameter, path: str) -> Any:
 
 
 def _read_text(text: str, parameter: Parameter, path: str) -> Any:
-    """The value that text stands for: a plain value where the annotation takes one, else the call of a name."""
+    """Return the value that text stands for: a plain value if the annotation accepts one, otherwise a call by name."""
     kind = get_kind(parameter.annotation)
     if kind is not None:
         if type(None) in list_options(parameter.annotation) and text.lower() in ("none", "null"):
@@ -315,7 +315,7 @@ def _assign(node: Call, path: list[str], value: Any, full: str) -> Call:
 
 
 def _assign_entry(parameter: Parameter, current: Any, path: list[str], value: Any, full: str) -> tuple[Any, ...]:
-    """One entry of a list, changed, or added behind the last. The number may be left out if there is one entry."""
+    """Change one entry of a list, or append one. The number may be left out if there is one entry."""
     entries = list(current) if isinstance(current, tuple | list) else [] if current is None else [current]
     if not path[0].isdigit():
         if len(entries) != 1:
@@ -337,7 +337,7 @@ def _assign_entry(parameter: Parameter, current: Any, path: list[str], value: An
 
 
 def _inner(parameter: Parameter, current: Any, full: str, depth: int) -> Call:
-    """The call inside a parameter: the one that is there, or the one natural choice for an empty slot."""
+    """Return the call inside a parameter: the current one, or the default class for an empty slot."""
     if _is_call(current):
         return as_call(current)
     kind, wanted = get_kind(parameter.annotation), list_bases(parameter.annotation)
@@ -362,13 +362,13 @@ def _is_sequence(parameter: Parameter) -> bool:
 
 
 def _order_packages(parameter: Parameter) -> tuple[str, ...]:
-    """The packages in which a name is looked up: first the one that is named like the parameter."""
+    """Order the packages in which a name is looked up; the package named like the parameter comes first."""
     word = parameter.name.rstrip("s")
     return tuple(sorted(list_packages(), key=lambda package: not package.rpartition(".")[2].startswith(word)))
 
 
 def _make(value: Any, parameter: Parameter, context: Mapping[str, Any]) -> Any:
-    """An argument as the target takes it: a call stays one, becomes a factory, or is made."""
+    """Convert an argument for the target: a call is passed on, becomes a factory, or is made."""
     if isinstance(value, tuple | list):
         return type(value)(_make(item, parameter, context) for item in value)
     if not isinstance(value, Call) or is_deferred(parameter.annotation):

@@ -15,7 +15,7 @@ NAME = "call"
 
 
 def encode(value: Any, *, defaults: bool = False, given: tuple[str, ...] = ()) -> Any:
-    """JSON values for a tree: a call is an object with the name under ``call`` beside its arguments.
+    """Return a tree as JSON values: a call is an object with its name under ``call`` and its arguments.
 
     With ``defaults`` every argument that is left at a plain default is written out, so that the text does not change its
     meaning when a default does; not those that are ``given`` by the surroundings.
@@ -80,7 +80,7 @@ def decode(value: Any, parameter: Parameter, path: str, *, trust: bool = False) 
 
 
 def decode_arguments(target: Any, values: Any, path: str = "", *, trust: bool = False) -> dict[str, Any]:
-    """The arguments of a call from a JSON object.
+    """Decode the arguments of a call from a JSON object.
 
     >>> from hypersphere.config import decode_arguments
     >>> decode_arguments(hs.objectives.ArcFace, {"m": 0.4, "scale": 16})
@@ -127,7 +127,7 @@ def remove_locations(value: Any) -> Any:
 
 
 def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
-    """A JSON tree as one level, keys joined by dots; a call's name stands under its own key.
+    """Flatten a JSON tree into one level with keys joined by dots; the name of a call is the value of its own key.
 
     >>> flatten({"steps": 3, "head": {"call": "ArcFace", "m": 0.4}})
     {'steps': 3, 'head': 'ArcFace', 'head.m': 0.4}
@@ -146,7 +146,7 @@ def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def list_differences(one: Any, other: Any) -> dict[str, tuple[Any, Any]]:
-    """The settings that differ between two trees, by key; None stands where one has no such setting.
+    """List the settings that differ between two trees, by key; None if a tree has no such setting.
 
     >>> from hypersphere.config import call, list_differences
     >>> list_differences(call(hs.objectives.ArcFace, m=0.4), call(hs.objectives.ArcFace, m=0.3))

@@ -1,4 +1,4 @@
-"""Names of classes and functions in configurations: what a name stands for, and how an object is spelled.
+"""Names of classes and functions in configurations: resolving a name, and finding the name of an object.
 
 A configuration writes ``ArcFace``, not an import path, so a class can move between modules without breaking files. Names
 are looked up in the public packages of this library and of torch, and in packages that other distributions register
@@ -38,7 +38,7 @@ OWN_PACKAGES = (
     "torch.optim",
     "torch.nn",
 )
-# Names that files have carried before, and what they are called now. A test keeps the table complete.
+# Former names in files, and the current names. A test keeps the table complete.
 ALIASES: dict[str, str] = {"Preprocessing": "PicturePreprocessing"}
 
 

@@ -1,4 +1,4 @@
-"""What a class or function can be called with: names, types, defaults and help, read from its signature and docstring."""
+"""Parameters of a class or function: names, types, defaults and help, read from its signature and docstring."""
 
 import dataclasses
 import functools
@@ -16,7 +16,7 @@ MISSING = inspect.Parameter.empty
 
 
 class Own:
-    """Stands for a default that only the target itself knows: an option it passes on."""
+    """A marker for a default that only the target knows, because it passes the option on."""
 
     def __repr__(self) -> str:
         return "(its own)"
@@ -42,13 +42,13 @@ class Parameter:
 
     @property
     def required(self) -> bool:
-        """Whether a call must give it."""
+        """Whether a call must set this argument."""
         return self.default is MISSING
 
 
 @functools.cache
 def parameters(target: Callable[..., Any]) -> dict[str, Parameter]:
-    """The keyword arguments of a class or function, ``**options: Unpack[…]`` written out, in the order of the signature.
+    """Return the keyword arguments of a class or function in the order of the signature, with ``Unpack[…]`` expanded.
 
     >>> def head(size: int, *, m: float = 0.5): ...
     >>> {name: (p.annotation.__name__, p.required) for name, p in parameters(head).items()}
@@ -73,7 +73,7 @@ def parameters(target: Callable[..., Any]) -> dict[str, Parameter]:
 
 
 def summary(target: Callable[..., Any]) -> str:
-    """The first sentence of the docstring.
+    """Return the first sentence of the docstring.
 
     >>> from hypersphere.config import summary
     >>> summary(hs.training.ConstantRate)
@@ -90,7 +90,7 @@ def _get_function(target: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _get_default(target: Callable[..., Any], parameter: inspect.Parameter) -> Any:
-    """Dataclasses show a marker where a field is made by a factory: the factory's value is the default."""
+    """Return the default of a parameter; for a dataclass field with a factory, the value of the factory."""
     if dataclasses.is_dataclass(target):
         for field in dataclasses.fields(target):
             if field.name == parameter.name and field.default_factory is not dataclasses.MISSING:
@@ -99,23 +99,23 @@ def _get_default(target: Callable[..., Any], parameter: inspect.Parameter) -> An
 
 
 def read_annotations(function: Callable[..., Any]) -> dict[str, Any]:
-    """The annotations of a function, each read on its own; one that cannot be read where it stands is ``Any``."""
+    """Return the annotations of a function, each evaluated separately; one that cannot be evaluated is ``Any``."""
     while hasattr(
         function, "__wrapped__"
-    ):  # the checks that tests put around a function keep its own annotations inside
+    ):  # functions wrapped by the shape checks of the tests keep their annotations inside
         function = function.__wrapped__
     found: dict[str, Any] = {}
     for name, hint in getattr(function, "__annotations__", {}).items():
         holder = types.SimpleNamespace(__annotations__={name: hint}, __module__=function.__module__)
         try:
             found |= typing.get_type_hints(holder, getattr(function, "__globals__", None), include_extras=True)
-        except (NameError, TypeError):  # one annotation that cannot be read where it stands: anything is accepted
+        except (NameError, TypeError):  # an annotation that cannot be evaluated accepts anything
             found[name] = Any
     return found
 
 
 def _read_unpacked(hint: Any) -> dict[str, Parameter]:
-    """The keys of the TypedDict behind ``**options: Unpack[Options]``."""
+    """Return the keys of the TypedDict of ``**options: Unpack[Options]``."""
     if typing.get_origin(hint) is Unpack:
         hint = typing.get_args(hint)[0]
     if not is_typeddict(hint) and not hasattr(hint, "__required_keys__"):
@@ -126,7 +126,7 @@ def _read_unpacked(hint: Any) -> dict[str, Parameter]:
 
 
 def _read_inherited(target: Any) -> dict[str, Parameter]:
-    """What ``**options`` of a constructor may hold when nothing says so: the arguments of the class it derives from."""
+    """Return the arguments that un-annotated ``**options`` accept: those of the base class."""
     if not inspect.isclass(target):
         return {}
     parent = next((cls for cls in target.__mro__[1:] if "__init__" in vars(cls) and cls is not object), None)
@@ -134,7 +134,7 @@ def _read_inherited(target: Any) -> dict[str, Parameter]:
 
 
 def _read_help(target: Any) -> dict[str, str]:
-    """``name: text`` of the ``Args:`` section or of a list with ``- ``name``: text``, and the strings under dataclass fields."""
+    """Read help texts from ``Args:`` sections, lists with ``- ``name``: text``, and strings under dataclass fields."""
     text = inspect.getdoc(target) or ""
     if inspect.isclass(target) and target.__init__.__doc__ and "Args:" not in text:  # type: ignore[misc]
         text += "\n" + inspect.cleandoc(target.__init__.__doc__)  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""From text or JSON to a value of an annotated type, with errors that name what is accepted; and what annotations ask for."""
+"""Conversion of text or JSON to values of annotated types, and inspection of annotations."""
 
 import ast
 import collections.abc
@@ -23,7 +23,7 @@ NOT_BUILT = (Any, *PLAIN, *SEQUENCES, dict, torch.dtype, torch.device, torch.Ten
 
 @dataclass(frozen=True)
 class Kind:
-    """What a deferred call must build: ``Annotated[Call, Kind(base, packages, start)]`` is a slot of a config.
+    """The type that a deferred call must build: ``Annotated[Call, Kind(base, packages, start)]`` is a slot of a config.
 
     ``start`` is what is called when a key inside an empty slot is set, where there is one natural choice; ``takes`` leaves
     only what has an argument of this name. ``given`` names the arguments that come from the surroundings when the call is made,
@@ -43,12 +43,12 @@ class Kind:
 
 
 def is_deferred(annotation: Any) -> bool:
-    """Whether a parameter takes the call itself, to be made later with what is known then."""
+    """Return whether a parameter accepts a call that is made later."""
     return get_kind(annotation) is not None
 
 
 def get_kind(annotation: Any) -> Kind | None:
-    """The :class:`Kind` of a slot, also of an optional one or of each entry of a tuple."""
+    """Return the :class:`Kind` of a slot, also of an optional slot or of the entries of a tuple."""
     for option in list_options(annotation):
         if typing.get_origin(option) is Annotated:
             for extra in typing.get_args(option)[1:]:
@@ -62,14 +62,14 @@ def get_kind(annotation: Any) -> Kind | None:
 
 
 def list_options(annotation: Any) -> tuple[Any, ...]:
-    """The members of a union, or the annotation alone."""
+    """Return the members of a union, or the annotation itself."""
     if typing.get_origin(annotation) in UNIONS:
         return tuple(inner for option in typing.get_args(annotation) for inner in list_options(option))
     return (annotation,)
 
 
 def accepts_callable(annotation: Any) -> bool:
-    """Whether a factory is wanted rather than what it makes."""
+    """Return whether an annotation asks for a factory instead of the object that it makes."""
     wanted = list_options(annotation)
     return any(_is_callable(option) for option in wanted) and not any(
         inspect.isclass(option) and option not in PLAIN and not _is_callable(option) for option in wanted
@@ -77,7 +77,7 @@ def accepts_callable(annotation: Any) -> bool:
 
 
 def list_bases(annotation: Any) -> tuple[Any, ...]:
-    """The classes of which a parameter takes an object or a factory; none where it takes plain values only."""
+    """Return the classes of the objects or factories that a parameter accepts; none if it accepts only plain values."""
     found: list[Any] = []
     for option in list_options(annotation):
         if _is_callable(option):
@@ -111,7 +111,7 @@ def entry_annotation(annotation: Any) -> Any:
 
 
 def parse(text: str, annotation: Any) -> Any:
-    """Text of a command line as a plain value: what the annotation takes as text stays text, the rest is read as JSON or Python.
+    """Parse text of a command line: it stays text if the annotation accepts text, otherwise it is JSON or a Python literal.
 
     >>> parse("1e-3", float), parse("none", int | None), parse("3,5", tuple[int, ...]), parse("unit", Literal["unit"])
     (0.001, None, (3, 5), 'unit')
@@ -140,9 +140,9 @@ def parse(text: str, annotation: Any) -> Any:
 
 
 def check_value(value: Any, annotation: Any, path: str) -> Any:
-    """``value`` as the annotation has it (lists become tuples, integers floats), or a ``ValueError`` naming what is accepted."""
+    """Convert ``value`` to the annotation (lists to tuples, integers to floats), or raise a ``ValueError`` with what is accepted."""
     if not isinstance(value, PLAIN) and not isinstance(value, list | tuple | dict):
-        return value  # an object, or a call: what it is fit for is checked where it is used
+        return value  # an object or a call, which is checked by its user
     problems = []
     for option in list_options(annotation):
         good, result = _fits(value, option, path)
@@ -153,7 +153,7 @@ def check_value(value: Any, annotation: Any, path: str) -> Any:
 
 
 def describe(annotation: Any) -> str:
-    """An annotation in words.
+    """Describe an annotation in words.
 
     >>> describe(int | None), describe(Literal["mean", "sum"]), describe(tuple[int, ...])
     ('an integer or none', "'mean' or 'sum'", 'a list')

@@ -1,4 +1,4 @@
-"""Whether samples are fit for training: unreadable and duplicate files, identities with one sample, leaks between splits."""
+"""Checks of samples before training: unreadable and duplicate files, identities with one sample, leaks between splits."""
 
 import os
 from collections import Counter
@@ -31,8 +31,8 @@ def check(
 ) -> "CheckReport":
     """Decode every picture or recording of a source once and report on them.
 
-    Nothing is kept of a sample but a digest of its content (16 bytes), a perceptual hash (32 bytes, pictures only), its size
-    and what is suspicious about it.
+    Only a digest of the content (16 bytes), a perceptual hash (32 bytes, pictures only), the size and the findings of a sample
+    are kept in memory.
 
     Args:
         source: Anything that :func:`open_source` takes.
@@ -136,12 +136,12 @@ class CheckReport:
 
     @property
     def across_identities(self) -> tuple[Twins, ...]:
-        """The groups, equal or near, whose pictures are of more than one identity: a wrong label, most likely."""
+        """The groups of equal or similar pictures with more than one identity, most likely wrong labels."""
         return tuple(group for group in (*self.duplicates, *self.near_duplicates) if len(group.labels) > 1)
 
     @property
     def across_splits(self) -> tuple[Twins, ...]:
-        """The groups, equal or near, whose pictures are in more than one split: what is measured was trained on."""
+        """The groups of equal or similar pictures in more than one split, which are leaks between training and test."""
         return tuple(group for group in (*self.duplicates, *self.near_duplicates) if len(group.splits) > 1)
 
     def to_json(self) -> dict[str, Any]:
@@ -190,7 +190,7 @@ class CheckReport:
             ("of these groups is", "of these groups are", "in several splits", self.across_splits),
             ("identity is", "identities are", "in several splits", self.shared_identities),
         )
-        inside = self.source.rstrip("/") + "/"  # names of files are read more easily from the source on
+        inside = self.source.rstrip("/") + "/"  # shorten paths to be relative to the source
         for one, several, what, found in findings:
             if found:
                 text = f"  {len(found)} {one if len(found) == 1 else several} {what}: {_format_list(found)}"
@@ -205,7 +205,7 @@ class CheckReport:
 
 
 def _reason(name: str, reason: str) -> str:
-    """A file with the reason, which may name it too."""
+    """Return a line with the file and the reason, which may also name the file."""
     return f"{name} ({reason.partition(f'{name}: ')[2] or reason})"
 
 

@@ -133,7 +133,7 @@ def cached(dataset: SourceDataset, folder: str | os.PathLike[str] | None = None,
 
 
 def cache_folder() -> Path:
-    """``HYPERSPHERE_CACHE``, or ``hypersphere/decoded`` in the user's cache folder (``$XDG_CACHE_HOME``, else ``~/.cache``)."""
+    """Return ``HYPERSPHERE_CACHE``, or ``hypersphere/decoded`` in ``$XDG_CACHE_HOME`` or ``~/.cache``."""
     given = os.environ.get(VARIABLE)
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return Path(given) if given else home / "hypersphere" / "decoded"

@@ -152,7 +152,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def answer_requests() -> None:
-    """Decode what comes through standard input until it ends; the worker's whole life."""
+    """Decode requests from standard input until it ends; the main function of a worker."""
     from .images import decode_here
 
     _limit_resources()
@@ -165,7 +165,7 @@ def answer_requests() -> None:
             image = decode_here(content, tuple(request["formats"]), request["mode"])
             head = {"mode": image.mode, "width": image.width, "height": image.height}
             pixels = image.tobytes()
-        except BaseException as error:  # whatever a decoder does to damaged bytes, memory included
+        except BaseException as error:  # a decoder may fail in any way on damaged bytes, also by exhausted memory
             head = {"error": f"{type(error).__name__}: {error}"[:500]}
         writer.write(json.dumps(head).encode() + b"\n")
         writer.write(pixels)

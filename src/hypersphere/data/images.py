@@ -131,13 +131,13 @@ def decode_here(content: bytes, formats: tuple[str, ...], mode: str | None) -> A
 
 
 def count_jpeg_scans(content: bytes) -> int:
-    """Count the scans of the first JPEG image in ``content`` without decoding it.
+    r"""Count the scans of the first JPEG image in ``content`` without decoding it.
 
     The segments are walked by their lengths, so bytes inside a segment, such as a thumbnail, do not count. Behind a
     start-of-scan marker the coded data lasts until the next marker; in coded data a byte 0xFF is followed by 0 or by a
     restart marker (0xD0 … 0xD7).
 
-    >>> count_jpeg_scans(b"\\xff\\xd8" + b"\\xff\\xda\\x00\\x02coded\\xff\\x00" * 2 + b"\\xff\\xd9")
+    >>> count_jpeg_scans(b"\xff\xd8" + b"\xff\xda\x00\x02coded\xff\x00" * 2 + b"\xff\xd9")
     2
     """
     position, scans = 2, 0
@@ -277,5 +277,5 @@ def _scale(values: np.ndarray, top: float | None, floating: bool) -> UInt8[np.nd
     if top is None:
         top = next((limit for limit in ranges if high <= limit), None)
     if not low >= 0 or top is None or high > top:
-        raise ValueError(f"grey values from {low:g} to {high:g}, not within 0 … {top or ranges[-1]:g}")
+        raise ValueError(f"gray values from {low:g} to {high:g}, not within 0 … {top or ranges[-1]:g}")
     return np.rint(numbers * (255 / top)).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""A folder of pictures as a dataset of a run: one's own, ImageNet, or a face dataset that only exists as files."""
+"""A folder of pictures as a dataset of a run: your own, ImageNet, or a face dataset that exists only as files."""
 
 import os
 from pathlib import Path

@@ -24,7 +24,7 @@ def pixel_digest(pixels: UInt8[Tensor, "c h w"]) -> bytes:
     >>> pixel_digest(torch.zeros(1, 2, 3, dtype=torch.uint8)) == pixel_digest(torch.zeros(1, 3, 2, dtype=torch.uint8))
     False
     """
-    # SHA-1 has instructions of its own on most processors, and nobody gains from two pictures with one digest. Rows of
+    # SHA-1 has special instructions on most processors, and collisions are no security risk here. Rows of
     # pixels are how decoders leave a picture in memory, so they are not copied.
     found = hashlib.sha1(repr(tuple(pixels.shape)).encode(), usedforsecurity=False)
     found.update(pixels.permute(1, 2, 0).contiguous().numpy().data)
@@ -69,7 +69,7 @@ def near_groups(hashes: Sequence[bytes]) -> list[list[int]]:
     """Return the positions of hashes that are linked by differences of at most 7 of their 256 bits, in ascending order.
 
     The differences must also be at most a twelfth of the set bits of both, since nearly empty pictures differ in few bits
-    whatever they show; pictures without any edge belong to no group. Of 8 words of 32 bits, 7 differences leave one untouched, so
+    regardless of their content; pictures without any edge belong to no group. Of 8 words of 32 bits, 7 differences leave one untouched, so
     only pictures that share a word are compared, and nothing within the limit is missed.
 
     >>> one, other = bytes([255] * 32), bytes([255] * 31 + [254])
@@ -95,7 +95,7 @@ def near_groups(hashes: Sequence[bytes]) -> list[list[int]]:
 
 
 def _close(words: np.ndarray, bits: np.ndarray, bucket: np.ndarray) -> list[tuple[int, int]]:
-    """The pairs of a bucket within the limit; one row against the rest at a time, so memory is that of a row."""
+    """Return the pairs of a bucket within the limit, one row at a time to save memory."""
     found = []
     for k, i in enumerate(bucket[:-1]):
         rest = bucket[k + 1 :]

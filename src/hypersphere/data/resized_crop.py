@@ -56,6 +56,6 @@ class ResizedCrop(Augmentation):
 
 
 def _sources(count: int, length: Tensor, start: Tensor) -> Tensor:
-    """Centres of ``count`` pixels spread over [start, start + length] of the image, which reaches from −1 to 1."""
+    """Return the centers of ``count`` pixels spread over [start, start + length] of the image, which reaches from −1 to 1."""
     centres = (torch.arange(count, dtype=length.dtype) + 0.5) / count
     return 2 * (start[:, None] + length[:, None] * centres) - 1

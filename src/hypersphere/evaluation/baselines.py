@@ -134,10 +134,10 @@ def summarize_baselines(baselines: Sequence[Baseline], network: str = "the train
 
 
 def format_baselines(baselines: Sequence[Baseline]) -> list[str]:
-    """Return a table: one line per method with its EER and the paired difference, in percent and percentage points.
+    r"""Return a table: one line per method with its EER and the paired difference, in percent and percentage points.
 
     >>> close = Baseline("PCA", Measurement(0.1, 0.05, 0.15), Measurement(0.01, -0.02, 0.04))
-    >>> print("\\n".join(format_baselines([close])))
+    >>> print("\n".join(format_baselines([close])))
     simple methods on the same identities; the difference is network minus method
       PCA  EER 10 [5, 15] %  difference +1 [-2, +4] points  not clearly beaten
     """

@@ -6,9 +6,9 @@ from torch import Tensor
 
 
 def frechet_distance(first: Float[Tensor, "n d"], second: Float[Tensor, "m d"]) -> float:
-    r"""The squared Fréchet distance of the Gaussians with the sets' means and covariances, in float64:
+    r"""Return the squared Fréchet distance between the Gaussians with the means and covariances of two sets.
 
-    ``‖μ₁ − μ₂‖² + tr(Σ₁ + Σ₂ − 2(Σ₁^{1/2} Σ₂ Σ₁^{1/2})^{1/2})``.
+    It is computed in float64 as ``‖μ₁ − μ₂‖² + tr(Σ₁ + Σ₂ − 2(Σ₁^{1/2} Σ₂ Σ₁^{1/2})^{1/2})``.
 
     In the features of an Inception network it is called FID; in any other space values compare with each other only.
 

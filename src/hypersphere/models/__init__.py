@@ -1,4 +1,4 @@
-"""The architectures of Liu (2020), nGPT, imported networks, and the catalogue of pretrained ones."""
+"""The architectures of Liu (2020), nGPT, imported networks, and the catalog of pretrained models."""
 
 from ._cnn4 import cnn4
 from ._gcn import GCN, gcn, normalized_adjacency

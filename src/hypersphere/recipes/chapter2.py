@@ -89,7 +89,7 @@ def lsoftmax_cifar100(size: Size) -> Config:
 
 
 def _lsoftmax(data: Call, model: Call, head: Call) -> Config:
-    """The setting that 2.2.7 gives for all three datasets."""
+    """Return the setting of section 2.2.7 for all three datasets."""
     return make(
         steps=18000,
         evaluate_every=1000,
@@ -168,7 +168,7 @@ def lsoftmax_casia(size: Size) -> Config:
 
 
 def casia(size: Size, model: Call, head: Call) -> Config:
-    """A network on CASIA-WebFace under a head; smaller sizes recognize unseen digits and characters instead."""
+    """Return a config of a network with a head on CASIA-WebFace; smaller sizes use unseen digits and characters."""
     if size != "paper":
         config = open_set(size, head)
         narrow = {"width": 0.1, "feature_dim": 16} if model.target is lfw_network else config.backbone.arguments
@@ -204,7 +204,7 @@ def sphereface_omniglot(size: Size) -> Config:
 
 
 def open_set(size: Size, head: Call) -> Config:
-    """Omniglot's unseen characters under a head, or unseen digits."""
+    """Return a config for unseen characters of Omniglot, or unseen digits."""
     if size == "smoke":  # seven digits to train on, three held out
         model = call(sphereface4, width=0.1, feature_dim=16)
         samples = Selection(validation=0.3)

@@ -1,4 +1,4 @@
-"""What a recipe is: a function of a size that returns a config, with the tables of Liu (2020) it belongs to."""
+"""Recipes: functions of a size that return a config, with the tables of Liu (2020) that they reproduce."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class Recipe:
     function: Callable[[Size], Config]
 
     def config(self, size: Size = "laptop") -> Config:
-        """The setting at a size."""
+        """Return the config for a size."""
         if size not in SIZES:
             raise ValueError(f"size must be one of {', '.join(SIZES)}, got {size!r}")
         return replace(self.function(size), name=self.name)
@@ -50,33 +50,33 @@ RECIPES: dict[str, Recipe] = {}
 
 
 def make(**parts: Any) -> Config:
-    """A config of parts that several sizes share."""
+    """Return a config with parts that several sizes share."""
     return Config(**parts)
 
 
 def smoke(**parts: Any) -> Config:
-    """A run of four steps, each kind of event twice, on the digits unless ``data`` says otherwise."""
+    """Return a run of four steps with two of each kind of event, on the digits unless ``data`` is given."""
     few = {"steps": 4, "evaluate_every": 2, "log_every": 2, "checkpoint_every": 2, "batch_size": 64}
     return make(**{**few, "data": call(Digits), **parts})
 
 
 def shallow(model: Call) -> Call:
-    """ResNet-32 as a ResNet-8 of the same table, for smoke runs; any other network as it is."""
+    """Return a ResNet-8 in place of ResNet-32 of the same table, for smoke runs; other networks are not changed."""
     return Call(cifar_resnet, {"depth": 8, **model.arguments}) if model.target is resnet32 else model
 
 
 def sgd(lr: float, weight_decay: float = 5e-4, **options: Any) -> Call:
-    """SGD with momentum 0.9."""
+    """Return SGD with momentum 0.9."""
     return call(torch.optim.SGD, lr=lr, momentum=0.9, weight_decay=weight_decay, **options)
 
 
 def adam(lr: float, weight_decay: float = 0.0, **options: Any) -> Call:
-    """Adam, without weight decay unless it is asked for."""
+    """Return Adam, by default without weight decay."""
     return call(torch.optim.Adam, lr=lr, weight_decay=weight_decay, **options)
 
 
 def falls(*milestones: int, gamma: float = 0.1) -> Call:
-    """The rate multiplied by ``gamma`` at each milestone; constant without one."""
+    """Return a schedule that multiplies the learning rate by ``gamma`` at each milestone; constant without milestones."""
     return call(StepRate, milestones=milestones, gamma=gamma) if milestones else call(ConstantRate)
 
 
@@ -86,7 +86,7 @@ IMAGENET_CROP = call(CropFlip, pad=0, size=224)
 
 
 def imagenet(steps: int, batch_size: int, milestones: tuple[int, ...], weight_decay: float, **parts: Any) -> Config:
-    """The setting that the ImageNet experiments share: SGD with momentum 0.9 at 0.1, and the pictures of B.2.
+    """Return the setting of all ImageNet experiments: SGD with momentum 0.9 and learning rate 0.1, and the preprocessing of B.2.
 
     ``folder="imagenet"`` is a folder with ``train`` and ``val``, below the present folder or a data root.
     """
@@ -121,7 +121,7 @@ def recipe(name: str, *, tables: str, data: str) -> Callable[[Callable[[Size], C
 
 
 def get(name: str) -> Recipe:
-    """The recipe of a name; an unknown one is an error that lists those there are and the nearest.
+    """Return a recipe by name; raise an error with all names and the nearest one if it is unknown.
 
     >>> from hypersphere import recipes
     >>> recipes.get("mhe-cifar10").tables

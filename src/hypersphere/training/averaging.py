@@ -1,4 +1,4 @@
-"""Averages of weights: a moving one during training, and one of the last checkpoints at the end."""
+"""Averages of weights: a moving average during training, and the mean of the last checkpoints."""
 
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ class MovingAverage:
 
     @torch.no_grad()
     def update(self, model: nn.Module) -> None:
-        """One step has been made."""
+        """Update the average after a training step."""
         self.steps += 1
         decay = min(self.decay, (1 + self.steps) / (10 + self.steps))
         for name, tensor in model.state_dict().items():
@@ -58,7 +58,7 @@ class MovingAverage:
         return {"shadow": self.shadow, "steps": self.steps}
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
-        """Go on from a kept state."""
+        """Restore a saved state."""
         shadow, steps = state["shadow"], state["steps"]
         assert isinstance(shadow, dict)
         assert isinstance(steps, int)
@@ -68,15 +68,15 @@ class MovingAverage:
 
 
 def load_average(task: nn.Module, paths: Sequence[pathlib.Path]) -> None:
-    """Give a task the mean of its states in these checkpoints, the newest of which is the first."""
+    """Load the mean of the states in these checkpoints into a task; the newest checkpoint comes first."""
     task.load_state_dict(average_states([load_tree(path)["task"] for path in reversed(paths)]))
     to_sphere(task.model)  # type: ignore[arg-type]
 
 
 def to_sphere(model: nn.Module) -> None:
-    """Let a network whose weights have length 1, such as an nGPT, renormalize them: steps and averages leave the sphere.
+    """Normalize the weights of a network on the sphere, such as nGPT, because steps and averages change their length.
 
-    It is one that has a method ``renormalize_``; others stay as they are.
+    Networks without a method ``renormalize_`` are not changed.
     """
     renormalize = getattr(model, "renormalize_", None)
     if callable(renormalize):
@@ -84,7 +84,7 @@ def to_sphere(model: nn.Module) -> None:
 
 
 def average_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The mean of several state_dicts, tensor by tensor; integers and what is no tensor are those of the last.
+    """Return the mean of several state_dicts, tensor by tensor; integers and values that are not tensors come from the last.
 
     >>> average_states([{"w": torch.tensor([0.0])}, {"w": torch.tensor([1.0])}])
     {'w': tensor([0.5000])}

@@ -1,4 +1,4 @@
-"""Build a task from settings: read the data, build the network with its head and regularizers, put them together."""
+"""Building a task from settings: the data, the network with its head, and the regularizers."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -143,7 +143,7 @@ def read_data(config: Config) -> TaskData:
         return TaskData(arguments, len(graph.classes), {"in_features": graph.data.shape[1]})
     arguments = _read_samples(config, config.task.target)
     train = as_samples(arguments["train"])
-    # What is measured has the size that the network is made for; training pictures may be cut to it at random.
+    # Measured samples have the input size of the network; training pictures may be larger, for random crops.
     sample = as_samples(arguments["measured"]).batch(torch.arange(1))[0]
     sizes: dict[str, Any] = {"in_features": sample[0].numel(), "vocabulary": len(train.classes)}
     normalizer = None
@@ -191,7 +191,7 @@ def _build_regularizers(settings: TaskSettings, model: nn.Module) -> list[nn.Mod
 
 
 def _complete_backbone(backbone: Call, data: TaskData, dim: int | None, project: bool | None) -> Call:
-    """The backbone's call with the sizes that the data decides, so that it can be repeated without the data."""
+    """Return the call of the backbone with the sizes from the data, so that it can be repeated without the data."""
     known = parameters(backbone.target)
     sizes = {**data.sizes, "num_classes": None} | ({} if dim is None else {"feature_dim": dim})
     added = {name: value for name, value in sizes.items() if name in known and name not in backbone.arguments}
@@ -205,7 +205,7 @@ def _complete_backbone(backbone: Call, data: TaskData, dim: int | None, project:
 
 
 def _read_samples(config: Config, kind: Any) -> dict[str, Any]:
-    """The samples to train on and to measure, resized as the settings say."""
+    """Return the training and the measured samples, resized according to the settings."""
     if issubclass(kind, Faces):
         found = split_fold(read(config, None), config.task.get("fold"), config.samples.validation > 0)
         return {**found, **{part: _resize(config, found[part]) for part in ("train", "measured")}}
@@ -220,7 +220,7 @@ def _read_samples(config: Config, kind: Any) -> dict[str, Any]:
 
 
 def _split_few_shot(config: Config) -> tuple[Any, Any]:
-    """Classes to train on and others: the dataset's own division where its parts share no class, else one by number."""
+    """Split by class: use the dataset's own splits if they share no class, otherwise split by class number."""
     whole, held = read(config, True), config.samples.validation > 0
     division = [config.task.get(f"{part}_classes") for part in ("train", "validation", "test")]
     own = "background" in parameters(config.data.target)
@@ -252,7 +252,7 @@ def read(config: Config, train: bool | None) -> Any:
 
 
 class _Keyed:
-    """A call with a key by which it is remembered."""
+    """A call with a key for the cache."""
 
     def __init__(self, key: str, call: Call):
         self.key, self.call = key, call
@@ -266,7 +266,7 @@ class _Keyed:
 
 @functools.lru_cache(maxsize=4)
 def _read(keyed: _Keyed, train: bool | None, roots: tuple[str, ...]) -> Any:
-    """``roots`` are the folders of the files, so that another data root is another dataset."""
+    """Read a dataset. ``roots`` are the folders of the files, so that another data root is another entry in the cache."""
     return _read_now(keyed.call, train)
 
 

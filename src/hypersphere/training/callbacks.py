@@ -1,4 +1,4 @@
-"""What may listen to a run: called after steps and evaluations, with a state that is kept in checkpoints."""
+"""Callbacks of a run, called after steps and evaluations, with a state that is saved in checkpoints."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ Progress = Callable[[int, dict[str, Any]], None]
 
 
 class Callback:
-    """Listens to a run; a subclass overrides what it wants to hear.
+    """Base class of callbacks; a subclass overrides the methods for the events that it needs.
 
     >>> class Losses(Callback):
     ...     def __init__(self):
@@ -20,23 +20,23 @@ class Callback:
     """
 
     def on_start(self, trainer: "Trainer") -> None:
-        """Training begins or goes on."""
+        """Handle the start or the continuation of training."""
 
     def on_step(self, trainer: "Trainer") -> None:
-        """A step has been made; ``trainer.step`` counts it."""
+        """Handle the end of a step; ``trainer.step`` already counts it."""
 
     def on_log(self, trainer: "Trainer", row: dict[str, Any]) -> None:
-        """A row has been written to the log."""
+        """Handle a new row of the log."""
 
     def on_evaluate(self, trainer: "Trainer", row: dict[str, Any]) -> None:
-        """The model has been measured."""
+        """Handle the metrics of an evaluation."""
 
     def on_end(self, trainer: "Trainer", metrics: dict[str, float]) -> None:
-        """Training has ended and everything is written."""
+        """Handle the end of training, after all files were written."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What must be kept to go on after a stop: tensors, numbers, text, lists and dicts."""
+        """Return the state to save in a checkpoint: tensors, numbers, text, lists and dicts."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a kept state."""
+        """Restore a saved state."""

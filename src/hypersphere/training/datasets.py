@@ -1,4 +1,4 @@
-"""Datasets of tasks: any dataset with labels and classes, and the normalization of its samples."""
+"""Datasets of tasks: samples with labels and classes, and their normalization."""
 
 import functools
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from ..data import Augmentation, InMemory, Normalize, PicturePreprocessing
 
 @runtime_checkable
 class Samples(Protocol):
-    """A dataset that gives many samples at once."""
+    """A dataset that returns batches of samples."""
 
     labels: Tensor
 
@@ -53,7 +53,7 @@ class NormalizeBatch(Augmentation):
 
 
 class MeanImage(Normalize):
-    """(x − mean image)/128. The mean differs from pixel to pixel, so a preprocessing of files cannot hold it.
+    """(x − mean image)/128. The mean has one value per pixel, so it cannot be stored in the preprocessing of an embedder file.
 
     >>> images = InMemory(torch.tensor([[[[0, 100]]], [[[128, 100]]]], dtype=torch.uint8), torch.tensor([0, 1]), ("a", "b"))
     >>> MeanImage.of(images, pixelwise=True, scale=128.0).normalize(images.data).flatten().tolist()
@@ -68,7 +68,7 @@ class MeanImage(Normalize):
 class Listed:
     """A map-style dataset of ``(input, label)`` pairs with the labels and classes a task asks for.
 
-    Labels come from ``dataset.labels`` or ``dataset.targets``, else every sample is read once. Classes are those of the
+    Labels come from ``dataset.labels`` or ``dataset.targets``; without them every sample is read once. Classes are those of the
     dataset, or the numbers from 0 to the largest label.
 
     >>> samples = Listed([(torch.zeros(3), 1), (torch.ones(3), 0), (torch.ones(3), 2)])
@@ -96,18 +96,18 @@ class Listed:
         return torch.as_tensor(self.dataset[index][0]), int(self.labels[index])
 
     def batch(self, index: Int[Tensor, "b"]) -> tuple[Tensor, Tensor]:
-        """The samples at ``index``, stacked, and their labels."""
+        """Return the samples at ``index``, stacked, and their labels."""
         inputs = [torch.as_tensor(self.dataset[i][0]) for i in index.tolist()]
         return torch.stack(inputs), self.labels[index]
 
 
 def is_stream(dataset: Any) -> bool:
-    """Whether a dataset can only be iterated over."""
+    """Return whether a dataset can only be iterated over."""
     return isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__")
 
 
 def classes_of(dataset: Any) -> int:
-    """The number of classes; a stream must say it, as ``classes`` or ``num_classes``."""
+    """Return the number of classes. A stream must have an attribute ``classes`` or ``num_classes``."""
     found = getattr(dataset, "classes", getattr(dataset, "num_classes", None))
     if found is None:
         raise ValueError(f"{type(dataset).__name__} is iterated over, so it must say its classes or num_classes itself")
@@ -115,7 +115,7 @@ def classes_of(dataset: Any) -> int:
 
 
 def as_samples(dataset: Any, name: str = "dataset") -> Samples:
-    """Any dataset as :class:`Samples`; what is neither is a ``ValueError`` that says what is missing."""
+    """Return any dataset as :class:`Samples`; raise a ``ValueError`` that names what is missing."""
     if isinstance(dataset, Samples):
         if not len(dataset):
             raise ValueError(f"{name} must hold samples, got an empty dataset")
@@ -140,7 +140,7 @@ def with_statistics(preprocessing: PicturePreprocessing, samples: Samples) -> Pi
 
 
 class _Same:
-    """A dataset as a key: two are the same when their tensors are."""
+    """A dataset as a key of a cache; two are equal if they have the same tensors."""
 
     def __init__(self, images: InMemory):
         self.images = images

@@ -1,4 +1,4 @@
-"""The end of a run whose numbers are no longer finite."""
+"""Errors of a run: numbers that are not finite, and parts that do not fit together."""
 
 import contextlib
 from collections.abc import Iterator

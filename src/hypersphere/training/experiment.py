@@ -69,9 +69,9 @@ class Experiment(Trainer):
         *,
         trust: bool = False,
     ) -> "Experiment":
-        """A new run in ``new`` that starts from the newest checkpoint of another, with ``key.path=value`` changed.
+        """Start a new run in ``new`` from the newest checkpoint of another run, with ``key.path=value`` changed.
 
-        The other run is only read. Settings that change the network make its weights not fit, which is a ``ValueError``.
+        The other run is only read. If changed settings change the network, its weights do not fit and a ``ValueError`` is raised.
         """
         stored = _stored_config(folder, trust)
         if not RunFolder(folder).last.exists():

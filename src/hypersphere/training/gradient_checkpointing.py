@@ -1,4 +1,4 @@
-"""Activations computed again in the backward pass instead of kept: less memory, one more forward pass."""
+"""Gradient checkpointing: recompute activations in the backward pass to save memory, for one more forward pass."""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -11,9 +11,9 @@ from torch.utils.checkpoint import checkpoint
 
 
 def checkpoint_blocks(model: nn.Module) -> int:
-    """Let every block of a network recompute its activations; returns how many blocks there are.
+    """Recompute the activations of every block in the backward pass; return the number of blocks.
 
-    A model of ``transformers`` is asked to do so itself. Elsewhere the blocks are the children of the sequential part with
+    A model of ``transformers`` uses its own implementation. Otherwise the blocks are the children of the sequential part with
     the most parameters, or the model's own children. Statistics of batch normalization are updated once, not twice.
     """
     enable = getattr(model, "gradient_checkpointing_enable", None)
@@ -40,7 +40,7 @@ def _run_with_recomputation(block: nn.Module, forward: Callable[..., Any], *args
 
 @contextmanager
 def _statistics_kept(block: nn.Module) -> Iterator[None]:
-    """Inside, batch normalization normalizes by the batch and leaves its running statistics alone."""
+    """Normalize by the batch without updating the running statistics of batch normalization."""
     norms = [module for module in block.modules() if isinstance(module, _BatchNorm) and module.track_running_stats]
     before = [
         (norm.momentum, norm.num_batches_tracked.clone()) for norm in norms if norm.num_batches_tracked is not None

@@ -1,4 +1,4 @@
-"""The log of a run: one JSON object a line, nothing in it that another machine or another hour would change."""
+"""The log of a run: one JSON object per line, without times or anything that depends on the machine."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from ..files import replace_nonfinite
 
 
 class RunLog:
-    """``log.jsonl`` in a folder, and TensorBoard beside it when it is installed.
+    """``log.jsonl`` in a folder, and a TensorBoard file if TensorBoard is installed.
 
     Rows hold the step and what was measured, never the time, so two runs that compute the same have the same log. ``size`` is its
     length in bytes; opening it with a ``size`` cuts off what was written after that, which a resumed run writes again.
@@ -26,13 +26,13 @@ class RunLog:
 
     @property
     def size(self) -> int:
-        """Bytes that have reached the disk."""
+        """The number of bytes written to the file."""
         self._file.flush()
         os.fsync(self._file.fileno())
         return self._file.tell()
 
     def append(self, row: dict[str, Any]) -> None:
-        """Write one row, with null for what is not finite; numbers also go to TensorBoard."""
+        """Write one row, with null for numbers that are not finite. TensorBoard receives the finite numbers."""
         self._file.write((json.dumps(replace_nonfinite(row), allow_nan=False) + "\n").encode())
         self._file.flush()
         if self._board is not None:
@@ -41,18 +41,18 @@ class RunLog:
                     self._board.add_scalar(key, value, row["step"])
 
     def boards(self) -> list[str]:
-        """The names of TensorBoard's own files in the folder."""
+        """Return the names of TensorBoard's files in the folder."""
         return sorted(path.name for path in self.path.parent.glob("events.out.tfevents.*"))
 
     def close(self) -> None:
-        """Everything is on the disk."""
+        """Write everything to disk and close the files."""
         self._file.close()
         if self._board is not None:
             self._board.close()
 
 
 def read_log(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """The rows of a run; an unfinished last line (the run was killed, or is writing it) is left out.
+    """Return the rows of a run without an incomplete last line (of a killed run, or of one that is writing).
 
     >>> import tempfile
     >>> from hypersphere.training import read_log
@@ -68,6 +68,6 @@ def read_log(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
 def _board(folder: str | os.PathLike[str], step: int) -> Any:
     try:
         require("tensorboard")
-    except ImportError:  # an optional twin of the log; its absence loses nothing
+    except ImportError:  # an optional copy of the log, so its absence is no error
         return None
     return require("torch.utils.tensorboard").SummaryWriter(str(folder), purge_step=step + 1 if step else None)

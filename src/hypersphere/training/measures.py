@@ -1,4 +1,4 @@
-"""What a run watches beside its loss: energy per layer, the angles of its classes, the length of its features, λ."""
+"""Measures that a run logs in addition to its loss: energy per layer, angles of classes, norms of features, λ."""
 
 import torch
 from jaxtyping import Float, Int
@@ -39,7 +39,7 @@ def layer_energies(model: nn.Module, s: float = 2.0, half_space: bool = False) -
 
 @torch.no_grad()
 def feature_measures(features: Float[Tensor, "n d"], labels: Int[Tensor, "n"]) -> dict[str, float]:
-    """Angles within and between classes (radians), the angular Fisher score, mean and deviation of the features' length."""
+    """Return angles within and between classes (radians), the angular Fisher score, mean and deviation of the features' norms."""
     norms = features.norm(dim=1)
     values = {"feature_norm": norms.mean().item(), "feature_norm_std": norms.std().item()}
     if features.shape[1] > 1 and len(labels.unique()) > 1:
@@ -50,13 +50,13 @@ def feature_measures(features: Float[Tensor, "n d"], labels: Int[Tensor, "n"]) -
 
 
 def annealing_value(model: nn.Module) -> dict[str, float]:
-    """λ of the head now, where it has one."""
+    """Return the current λ of the head, if it has annealing."""
     heads = [module for module in model.modules() if isinstance(module, MarginSoftmax) and module.annealing is not None]
     return {"lambda": heads[0].annealing.value.item()} if heads else {}  # type: ignore[union-attr]
 
 
 def _some_rows(weight: Tensor) -> Float[Tensor, "rows d"]:
-    """All rows of a few, some of many, from whichever process holds them."""
+    """Return all rows of a small head and a random part of a large one, gathered from all processes."""
     total = weight.numel() // weight.shape[-1]
     if total <= MAX_ROWS_OF_EXACT_ENERGY:
         return gather_weight(weight)

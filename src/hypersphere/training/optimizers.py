@@ -1,4 +1,4 @@
-"""Parameters in groups: what decays, what is frozen, which rate a layer has; one optimizer for the network, one for rotations."""
+"""Parameter groups with weight decay, frozen parameters and learning rates; optimizers of the network and of rotations."""
 
 import fnmatch
 from collections.abc import Iterable
@@ -18,11 +18,10 @@ from .settings import Settings
 
 
 def build_optimizers(settings: Settings, model: nn.Module) -> list[Optimizer]:
-    """One optimizer for every parameter but the rotations of ``method="ogd"``, which get ``settings.rotations``.
+    """Build an optimizer for all parameters, and ``settings.rotations`` for the rotations of ``method="ogd"``.
 
-    Weight decay is for matrices and filters: a bias, a learned radius or a normalization's scale has no direction to
-    shrink. Groups differ by decay and by the factor of their learning rate (``rates``, ``layer_decay``,
-    ``scale_generators``).
+    Weight decay applies to matrices and filters only, not to biases, learned radii and scales of normalizations. Groups
+    differ by weight decay and by the factor of their learning rate (``rates``, ``layer_decay``, ``scale_generators``).
     """
     freeze(model, settings.freeze)
     if isinstance(settings.optimizer, Optimizer):
@@ -52,7 +51,7 @@ def build_optimizers(settings: Settings, model: nn.Module) -> list[Optimizer]:
 
 
 def freeze(model: nn.Module, patterns: tuple[str, ...]) -> None:
-    """Parameters whose names fit a pattern do not learn; a pattern that fits none is a ``ValueError``."""
+    """Freeze the parameters whose names match a pattern; raise a ``ValueError`` for a pattern without a match."""
     names = dict(model.named_parameters())
     for pattern in patterns:
         found = [name for name in names if fits(name, pattern)]
@@ -63,7 +62,7 @@ def freeze(model: nn.Module, patterns: tuple[str, ...]) -> None:
 
 
 def rate_factors(settings: Settings, model: nn.Module) -> dict[str, float]:
-    """The factor of the learning rate of each parameter by name."""
+    """Return the factor of the learning rate of each parameter by name."""
     names = [name for name, _ in model.named_parameters()]
     factors = dict.fromkeys(names, 1.0)
     if settings.layer_decay is not None:
@@ -78,7 +77,7 @@ def rate_factors(settings: Settings, model: nn.Module) -> dict[str, float]:
 
 
 def set_rates(optimizers: list[Optimizer], schedule: Schedule, step: int, steps: int) -> None:
-    """Give every group the rate of this step."""
+    """Set the learning rate of every group for this step."""
     factor = schedule.factor(step, steps)
     for optimizer in optimizers:
         for group in optimizer.param_groups:
@@ -88,12 +87,12 @@ def set_rates(optimizers: list[Optimizer], schedule: Schedule, step: int, steps:
 
 
 def learning_rate(optimizers: list[Optimizer]) -> dict[str, float]:
-    """The present rate of the first group, for the log."""
+    """Return the current learning rate of the first group, for the log."""
     return {"lr": float(optimizers[0].param_groups[0]["lr"])}
 
 
 def fits(name: str, pattern: str) -> bool:
-    """Whether a pattern means a parameter: its name, a module above it, or shell-style wildcards, with or without ``model.``
+    """Return whether a pattern matches a parameter: its name, a module that contains it, or shell-style wildcards.
 
     >>> fits("model.body.conv1.weight", "body.conv1"), fits("model.fc.weight", "*.bias")
     (True, False)
@@ -103,7 +102,7 @@ def fits(name: str, pattern: str) -> bool:
 
 
 def _block(name: str) -> str:
-    """The block of a network that a parameter is in: its name without the last two parts."""
+    """Return the block of a network that contains a parameter: its name without the last two parts."""
     parts = name.split(".")
     return ".".join(parts[:-2]) or parts[0]
 
@@ -112,9 +111,8 @@ def _block(name: str) -> str:
 def clip_gradients(parameters: Iterable[Tensor], limit: float) -> Tensor:
     """Multiply all gradients by min(1, limit/‖g‖), where ‖g‖ is the length of all of them as one vector; returns ‖g‖.
 
-    It is ``torch.nn.utils.clip_grad_norm_`` where that can be used. Rows of a weight that is divided among processes
-    count once, on whichever process they are: what travels is one number for each group of processes. The gradients of
-    drawn rows, which are sparse, are taken as they are.
+    Uses ``torch.nn.utils.clip_grad_norm_`` if possible. Rows of a weight that is sharded among processes count once; one number
+    per process group is communicated. Sparse gradients of sampled rows are supported.
 
     >>> w = torch.nn.Parameter(torch.zeros(2))
     >>> w.grad = torch.tensor([3.0, 4.0])
@@ -141,11 +139,11 @@ def clip_gradients(parameters: Iterable[Tensor], limit: float) -> Tensor:
 
 
 def _numbers(parameter: Tensor) -> tuple[Tensor, dist.ProcessGroup | None]:
-    """The numbers of a gradient that this process holds, to be changed in place, and who holds the others."""
+    """Return the values of a gradient on this process, to be changed in place, and the group that holds the others."""
     gradient = parameter.grad
     assert gradient is not None
     group = parameter.device_mesh.get_group() if is_sharded(parameter) else None
-    if gradient.layout == torch.sparse_coo:  # the rows that were drawn; a row that occurs twice must be added up first
+    if gradient.layout == torch.sparse_coo:  # the sampled rows; the values of a row that occurs twice are added first
         parameter.grad = gradient = gradient.coalesce()
         return gradient._values(), group
     return get_local(gradient), group

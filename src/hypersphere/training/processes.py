@@ -1,4 +1,4 @@
-"""The processes of a run: the accelerator, random states, signals that ask for an end, and the loss of one of them."""
+"""The processes of a run: the accelerator, random states, stop signals, and the error if a process is lost."""
 
 import contextlib
 import datetime
@@ -30,7 +30,7 @@ class LostProcessError(ConnectionError):
 
 
 def accelerator(settings: Settings, folder: pathlib.Path | None = None) -> tuple[Any, Any]:
-    """Return accelerate's accelerator for these settings, on the best device there is, and its DDP options.
+    """Return accelerate's accelerator for these settings, on the best available device, with its DDP options.
 
     Args:
         settings: The settings of the run.
@@ -86,9 +86,9 @@ def any_process(accelerator: Any, flag: bool) -> bool:
 
 @contextlib.contextmanager
 def together(position: Callable[[], str]) -> Iterator[None]:
-    """Turn the failure of what processes do together into a :class:`LostProcessError`, which says where this process was.
+    """Raise a :class:`LostProcessError` with the position of this process if an operation of several processes fails.
 
-    A ``KeyboardInterrupt`` outside the steps, such as in the final writes, gets these words too; other errors pass.
+    A ``KeyboardInterrupt`` outside the steps, such as during the final writes, gets the same message; other errors pass.
     ``position()`` is asked only then: at which step the run is, and from where it goes on.
     """
     try:
@@ -102,13 +102,13 @@ def together(position: Callable[[], str]) -> Iterator[None]:
         # gloo raises plain errors, known by its name in them; the store and NCCL raise a class of their own
         if not (isinstance(error, getattr(dist, "DistError", ())) or "gloo" in reason):
             raise
-        reason = re.sub(r"^\[[^]]*\] *", "", reason).split(". ")[0]  # without the line of gloo's source, and its advice
+        reason = re.sub(r"^\[[^]]*\] *", "", reason).split(". ")[0]  # without gloo's source line and hint
         rank, world = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1")
         raise LostProcessError(f"process {rank} of {world} lost another one ({reason}) {position()}") from error
 
 
 def share_buffers(module: nn.Module) -> None:
-    """Give every process the first one's buffers, such as the statistics of batch normalization, which each keeps of its share."""
+    """Copy the buffers of the first process to all others; statistics of batch normalization differ between processes."""
     if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
         left_out = getattr(module, "_ddp_params_and_buffers_to_ignore", ())
         for name, buffer in module.named_buffers():
@@ -117,7 +117,7 @@ def share_buffers(module: nn.Module) -> None:
 
 
 def random_state() -> dict[str, Any]:
-    """The state of torch's generators on this process."""
+    """Return the state of torch's random generators on this process."""
     state: dict[str, Any] = {"cpu": torch.get_rng_state()}
     if torch.cuda.is_available():
         state["cuda"] = torch.cuda.get_rng_state_all()
@@ -125,7 +125,7 @@ def random_state() -> dict[str, Any]:
 
 
 def set_random_state(state: dict[str, Any]) -> None:
-    """Put the generators into a kept state."""
+    """Restore the state of the random generators."""
     torch.set_rng_state(state["cpu"])
     if "cuda" in state and torch.cuda.is_available():
         torch.cuda.set_rng_state_all(state["cuda"])
@@ -133,7 +133,7 @@ def set_random_state(state: dict[str, Any]) -> None:
 
 @contextlib.contextmanager
 def signals() -> Iterator[threading.Event]:
-    """An event that SIGINT and SIGTERM set; a second one acts as it did before."""
+    """Return an event that SIGINT and SIGTERM set; a second signal has its default effect."""
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stop

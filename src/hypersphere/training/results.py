@@ -1,4 +1,4 @@
-"""What is left when a run has ended: weights, embedder, metrics, pictures, model card."""
+"""Results of a finished run: weights, embedder, metrics, pictures, model card."""
 
 import copy
 import math
@@ -51,7 +51,7 @@ def write_results(
 
 
 def plain_weights(task: Task) -> dict[str, Tensor]:
-    """The weights of the plain network: rotations are multiplied in, so keys and shapes are those it would have without."""
+    """Return the weights of the plain network, with rotations multiplied in, so keys and shapes are those without rotations."""
     model = task.model
     if any(isinstance(module, RotatedWeight) for module in model.modules()):
         model = merge(copy.deepcopy(model))
@@ -61,7 +61,7 @@ def plain_weights(task: Task) -> dict[str, Tensor]:
 def card(
     task: Task, settings: Settings, step: int, metrics: dict[str, float], pictures: list[str], without: str | None
 ) -> str:
-    """A model card in Markdown: what was trained on what, how well, and what the files are."""
+    """Return a model card in Markdown: the network, the data, the metrics and the files."""
     parameters = sum(p.numel() for p in task.model.parameters() if p.requires_grad)
     facts: dict[str, Any] = {"task": type(task).__name__, "network": type(task.model).__name__, **task.summary()}
     facts |= {"trained parameters": parameters, "steps": step, "seed": settings.seed}
@@ -107,7 +107,7 @@ def unit(measure: str) -> str:
 
 
 def _dynamics(pictures: pathlib.Path, settings: Settings, folder: pathlib.Path) -> None:
-    """Energy of every layer, and the monitored measure, over time; two points make no curve."""
+    """Plot the energy of every layer and the monitored metric over time, if there are more than two points."""
     monitor = settings.monitor.lstrip("-")
     rows = [row for row in read_log(folder) if monitor in row]
     if len(rows) < 3:

@@ -1,4 +1,4 @@
-"""What a checkpoint holds: everything that a run needs to go on as if it had never stopped."""
+"""The content of a checkpoint: everything that a run needs to resume with the same results."""
 
 import hashlib
 import warnings
@@ -23,7 +23,7 @@ COUNTS = ("step", "updates", "best", "waited", "stopped", "measured", "extra")
 
 
 def state_of(trainer: "Trainer") -> dict[str, Any]:
-    """Everything that a trainer must keep: weights, optimizers, averages, positions and random numbers of all processes."""
+    """Return the state of a trainer: weights, optimizers, averages, positions and random states of all processes."""
     scaler = trainer.accelerator.scaler
     learned = {
         "task": trainer.task.state_dict(),
@@ -44,10 +44,10 @@ def state_of(trainer: "Trainer") -> dict[str, Any]:
 
 
 def restore(trainer: "Trainer", state: dict[str, Any], *, other: bool = False) -> int:
-    """Put a trainer into a kept state; returns the length of the log at that moment.
+    """Restore a trainer from a saved state; return the length of the log at that moment.
 
-    A state of another number of processes is taken as well: what each process draws for itself then starts anew, the same
-    way every time. One of other settings or other data is refused, unless it is asked for as that of an ``other`` run.
+    A state saved with another number of processes is accepted; random numbers per process then restart from the seed.
+    A state with other settings or other data is refused, unless it belongs to an ``other`` run.
     """
     if not other:
         check_bound(trainer, state["bound"])
@@ -77,7 +77,7 @@ def restore(trainer: "Trainer", state: dict[str, Any], *, other: bool = False) -
 
 
 def load_weights_of(trainer: "Trainer", state: dict[str, Any]) -> dict[str, Any]:
-    """Give the model the weights of a kept state, averaged ones if there is an average; returns its last measures."""
+    """Load the weights of a saved state, averaged ones if there is an average; return its last metrics."""
     trainer.task.load_state_dict(state["task"])
     if trainer.ema is not None:
         load_average(trainer.ema, state["ema"])
@@ -86,7 +86,7 @@ def load_weights_of(trainer: "Trainer", state: dict[str, Any]) -> dict[str, Any]
 
 
 def position(trainer: "Trainer") -> str:
-    """At which step a run is, and from which one it would go on."""
+    """Return the step of a run and the step from which it would resume."""
     last = trainer.folder.last
     if not last.exists():
         return f"at step {trainer.step}, before anything was saved; {trainer.folder.path} starts anew"
@@ -95,13 +95,13 @@ def position(trainer: "Trainer") -> str:
 
 
 def bound_to(trainer: "Trainer") -> dict[str, Any]:
-    """What every checkpoint of a run says about it: its settings, a digest of its training samples, its threads."""
+    """Return what identifies a run in its checkpoints: settings, a digest of the training samples, the number of threads."""
     settings = normalize_document(trainer.document)
     return {"settings": settings, "data": data_digest(trainer.task), "threads": torch.get_num_threads()}
 
 
 def check_bound(trainer: "Trainer", stored: Mapping[str, Any]) -> None:
-    """Refuse a checkpoint of other settings or other data, each named; another number of threads is a warning."""
+    """Refuse a checkpoint with other settings or other data and name the differences; warn about another number of threads."""
     here = trainer.bound
     changed = describe_differences(stored["settings"], here["settings"])
     if changed:
@@ -123,7 +123,7 @@ def check_bound(trainer: "Trainer", stored: Mapping[str, Any]) -> None:
 
 
 def data_digest(task: Any) -> str | None:
-    """SHA-256 of the training samples of a task and of its teacher; of files their labels, of a stream nothing (None)."""
+    """Return the SHA-256 of a task's training samples and teacher; of files only the labels, and None for a stream."""
     samples = getattr(task, "train_samples", None)
     if samples is None or is_stream(samples):
         return None

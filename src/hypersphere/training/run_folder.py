@@ -1,4 +1,4 @@
-"""The folder of a run: who may write in it, which files are the run's own, its checkpoints, and what is left at the end."""
+"""The folder of a run: its lock, its files and its checkpoints."""
 
 import contextlib
 import datetime
@@ -42,7 +42,7 @@ class RunFolder:
         self.failed = False
 
     def open(self, document: Mapping[str, Any], *, fresh: bool = False) -> None:
-        """Make the folder and take its lock, or check that it holds a run of the same settings; ``fresh`` forgets that run."""
+        """Create and lock the folder, or check that it contains a run with the same settings; ``fresh`` deletes that run."""
         existed = self.path.is_dir()
         self._new = [path for path in (self.path, *self.path.absolute().parents) if not path.exists()]
         try:
@@ -62,7 +62,7 @@ class RunFolder:
         write_json(self.path / "environment.json", environment())
 
     def _claim(self, document: Mapping[str, Any], existed: bool, fresh: bool) -> None:
-        """Refuse what is not this run's; nothing is deleted before everything is checked."""
+        """Refuse files of other origin. Nothing is deleted before everything is checked."""
         # A kill between the first writes leaves run.json without config.json: such a folder holds nothing to lose.
         begun = (self.path / "config.json").is_file() or bool(self.checkpoints())
         if (self.path / MARK).is_file() and begun and not fresh:
@@ -72,11 +72,11 @@ class RunFolder:
             self._forget()
 
     def close(self) -> None:
-        """Let others write. A run that ``failed`` before its first step takes what it made with it."""
+        """Release the lock. A run that ``failed`` before its first step deletes its files."""
         if self.failed and self._new:
             self._forget()
             (self.path / ".lock").unlink(missing_ok=True)
-            with contextlib.suppress(OSError):  # somebody else has put something there
+            with contextlib.suppress(OSError):  # another program has put a file there
                 for made in self._new:
                     made.rmdir()
         if self._lock is not None:
@@ -85,13 +85,15 @@ class RunFolder:
         self.failed, self._new = False, []
 
     def record(self, *names: str) -> None:
-        """These files, by their path inside the folder, are the run's own."""
+        """Record files, by their path inside the folder, as belonging to the run."""
         known = _read_mark(self.path)
         if any(name not in known for name in names):
             write_json(self.path / MARK, {"format": FORMAT, "files": [*dict.fromkeys([*known, *names])]})
 
     def checkpoint(self, state: Any, keep: int, *, replace: bool = False) -> None:
-        """Write ``last.safetensors``; the ``keep`` − 1 before it become ``last-1.safetensors`` and so on. One is always whole.
+        """Write ``last.safetensors``; the ``keep`` − 1 before it become ``last-1.safetensors`` and so on.
+
+        At any moment at least one of them is complete.
 
         Args:
             state: The state to write.
@@ -110,12 +112,12 @@ class RunFolder:
         save_tree(state, self.last)
 
     def checkpoints(self) -> list[pathlib.Path]:
-        """The checkpoints that are kept, the newest first."""
+        """Return the existing checkpoints, the newest first."""
         older = sorted(self.path.glob("last-*.safetensors"), key=lambda p: int(p.stem.partition("-")[2]))
         return [path for path in (self.last, *older) if path.exists()]
 
     def load(self) -> Any:
-        """Return the newest checkpoint. A damaged or missing one is a ``ValueError`` that names the whole one before it."""
+        """Return the newest checkpoint. If it is damaged or missing, a ``ValueError`` names the last complete one."""
         try:
             return load_tree(self.last)
         except ValueError as error:
@@ -129,7 +131,7 @@ class RunFolder:
             raise
 
     def event(self, what: str, step: int) -> None:
-        """One line of ``events.jsonl``: when the run started, resumed and ended, which the log does not say."""
+        """Append a line to ``events.jsonl``: the time when the run started, resumed or ended, which the log does not contain."""
         now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")
         with open(self.path / "events.jsonl", "a+b") as file:
             if file.tell() and not _ends_with_newline(file):
@@ -137,7 +139,7 @@ class RunFolder:
             file.write((json.dumps({"event": what, "step": step, "time": now}) + "\n").encode())
 
     def seconds(self) -> float:
-        """Wall time between starts and ends, as far as events tell."""
+        """Return the wall time between starts and ends in ``events.jsonl``."""
         path = self.path / "events.jsonl"
         rows, times = [], []
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []:
@@ -175,7 +177,7 @@ class RunFolder:
             )
 
     def _forget(self) -> None:
-        """Delete what the run recorded as its own, and nothing else."""
+        """Delete the files that the run recorded, and nothing else."""
         root = self.path.resolve()
         for name in _read_mark(self.path):
             file = (self.path / name).resolve()
@@ -218,7 +220,7 @@ def _ends_with_newline(file: BinaryIO) -> bool:
 
 
 def environment() -> dict[str, Any]:
-    """Versions and hardware, without names of machines or users."""
+    """Return versions and hardware, without names of machines or users."""
     return {
         "hypersphere": __version__,
         "python": platform.python_version(),
@@ -231,7 +233,7 @@ def environment() -> dict[str, Any]:
 
 
 def stored_document(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The settings of the run in a folder; ``ValueError`` if it holds none."""
+    """Return the settings of the run in a folder; raise a ``ValueError`` if it contains no run."""
     file = pathlib.Path(path) / "config.json"
     if not file.is_file():
         parent = pathlib.Path(path).parent

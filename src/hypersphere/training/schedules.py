@@ -1,4 +1,4 @@
-"""Learning rates over time: a factor for every step, warm-up first; one class a shape."""
+"""Learning rate schedules: a warm-up followed by a shape; one class per shape."""
 
 import math
 from abc import ABC, abstractmethod
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class Schedule(ABC):
-    """What the learning rate is multiplied by at a step.
+    """A factor of the learning rate for every step.
 
     Args:
         warmup: steps over which the factor rises linearly to 1 before the shape begins.
@@ -23,20 +23,20 @@ class Schedule(ABC):
         self.warmup = warmup
 
     def factor(self, step: int, steps: int) -> float:
-        """The factor of step ``step``, counted from 0, of ``steps``."""
+        """Return the factor of step ``step``, counted from 0, of ``steps``."""
         if step < self.warmup:
             return (step + 1) / self.warmup
         return self.shape(step - self.warmup, max(steps - self.warmup, 1), step)
 
     @abstractmethod
     def shape(self, done: int, steps: int, step: int) -> float:
-        """The factor ``done`` steps after the warm-up, which leaves ``steps``; ``step`` counts from the start."""
+        """Return the factor ``done`` steps after the warm-up; ``steps`` remain after the warm-up, ``step`` counts from the start."""
 
     def observe(self, score: float) -> None:  # noqa: B027 - most shapes do not look at scores
-        """An evaluation has given ``score``, the larger the better."""
+        """Record the ``score`` of an evaluation; larger is better."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What must be kept to go on after a stop."""
+        """Return the state to save in a checkpoint."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:  # noqa: B027 - most shapes have no state
@@ -44,7 +44,7 @@ class Schedule(ABC):
 
 
 class ConstantRate(Schedule):
-    """The rate stays as it is.
+    """A constant learning rate after the warm-up.
 
     >>> ConstantRate(warmup=2).factor(0, 10), ConstantRate().factor(9, 10)
     (0.5, 1.0)
@@ -81,7 +81,7 @@ class StepRate(Schedule):
 
 
 class CosineRate(Schedule):
-    """Half a cosine from 1 to ``final``.
+    """Cosine decay from 1 to ``final``.
 
     >>> [round(CosineRate().factor(step, 10), 3) for step in (0, 5, 10)]
     [1.0, 0.5, 0.0]
@@ -133,9 +133,9 @@ class PlateauRate(Schedule):
         return float(self.gamma**self.falls)
 
     def state_dict(self) -> dict[str, Any]:
-        """The best score, how long ago it was, and the number of falls."""
+        """Return the best score, the evaluations since then, and the number of reductions."""
         return {"best": self.best, "waited": self.waited, "falls": self.falls}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Restore a saved state."""
         self.best, self.waited, self.falls = state["best"], state["waited"], state["falls"]

@@ -1,4 +1,4 @@
-"""Which samples of a dataset are trained on and which are measured: parts, held-out samples or classes, imbalance."""
+"""Selection of training and measured samples: subsets, held-out samples or classes, class imbalance."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -51,7 +51,7 @@ class Selection:
 
 
 def of_first_classes(selection: Selection, dataset: Any) -> Any:
-    """The samples of the first classes, if the selection asks for some only."""
+    """Return the samples of the first classes, or all samples without such a limit."""
     if selection.classes is None:
         return dataset
     if selection.classes > len(dataset.classes):
@@ -60,9 +60,9 @@ def of_first_classes(selection: Selection, dataset: Any) -> Any:
 
 
 def held_out(selection: Selection, train: Any, by_class: bool = False) -> tuple[Any, Any]:
-    """``(training, validation)``: a random part of the samples, or of the classes; the same part for every seed of a run.
+    """Return ``(training, validation)``, split at random by samples or by classes; the same split for every seed of a run.
 
-    Without a part to hold out the second is None.
+    The second is None if nothing is held out.
     """
     if selection.validation == 0:
         return train, None
@@ -77,7 +77,7 @@ def held_out(selection: Selection, train: Any, by_class: bool = False) -> tuple[
 
 
 def trained_on(selection: Selection, dataset: Any) -> Any:
-    """Fewer samples of a class, imbalance, and rotated classes, in this order."""
+    """Return the training samples after limiting samples per class, imbalance, and rotated classes, in this order."""
     if selection.per_class is not None:
         dataset = materialize(Subset(dataset, _first_of_each(dataset.labels, selection.per_class)))
     if selection.imbalance is not None:
@@ -86,7 +86,7 @@ def trained_on(selection: Selection, dataset: Any) -> Any:
 
 
 def some(selection: Selection, dataset: Any) -> Any:
-    """At most ``measured`` samples, the same for every seed of a run."""
+    """Return at most ``measured`` samples, the same for every seed of a run."""
     if selection.measured is None or selection.measured >= len(dataset):
         return dataset
     order = Stream(0, SPLIT, 1).permutation(len(dataset))
@@ -94,7 +94,7 @@ def some(selection: Selection, dataset: Any) -> Any:
 
 
 def materialize(subset: Any) -> Any:
-    """The samples of a subset, copied where they are in memory; a subset of files stays one."""
+    """Copy the samples of a subset if they are in memory; a subset of files is returned unchanged."""
     if not hasattr(subset, "batch") or not isinstance(subset.dataset, InMemory):
         return subset
     data, labels = subset.batch(torch.arange(len(subset)))

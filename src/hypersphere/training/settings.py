@@ -10,10 +10,10 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast
+from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeVar, cast, runtime_checkable
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import Dataset
 
@@ -30,7 +30,7 @@ from .selection import Selection
 from .tasks import Classification, Task
 
 OptimizerCall = Annotated[
-    # In the order in which names are spelled, so that Muon is the same one in a file as on the command line.
+    # In the order of name resolution, so that a name such as Muon means the same class in a file and on the command line.
     Call,
     Kind(Optimizer, ("hypersphere.objectives", "hypersphere.orthogonal", "torch.optim"), given=("params",)),
 ]
@@ -49,11 +49,23 @@ DataCall = Annotated[Call, Kind((Dataset, Nodes), ("hypersphere.data",), given=(
 BackboneCall = Annotated[Call, Kind(nn.Module, ("hypersphere.models",), given=OF_BACKBONE)]
 HeadCall = Annotated[Call, Kind(Classifier, ("hypersphere.objectives",), given=OF_HEAD)]
 LossCall = Annotated[Call, Kind(nn.Module, ("hypersphere.objectives", "hypersphere.energy"), given=OF_HEAD)]
+
+
+@runtime_checkable
+class ModelRegularizer(Protocol):
+    """The type of the regularizers of a network: the losses by name, added to that of the task."""
+
+    def terms(self, labels: Tensor | None = None) -> Mapping[str, Tensor]:
+        """Return the weighted terms."""
+
+
 EnergyCall = Annotated[
-    Call, Kind(nn.Module, ("hypersphere.energy", "hypersphere.orthogonal"), takes="model", given=("model", "seed"))
+    Call,
+    Kind(ModelRegularizer, ("hypersphere.energy", "hypersphere.orthogonal"), takes="model", given=("model", "seed")),
 ]
+# What prepares a plain network must be told its output layer; what changes a prepared one, such as merge, need not know it.
 OrthogonalCall = Annotated[
-    Call, Kind(nn.Module, ("hypersphere.orthogonal",), overparameterize, "model", ("model", "generator"))
+    Call, Kind(nn.Module, ("hypersphere.orthogonal",), overparameterize, "classifier", ("model", "generator"))
 ]
 SamplerCall = Annotated[Call, Kind(object, ("hypersphere.data",), takes="labels", given=("labels",))]
 AugmentCall = Annotated[Call, Kind(Augmentation, ("hypersphere.data",))]
@@ -392,7 +404,7 @@ def _check(settings: Settings, name: str, least: int, most: int | None = None) -
 
 
 def _check_rates(optimizer: Call) -> None:
-    """Ranges that torch's optimizers do not check themselves: NaN passes every comparison that refuses a sign."""
+    """Check ranges that torch's optimizers do not check, because NaN passes their comparisons."""
     for name in ("lr", "momentum", "weight_decay", "dampening", "eps", "alpha", "rho"):
         value = optimizer.arguments.get(name)
         if isinstance(value, int | float) and not (math.isfinite(value) and value >= 0):

@@ -1,4 +1,4 @@
-"""Heads of a task that are divided among the processes of its run, and their checkpoints."""
+"""Heads that are sharded among the processes of a run, and their checkpoints."""
 
 from typing import Any
 
@@ -13,10 +13,10 @@ from .averaging import MovingAverage
 
 
 def shard_heads(task: nn.Module, device: torch.device, processes: int) -> None:
-    """Divide every head that was made with ``parallel=True``; on one process there is nothing to divide.
+    """Shard every head that was created with ``parallel=True``, if there are several processes.
 
     Raises:
-        ValueError: If a head is divided, drawn from and regularized at the same time.
+        ValueError: If a head is sharded, has sampled classes and is regularized at the same time.
     """
     heads = [m for m in task.modules() if isinstance(m, MarginSoftmax) and m.parallel and m.shards is None]
     if not heads or processes == 1:
@@ -25,8 +25,8 @@ def shard_heads(task: nn.Module, device: torch.device, processes: int) -> None:
     if energies and any(head.sample is not None for head in heads):
         raise ValueError(
             f"sample must be none for a divided head whose classes are regularized ({type(energies[0]).__name__}): the "
-            "gradient of the regularizer has all rows, that of drawn classes a part; leave out sample=, parallel=, or set "
-            "the regulariser's output to 0"
+            "gradient of the regularizer has all rows, that of sampled classes only a part; leave out sample= or "
+            "parallel=, or set the regularizer's output to 0"
         )
     for head in heads:
         head.to(device).shard()
@@ -34,24 +34,24 @@ def shard_heads(task: nn.Module, device: torch.device, processes: int) -> None:
 
 
 def unshard_heads(task: nn.Module) -> None:
-    """Make divided heads whole on every process, for what a finished run leaves; every process must call it."""
+    """Gather sharded heads on every process, for the results of a run. All processes must call this function."""
     for module in task.modules():
         if isinstance(module, MarginSoftmax):
             module.unshard()
 
 
 def whole_states(task: nn.Module, states: dict[str, Any]) -> dict[str, Any]:
-    """A checkpoint's states with what is in shards gathered, so that any number of processes reads them."""
+    """Return the states of a checkpoint with shards gathered, so that any number of processes can load them."""
     return {name: gather_tree(state) for name, state in states.items()} if sharded_parameters(task) else states
 
 
 def load_optimizer(optimizer: Optimizer, state: dict[str, Any]) -> None:
-    """Go on from a state that any number of processes has left."""
+    """Load the state of an optimizer that was saved by any number of processes."""
     optimizer.load_state_dict(state)
     fit_state(optimizer)
 
 
 def load_average(average: MovingAverage, state: dict[str, Any]) -> None:
-    """Go on from an average that any number of processes has left."""
+    """Load an average that was saved by any number of processes."""
     shadow = {name: convert_stored(tensor, average.shadow[name]) for name, tensor in state["shadow"].items()}
     average.load_state_dict({**state, "shadow": shadow})

@@ -1,4 +1,4 @@
-"""The training loop: one for every task, on one process or many, that can be killed at any moment and goes on where it was."""
+"""The training loop for every task, on one or several processes; a killed run resumes from its last checkpoint."""
 
 import contextlib
 import dataclasses
@@ -35,7 +35,7 @@ log = logging.getLogger("hypersphere.training")
 
 
 class Trainer:
-    """A run of a task in a folder: ``Trainer(task, "runs/x", settings).run()`` trains, measures and writes what is to be kept.
+    """A run of a task in a folder: ``Trainer(task, "runs/x", settings).run()`` trains, evaluates and writes the results.
 
     Called again on the same folder with the same task and settings it resumes from the last checkpoint, and computes what an
     uninterrupted run would have: on the same CPU with the same number of threads, bit for bit. A folder that holds another
@@ -48,8 +48,8 @@ class Trainer:
         task: what is trained: a :class:`~hypersphere.training.tasks.Task` made of any network, head and dataset.
         folder: where everything is written.
         settings: how; the defaults of :class:`Settings` if left out.
-        callbacks: objects that listen to the run.
-        fresh: forget a run that the folder holds.
+        callbacks: objects that are called after steps and evaluations.
+        fresh: delete a run that the folder contains.
         document: what ``config.json`` says; by default the settings and a description of the task.
         start: the folder of another run from whose newest checkpoint this one starts, with settings of its own.
 
@@ -87,7 +87,7 @@ class Trainer:
             self.main: bool = self.accelerator.is_main_process
             self._prepare(ddp)
         self.best, self.stopped = None, False
-        self.extra = False  # whether the newest checkpoint is that of an interruption, between two regular ones
+        self.extra = False  # whether the newest checkpoint was written by an interruption, between two regular ones
         self.measured: dict[str, Any] = {}
         self.no_embedder: str | None = None  # the reason, once the run has ended without an embedder file
         self.log: RunLog | None = None
@@ -96,7 +96,7 @@ class Trainer:
 
     @functools.cached_property
     def bound(self) -> dict[str, Any]:
-        """What every checkpoint of this run belongs to."""
+        """The settings, data digest and number of threads that a checkpoint of this run must match."""
         return bound_to(self)
 
     def _prepare(self, ddp: Any) -> None:
@@ -123,7 +123,7 @@ class Trainer:
         self.ema = None if settings.ema is None else MovingAverage(task.model, settings.ema)
 
     def run(self, progress: Progress | None = None) -> dict[str, float]:
-        """Train to the end and return the last measures; ``progress(step, row)`` is called with every row of the log.
+        """Train to the end and return the last metrics; ``progress(step, row)`` is called with every row of the log.
 
         SIGINT and SIGTERM save a checkpoint after the present step and raise ``KeyboardInterrupt``. A loss or weights that
         are not finite are a :class:`NonFiniteLossError`; the loss of another process is a
@@ -154,7 +154,7 @@ class Trainer:
             self._loop(resumed)
             return self._finish()
         except (ValueError, RuntimeError, MemoryError):
-            self.folder.failed = self.main and self.step == 0  # a refused start takes its folder with it
+            self.folder.failed = self.main and self.step == 0  # a refused run deletes its new folder
             raise
         finally:
             if self.log is not None:
@@ -189,7 +189,7 @@ class Trainer:
                     raise KeyboardInterrupt(f"stopped at step {self.step}; {self.folder.path} goes on from there")
 
     def _batches(self) -> Iterator[list[tuple[Tensor, ...]]]:
-        """The batches of each step, as many as are accumulated."""
+        """Yield the batches of each step, ``accumulate`` at a time."""
         held: list[tuple[Tensor, ...]] = []
         while self.step < self.settings.steps and not self.stopped:
             for batch in self.task.loader:
@@ -234,7 +234,7 @@ class Trainer:
         settings = self.settings
         due = self.step % settings.log_every == 0 or self.step in (1, settings.steps)
         ends = self.step % settings.checkpoint_every == 0 or self.step == settings.steps
-        if not (due or ends or total.device.type == "cpu"):  # a look at every loss would wait for the device
+        if not (due or ends or total.device.type == "cpu"):  # reading every loss would wait for the device
             return
         values = self.accelerator.reduce(total, "mean").tolist()
         if not math.isfinite(values[0]):
@@ -246,7 +246,7 @@ class Trainer:
 
     @torch.no_grad()
     def _evaluate(self) -> None:
-        """On all processes; the random numbers of training are not touched."""
+        """Evaluate on all processes, without changing the random states of training."""
         self.wrapped.eval()
         share_buffers(self.task)
         with (

@@ -1,4 +1,4 @@
-"""Weights to start from: a run, a safetensors file, or a state_dict that torch can load without running code."""
+"""Initial weights: from a run, a safetensors file, or a state_dict that torch can load without running code."""
 
 import os
 import pathlib
@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from ..files import load_tensors
 
-WRAPPERS = ("model.", "module.", "backbone.", "_orig_mod.", "body.", "network.")  # what a wrapper puts before a name
+WRAPPERS = ("model.", "module.", "backbone.", "_orig_mod.", "body.", "network.")  # prefixes of wrappers
 
 
 def load_weights(path: str | os.PathLike[str]) -> dict[str, Tensor]:
-    """The tensors of a run folder, a ``.safetensors`` file, or a ``.pt``/``.pth`` state_dict, by name. Never runs code.
+    """Return the tensors of a run folder, a ``.safetensors`` file or a ``.pt``/``.pth`` state_dict by name, without running code.
 
     >>> import tempfile
     >>> from hypersphere.training import load_weights
@@ -47,11 +47,13 @@ def load_weights(path: str | os.PathLike[str]) -> dict[str, Tensor]:
 
 
 def start_from(model: nn.Module, path: str | os.PathLike[str]) -> dict[str, list[str]]:
-    """Copy what fits by name and shape into a model; returns the names ``loaded``, ``missing``, ``unused`` and ``misshapen``.
+    """Copy the tensors that fit by name and shape into a model; return the names ``loaded``, ``missing``, ``unused`` and ``misshapen``.
 
-    A network that is wrapped on one side only, in a projection or in another trainer's module, has the same names behind
-    those of its wrappers, and fits. The classifier of another set of classes has another shape and is left as it is, which
-    the result says. If nothing fits it is a ``ValueError``.
+    Prefixes of wrappers, such as a projection or another trainer's module, are ignored. A classifier for
+    other classes has another shape; it is not copied and is listed under ``misshapen``.
+
+    Raises:
+        ValueError: If nothing fits.
 
     >>> import tempfile
     >>> from hypersphere.training import start_from
@@ -83,7 +85,7 @@ def start_from(model: nn.Module, path: str | os.PathLike[str]) -> dict[str, list
 
 
 def _pairs(own: list[str], found: list[str]) -> dict[str, str]:
-    """The file's name of each own name: the same one, or the only one that is the same behind the wrappers of both."""
+    """Return the name in the file for each name in the model: the same one, or the only one equal without prefixes."""
     pairs = {name: name for name in own if name in found}
     left, free = ([n for n in names if n not in pairs] for names in (own, found))
     unique = {inner: name for inner, name in _by_inner(free).items() if name is not None}
@@ -94,7 +96,7 @@ def _pairs(own: list[str], found: list[str]) -> dict[str, str]:
 
 
 def _by_inner(names: list[str]) -> dict[str, str | None]:
-    """Names by what is left without wrappers; None where several are alike."""
+    """Return names by their form without prefixes; None if several are equal."""
     result: dict[str, str | None] = {}
     for name in names:
         inner = name

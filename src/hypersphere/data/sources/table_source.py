@@ -21,7 +21,7 @@ _TRUE, _FALSE = {"true", "1", "1.0", "yes"}, {"false", "0", "0.0", "no"}
 
 
 class TableSource(Source):
-    """Rows with a path and a label, and optionally the other fields of :class:`Record`.
+    r"""Rows with a path and a label, and optionally the other fields of :class:`Record`.
 
     An empty cell says nothing. ``x_1 y_1 x_2 y_2`` are the corners of the crop box of a picture in
     pixels, ``start`` and ``end`` the part of a recording in seconds.
@@ -41,7 +41,7 @@ class TableSource(Source):
     >>> import pathlib, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = pathlib.Path(folder, "1.pgm").write_bytes(b"P5 2 2 255 1234")
-    ...     _ = pathlib.Path(folder, "faces.csv").write_text("path,label,split\\n1.pgm,ann,train\\n2.pgm,bob,train\\n")
+    ...     _ = pathlib.Path(folder, "faces.csv").write_text("path,label,split\n1.pgm,ann,train\n2.pgm,bob,train\n")
     ...     source = TableSource(f"{folder}/faces.csv", skip_missing=True)
     >>> [(record.label, record.split) for record in source.records], len(source.missing)
     ([('ann', 'train')], 1)

@@ -159,14 +159,14 @@ def fit(
     trainer.accelerator.wait_for_everyone()
     run = Run(folder, trust=True)  # the code that it names has just been running
     if trainer.main:
-        run.report = report  # computed a moment ago
+        run.report = report  # just computed, so they are not read from the file
         if prints:
             _print_report(run)
     return run
 
 
 def _build_task(plan: Plan, facts: dict[str, Any], model_folder: str | None) -> Recognition:
-    """The task, whose network starts from the seed of the settings, or from the weights in a folder."""
+    """Build the task; its network is initialized from the seed of the settings or from the weights in a folder."""
     settings, splits, preprocessing = plan.settings, plan.splits, plan.preprocessing
     torch.manual_seed(settings.seed)
     sample = preprocessing.normalize(splits.watched.batch(torch.arange(2))[0])
@@ -204,7 +204,7 @@ def _build_task(plan: Plan, facts: dict[str, Any], model_folder: str | None) -> 
 
 
 def _describe_input(inputs: Tensor) -> dict[str, Any]:
-    """Sizes of a batch of inputs by the names that networks use: pictures (b, c, h, w) or spectrograms (b, bands, frames)."""
+    """Return the sizes of a batch of inputs by their argument names: pictures (b, c, h, w) or spectrograms (b, bands, frames)."""
     if inputs.ndim == 3:
         return {"bands": inputs.shape[1]}
     return {
@@ -222,7 +222,7 @@ def _copy_weights(body: nn.Module, stored: Mapping[str, Tensor]) -> None:
 def _prepare(
     source: Source, found: dict[str, Any], overrides: Overrides, start: Embedder | None, on_error: str, tell: Say
 ) -> tuple[Source, tuple[Preprocessing, Prepared, str] | None]:
-    """The usable samples of the source, prepared; None for pictures that are only resized."""
+    """Prepare the usable samples of the source; return None for pictures that are only resized."""
     preprocessing, why = choose_preprocessing(found, overrides, start)
     if preprocessing is None:
         return source, None
@@ -317,7 +317,7 @@ def _check_source(source: Source, folder: pathlib.Path, tell: Say) -> dict[str, 
         if digest is not None and stored.get("digest") == digest:
             return dict(stored)
     except (OSError, ValueError, AttributeError):
-        pass  # there is none yet, or it is no longer what was written: it is made now
+        pass  # the file does not exist yet or is damaged, so the check runs again
     report = check(source)
     tell(str(report))
     return {**report.to_json(), "digest": digest}
@@ -379,7 +379,7 @@ def _write_evidence(folder: pathlib.Path, features: Tensor, samples: Samples, he
 
 
 def _features_before(task: Recognition, splits: Splits) -> Tensor:
-    """Features of measured samples by the network before it is trained, those of whole identities if there are many."""
+    """Return features of measured samples by the untrained network, with all samples of an identity or none."""
     rows = first_identities(splits.measured.labels, MAX_PICTURES)
     training = task.training
     task.eval()
@@ -433,7 +433,7 @@ def _check_disk(folder: pathlib.Path) -> None:
 def _source_digest(source: Source) -> str | None:
     try:
         return source.digest()
-    except ValueError:  # it does not come from files, so nothing says whether it has changed
+    except ValueError:  # the source has no files, so changes cannot be detected
         return None
 
 

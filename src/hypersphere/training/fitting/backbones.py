@@ -1,4 +1,4 @@
-"""What ``backbone=`` may name: a network of this library, one's own callable, a model of transformers, one of timm."""
+"""Values of ``backbone=``: a network of this library, your own callable, a model of transformers or of timm."""
 
 import json
 import os
@@ -12,6 +12,7 @@ from ...config import Call, find_builders, import_target, suggest
 from ...data import PicturePreprocessing, Preprocessing
 from ...models import Projected, TransformersNetwork, WithDiscriminant, timm_network
 from ...recognition import Embedder
+from .sample_network import SampleNetwork
 
 MODELS = ("hypersphere.models",)
 DECIDED = ("in_channels", "input_size", "num_classes", "in_features")  # by the pictures that are trained on
@@ -19,7 +20,7 @@ _RESAMPLE: dict[int, Literal["nearest", "bilinear", "bicubic"]] = {0: "nearest",
 
 
 def backbone_call(text: str) -> Call:
-    """Return the constructor call that a name stands for.
+    """Return the constructor call for a backbone name.
 
     Args:
         text: The name of a network of ``hypersphere.models``; ``package.module:callable``; a folder that holds a vision
@@ -31,7 +32,7 @@ def backbone_call(text: str) -> Call:
     >>> backbone_call("resnet20").name
     'resnet20'
     """
-    known = find_builders(nn.Module, MODELS)
+    known = find_builders(SampleNetwork, MODELS)
     if text in known:
         return Call(known[text])
     path = pathlib.Path(text)
@@ -55,7 +56,7 @@ def backbone_call(text: str) -> Call:
 
 
 def processor_of(folder: str) -> PicturePreprocessing | None:
-    """Return how a folder's own processor prepares images, or None where it does not say.
+    """Return the image preprocessing of a folder of transformers, or None if it has no processor file.
 
     The fields of ``preprocessor_config.json`` that are read are size, crop_size, do_resize, do_center_crop, resample,
     image_mean, image_std, do_normalize and do_rescale.
@@ -87,8 +88,8 @@ def processor_of(folder: str) -> PicturePreprocessing | None:
 def embedder_behind(weights: str | os.PathLike[str] | None) -> tuple[Call, Preprocessing] | None:
     """Return the backbone and the preprocessing of the embedder that ``weights=`` names, so that its weights fit.
 
-    It is a run's folder or the file of an embedder; None for anything else, and for networks outside this library, whose code
-    is not run because a file asks for it.
+    ``weights`` is the folder of a run or an embedder file. Return None for anything else, and for networks outside this library,
+    because code that a file names is not executed.
     """
     if weights is None:
         return None
@@ -106,7 +107,7 @@ def embedder_behind(weights: str | os.PathLike[str] | None) -> tuple[Call, Prepr
 
 
 def weights_of(folder: str) -> str | None:
-    """Return the file of weights beside a model of ``transformers``, or None where there is none."""
+    """Return the file of weights beside a model of ``transformers``, or None if there is none."""
     path = pathlib.Path(folder)
     for name in ("model.safetensors", "pytorch_model.bin"):
         if path.is_dir() and (path / name).is_file():
@@ -124,7 +125,7 @@ def load_folder_weights(body: nn.Module, folder: str) -> None:
     transformers = require("transformers", "hub")
     bars = transformers.utils.logging
     enabled = bars.is_progress_bar_enabled()
-    bars.disable_progress_bar()  # it would appear for a moment between the lines of a fit
+    bars.disable_progress_bar()  # its progress bar would disturb the output of a fit
     try:
         stored = transformers.AutoModel.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError, RuntimeError) as error:

@@ -108,6 +108,7 @@ class Chosen:
             reason: Why, in words.
             keep: Arguments of the automatic choice that a class given by the user inherits if it does not set them.
         """
+        assert key in FitSettings.CHOSEN
         if key in self.given:
             automatic, value, reason = value, self.tree.get(key), USER_REASON
             if isinstance(value, Call) and isinstance(automatic, Call):

@@ -23,7 +23,7 @@ MAX_PICTURES = 10_000  # training pictures that the discriminant is fitted to
 MAX_DESCRIBED = 4000  # training pictures that descriptors are fitted to
 MAX_TRAINING_PICTURES = 20_000  # above, a network needs no descriptors beside it
 WEIGHTS = (0.0, 0.15, 0.3, 0.5, 0.7, 0.85, 1.0)  # shares of the network's cosine beside that of descriptors
-USUAL_WEIGHT = 0.3  # the best one over small sets of several kinds (docs/log/fit.md)
+USUAL_WEIGHT = 0.3  # best over several kinds of small sets (docs/log/fit.md)
 SPECTRAL = ("row statistics", "row covariances")  # descriptors that do not depend on what is said when
 MIN_SIDE = 8  # pixels of pictures that have descriptors
 MIN_ELONGATION = 1.8  # longer over shorter side from which on pictures are not mirrored
@@ -54,7 +54,7 @@ def refine_embedder(
 
 
 def _refine_pretrained(embedder: Embedder, train: Samples, selection: Samples | None) -> tuple[Embedder, list[Choice]]:
-    """A pretrained network has no descriptors beside it, and a last layer only with evidence."""
+    """Choose the last layer of a pretrained network; it gets no descriptors, and a last layer only with evidence."""
     if selection is None:
         why = "so few identities cannot tell whether a linear discriminant helps: the pretrained features stay as they are"
         return embedder, [Choice("last_layer", "none", why)]
@@ -153,12 +153,12 @@ def join_descriptors(
 
 
 def _min_gain(labels: Int[Tensor, "n"]) -> float:
-    """The part by which the EER of some identities must fall to be more than chance: about a quarter for four of them."""
+    """Return the relative decrease of the EER that chance does not explain, about a quarter for four identities."""
     return max(0.02, 0.5 / math.sqrt(len(labels.unique())))
 
 
 def _find_obstacle(inputs: Tensor, labels: Tensor, images: int) -> str | None:
-    """Why descriptors are not fitted, or None."""
+    """Return the reason why descriptors are not fitted, or None."""
     if inputs.ndim not in (3, 4) or min(inputs.shape[-2:]) < MIN_SIDE:
         return f"the input is not a picture of at least {MIN_SIDE}×{MIN_SIDE} pixels"
     if images > MAX_TRAINING_PICTURES:
@@ -171,7 +171,7 @@ def _find_obstacle(inputs: Tensor, labels: Tensor, images: int) -> str | None:
 def _measure_weights(
     embedder: Embedder, fitted: FittedDescriptors, center: Tensor, selection: Samples
 ) -> dict[float, float]:
-    """EER of the selection identities by the weight of the network."""
+    """Return the EER of the selection identities for each weight of the network."""
     rows = torch.arange(len(selection))
     views: list[tuple[Tensor, Tensor]] = []
     for mirror in (False, True) if embedder.preprocessing.mirror else (False,):
@@ -187,7 +187,7 @@ def _measure_weights(
 
 
 def _join(embedder: Embedder, described: Descriptors, center: Tensor, weight: float) -> Embedder:
-    """The embedder with descriptors beside its network, or instead of it if its weight is 0."""
+    """Return the embedder with descriptors joined to its network, or descriptors alone if the weight of the network is 0."""
     arguments = {name: getattr(described, name) for name in ("in_channels", "input_size", "dims", "shares")}
     call = Call(Descriptors, {"weights" if name == "shares" else name: value for name, value in arguments.items()})
     if weight == 0:
@@ -201,14 +201,14 @@ def _join(embedder: Embedder, described: Descriptors, center: Tensor, weight: fl
 
 
 def _inputs(embedder: Embedder, samples: Samples, rows: Int[Tensor, "k"], mirror: bool = False) -> Tensor:
-    """Samples as the network receives them."""
+    """Return samples as inputs of the network."""
     parts = [embedder.preprocessing.normalize(samples.batch(part)[0]).float().cpu() for part in rows.split(256)]
     inputs = torch.cat(parts)
     return inputs.flip(-1) if mirror else inputs
 
 
 def _append(embedder: Embedder, layer: torch.nn.Linear) -> Embedder:
-    """The embedder with the layer behind its network."""
+    """Return the embedder with the layer appended to its network."""
     network = WithDiscriminant(embedder.network, layer.in_features, layer.out_features)
     network.projection.load_state_dict(layer.state_dict())
     arguments = {"network": embedder.call, "in_features": layer.in_features, "feature_dim": layer.out_features}
@@ -219,7 +219,7 @@ def _append(embedder: Embedder, layer: torch.nn.Linear) -> Embedder:
 def _directions(
     embedder: Embedder, samples: Samples, rows: Int[Tensor, "k"], mirror: bool = False
 ) -> Float[Tensor, "k d"]:
-    """Features of one view of samples, scaled to length 1."""
+    """Return the features of one view of samples, scaled to length 1."""
     preprocessing = embedder.preprocessing
     if preprocessing.mirror:
         preprocessing = dataclasses.replace(preprocessing, mirror=False)  # type: ignore[type-var]
@@ -233,7 +233,7 @@ def _directions(
 
 
 def _can_mirror(embedder: Embedder) -> bool:
-    """Whether mirror images are tried: of pictures that are not as long as spectra."""
+    """Return whether mirror images are tried, which excludes long pictures such as spectra."""
     shape = embedder.preprocessing.shape
     return len(shape) == 3 and max(shape[1:]) < MIN_ELONGATION * min(shape[1:])
 

@@ -49,7 +49,7 @@ from .prepared_samples import Prepared, WindowSamples, cut_training_windows
 from .run import CHOICES
 from .settings import FitSettings, Overrides
 
-PATIENCE = 5  # evaluations of the ten
+PATIENCE = 5  # evaluations, of ten in a run
 MAX_INSPECTED = 2048  # pictures from which settings and statistics are taken
 TIMED_STEPS = 8  # after one that warms up
 SPARE = 0.92  # share of the remaining time that is planned for steps; the rest is for checkpoints and other programs
@@ -170,7 +170,7 @@ def _plan_pictures(
     chosen: Chosen,
     selects: bool,
 ) -> Plan:
-    """Pictures that are resized to one size."""
+    """Plan a fit on pictures that are resized to one size."""
     one_channel = all(size["channels"] == 1 for size in found["sizes"])
     facts = _count_facts(source, division, tuple(found["median_size"]), 1 if one_channel else 3)
     first = chosen.tree
@@ -229,7 +229,7 @@ def _plan_prepared(
     selects: bool,
     start: Embedder | None,
 ) -> Plan:
-    """Samples that were prepared once: recordings, aligned faces, and the input of any pretrained network."""
+    """Plan a fit on samples that were prepared once: recordings, aligned faces, inputs of a pretrained network."""
     preprocessing, ready, whose = prepared
     if start is None:
         chosen.take("preprocessing", Call(type(preprocessing), preprocessing.arguments()), whose)
@@ -274,7 +274,7 @@ def _count_facts(source: Source, division: Division, size: tuple[int, int], chan
 
 
 def _settle(chosen: Chosen, overrides: Overrides) -> tuple[FitSettings, tuple[Choice, ...]]:
-    """The settings with all overrides, and the choices with their final values."""
+    """Return the settings with all overrides, and the choices with their final values."""
     settings = _match_batch_to_blocks(chosen.keep_automatic(overrides.apply(chosen.tree)).build(), overrides)
     return settings, tuple(_update_choice(choice, settings, overrides) for choice in chosen.choices if choice.reason)
 
@@ -325,7 +325,7 @@ def plan_steps(task: Any, folder: pathlib.Path, budget: Any, left: float, measur
         if stored["budget"] == budget:
             return int(stored["steps"]), f"planned for {budget} when the run started"
     except (OSError, ValueError, KeyError, TypeError):
-        pass  # no run has been begun here
+        pass  # the folder contains no run
     steps, speed = count_steps_within(task, left, measured)
     return steps, f"as many as fit into {budget} at {speed:.0f} images/s"
 

@@ -12,9 +12,11 @@ from ...data import Preprocessing
 from ...models import sphereface10
 from ...objectives import CosFace
 from ..schedules import CosineRate
-from ..settings import BackboneCall, HeadCall, OptimizerCall, ScheduleCall, TaskSettings
-from .backbones import backbone_call
+from ..settings import OF_BACKBONE, HeadCall, OptimizerCall, ScheduleCall, TaskSettings
+from .backbones import MODELS, backbone_call
+from .sample_network import SampleNetwork
 
+BackboneCall = Annotated[Call, Kind(SampleNetwork, MODELS, given=OF_BACKBONE)]
 PreprocessingCall = Annotated[Call, Kind(Preprocessing, ("hypersphere.data",))]
 SOURCE_OPTIONS = ("depth", "root", "images", "labels")
 
@@ -57,6 +59,13 @@ class FitSettings(TaskSettings):
     """
 
     MIN_STEPS: ClassVar[int] = 0  # a pretrained network may stay as it is
+    CHOSEN: ClassVar[frozenset[str]] = frozenset(
+        """
+        augment backbone batch_size channels channels_last checkpoint_every compile ema evaluate_every head keep_best
+        log_every memory mirror optimizer patience precision preprocessing sampler schedule size steps tune workers
+        """.split()  # noqa: SIM905
+    )
+    """Keys whose values are chosen from the data unless the user sets them."""
 
     depth: int | None = None
     root: str | None = None

@@ -18,9 +18,9 @@ from .classification import Classification, TaskOptions
 
 
 class Adversarial(Classification):
-    """Classification whose loss is half that of the images and half that of their FGSM neighbours, measured under attack.
+    """Classification with a loss that is half that of the images and half that of their FGSM examples, measured under attack.
 
-    Attacks change pixels in [0, 1], so ε and the bounds mean what they say. The normalization of the inputs is part of the
+    Attacks change pixels in [0, 1], so ε and the bounds are in units of pixels. The normalization of the inputs is part of the
     attacked network, as in the networks of the authors' code, which begin with (rgb − 127.5)/128: an operator of the angle
     needs centered inputs. In training the head's own loss is attacked, margin included, and in evaluation the cross-entropy of
     the logits. The defaults are those of C.1.2: ε = 8, τ = 2 of 255 gray levels, N = 20.
@@ -81,11 +81,11 @@ class Adversarial(Classification):
         self._surrogate = None if surrogate is None else (load_surrogate(surrogate, tuple(sample.shape[1:])),)
 
     def pixels(self, raw: Tensor) -> Float[Tensor, "b c h w"]:
-        """Samples as the attacks see them: pixels in [0, 1]."""
+        """Return samples as the attacks receive them: pixels in [0, 1]."""
         return raw if self._pixels is None else self._pixels.normalize(raw)
 
     def attacked_network(self, network: nn.Module | None = None) -> nn.Module:
-        """The network as a function of pixels in [0, 1]: the normalization of the inputs, then this network or another."""
+        """Return a network as a function of pixels in [0, 1], with the normalization of the inputs in front."""
         return OfPixels(self.model if network is None else network, self._normalize)
 
     def objectives(self, inputs: Float[Tensor, "b c h w"], labels: Int[Tensor, "b"]) -> dict[str, Tensor]:
@@ -96,7 +96,7 @@ class Adversarial(Classification):
         return {"objective": adversarial_loss(body, inputs, labels, self.epsilon, weight=self.attacked, loss=head)}
 
     def evaluate(self) -> dict[str, float]:
-        """Accuracy in percent on the measured images, and on the first of them as they are and under FGSM, BIM and PGD."""
+        """Return the accuracy in percent on the measured images, and on the first of them without attack, under FGSM, BIM and PGD."""
         count = min(self.attacked_images, len(self.measured_samples))
         network, right = self.attacked_network(), dict[str, int]()
         for i, index in enumerate(torch.arange(count).split(128)):
@@ -125,7 +125,7 @@ class Body(nn.Module):
         self.model = model
 
     def forward(self, x: Tensor) -> Float[Tensor, "b d"]:
-        """The features."""
+        """Return the features."""
         features: Tensor = self.model.features(x)
         return features
 
@@ -138,7 +138,7 @@ class OfPixels(nn.Module):
         self.network, self.normalize = network, normalize
 
     def forward(self, x: Float[Tensor, "b c h w"]) -> Tensor:
-        """What the network says of the normalized pixels."""
+        """Return the output of the network for the normalized pixels."""
         found: Tensor = self.network(self.normalize(x))
         return found
 

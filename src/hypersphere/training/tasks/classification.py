@@ -1,4 +1,4 @@
-"""Classification: features, a head with its margin, other losses, regularizers; the task most runs are."""
+"""Classification: features, a head with its margin, other losses, regularizers. Most runs use this task."""
 
 import functools
 import inspect
@@ -119,7 +119,7 @@ class Classification(Task):
         return with_head(body, head)
 
     def forward(self, step: int, *batch: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """The head's loss, the other losses and the regularizers."""
+        """Return the sum of the head's loss, the other losses and the regularizers, and its parts."""
         inputs, labels = batch
         parts = self.objectives(self.inputs(inputs), labels)
         for regularizer in self.regularizers:
@@ -128,7 +128,7 @@ class Classification(Task):
         return torch.stack(list(parts.values())).sum(), parts
 
     def objectives(self, inputs: Tensor, labels: Int[Tensor, "b"]) -> dict[str, Tensor]:
-        """The losses by name, without regularizers."""
+        """Return the losses by name, without regularizers."""
         features = self.features(inputs)
         parts = {"objective": self.model.classifier(features, labels)}
         for weight, loss in zip(self.loss_weights, self.losses, strict=True):
@@ -137,15 +137,15 @@ class Classification(Task):
         return parts if auxiliary is None else {**parts, **auxiliary()}
 
     def features(self, inputs: Tensor) -> Float[Tensor, "b d"]:
-        """The embedding of a prepared batch."""
+        """Return the embedding of a prepared batch."""
         return cast(Tensor, self.model.features(inputs))
 
     def inputs(self, batch: Tensor) -> Tensor:
-        """A batch as the network wants it: clouds have their coordinates before their points."""
+        """Return a batch in the layout of the network: point clouds have coordinates before points."""
         return batch.transpose(1, 2) if batch.ndim == 3 and batch.shape[-1] == 3 else batch
 
     def advance(self, step: int) -> None:
-        """λ, margins, projection bases, and weight projection move on; a network on the sphere returns to it."""
+        """Advance λ, margins and projection bases, project weights if due, and normalize a network on the sphere."""
         for module in (self.model.classifier, *self.losses, *self.regularizers):
             move = getattr(module, "step", None)
             if callable(move):
@@ -156,24 +156,24 @@ class Classification(Task):
 
     @torch.no_grad()
     def embed(self, samples: Samples, batch: int = 512) -> Float[Tensor, "n d"]:
-        """Features of samples, on the CPU; several processes divide them and each returns all."""
+        """Return features of samples on the CPU; several processes share the work and each returns all features."""
         read = lambda index: samples.batch(index)[0]  # noqa: E731
         return extract_features(self.embed_batch, read, len(samples), batch, group=all_processes())
 
     def embed_batch(self, raw: Tensor) -> Float[Tensor, "b d"]:
-        """Features of samples as the dataset gives them."""
+        """Return features of samples as the dataset returns them."""
         return self.features(self.inputs(self._normalize(raw.to(self.device))))
 
     def _normalize(self, raw: Tensor) -> Tensor:
         return raw if self.preprocessing is None else self.preprocessing.normalize(raw)
 
     def evaluate(self) -> dict[str, float]:
-        """Accuracy and error in percent, the mean of the classes' accuracies, and the geometry of the features."""
+        """Return accuracy and error in percent, the mean accuracy per class, and the geometry of the features."""
         features, labels = self.embed(self.measured_samples), self.measured_samples.labels
         return {**self.accuracies(features, labels), **feature_measures(features, labels)}
 
     def accuracies(self, features: Float[Tensor, "n d"], labels: Int[Tensor, "n"]) -> dict[str, float]:
-        """Of the head's predictions; ``worst_class`` is the error of the class that is recognized worst."""
+        """Return accuracies of the head's predictions; ``worst_class`` is the largest error of a class."""
         head = self.model.classifier
         right = torch.cat([head.predict(part.to(self.device)).cpu() for part in features.split(1024)]) == labels
         counts = torch.bincount(labels)
@@ -188,7 +188,7 @@ class Classification(Task):
 
     @torch.no_grad()
     def pictures(self, folder: pathlib.Path) -> None:
-        """Angles of pairs, and the features themselves where they can be drawn."""
+        """Draw the angles of pairs, and features with 2 or 3 dimensions."""
         index = torch.arange(min(len(self.measured_samples), 2000))
         parts = [self.embed_batch(self.measured_samples.batch(part)[0]).float().cpu() for part in index.split(512)]
         features, labels = torch.cat(parts), self.measured_samples.labels[index]
@@ -200,7 +200,7 @@ class Classification(Task):
 
     @torch.no_grad()
     def evidence(self) -> Evidence | None:
-        """About two thousand measured samples, their features, and pictures where they are images."""
+        """Return about two thousand measured samples, their features, and pictures if they are images."""
         samples = self.measured_samples
         index = choose_samples(samples.labels)
         raw = torch.cat([samples.batch(part)[0] for part in index.split(512)])
@@ -209,12 +209,12 @@ class Classification(Task):
         return Evidence(features, labels, list(samples.classes), len(samples), thumbnails(raw))
 
     def keep(self, folder: pathlib.Path, weights: Mapping[str, Tensor]) -> str | None:
-        """The network up to its features, for ``hypersphere embed`` and galleries; says why not where a file cannot hold it."""
+        """Write the network up to its features for ``hypersphere embed`` and galleries; return the reason if that is impossible."""
         sample = self.measured_samples.batch(torch.arange(min(4, len(self.measured_samples))))[0]
         return save_embedder(self, weights, sample, folder / "embedder.safetensors")
 
     def summary(self) -> dict[str, Any]:
-        """Sizes of the training and measured sets."""
+        """Return the sizes of the training and measured sets."""
         stream = is_stream(self.train_samples)
         measured = "the training samples" if self.itself else len(self.measured_samples)
         return {
@@ -227,12 +227,12 @@ class Classification(Task):
         }
 
     def compile_model(self) -> None:
-        """Compile the features' path, which is where the time goes."""
+        """Compile the network up to its features, which takes most of the time."""
         self.model.features = torch.compile(self.model.features)
 
 
 class Headed(nn.Module):
-    """A module that gives features, and the head that classifies them; called like the networks of ``hypersphere.models``.
+    """A module that computes features, with a head; it has the interface of the networks of ``hypersphere.models``.
 
     >>> net = Headed(torch.nn.Linear(4, 8), torch.nn.Linear(8, 3))
     >>> net.features(torch.zeros(2, 4)).shape, net(torch.zeros(2, 4)).shape
@@ -245,11 +245,11 @@ class Headed(nn.Module):
         self.classifier = classifier
 
     def features(self, x: Tensor) -> Float[Tensor, "b d"]:
-        """The embedding of a batch."""
+        """Return the embedding of a batch."""
         return embedding(self.body, x)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits, or features without a head."""
+        """Return logits, or features without a head."""
         features = self.features(x)
         if self.classifier is None:
             return features
@@ -257,7 +257,7 @@ class Headed(nn.Module):
 
 
 def with_head(model: nn.Module, head: nn.Module) -> nn.Module:
-    """The network with its head: in the place a network of this library has for it, or beside any other module."""
+    """Return the network with its head, as its ``classifier`` for networks of this library, otherwise in a :class:`Headed`."""
     if isinstance(model, Network):
         model.classifier = head
         return model
@@ -266,7 +266,7 @@ def with_head(model: nn.Module, head: nn.Module) -> nn.Module:
 
 @runtime_checkable
 class EmbeddingTask(Protocol):
-    """A task whose network gives features of samples, so that an embedder file can hold it.
+    """A task whose network computes features of samples, so that it can be saved as an embedder.
 
     >>> from hypersphere.training.tasks.classification import EmbeddingTask
     >>> [name for name in ("embed_batch",) if not hasattr(EmbeddingTask, name)]
@@ -311,9 +311,9 @@ class TaskOptions(TypedDict, total=False):
 def save_embedder(
     task: EmbeddingTask, weights: Mapping[str, Tensor], sample: Tensor, path: pathlib.Path, **card: Any
 ) -> str | None:
-    """Write the network up to its features, with how images are prepared; returns the reason where a file cannot say it.
+    """Write the network up to its features with its preprocessing; return the reason if a file cannot describe them.
 
-    The file is built again and compared with the network on ``sample`` before it takes its place.
+    The file is loaded and compared with the network on ``sample`` before it is renamed to its final name.
     """
     prepared = preprocessing_of(task, sample)
     if isinstance(prepared, str):
@@ -339,7 +339,7 @@ def save_embedder(
 
 
 def preprocessing_of(task: EmbeddingTask, sample: Tensor) -> Preprocessing | str:
-    """How files become inputs of this task's network, or why that cannot be said."""
+    """Return the preprocessing of files for this task's network, or the reason why there is none."""
     known = task.preprocessing
     if isinstance(known, Preprocessing):
         return known
@@ -354,7 +354,7 @@ def preprocessing_of(task: EmbeddingTask, sample: Tensor) -> Preprocessing | str
 
 
 def network_call(task: EmbeddingTask) -> Call | str:
-    """The call that builds the network without its head, or why there is none."""
+    """Return the call that builds the network without its head, or the reason why there is none."""
     if task.recipe is not None:
         arguments = {"num_classes": None} if "num_classes" in parameters(task.recipe.target) else {}
         return Call(task.recipe.target, {**task.recipe.arguments, **arguments})

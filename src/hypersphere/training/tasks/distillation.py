@@ -1,4 +1,4 @@
-"""Distillation: from one look at an image, a network says what a trained one says of the image in several turns."""
+"""Distillation: a network learns to predict the features of a trained network for several rotations of an image."""
 
 import math
 import pathlib
@@ -22,7 +22,7 @@ from .open_set import OpenSet
 
 
 class Distillation(OpenSet):
-    r"""The features of an image learn the directions that a teacher gives to the image and to its turns, one after the other.
+    r"""Features learn the directions of a teacher's features for the image and its rotations, concatenated.
 
     With t(x) the teacher's direction of x and T the turn by 360°/K, the loss of a network f is the mean of
     1 − cos(f(x), (t(x), t(Tx), …, t(T^{K−1}x))). The cosine of two features is then the mean of the teacher's K cosines, for the price of
@@ -86,7 +86,7 @@ class Distillation(OpenSet):
             self._teacher = embedder, self._last_layer(shrink)
 
     def objectives(self, inputs: Float[Tensor, "b c h w"], labels: Int[Tensor, "b"]) -> dict[str, Tensor]:
-        """The mean of 1 − cos over the images in all turns."""
+        """Return the mean of 1 − cos over the images in all turns."""
         by_pixel = inputs.is_contiguous(memory_format=torch.channels_last)
         turned = torch.cat([self._turn(inputs, k) for k in range(self.turns)])
         turned = turned.contiguous(memory_format=torch.channels_last if by_pixel else torch.contiguous_format)
@@ -97,7 +97,7 @@ class Distillation(OpenSet):
         return images.rot90(k * 4 // self.turns, (2, 3))
 
     def _compute_targets(self, turned: Float[Tensor, "kb c h w"]) -> Float[Tensor, "kb d"]:
-        """Of every image in every turn: the teacher's directions in this turn and in those after it."""
+        """Return the teacher's directions for every image in every turn, followed by those of the next turns."""
         each = self._directions(turned).unflatten(0, (self.turns, -1))
         rows = [each.roll(-k, 0).transpose(0, 1).flatten(1) for k in range(self.turns)]
         return torch.cat(rows) / math.sqrt(self.turns)
@@ -136,14 +136,14 @@ def _check(teacher: Embedder, prepared: Preprocessing | str, turns: int) -> None
             f"turns must be 1, 2, or 4 where images are square, got {turns!r} for images of {prepared.size}"
         )
     theirs, own = teacher.preprocessing.to_dict(), prepared.to_dict()
-    own["mirror"] = theirs["mirror"]  # is the teacher's own matter
+    own["mirror"] = theirs["mirror"]  # does not affect the teacher's input
     other = [f"{k} {own[k]} where the teacher has {theirs[k]}" for k in own if not _alike(own[k], theirs[k])]
     if other:
         raise ValueError(f"images must be prepared as the teacher's, got {', '.join(other)}")
 
 
 def _alike(a: Any, b: Any) -> bool:
-    """Equal, but for the rounding of statistics that were summed in another order."""
+    """Return whether two values are equal up to the rounding of statistics that were summed in another order."""
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
         return len(a) == len(b) and all(map(_alike, a, b))
     return math.isclose(a, b, rel_tol=1e-4) if isinstance(a, float) and isinstance(b, float) else a == b

@@ -1,4 +1,4 @@
-"""Face verification on LFW without outside data: people of some folds are trained on, those of another are measured."""
+"""Face verification on LFW without outside data: train on the people of some folds, measure another fold."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ FOLDS = 10
 
 
 class Faces(Classification):
-    """Pairs of one fold are measured at a threshold taken from the next fold; the people of the other eight are trained on.
+    """Verification of one fold's pairs at a threshold from the next fold, trained on the people of the other eight folds.
 
     The score of a pair is the cosine of the features of each image and its mirror image (2.3.6 of Liu, 2020).
 
@@ -53,11 +53,11 @@ class Faces(Classification):
         self.threshold_pairs, self.measured_pairs, self.fold = threshold_pairs, measured_pairs, fold
 
     def embed_batch(self, raw: Tensor) -> Tensor:
-        """Features of each image and of its mirror image, one after the other."""
+        """Return features of each image and of its mirror image, concatenated."""
         return mirrored(self.features, self._normalize(raw.to(self.device)))
 
     def evaluate(self) -> dict[str, float]:
-        """Accuracy at the other fold's best threshold, EER, AUC and TAR at the FAR of 1 %, in percent."""
+        """Return the accuracy at the other fold's best threshold, EER, AUC and TAR at a FAR of 1 %, in percent."""
         features = self.embed(self.measured_samples, 256)
         chosen = (self.threshold_pairs, self.measured_pairs)
         scores, same = zip(*(_scores(features, pairs) for pairs in chosen), strict=True)
@@ -102,6 +102,6 @@ def _of_fold(pairs: Pairs, fold: int) -> Pairs:
 
 
 def _halves(pairs: Pairs) -> list[Pairs]:
-    """Every second pair, and the others."""
+    """Split pairs into every second one and the others."""
     columns = (pairs.first, pairs.second, pairs.same, pairs.fold)
     return [Pairs(*(column[start::2] for column in columns)) for start in (0, 1)]

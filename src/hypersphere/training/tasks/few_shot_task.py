@@ -60,7 +60,7 @@ class FewShotRecognition(Classification):
         self.division = (train_classes, validation_classes, test_classes)
 
     def evaluate(self) -> dict[str, float]:
-        """Mean accuracy of each method over the same episodes, and the geometry of the unseen classes."""
+        """Return the mean accuracy of each method over the same episodes, and the geometry of the unseen classes."""
         features, labels = self.embed(self.measured_samples), self.measured_samples.labels
         episodes = sample_episodes(labels, self.ways, self.shots, self.queries, self.episodes)
         reports = {

@@ -43,7 +43,7 @@ class Graph(Classification):
         **options: Unpack[TaskOptions],
     ):
         measured = graph.valid if validation else graph.test
-        # Kept on the device by hand: as a buffer the graph would be in every checkpoint.
+        # Moved to the device explicitly: as a buffer the graph would be part of every checkpoint.
         rows = graph.data / graph.data.sum(1, keepdim=True).clamp(min=1e-12)
         self._graph = (rows, normalized_adjacency(graph.edge_index, len(graph)))
         train = InMemory(graph.train, graph.labels[graph.train], graph.classes)
@@ -51,7 +51,7 @@ class Graph(Classification):
         self.loader = OneBatch((graph.train, graph.labels[graph.train]))
 
     def features(self, inputs: Int[Tensor, "b"]) -> Float[Tensor, "b d"]:
-        """Features of some nodes; sparse products have no half-precision form, so all is computed in the graph's own."""
+        """Return features of some nodes in the graph's precision, because sparse products have no half-precision form."""
         if self._graph[0].device != inputs.device:
             self._graph = (self._graph[0].to(inputs.device), self._graph[1].to(inputs.device))
         with torch.autocast(inputs.device.type, enabled=False):
@@ -59,12 +59,12 @@ class Graph(Classification):
         return rows[inputs]
 
     def compile_model(self) -> None:
-        """A graph's sparse products are not compiled."""
+        """Raise, because sparse products cannot be compiled."""
         raise ValueError("compile must be false for the task Graph: its sparse products cannot be compiled")
 
 
 class OneBatch:
-    """Batches that are always the same one."""
+    """A stream that repeats one batch."""
 
     def __init__(self, batch: Batch):
         self.batch = batch

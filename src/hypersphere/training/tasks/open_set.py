@@ -1,4 +1,4 @@
-"""Recognition of classes that were never trained on: the features are all that is kept of training."""
+"""Recognition of classes that are not in the training set, by the features only."""
 
 from typing import Any
 
@@ -50,7 +50,7 @@ class OpenSet(Classification):
         self.runs = one_shot_runs(size=size) if published_runs else []
 
     def evaluate(self) -> dict[str, float]:
-        """Percentages (``tar`` at the FAR of 10⁻³, where there are pairs enough), and the geometry of the features."""
+        """Return percentages (``tar`` at a FAR of 10⁻³ if there are enough pairs), and the geometry of the features."""
         features, labels = self.embed(self.measured_samples), self.measured_samples.labels
         report = unseen_classes(features, labels, ways=min(self.ways, len(labels.unique())), seed=0)
         verification = report.verification
@@ -66,6 +66,6 @@ class OpenSet(Classification):
         return {**{key: 100 * value for key, value in values.items()}, **feature_measures(features, labels)}
 
     def one_shot_accuracy(self, run: OneShotRun) -> float:
-        """The part of a published run's queries that go to the right one of its support images."""
+        """Return the share of queries of the published runs that are assigned to the right support image."""
         support, query = (normalize(self.embed_batch(images).float().cpu()) for images in (run.support, run.query))
         return ((query @ support.T).argmax(1) == run.answers).double().mean().item()

@@ -57,7 +57,7 @@ class Pretraining(Task):
 
     x_i and y_i are the features of two augmented views of picture i. Alignment alone would give all pictures the same feature; the
     uniformity energy U pushes different pictures apart. With a ``teacher``, each view is aligned with what an exponential moving
-    average of the network says of the other view, so the target moves slowly (Grill et al., 2020, arXiv:2006.07733).
+    average of the network returns for the other view, so the target moves slowly (Grill et al., 2020, arXiv:2006.07733).
 
     Args:
         model: Network up to its features, or the call that builds it, which an embedder file can repeat.
@@ -113,7 +113,7 @@ class Pretraining(Task):
             raise ValueError(f"batch_size must be an integer ≥ 2, because features are compared, got {batch_size!r}")
         self.train_samples = as_samples(train, "train")
         if len(self.train_samples) < 2:
-            raise ValueError("train must hold at least two samples, which are to be told apart")
+            raise ValueError("train must contain at least two samples, because the loss compares different samples")
         self.measured_samples = self.train_samples if measured is None else as_samples(measured, "measured")
         self.recipe = as_call(model) if isinstance(model, Call | functools.partial) else None
         self.model = cast(nn.Module, model if self.recipe is None else self.recipe.build())
@@ -159,7 +159,7 @@ class Pretraining(Task):
         return embedding(self.model, inputs)
 
     def advance(self, step: int) -> None:
-        """Move the teacher's average, and the schedules of the regularizers."""
+        """Update the teacher's average and advance the schedules of the regularizers."""
         for regularizer in self.regularizers:
             regularizer.step()  # type: ignore[operator]
         if self.teacher is None:
@@ -174,7 +174,7 @@ class Pretraining(Task):
 
     @torch.no_grad()
     def embed(self, samples: Samples, batch: int = 512) -> Float[Tensor, "n d"]:
-        """Return features of samples, on the CPU; several processes divide them and each returns all."""
+        """Return features of samples on the CPU; several processes share the work and each returns all features."""
         read = lambda index: samples.batch(index)[0]  # noqa: E731
         return extract_features(self.embed_batch, read, len(samples), batch, group=all_processes())
 
@@ -208,7 +208,7 @@ class Pretraining(Task):
         }
 
     def keep(self, folder: pathlib.Path, weights: Mapping[str, Tensor]) -> str | None:
-        """Write the embedder, from which ``fit weights=…`` starts; say why not where a file cannot hold it."""
+        """Write the embedder, from which ``fit weights=…`` starts; return the reason if that is impossible."""
         sample = self.measured_samples.batch(torch.arange(min(4, len(self.measured_samples))))[0]
         return save_embedder(self, weights, sample, folder / "embedder.safetensors")
 

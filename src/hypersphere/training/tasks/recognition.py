@@ -118,7 +118,7 @@ class Recognition(Classification):
         return dataclasses.replace(found, images=thumbnails(drawn))
 
     def pictures(self, folder: pathlib.Path) -> None:
-        """Draw nothing: the report of the run has pictures of its own."""
+        """Draw nothing, because the report of the run has its own pictures."""
 
     def keep(self, folder: pathlib.Path, weights: Mapping[str, Tensor]) -> str | None:
         """Write the embedder with the facts in its card."""

@@ -108,7 +108,7 @@ class SphereFlow(Task):
 
     @torch.no_grad()
     def generate(self, count: int, seed: int = 0) -> Float[Tensor, "count dim"]:
-        """Return generated points: uniform ones carried along the flow, the same for the same seed."""
+        """Return generated points: uniform points moved along the flow, the same for the same seed."""
         start = uniform(count, self.model.in_features, generator=torch.Generator().manual_seed(seed))
         return integrate_flow(self.model, start.to(self.device), steps=self.integration_steps)
 

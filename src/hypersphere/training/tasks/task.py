@@ -1,4 +1,4 @@
-"""What a task is to the trainer: a module whose forward is a loss, the batches it wants, and how it is measured."""
+"""The interface between a task and the trainer: a module whose forward is a loss, its batches and its evaluation."""
 
 import os
 import pathlib
@@ -30,7 +30,7 @@ class Batches(Protocol):
 
 
 class Task(nn.Module, ABC):
-    """Everything that is learned, in one module, so that one wrapper trains it on many processes and one state holds it.
+    """All learned parts in one module, so that one DDP wrapper and one ``state_dict`` contain them.
 
     ``forward(step, *batch)`` gives the loss and its named parts. The trainer calls :meth:`advance` after every step,
     :meth:`evaluate` now and then, and :meth:`pictures` at the end. ``loader`` gives batches; ``model`` is what is kept.
@@ -60,48 +60,48 @@ class Task(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, step: int, *batch: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss of a batch, and its parts for the log."""
+        """Return the loss of a batch, and its parts for the log."""
 
     @abstractmethod
     def evaluate(self) -> dict[str, float]:
-        """The measures; called without gradients, in evaluation mode, on every process."""
+        """Return the metrics. Called without gradients, in evaluation mode, on every process."""
 
     def advance(self, step: int) -> None:
-        """``step`` steps have been made."""
+        """Advance all schedules; ``step`` steps have been made."""
 
     def measures(self) -> dict[str, float]:
-        """What is logged with every evaluation beside its results."""
+        """Return further values that are logged with every evaluation."""
         return {**layer_energies(self.model, **self.logged_energy), **annealing_value(self.model)}
 
     def pictures(self, folder: pathlib.Path) -> None:
-        """Draw what there is to see into the folder."""
+        """Draw pictures into the folder."""
 
     def evidence(self) -> Evidence | None:
-        """Measured samples with their features, for a report page; None where there is nothing to see."""
+        """Return measured samples with their features for a report page, or None."""
         return None
 
     def keep(self, folder: pathlib.Path, weights: Mapping[str, Tensor]) -> str | None:
-        """Write what else the final ``weights`` can be used for; returns why nothing was written, where that is so."""
+        """Write further files from the final ``weights``, such as an embedder; return the reason if none was written."""
         return "this task has no features to embed by"
 
     def summary(self) -> dict[str, Any]:
-        """What the model card says of the data."""
+        """Return what the model card says about the data."""
         return {}
 
     def compile_model(self) -> None:
-        """Compile what is slow."""
+        """Compile the slow parts."""
         self.model.compile()
 
     @property
     def device(self) -> torch.device:
-        """Where the parameters are."""
+        """The device of the parameters."""
         return next(self.parameters()).device
 
 
 def draw(
     path: str | os.PathLike[str], plot: Callable[..., Any], *args: Any, projection: str | None = None, **options: Any
 ) -> None:
-    """``plot(*args, ax=…)`` saved to a file."""
+    """Save ``plot(*args, ax=…)`` to a file."""
     figure = require("matplotlib.figure").Figure(figsize=(5.0, 4.0), layout="constrained")
     plot(*args, ax=figure.add_subplot(projection=projection), **options)
     write_atomically(path, lambda temporary: figure.savefig(temporary, dpi=120))
