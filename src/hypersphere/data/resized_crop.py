@@ -45,7 +45,8 @@ class ResizedCrop(Augmentation):
         share = self.area[0] + (self.area[1] - self.area[0]) * u[:, 0]
         low, high = map(math.log, self.ratio)
         ratio = (low + (high - low) * u[:, 1]).exp()
-        height, width = (share / ratio).sqrt().clamp(max=1), (share * ratio).sqrt().clamp(max=1)  # of the image's
+        # height and width are shares of the image's sides
+        height, width = (share / ratio).sqrt().clamp(max=1), (share * ratio).sqrt().clamp(max=1)
         rows = _sources(tall, height, u[:, 2] * (1 - height))
         columns = _sources(broad, width, u[:, 3] * (1 - width))
         size = (len(batch), tall, broad)

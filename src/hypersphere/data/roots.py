@@ -61,7 +61,7 @@ class Folder:
         return found
 
     def walk(self, path: Path, select: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
-        """As :func:`archive.walk`, of one of the files or folders."""
+        """Yield the members of one of the files or folders, as :func:`archive.walk` does."""
         with self._with_remedy():
             yield from walk(path, select)
 
@@ -72,7 +72,7 @@ class Folder:
         mode: Literal["RGB", "L"] = "RGB",
         shape: tuple[int, int] | None = None,
     ) -> Any:
-        """As :func:`images.decode_image`, of a PNG or JPEG image in one of the files."""
+        """Decode a PNG or JPEG image in one of the files, as :func:`images.decode_image` does."""
         with self._with_remedy():
             return decode_image(content, str(where), mode, shape, formats=("PNG", "JPEG"))
 
@@ -112,6 +112,6 @@ def find(name: str, root: Root = None) -> Folder:
 
 
 def _there(folder: Path, name: str) -> bool:
-    """Whether a file, or a folder, of this name is there; a link counts as either, and is looked into when it is opened."""
+    """Return whether a file or folder of this name exists; links count and are checked when they are opened."""
     path = folder / name
     return path.is_symlink() or (path.is_dir() if name.endswith("/") else path.is_file())

@@ -49,7 +49,7 @@ class Sequential(Shuffled):
     """
 
     def order(self, seed: int, epoch: int) -> Int[Tensor, "n"]:
-        """0 … n − 1."""
+        """Return 0 … n − 1."""
         return torch.arange(self.n)
 
 
@@ -203,6 +203,6 @@ class EpisodeSampler:
 
 
 def _members(labels: Int[Tensor, "n"]) -> list[Int[Tensor, "_"]]:
-    """The indices of each class that occurs, in ascending order of the classes."""
+    """Return the indices of each class that occurs, in ascending order of the classes."""
     order = torch.argsort(labels.cpu(), stable=True)
     return list(order.split(torch.unique(labels.cpu(), return_counts=True)[1].tolist()))

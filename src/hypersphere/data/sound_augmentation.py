@@ -37,7 +37,7 @@ class RandomCrop(Augmentation):
         self.samples = samples
 
     def draws(self, shape: torch.Size) -> int:
-        """One, for the beginning."""
+        """Return one, for the start of the crop."""
         return 1
 
     def __call__(self, batch: Float[Tensor, "b n"], u: Uniforms) -> Float[Tensor, "b m"]:
@@ -106,7 +106,7 @@ class AddNoise(Augmentation):
         return None if self.folder is None else _read_noises(self.folder, self.rate)
 
     def draws(self, shape: torch.Size) -> int:
-        """Four: whether, how loud, which noise, where in it."""
+        """Return four: whether to add noise, its level, its kind, and the position in it."""
         return 4
 
     def __call__(self, batch: Float[Tensor, "b n"], u: Uniforms) -> Float[Tensor, "b n"]:
@@ -173,7 +173,7 @@ class Reverberate(Augmentation):
         self.seconds, self.share, self.rate = seconds, share, rate
 
     def draws(self, shape: torch.Size) -> int:
-        """Four: whether, how long, how strong, which noise."""
+        """Return four: whether to add reverberation, its duration, its level, and its noise."""
         return 4
 
     def __call__(self, batch: Float[Tensor, "b n"], u: Uniforms) -> Float[Tensor, "b n"]:
@@ -211,7 +211,7 @@ class SpecAugment(Augmentation):
         self.bands, self.frames, self.masks = bands, frames, masks
 
     def draws(self, shape: torch.Size) -> int:
-        """Width and place of each mask."""
+        """Return two per mask: width and position."""
         return 4 * self.masks
 
     def __call__(self, batch: Float[Tensor, "b bands frames"], u: Uniforms) -> Float[Tensor, "b bands frames"]:

@@ -132,7 +132,7 @@ def _to_hertz(mel: Tensor, scale: MelScale) -> Tensor:
 
 @functools.lru_cache(maxsize=16)
 def _fourier(fft: int, window: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Cosines and sines (fft, bins) times the Hann window."""
+    """Return cosines and sines (fft, bins) times the Hann window."""
     hann = torch.hann_window(window, periodic=True, dtype=torch.double)
     left = (fft - window) // 2
     hann = torch.nn.functional.pad(hann, (left, fft - window - left))[:, None]

@@ -11,7 +11,7 @@ from .streams import SPLIT, Stream
 
 
 def identity_split(labels: Int[Tensor, "n"], fractions: Sequence[float], seed: int = 0) -> tuple[Int[Tensor, "_"], ...]:
-    """Sample indices of one part for each fraction *of the identities*; identities are divided, and samples follow their identity.
+    """Return the sample indices of one part for each fraction *of the identities*. All samples of an identity are in the same part.
 
     The fractions are ≥ 0 and sum to at most 1; a rest belongs to no part. Each part is in ascending order.
 

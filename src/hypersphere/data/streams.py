@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-# What a stream is for; the numbers are part of every recorded experiment and never change.
+# Purposes of streams; the numbers are part of every recorded experiment and must not change.
 ORDER, AUGMENT, BATCH, EPISODE, PAIR, SPLIT, IMBALANCE, POINTS, SYNTHETIC = range(9)
 FOLD, TEMPLATE, CLASSIFIER, NOISE, RESAMPLE = range(20, 25)  # evaluation's
 EVIDENCE = 40
@@ -41,23 +41,23 @@ class Stream:
         return torch.from_numpy((self.raw(count) >> np.uint64(11)).astype(np.float64) * 2.0**-53)
 
     def integers(self, count: int, high: int) -> Int[Tensor, "count"]:
-        """``count`` integers in [0, high), int64."""
+        """Return ``count`` integers in [0, high), int64."""
         if not 1 <= high <= 2**53:
             raise ValueError(f"high must lie in 1 … 2⁵³, got {high}")
         return (self.uniforms(count) * high).long()
 
     def permutation(self, n: int) -> Int[Tensor, "n"]:
-        """A uniformly random order of 0 … n − 1, int64: the order that sorts ``n`` random keys."""
+        """Return a uniformly random order of 0 … n − 1, int64: the order that sorts ``n`` random keys."""
         return torch.from_numpy(np.argsort(self.raw(n), kind="stable"))
 
     def distinct(self, count: int, high: int) -> Int[Tensor, "count"]:
-        """``count`` different integers of [0, high), in random order; ``high`` may be far too large to permute."""
+        """Return ``count`` different integers of [0, high) in random order; ``high`` may be too large to permute."""
         if count > high:
             raise ValueError(f"count must be at most high = {high}, got {count}")
         if high <= 4 * count + 1024:
             return self.permutation(high)[:count]
         kept = torch.empty(0, dtype=torch.long)
-        while len(kept) < count:  # at most a quarter is taken, so each round keeps most of what it draws
+        while len(kept) < count:  # at most a quarter of the range is drawn, so each round has few duplicates
             drawn = torch.cat([kept, self.integers(count - len(kept), high)]).numpy()
             kept = torch.from_numpy(drawn[np.sort(np.unique(drawn, return_index=True)[1])])
         return kept

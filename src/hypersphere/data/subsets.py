@@ -99,7 +99,7 @@ class ImbalancedMultiple(Subset):
 
 
 def _keep(labels: Int[Tensor, "n"], counts: Sequence[int], seed: int) -> Int[Tensor, "_"]:
-    """Ascending indices of ``counts[c]`` random samples of each class c; a class that has no more keeps all."""
+    """Return the ascending indices of ``counts[c]`` random samples of each class c; a smaller class keeps all samples."""
     kept = []
     for c, count in enumerate(counts):
         mine = torch.nonzero(labels == c).flatten().cpu()

@@ -30,7 +30,7 @@ class Pairs:
 
 
 def pairs(labels: Int[Tensor, "n"], positives: int = 300, negatives: int = 300, folds: int = 1, seed: int = 0) -> Pairs:
-    """``positives`` pairs of one identity and ``negatives`` of two in each fold, every possible pair equally likely, none twice.
+    """Draw ``positives`` pairs of one identity and ``negatives`` pairs of two identities per fold, uniformly without replacement.
 
     With ``folds`` > 1 the identities are first divided among the folds, so no identity is in two of them; LFW's protocol has 10 folds
     of 300 + 300. Each pair has ``first < second``.
@@ -54,7 +54,7 @@ def pairs(labels: Int[Tensor, "n"], positives: int = 300, negatives: int = 300, 
 
 
 def _positive(labels: Int[Tensor, "n"], count: int, stream: Stream) -> Int[Tensor, "count 2"]:
-    """Pairs are numbered identity by identity, and within one as (1,0), (2,0), (2,1), (3,0), …; numbers are drawn and turned back."""
+    """Draw pairs of one identity by their numbers: identity by identity, and within one (1,0), (2,0), (2,1), (3,0), …."""
     order = torch.argsort(labels, stable=True)
     sizes = torch.unique_consecutive(labels[order], return_counts=True)[1]
     ends = torch.cumsum(sizes * (sizes - 1) // 2, 0)
@@ -70,7 +70,7 @@ def _positive(labels: Int[Tensor, "n"], count: int, stream: Stream) -> Int[Tenso
 
 
 def _negative(labels: Int[Tensor, "n"], count: int, stream: Stream) -> Int[Tensor, "count 2"]:
-    """The first ``count`` of a random order of all pairs that are of two identities."""
+    """Return the first ``count`` pairs of two identities in a random order of all pairs."""
     n = len(labels)
     sizes = torch.unique(labels, return_counts=True)[1]
     total = n * (n - 1) // 2
@@ -83,7 +83,7 @@ def _negative(labels: Int[Tensor, "n"], count: int, stream: Stream) -> Int[Tenso
         both = torch.stack([high, low], dim=1)
         return both[labels[high] != labels[low]][:count]
     seen: set[int] = set()
-    while len(kept) < count:  # sparse: at most a quarter of the pairs is wanted, so refusals are few
+    while len(kept) < count:  # sparse: at most a quarter of the pairs is requested, so few draws are rejected
         number = [i for i in dict.fromkeys(stream.integers(count, total).tolist()) if i not in seen]
         seen.update(number)
         high, low = _unrank(torch.tensor(number, dtype=torch.long))
@@ -93,7 +93,7 @@ def _negative(labels: Int[Tensor, "n"], count: int, stream: Stream) -> Int[Tenso
 
 
 def _unrank(number: Int[Tensor, "n"]) -> tuple[Int[Tensor, "n"], Int[Tensor, "n"]]:
-    """(high, low) with high·(high − 1)/2 + low = number and low < high, exact in integers."""
+    """Return (high, low) with high·(high − 1)/2 + low = number and low < high, exact in integers."""
     high = ((1 + (1 + 8 * number.double()).sqrt()) / 2).long()
     high = torch.where(high * (high - 1) // 2 > number, high - 1, high)
     high = torch.where(high * (high + 1) // 2 <= number, high + 1, high)

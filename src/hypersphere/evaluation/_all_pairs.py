@@ -13,7 +13,7 @@ from .roc import Roc
 from .scoring import CosineScore, Score
 from .thresholds import DEFAULT_FARS, choose_threshold
 
-BINS = 200  # of the histograms
+BINS = 200  # bins of the histograms
 
 
 class PairErrors(NamedTuple):
@@ -31,7 +31,7 @@ class PairErrors(NamedTuple):
 
 
 class AllPairs(NamedTuple):
-    """What :func:`all_pairs` counts.
+    """The result of :func:`all_pairs`.
 
     ``same`` are the same pairs with their cosines, in the order of the identities. ``false_accepts`` are the different
     pairs with the highest cosines, ``false_rejects`` the same pairs with the lowest, the worst first. The
@@ -138,7 +138,7 @@ def all_pairs(
 
 
 class _HighestScores:
-    """The ``count`` highest of all scores seen. Up to three times as many are held, so that pruning is rare."""
+    """The ``count`` highest scores so far. Up to three times as many are stored, so that pruning is rare."""
 
     def __init__(self, count: int, none: Float[Tensor, "0"]):
         self.count, self.scores = count, none
@@ -155,7 +155,7 @@ class _HighestScores:
 
 
 def _same_pairs(labels: Int[Tensor, "n"]) -> tuple[Int[Tensor, "m"], Int[Tensor, "m"]]:
-    """Every two images of one identity, ``first < second``."""
+    """Return all pairs of images of one identity, ``first < second``."""
     order = labels.argsort(stable=True)
     groups = order.split(labels.unique(return_counts=True)[1].tolist())
     pairs = [torch.combinations(members) for members in groups if len(members) > 1]
@@ -164,7 +164,7 @@ def _same_pairs(labels: Int[Tensor, "n"]) -> tuple[Int[Tensor, "m"], Int[Tensor,
 
 
 def _span(score: Score, same: Float[Tensor, "m"], different: Float[Tensor, "k"]) -> tuple[float, float]:
-    """The ends of the histograms: known for cosines, otherwise those of the same pairs and the first different ones."""
+    """Return the range of the histograms: known for cosines, otherwise that of the same pairs and the first different pairs."""
     if score.unit == "cosine":
         return -1.0, 1.0
     low, high = (float(end) for end in torch.cat([same, different]).aminmax())
@@ -177,7 +177,7 @@ def _histogram(scores: Float[Tensor, "n"], span: tuple[float, float]) -> Int[Ten
 
 
 def _worst(kept: PairErrors, cos: Float[Tensor, "rows columns"], start: int, count: int) -> PairErrors:
-    """The highest of what was kept and of a chunk, in which what is no different pair is −∞."""
+    """Return the highest scores of those kept and of a chunk, in which entries that are no different pairs are −∞."""
     cut = kept.scores[-1] if len(kept.scores) == count else cos.new_tensor(-torch.inf)
     place = (cos > cut).flatten().nonzero().squeeze(1)  # few, once there is something to beat
     scores, order = cos.flatten()[place].topk(min(count, len(place)))

@@ -1,4 +1,4 @@
-"""Calibration: is a prediction of 80 % confidence right four times in five?"""
+"""Calibration: whether predictions with a confidence of 80 % are right in 80 % of the cases."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,7 @@ from .figures import Figure, Report
 def calibration(
     probabilities: Float[Tensor, "n c"], labels: Shaped[Tensor, "..."], bins: int = 15
 ) -> "CalibrationReport":
-    r"""Confidence against accuracy in ``bins`` equal bins (k/B, (k+1)/B] of the highest probability.
+    r"""Compare confidence with accuracy in ``bins`` equal bins (k/B, (k+1)/B] of the highest probability.
 
     ``probabilities`` are rows that sum to 1 (apply a softmax to logits first).
 
@@ -48,7 +48,7 @@ def calibration(
 def expected_calibration_error(
     probabilities: Float[Tensor, "n c"], labels: Shaped[Tensor, "..."], bins: int = 15
 ) -> float:
-    r"""Σ_b n_b/n·|accuracy_b − confidence_b|, the ``ece`` of :func:`calibration`.
+    r"""Return Σ_b n_b/n·|accuracy_b − confidence_b|, the ``ece`` of :func:`calibration`.
 
     >>> round(expected_calibration_error(torch.tensor([[0.9, 0.1], [0.8, 0.2]]), torch.tensor([0, 1]), bins=1), 4)
     0.35
@@ -79,7 +79,7 @@ class CalibrationReport(Report):
 
     @property
     def mce(self) -> float:
-        """The largest error of a bin that holds samples."""
+        """The largest error of a bin that contains samples."""
         return (self.accuracy - self.confidence).abs()[self.counts > 0].max().item()
 
     def figures(self) -> list[Figure]:

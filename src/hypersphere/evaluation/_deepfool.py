@@ -1,4 +1,4 @@
-"""DeepFool: the shortest way out of a decision region, by repeated linearisation (C.3)."""
+"""DeepFool: the smallest change that crosses a decision boundary, by repeated linearization (C.3)."""
 
 import math
 
@@ -21,7 +21,7 @@ def deepfool(
     overshoot: float = 0.02,
     bounds: Bounds = (0.0, 1.0),
 ) -> Float[Tensor, "n ..."]:
-    r"""Images moved just beyond the nearest boundary in ℓ₂ (``norm=2``) or ℓ∞ (``norm=math.inf``).
+    r"""Return images moved just beyond the nearest boundary in ℓ₂ (``norm=2``) or ℓ∞ (``norm=math.inf``).
 
     Each step goes to the nearest boundary of the linearised differences f_k − f_0 of the ``candidates`` highest logits:
     distance |f_k − f_0| / ‖∇(f_k − f_0)‖_q, q the dual norm. Steps add up; the sum, 1 + ``overshoot`` times as long, is
@@ -61,7 +61,7 @@ def deepfool(
 def strength(
     adversarial: Float[Tensor, "n ..."], images: Float[Tensor, "n ..."], norm: float = 2
 ) -> Float[Tensor, "n"]:
-    """‖x̃ − x‖ of each image, ℓ₂ or ℓ∞ (``norm=math.inf``): the strengths of fig. C.1.
+    """Return ‖x̃ − x‖ of each image, ℓ₂ or ℓ∞ (``norm=math.inf``): the strengths of fig. C.1.
 
     >>> moved, still = torch.tensor([[3.0, 4.0]]), torch.zeros(1, 2)
     >>> strength(moved, still), strength(moved, still, math.inf)
@@ -71,7 +71,7 @@ def strength(
 
 
 def _linearize(model: nn.Module, x: Tensor, order: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Logits, the differences f_k − f_0 for the other candidates k, and their gradients ``(n, candidates − 1, …)``."""
+    """Return logits, the differences f_k − f_0 for the other candidates k, and their gradients ``(n, candidates − 1, …)``."""
     with torch.enable_grad():
         x = x.requires_grad_(True)
         logits = model(x)
@@ -81,7 +81,7 @@ def _linearize(model: nn.Module, x: Tensor, order: Tensor) -> tuple[Tensor, Tens
 
 
 def _shortest(losses: Tensor, gradients: Tensor, norm: float) -> Tensor:
-    """The step to the nearest linearised boundary; 1e-4 beyond it, as published, so that rounding cannot stall it."""
+    """Return the step to the nearest linearized boundary plus 1e-4, as published, so that rounding cannot stop the progress."""
     flat = gradients.flatten(2)
     dual = torch.linalg.vector_norm(flat, 2 if norm == 2 else 1, dim=2) + 1e-8
     distance, best = (losses.abs() / dual).min(1)

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from ..geometry import normalize
 
-MAX_COMPONENTS = 150  # of PCA in a baseline
+MAX_COMPONENTS = 150  # dimensions of PCA in a baseline
 
 
 def discriminant(

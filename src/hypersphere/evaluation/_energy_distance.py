@@ -1,4 +1,4 @@
-"""How far two samples are from one distribution, from distances of pairs alone."""
+"""The energy distance between two samples, computed from distances of pairs."""
 
 import torch
 from jaxtyping import Float

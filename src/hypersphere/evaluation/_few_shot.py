@@ -30,7 +30,7 @@ def few_shot(
     epochs: int = 100,
     chunk: int = 100,
 ) -> "FewShotReport":
-    """Mean accuracy over episodes with its 95 % interval; ``episodes`` is how many to draw, or the episodes themselves.
+    """Measure the mean accuracy over episodes with its 95 % interval; ``episodes`` is their number, or the episodes themselves.
 
     ``method`` is ``"centroid"`` (the query goes to the class whose mean unit feature is nearest by cosine),
     ``"baseline"`` (a linear classifier) or ``"baseline++"`` (the scaled cosine c·cos θ, c = 2), the latter two trained
@@ -117,7 +117,7 @@ def _centroid(support: Tensor, query: Tensor, streams: list[Stream], epochs: int
 def _fine_tune(
     support: Tensor, query: Tensor, streams: list[Stream], epochs: int, scale: float | None = None
 ) -> Tensor:
-    """Classifiers ``(episodes, ways, d)`` trained side by side on the support; no episode feels another.
+    """Train the classifiers ``(episodes, ways, d)`` of all episodes in parallel on their support sets, independently of each other.
 
     F.3: SGD with momentum 0.9, dampening 0.9, learning rate 1e-2, weight decay 1e-3, batch size 4.
     """
@@ -141,7 +141,7 @@ def _fine_tune(
             for rows in order.split(4, dim=1):
                 batch, target = x.gather(1, rows[:, :, None].expand(-1, -1, d)), y.gather(1, rows)
                 optimizer.zero_grad()
-                # The sum over episodes of each one's mean: every episode takes the step it would take alone.
+                # The sum over episodes of their mean losses, so that every episode takes the same step as alone.
                 (
                     F.cross_entropy(logits(batch).flatten(0, 1), target.flatten(), reduction="sum") / rows.shape[1]
                 ).backward()

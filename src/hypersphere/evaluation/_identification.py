@@ -1,4 +1,4 @@
-"""Closed-set identification: every probe's identity is in the gallery; at which rank is it found?"""
+"""Closed-set identification: the rank of every probe's identity in the gallery."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -131,7 +131,7 @@ class IdentificationReport(Report):
 
 
 def _same(first: Tensor, second: Tensor) -> bool:
-    """Whether two tensors are one and the same."""
+    """Return whether two tensors are the same object."""
     if first is second:
         return True
     shape = first.shape == second.shape and first.stride() == second.stride() and first.dtype == second.dtype

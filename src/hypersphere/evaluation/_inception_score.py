@@ -1,4 +1,4 @@
-"""The Inception score: how sure a classifier is of generated images, and how many classes it finds in them."""
+"""The Inception score: confidence and diversity of a classifier's predictions for generated images."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""Everything an open-set user asks of features of identities that were never trained on, in one report."""
+"""A report on open-set recognition of identities that are not in the training set."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ from .score_calibration import ScoreCalibration, ScoreReport
 from .scoring import CosineScore, Score
 from .thresholds import DEFAULT_FARS, DEFAULT_FPIRS
 
-REJECTED = (0.0, 0.05, 0.1, 0.2, 0.3)  # shares of the pairs of lowest quality that are turned away
+REJECTED = (0.0, 0.05, 0.1, 0.2, 0.3)  # shares of the pairs that are rejected for low quality
 
 
 def open_set_report(
@@ -280,7 +280,7 @@ class OpenSetReport(Report):
 
 
 def _thin(far: Float[Tensor, "n"], tar: Float[Tensor, "n"], points: int) -> Int[Tensor, "k"]:
-    """Indices of at most ``points`` points of a curve: evenly over log FAR and over TAR, the ends among them."""
+    """Return the indices of at most ``points`` points of a curve: even over log FAR and over TAR, including the ends."""
     if points < 4:
         raise ValueError(f"points must be an integer ≥ 4, got {points!r}")
     if len(far) <= points:

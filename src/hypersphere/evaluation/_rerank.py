@@ -11,8 +11,8 @@ from .._extras import require
 from ..geometry import normalize
 from .scoring import Score
 
-MAX_FEATURES = 20_000  # queries and gallery together: all pairs are compared
-CHUNK = 1024  # features compared with all others at a time
+MAX_FEATURES = 20_000  # limit of queries and gallery together, because all pairs are compared
+CHUNK = 1024  # number of features compared with all others at a time
 OVERLAP = 2 / 3  # share of a neighbor's neighbors that must be common before they are added (Zhong et al., 2017)
 
 

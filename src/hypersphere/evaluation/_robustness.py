@@ -1,4 +1,4 @@
-"""How a classifier stands up to attacks, and whether the attacks were worth the name."""
+"""Robustness of a classifier to attacks, with checks for masked gradients."""
 
 import math
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ def robustness(
     decision_steps: int = 0,
     seed: int = 0,
 ) -> "RobustnessReport":
-    """Accuracy under FGSM, BIM and PGD (C.1.2), DeepFool strengths (C.3), and checks for masked gradients.
+    """Measure accuracy under FGSM, BIM and PGD (C.1.2) and DeepFool strengths (C.3), and check for masked gradients.
 
     Bounded operators can leave a gradient attack without a usable gradient while the decision itself is easy to move;
     a high accuracy then says nothing. So the report also has random noise, the iterative attack in a ball as wide as
@@ -129,7 +129,7 @@ class RobustnessReport(Report):
 
     @property
     def findings(self) -> list[str]:
-        """What suggests that gradients are masked, in words; empty when nothing does."""
+        """Signs of masked gradients, as sentences; empty if there are none."""
         a = self.accuracy
         white = min(a["FGSM"], a["BIM"], a["PGD"])
         checks = {
@@ -179,7 +179,7 @@ def transfer(
     attack: Any = bim,
     **options: Any,
 ) -> float:
-    """Black-box accuracy of ``target`` on images that ``attack`` made with ``source``'s gradient (C.1.3, table 4.8).
+    """Measure the black-box accuracy of ``target`` on images attacked with the gradient of ``source`` (C.1.3, table 4.8).
 
     Args:
         source: The network that is attacked.
@@ -208,7 +208,7 @@ def boundary_attack(
     bounds: Bounds = (0.0, 1.0),
     seed: int = 0,
 ) -> Float[Tensor, "n ..."]:
-    """HopSkipJump of foolbox in ℓ∞: decisions only, no gradient; images it cannot fool within ``epsilon`` stay clean.
+    """Attack by HopSkipJump of foolbox in ℓ∞, which needs decisions only; images that it cannot fool within ``epsilon`` stay clean.
 
     Needs foolbox: ``pip install 'torch-hypersphere[attacks]'``. Each of ``steps`` costs some hundred
     evaluations of the model.

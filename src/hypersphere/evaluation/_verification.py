@@ -1,4 +1,4 @@
-"""Are two images of the same identity? Accuracy by k-fold protocol, EER, AUC and TAR at FAR."""
+"""Verification of pairs: accuracy by k-fold protocol, EER, AUC and TAR at FAR."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ MIN_IMPOSTORS = 1000  # scores whose precision decides how close above a score i
 def verification(
     scores: Shaped[Tensor, "..."],
     same: Shaped[Tensor, "..."],
-    folds: int = 10,  # LFW's
+    folds: int = 10,  # the number of folds in LFW
     *,
     fold: Shaped[Tensor, "..."] | None = None,
     seed: int = 0,
@@ -148,7 +148,7 @@ class VerificationReport(Report):
 
     @cached_property
     def _impostors(self) -> Float[Tensor, "negatives"]:
-        """The scores of different pairs, from the highest down."""
+        """Scores of different pairs in descending order."""
         return self.scores[~self.same]
 
     def figures(self) -> list[Figure]:
@@ -231,7 +231,7 @@ def _check_fold(fold: Tensor, scores: Tensor) -> Tensor:
 
 
 def _check_rows(scores: Tensor, same: Tensor, fold: Tensor | None) -> Tensor:
-    """The number of each pair's row, for scores ``(folds, n)``."""
+    """Return the row of each pair for scores ``(folds, n)``."""
     if fold is None or same.shape != scores.shape[1:]:
         raise ValueError(
             f"scores (folds, n) need same and fold of shape (n,), got {tuple(scores.shape)}, {tuple(same.shape)} and "
@@ -244,7 +244,7 @@ def _check_rows(scores: Tensor, same: Tensor, fold: Tensor | None) -> Tensor:
 
 
 def _finite_rows(rows: Float[Tensor, "folds n"]) -> Float[Tensor, "folds n"]:
-    """Scores of all folds in float64, or a ``ValueError`` if one is not finite."""
+    """Return the scores of all folds in float64; raise a ``ValueError`` if one is not finite."""
     if not rows.isfinite().all():
         raise ValueError(f"scores must be finite, got {int((~rows.isfinite()).sum())} that are not")
     return rows.detach().double() + 0.0

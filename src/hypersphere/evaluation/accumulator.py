@@ -9,7 +9,7 @@ from .roc import check_pairs
 
 
 class VerificationAccumulator:
-    """The streaming twin of :func:`verification`: ``update`` with batches, ``compute`` the same report as of one batch.
+    """A streaming version of :func:`verification`: ``update`` with batches, then ``compute`` the same report.
 
     Every score is kept, in its own dtype on the CPU: 5 bytes a float32 pair (13 with ``fold``), 5 GB for 10⁹ pairs.
     Nothing is binned, so the result is exact, and it does not depend on how the pairs were cut into batches or in what
@@ -32,24 +32,24 @@ class VerificationAccumulator:
     def update(
         self, scores: Shaped[Tensor, "..."], same: Shaped[Tensor, "..."], fold: Shaped[Tensor, "..."] | None = None
     ) -> None:
-        """Add pairs; ``fold`` is given with every batch or with none. A batch that is refused leaves nothing behind."""
+        """Add pairs; ``fold`` is given with every batch or with none. A refused batch changes nothing."""
         if self._scores and (fold is None) == bool(self._fold):
             raise ValueError("fold must be given with every batch or with none")
         if fold is not None and fold.shape != scores.shape:
             raise ValueError(f"fold must have the shape of scores {tuple(scores.shape)}, got {tuple(fold.shape)}")
-        check_pairs(scores, same, both_kinds=False)  # one batch may well hold a single kind
+        check_pairs(scores, same, both_kinds=False)  # a batch may contain a single kind of pairs
         self._scores.append(scores.detach().cpu())
         self._same.append(same.detach().cpu().bool())
         if fold is not None:
             self._fold.append(fold.detach().cpu())
 
     def merge(self, other: "VerificationAccumulator") -> None:
-        """Add everything another accumulator has seen (another process, another shard)."""
+        """Add all pairs of another accumulator (of another process or shard)."""
         for i, (scores, same) in enumerate(zip(other._scores, other._same, strict=True)):
             self.update(scores, same, other._fold[i] if other._fold else None)
 
     def compute(self) -> VerificationReport:
-        """The report of all pairs so far."""
+        """Return the report of all pairs so far."""
         if not self._scores:
             raise ValueError("no pairs were added: update must be called before compute")
         fold = torch.cat(self._fold) if self._fold else None

@@ -1,4 +1,4 @@
-"""White-box attacks within an ℓ∞ ball: FGSM, BIM and PGD (C.1.2), and training against the first of them."""
+"""White-box attacks within an ℓ∞ ball: FGSM, BIM and PGD (C.1.2), and adversarial training with FGSM."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -25,7 +25,7 @@ def fgsm(
     bounds: Bounds = (0.0, 1.0),
     loss: Loss = F.cross_entropy,
 ) -> Float[Tensor, "n ..."]:
-    r"""One step up the loss: x̃ = clip(x + ε·sign ∇ₓ J(x, y)), so that ‖x̃ − x‖_∞ ≤ ε (C.1.2).
+    r"""Attack by one step that increases the loss: x̃ = clip(x + ε·sign ∇ₓ J(x, y)), so that ‖x̃ − x‖_∞ ≤ ε (C.1.2).
 
     Every attack runs the model in evaluation mode and puts each module back as it was; parameters receive no gradient.
 
@@ -49,7 +49,7 @@ def bim(
     loss: Loss = F.cross_entropy,
     start: Float[Tensor, "n ..."] | None = None,
 ) -> Float[Tensor, "n ..."]:
-    r"""The basic iterative method: ``iterations`` signed steps of length ``step``.
+    r"""Attack by the basic iterative method: ``iterations`` signed steps of length ``step``.
 
     Each step is clipped back into the ball and the bounds. ``start`` is where the steps begin; None begins
     at the images themselves.
@@ -84,7 +84,7 @@ def pgd(
     bounds: Bounds = (0.0, 1.0),
     loss: Loss = F.cross_entropy,
 ) -> Float[Tensor, "n ..."]:
-    """:func:`bim` from uniformly random points of the ball.
+    """Attack by :func:`bim` from uniformly random points of the ball.
 
     Of several ``restarts`` the first that fools the model is kept, or the last if none does.
 
@@ -112,7 +112,7 @@ def random_noise(
     seed: int = 0,
     index: int = 0,
 ) -> Float[Tensor, "n ..."]:
-    """A uniformly random point of each image's ball: the attack that needs no gradient and should be the weakest.
+    """Return a uniformly random point of each image's ball: an attack without gradient, which should be the weakest.
 
     The noise depends on ``seed``, ``index`` and the shape alone; another ``index`` gives other noise.
 
@@ -136,7 +136,7 @@ def adversarial_loss(
     bounds: Bounds = (0.0, 1.0),
     loss: Loss = F.cross_entropy,
 ) -> Float[Tensor, ""]:
-    r"""FGSM adversarial training: (1 − weight)·J(x, y) + weight·J(x̃, y), x̃ being the FGSM image of the present model.
+    r"""Return the loss of FGSM adversarial training: (1 − weight)·J(x, y) + weight·J(x̃, y), with the FGSM image x̃ of the current model.
 
     The images are made in evaluation mode (BatchNorm's statistics do not move for them); the loss is taken in the
     model's own mode, and its gradient does not flow through the making of x̃.
@@ -154,7 +154,7 @@ def adversarial_loss(
 
 
 def input_gradient(model: nn.Module, x: Tensor, labels: Tensor, loss: Loss = F.cross_entropy) -> Tensor:
-    """∇ₓ J; other inputs of the graph, the parameters among them, are left without a gradient."""
+    """Return ∇ₓ J; parameters and other inputs of the graph receive no gradient."""
     with torch.enable_grad():
         x = x.detach().requires_grad_(True)
         # Per-sample sums: a mean would scale the gradient by the batch size and underflow in half precision.
@@ -164,13 +164,13 @@ def input_gradient(model: nn.Module, x: Tensor, labels: Tensor, loss: Loss = F.c
 
 @torch.no_grad()
 def predictions(model: nn.Module, images: Tensor, batch: int = 512) -> Int[Tensor, "n"]:
-    """The highest logit of each image, in evaluation mode."""
+    """Return the class with the highest logit of each image, in evaluation mode."""
     with evaluation_mode(model):
         return torch.cat([model(part).argmax(1) for part in images.split(batch)])
 
 
 def check_images(images: Tensor, epsilon: float, bounds: Bounds) -> None:
-    """Refuse images outside their bounds, and a ball or bounds that are none."""
+    """Raise if images lie outside their bounds, or if the ball or the bounds are empty."""
     low, high = bounds
     if not low < high or not epsilon > 0:
         raise ValueError(f"epsilon must be > 0 and bounds increasing, got {epsilon!r} and {bounds!r}")

@@ -1,4 +1,4 @@
-"""Cheap methods that a trained network has to beat: pixels, PCA, PCA + LDA, LBP and HOG, on the same identities."""
+"""Simple baselines for a trained network: pixels, PCA, PCA + LDA, LBP and HOG, on the same identities."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,12 +17,12 @@ from .intervals import Measurement
 from .scoring import CosineScore, Score
 
 MAX_SIDE = 64  # pixels of the longer side to which pictures are reduced before their features are computed
-MIN_IDENTITIES = 3  # fewer cannot be resampled
+MIN_IDENTITIES = 3  # the least number for a bootstrap over identities
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """A simple method beside a network on the same pairs of the same identities.
+    """A simple method, compared with a network on the same pairs of the same identities.
 
     Attributes:
         name: The method.
@@ -239,19 +239,19 @@ def spectrogram_features(
 
 
 def _discriminate(train: Tensor, labels: Tensor, x: Tensor) -> Tensor:
-    """PCA to fewer dimensions than training pictures less identities, then linear discriminant analysis."""
+    """Fit PCA to at most (training pictures − identities) dimensions, then linear discriminant analysis."""
     count = max(2, min(MAX_COMPONENTS, len(train) - len(labels.unique())))
     components = principal_components(train, count)
     try:
         layer = discriminant((train @ components.T).float(), labels)
-    except ValueError:  # all pictures of each identity are the same: there is nothing to fit
+    except ValueError:  # all pictures of each identity are equal, so nothing can be fitted
         return (x - train.mean(0)) @ components.T
     with torch.no_grad():
         return layer((x @ components.T).float())
 
 
 def _reduce(pictures: UInt8[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
-    """Pixels in [0, 1], the longer side at most ``MAX_SIDE``."""
+    """Return pixels in [0, 1], reduced so that the longer side is at most ``MAX_SIDE``."""
     height, width = pictures.shape[2:]
     scale = MAX_SIDE / max(height, width)
     parts = []

@@ -1,4 +1,4 @@
-"""Error rates of categories side by side, at thresholds that all of them share."""
+"""Error rates per category at common thresholds."""
 
 import math
 from collections.abc import Mapping, Sequence

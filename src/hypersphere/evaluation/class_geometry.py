@@ -1,4 +1,4 @@
-"""How features of one class lie together and apart from other classes, in angles."""
+"""Angles within classes and between classes of features."""
 
 import math
 from typing import NamedTuple
@@ -26,7 +26,7 @@ class ClassAngles(NamedTuple):
 
 
 def angular_fisher_score(features: Float[Tensor, "n d"], labels: Int[Tensor, "n"]) -> Float[Tensor, ""]:
-    r"""S_w / S_b, within-class over between-class scatter of the cosines; lower is better (eq. A.1).
+    r"""Return S_w / S_b, the ratio of within-class to between-class scatter of the cosines; lower is better (eq. A.1).
 
     .. math:: S_w = Σ_i Σ_{x∈X_i} (1 − \cos⟨x, m_i⟩), \quad S_b = Σ_i n_i (1 − \cos⟨m_i, m⟩)
 
@@ -44,7 +44,7 @@ def angular_fisher_score(features: Float[Tensor, "n d"], labels: Int[Tensor, "n"
 
 
 def class_angles(features: Float[Tensor, "n d"], labels: Int[Tensor, "n"], *, margin: bool = True) -> ClassAngles:
-    r"""How wide classes are, how far apart, and what remains between them, as angles (2.3.5, figure 2.10).
+    r"""Measure the width of classes, the distances between them, and the margin, as angles (2.3.5, figure 2.10).
 
     A class's center is the mean of the directions of its features.
 
@@ -69,7 +69,7 @@ def class_angles(features: Float[Tensor, "n d"], labels: Int[Tensor, "n"], *, ma
 
 
 def _extremes(features: Tensor, classes: Tensor, rows: int = 512) -> tuple[float, float]:
-    """The largest angle within a class and the smallest between classes, some rows of all pairs at a time.
+    """Return the largest angle within a class and the smallest between classes, computed in chunks of rows.
 
     Cosines choose the two partners of each feature, which is one product of matrices; only their angles are computed.
     """
@@ -86,7 +86,7 @@ def _extremes(features: Tensor, classes: Tensor, rows: int = 512) -> tuple[float
 
 
 def _classes(features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Features in float32 or better, classes numbered from 0 without gaps, and their sizes."""
+    """Return features in float32 or better, classes numbered from 0 without gaps, and their sizes."""
     if features.ndim != 2 or labels.shape != features.shape[:1]:
         raise ValueError(f"features (n, d) need n labels, got {tuple(features.shape)} and {tuple(labels.shape)}")
     names, classes, counts = labels.unique(return_inverse=True, return_counts=True)

@@ -1,4 +1,4 @@
-"""Neural collapse: how close the last layer is to one point per class on a simplex (NC1–NC4)."""
+"""Neural collapse: measures of how close features and classifier are to a simplex with one point per class (NC1–NC4)."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +18,7 @@ def neural_collapse(
     weight: Float[Tensor, "c d"] | None = None,
     bias: Float[Tensor, "c"] | None = None,
 ) -> "CollapseReport":
-    r"""The four measures of neural collapse, all 0 when it is complete; computed in float64.
+    r"""Compute the four measures of neural collapse in float64; all are 0 if the collapse is complete.
 
     With class means μ_c, their mean μ_G, M = rows μ_c − μ_G, within-class covariance Σ_W and Σ_B = MᵀM/C:
     NC1 = tr(Σ_W Σ_B⁺)/C (variability); NC2 norms = std/mean of ‖μ_c − μ_G‖, and NC2 angles = mean over pairs of

@@ -1,4 +1,4 @@
-"""Which of two embedders is better on the same pairs, and how sure that is."""
+"""Comparison of two embedders on the same pairs, with intervals."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -185,7 +185,7 @@ class DifferenceReport(Report):
 
 
 def _weights(same: Bool[Tensor, "n"], resamples: int, seed: int) -> Iterator[Float[Tensor, "r n"]]:
-    """How often each pair occurs in each resample of pairs, a block of resamples at a time."""
+    """Yield the number of times that each pair occurs in each resample, a block of resamples at a time."""
     kinds = [kind.nonzero().squeeze(1) for kind in (same, ~same)]
     for start, stop in blocks(len(same), resamples):
         weights = torch.zeros(stop - start, len(same), dtype=torch.float64, device=same.device)

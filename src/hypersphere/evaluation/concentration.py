@@ -1,4 +1,4 @@
-"""The von Mises–Fisher distribution: what the length of a feature says about how sure its direction is."""
+"""The von Mises–Fisher distribution: the confidence of a feature's direction from its norm."""
 
 import math
 
@@ -10,7 +10,7 @@ from ..geometry.bessel import compute_scaled_bessel, mean_length
 
 
 def vmf_confidence(features: Float[Tensor, "n d"], scale: float = 1.0) -> Float[Tensor, "n"]:
-    r"""Return A_d(κ) = I_{d/2}(κ)/I_{d/2−1}(κ) in [0, 1) of features of length κ/``scale``: how sure a direction is.
+    r"""Return A_d(κ) = I_{d/2}(κ)/I_{d/2−1}(κ) in [0, 1) of features of length κ/``scale``: the confidence of a direction.
 
     It is the length of the mean of directions that follow a von Mises–Fisher distribution of concentration κ: 0 for a
     feature of length 0, which could be anyone's, towards 1 as the length grows. It weighs images of a template

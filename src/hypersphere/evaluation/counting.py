@@ -44,14 +44,14 @@ class StreamedRoc:
         if not len(scores):
             return
         self.lowest = min(self.lowest, scores.min().item())
-        below = scores < self.cuts[0]  # most pairs, as a rule, and cheap to count
+        below = scores < self.cuts[0]  # usually most of the pairs, and cheap to count
         self.counts[0] += below.sum()
         scores = scores[~below]
         place = torch.searchsorted(self.cuts, scores) + torch.searchsorted(self.cuts, scores, right=True)
         self.counts += torch.bincount(place, minlength=len(self.counts))
 
     def merge(self, other: "StreamedRoc") -> None:
-        """Add what another stream with the same same pairs has counted, in another process or of another shard."""
+        """Add the counts of another stream with the same matching pairs, of another process or shard."""
         if not torch.equal(self.cuts, other.cuts.to(self.cuts.device)):
             raise ValueError("other must count against the same scores")
         self.counts += other.counts.to(self.counts.device)
@@ -76,7 +76,7 @@ class StreamedRoc:
 
 
 def _check(name: str, scores: Tensor) -> Float[Tensor, "n"]:
-    """Scores in float64, minus zero as zero, as :func:`check_pairs` makes them."""
+    """Return scores in float64 with −0 as 0, like :func:`check_pairs`."""
     if scores.ndim != 1 or scores.dtype == torch.bool or scores.is_complex():
         raise ValueError(f"{name} must be real scores of shape (n,), got {scores.dtype} {tuple(scores.shape)}")
     if not scores.isfinite().all():

@@ -92,7 +92,7 @@ def fit_descriptors(
     tall, wide = pictures.shape[2:]
     tries = [False, True] if mirror is None else [mirror]
     if mirror is None and max(tall, wide) >= MIN_ELONGATION * min(tall, wide):
-        tries = [False]  # spectra and the like
+        tries = [False]  # long pictures such as spectra
     views = {False: _describe(pictures, names)} | ({True: _describe(pictures.flip(-1), names)} if True in tries else {})
     folds = _divide_identities(labels, seed)
     found = {flips: _cross_validate(views, flips, labels, folds, seed) for flips in tries} if folds else {}
@@ -122,7 +122,7 @@ def fit_descriptors(
 
 
 def weigh_by_error(eers: Sequence[float]) -> list[float]:
-    """Return weights with sum 1, proportional to the square of the sensitivity 2 Φ⁻¹(1 − EER); equal ones at chance.
+    """Return weights with sum 1, proportional to the square of the sensitivity 2 Φ⁻¹(1 − EER); equal weights at chance level.
 
     >>> [round(weight, 3) for weight in weigh_by_error([0.1, 0.3, 0.5])]
     [0.857, 0.143, 0.0]
@@ -137,7 +137,7 @@ def weigh_by_error(eers: Sequence[float]) -> list[float]:
 
 
 def _weigh(eers: Mapping[MapKey, float], identities: int) -> dict[MapKey, float]:
-    """The weight of each map, those of PCA alone less with more identities."""
+    """Return the weight of each map; maps of PCA alone get less weight with more identities."""
     weights = dict(zip(eers, weigh_by_error(list(eers.values())), strict=True))
     return {key: weight * (PLAIN_IDENTITIES / identities if key[1] else 1.0) for key, weight in weights.items()}
 
@@ -148,7 +148,7 @@ def _describe(pictures: Tensor, names: Collection[str] | None) -> dict[str, Tens
 
 
 def _divide_identities(labels: Tensor, seed: int) -> list[Bool[Tensor, "n"]]:
-    """Masks of the folds; none if there are too few identities. At most ``MAX_VALIDATED_PICTURES`` belong to a fold."""
+    """Return masks of the folds, none if there are too few identities. At most ``MAX_VALIDATED_PICTURES`` belong to a fold."""
     names, counts = labels.unique(return_counts=True)
     order = torch.randperm(len(names), generator=torch.Generator().manual_seed(seed))
     kept = names[order][counts[order].cumsum(0) <= max(MAX_VALIDATED_PICTURES, int(counts.max()) * 2 * FOLDS)]
@@ -163,7 +163,7 @@ def _divide_identities(labels: Tensor, seed: int) -> list[Bool[Tensor, "n"]]:
 def _cross_validate(
     views: Mapping[bool, Mapping[str, Tensor]], flips: bool, labels: Tensor, folds: Sequence[Tensor], seed: int
 ) -> tuple[dict[MapKey, float], float]:
-    """EER of each map on the pairs inside the folds, and that of all together with their weights."""
+    """Return the EER of each map on the pairs inside the folds, and the EER of their weighted sum."""
     used = torch.stack(list(folds)).any(0)
     scores: dict[MapKey, list[Tensor]] = {(name, plain): [] for plain in (False, True) for name in views[False]}
     same = []
@@ -188,7 +188,7 @@ def _cross_validate(
 def _components(
     views: Mapping[bool, Mapping[str, Tensor]], name: str, flips: bool, rows: Tensor | slice, seed: int
 ) -> Tensor:
-    """Principal components of a descriptor."""
+    """Compute the principal components of a descriptor."""
     x = _stack_views(views, name, flips, rows)
     known = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))[:MAX_PCA_PICTURES]
     return principal_components(x[known], min(MAX_COMPONENTS, len(known) - 1))
@@ -207,7 +207,7 @@ def _fit_map(
     seed: int,
     components: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Weight and bias of PCA, followed by a discriminant unless it is plain, with at most ``MAX_DIM`` outputs."""
+    """Return weight and bias of PCA, followed by a discriminant unless it is plain, with at most ``MAX_DIM`` outputs."""
     name, plain = key
     x = _stack_views(views, name, flips, rows)
     if components is None:
@@ -219,10 +219,10 @@ def _fit_map(
         return weight, -weight @ x.mean(0)
     layer = discriminant(reduced, whose, SHRINK, between=BETWEEN_SHRINK)
     count = min(MAX_DIM, layer.out_features)
-    # The discriminant orders its directions by how well they tell identities apart, the best last.
+    # The discriminant orders its directions by how well they separate identities, the best last.
     return (layer.weight[-count:] @ components.float()).detach(), layer.bias[-count:].detach()
 
 
 def _has_equal_samples(x: Float[Tensor, "n d"], labels: Int[Tensor, "n"]) -> bool:
-    """Whether all samples of every identity are the same, so that a discriminant cannot be fitted."""
+    """Return whether all samples of every identity are equal, so that a discriminant cannot be fitted."""
     return all(bool((x[labels == name] == x[labels == name][0]).all()) for name in labels.unique())

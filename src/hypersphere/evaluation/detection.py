@@ -1,4 +1,4 @@
-"""Open-set identification: some probes are of nobody in the gallery and must be turned away."""
+"""Open-set identification: some probes belong to no identity of the gallery and must be rejected."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ def open_set(
     *,
     chunk: int = 256,
 ) -> "DetectionReport":
-    """Identify by cosine where some probes are strangers: their identity is not in the gallery.
+    """Identify probes by cosine, of which some are strangers: their identity is not in the gallery.
 
     At a threshold t, FPIR is the share of strangers whose best score is ≥ t, and TPIR at rank k the share of the
     others whose own identity scores ≥ t and stands among the first k. Ties of rank count against the probe.
@@ -69,7 +69,7 @@ class DetectionReport(Report):
     title = "open-set identification"
 
     def curve(self, rank: int = 1) -> "DetectionCurve":
-        """TPIR at ``rank`` against FPIR as the threshold falls past every score."""
+        """Return TPIR at ``rank`` and FPIR for every threshold, in descending order."""
         roc = self._count_by_threshold(rank)
         return DetectionCurve(roc.thresholds, roc.far, roc.accepted_same.double() / int(self.ranking.mated.sum()))
 
@@ -107,7 +107,7 @@ class DetectionReport(Report):
         return plots.plot_roc({"rank 1": (curve.fpir, curve.tpir)}, identification=True, title=self.title, ax=ax)
 
     def _count_by_threshold(self, rank: int) -> Roc:
-        """Counts of rightly identified probes and of impostors at every threshold."""
+        """Count correctly identified probes and accepted impostors at every threshold."""
         if rank < 1:
             raise ValueError(f"rank must be an integer ≥ 1, got {rank!r}")
         scores, mated, below = self._scores(rank)
@@ -116,7 +116,7 @@ class DetectionReport(Report):
         return Roc(roc.thresholds[keep], roc.accepted_same[keep], roc.accepted_different[keep])
 
     def _scores(self, rank: int) -> tuple[Float[Tensor, "p"], Bool[Tensor, "p"], float]:
-        """The score by which each probe is accepted, which are mated, and a score below all.
+        """Return the score by which each probe is accepted, which probes are mated, and a score below all others.
 
         A mated probe that is not among the first ``rank`` is never right: it is put below every score.
         """

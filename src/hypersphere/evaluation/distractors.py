@@ -58,7 +58,7 @@ def distractor_identification(
     if not len(probe):
         raise ValueError("ids must name some identity at least twice, got every identity once")
     x = unit(features, "features")
-    # Rows of equal length, so that one sorted chunk serves all mates of a probe; the padding is never read back.
+    # Rows of equal length, so that one sorted chunk is used for all mates of a probe; the padding is not read.
     mate_scores = x.new_zeros(len(x), int(column.max()) + 1)
     mate_scores[probe, column] = (x[probe] * x[mate]).sum(1)
     counted = StreamedRoc(mate_scores[probe, column][probe < mate].round(decimals=12))
@@ -136,7 +136,7 @@ class DistractorReport(Report):
 
 
 def _mates(ids: Int[Tensor, "n"]) -> Int[Tensor, "3 pairs"]:
-    """Every ordered pair of one identity: the probe, its mate, and which of the probe's mates it is."""
+    """Return all ordered pairs of one identity: the probe, its mate, and the number of the mate."""
     parts = []
     for members in ids.argsort().split(ids.unique(return_counts=True)[1].tolist()):
         m = len(members)

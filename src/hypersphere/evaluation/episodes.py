@@ -1,4 +1,4 @@
-"""N-way K-shot episodes as indices into features, drawn once, so that every method meets the same ones."""
+"""N-way K-shot episodes as indices into features, drawn once, so that all methods use the same episodes."""
 
 from typing import NamedTuple
 

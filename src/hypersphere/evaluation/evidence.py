@@ -1,4 +1,4 @@
-"""What a page shows of the samples behind its figures: features, labels, and small pictures, in one file."""
+"""Samples for a report page: features, labels, and small pictures, in one file."""
 
 import math
 import os
@@ -19,7 +19,7 @@ FILE = "evidence.safetensors"
 
 @dataclass(frozen=True)
 class Evidence:
-    """Measured samples, as many as a page can show.
+    """Measured samples for a report page.
 
     Attributes:
         features: One row a sample, ``(n, d)``.
@@ -67,7 +67,7 @@ class Evidence:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Evidence":
-        """Return what :meth:`save` wrote; a damaged file or one of another kind is a ``ValueError``."""
+        """Load a file of :meth:`save`; raise a ``ValueError`` if it is damaged or of another kind."""
         tree = load_tree(path)
         if not isinstance(tree, dict) or tree.pop("format", None) != FORMAT:
             raise ValueError(f"{path} is no file of format {FORMAT}")
@@ -104,7 +104,7 @@ def choose_samples(
 def thumbnails(
     batch: Shaped[Tensor, "n ..."], side: int = 64, limit: int = 8_000_000
 ) -> UInt8[Tensor, "n h w channels"] | None:
-    """Return small pictures of a batch of images, or None where ``(n, channels, h, w)`` with 1 or 3 channels is not its shape.
+    """Return small pictures of a batch of images, or None if they are not ``(n, channels, h, w)`` with 1 or 3 channels.
 
     Args:
         batch: Images as a dataset gives them. Bytes are kept, other numbers are stretched to the range of the batch.
@@ -130,5 +130,5 @@ def thumbnails(
 
 
 def _aspect(height: int, width: int) -> float:
-    """√(long side / short side): a narrow image may be longer within the same area."""
+    """Return √(long side / short side), because a narrow image may be longer within the same area."""
     return math.sqrt(max(height, width) / min(height, width))

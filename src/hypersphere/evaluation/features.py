@@ -1,4 +1,4 @@
-"""From images to features to scores of pairs: mirror images, patch ensembles, per-fold centring and PCA."""
+"""Features and scores of pairs: mirror images, patch ensembles, centering and PCA per fold."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -10,7 +10,7 @@ from ..geometry import cosine, normalize
 
 
 def mirrored(model: Callable[[Tensor], Tensor], images: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d2"]:
-    """The features of each image and of its mirror image, one after the other (Liu, 2020, 2.3).
+    """Return the features of each image and of its mirror image, concatenated (Liu, 2020, 2.3).
 
     >>> mirrored(lambda images: images[:, 0, 0], torch.tensor([[[[1.0, 2.0, 3.0]]]]))
     tensor([[1., 2., 3., 3., 2., 1.]])
@@ -19,7 +19,7 @@ def mirrored(model: Callable[[Tensor], Tensor], images: Float[Tensor, "n c h w"]
 
 
 def ensemble(features: Sequence[Float[Tensor, "n _"]], *, normalized: bool = False) -> Float[Tensor, "n d"]:
-    """Features of several patches of the same images as one: plain concatenation (A.8, three patches, no PCA).
+    """Concatenate the features of several patches of the same images (A.8, three patches, no PCA).
 
     A patch with longer features weighs more; ``normalized`` gives all of them the same say.
 
@@ -40,7 +40,7 @@ def ensemble(features: Sequence[Float[Tensor, "n _"]], *, normalized: bool = Fal
 def pair_scores(
     features: Float[Tensor, "n d"], pairs: Shaped[Tensor, "..."], chunk: int = 65536
 ) -> Float[Tensor, "pairs"]:
-    """cos θ of the pairs ``(pairs, 2)``, rows of ``features``; at most ``chunk`` pairs are gathered at a time.
+    """Return cos θ of the pairs ``(pairs, 2)``, indices of rows of ``features``, ``chunk`` pairs at a time.
 
     >>> pair_scores(torch.tensor([[1.0, 0.0], [0.0, 2.0], [3.0, 0.0]]), torch.tensor([[0, 1], [0, 2]]))
     tensor([0., 1.])
@@ -101,7 +101,7 @@ def fold_scores(
 
 
 def _fit(x: Tensor, center: bool, components: int | None, fold: int) -> tuple[Tensor, Tensor]:
-    """The mean (or 0) and the principal axes (or the identity) of rows, in float64."""
+    """Return the mean (or 0) and the principal axes (or the identity) of rows, in float64."""
     if not len(x) or (components is not None and len(x) <= components):
         raise ValueError(
             f"fold {fold} leaves {len(x)} features of other folds, too few to fit {components or 1} component(s)"

@@ -1,4 +1,4 @@
-"""How far two sets of vectors are from each other, each taken for a Gaussian."""
+"""The Fréchet distance between two sets of vectors, each described by a Gaussian."""
 
 import torch
 from jaxtyping import Float
@@ -10,7 +10,7 @@ def frechet_distance(first: Float[Tensor, "n d"], second: Float[Tensor, "m d"]) 
 
     It is computed in float64 as ``‖μ₁ − μ₂‖² + tr(Σ₁ + Σ₂ − 2(Σ₁^{1/2} Σ₂ Σ₁^{1/2})^{1/2})``.
 
-    In the features of an Inception network it is called FID; in any other space values compare with each other only.
+    In the features of an Inception network it is called FID; values in different feature spaces are not comparable.
 
     >>> round(frechet_distance(torch.eye(3), torch.eye(3) + 2.0), 6)
     12.0

@@ -1,4 +1,4 @@
-"""Features that were computed by several processes, brought together."""
+"""Gathering of features that were computed by several processes."""
 
 import torch
 from jaxtyping import Float, Int

@@ -1,4 +1,4 @@
-"""How hard a sample is: by its angles to the classifiers, and by the model's confidence."""
+"""Hardness of samples, by their angles to the class weights and by the model's confidence."""
 
 import torch
 from jaxtyping import Float, Int
@@ -10,7 +10,7 @@ from ..geometry import angle
 def angular_visual_hardness(
     features: Float[Tensor, "n d"], weight: Float[Tensor, "c d"], labels: Int[Tensor, "n"]
 ) -> Float[Tensor, "n"]:
-    r"""AVH = θ(w_y, x) / Σ_i θ(w_i, x), in [0, 1]: small for an easy sample (1.1, Fig. 1.2).
+    r"""Return AVH = θ(w_y, x) / Σ_i θ(w_i, x) in [0, 1], which is small for an easy sample (1.1, Fig. 1.2).
 
     It ignores the feature's length.
 
@@ -23,7 +23,7 @@ def angular_visual_hardness(
 
 
 def model_confidence(logits: Float[Tensor, "n c"], labels: Int[Tensor, "n"]) -> Float[Tensor, "n"]:
-    r"""exp z_y / Σ_i exp z_i of the logits z = Wx (+ b): the probability the model gives the true class (1.1).
+    r"""Return exp z_y / Σ_i exp z_i of the logits z = Wx (+ b), the probability of the true class (1.1).
 
     >>> model_confidence(torch.tensor([[0.0, 0.0]]), torch.tensor([1]))
     tensor([0.5000])

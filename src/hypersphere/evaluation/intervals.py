@@ -1,4 +1,4 @@
-"""How sure a measured rate or mean is."""
+"""Confidence intervals of rates and means."""
 
 import math
 from statistics import NormalDist
@@ -11,7 +11,7 @@ TRIALS, IDENTITIES, PEOPLE = "independent trials", "identities", "people"
 
 
 class Measurement(float):
-    """A measured number that knows its confidence interval: ``low ≤ value ≤ high``.
+    """A measured number with its confidence interval: ``low ≤ value ≤ high``.
 
     ``over`` says what the interval is over: ``"independent trials"`` takes pairs, probes, episodes or folds for
     independent, ``"identities"`` knows that those of one identity belong together.

@@ -1,4 +1,4 @@
-"""A model in evaluation mode for a while."""
+"""A context manager for evaluation mode."""
 
 import threading
 from collections.abc import Iterator

@@ -36,7 +36,7 @@ def rank_images(
 
 
 def summarize_ranks(ranked: Ranking, labels: Int[Tensor, "n"], sides: QueryGallery) -> IdentificationReport:
-    """The ranks of the queries that have a mate in the gallery."""
+    """Summarize the ranks of the queries that have a mate in the gallery."""
     mated = ranked.mated
     identities = int(labels[sides.gallery].unique().numel())
     images = int(sides.gallery.sum()) - int((sides.gallery & sides.queries).any())
@@ -51,7 +51,7 @@ def measure_retrieval(
     chunk: int,
     ranked: Ranking,
 ) -> RetrievalReport:
-    """How early the images of a query's identity come; ``ranked`` says which images are queries with something to find."""
+    """Measure retrieval; ``ranked`` marks the queries that have a mate in the gallery."""
     q, g = sides
     found = retrieval(features[q], labels[q], features[g], labels[g], own=_places(sides), score=score, chunk=chunk)
     return replace(found, owners=labels[ranked.mated])
@@ -96,7 +96,7 @@ def strangers(
 def calibrate_on_halves(
     features: Float[Tensor, "n d"], labels: Int[Tensor, "n"], score: Score, seed: int
 ) -> tuple[ScoreCalibration, ScoreReport] | None:
-    """Probabilities fitted on pairs of one half of the identities, and how good they are on the other half."""
+    """Fit probabilities on pairs of one half of the identities and evaluate them on the other half."""
     halves = []
     for members in identity_split(labels.cpu(), [0.5, 0.5], seed):
         mine = labels.cpu()[members]
@@ -114,13 +114,13 @@ def calibrate_on_halves(
 
 
 def _places(sides: QueryGallery) -> Int[Tensor, "q"]:
-    """The place of each query in the gallery, −1 where it is not in it."""
+    """Return the index of each query in the gallery, −1 if it is not part of it."""
     place = sides.gallery.long().cumsum(0) - 1
     return place.masked_fill(~sides.gallery, -1)[sides.queries]
 
 
 def _several(labels: Int[Tensor, "n"], sides: QueryGallery, apart: bool) -> Int[Tensor, "k"]:
-    """Identities with an image to enrol and another to search with."""
+    """Return the identities with at least one image to enroll and another one to search with."""
     stored, stored_count = labels[sides.gallery].unique(return_counts=True)
     if apart:
         return stored[torch.isin(stored, labels[sides.queries])]

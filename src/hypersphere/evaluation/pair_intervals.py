@@ -15,7 +15,7 @@ from .resampling import RESAMPLES, Curves, Identities, Measure, SortedTrials, hu
 from .scoring import Score, score_pairs
 
 HIGHEST = 50_000  # different pairs of the highest scores that are all resampled
-SAMPLED = 50_000  # pairs of each kind that are drawn where there are more
+SAMPLED = 50_000  # limit of pairs of each kind; more are sampled
 
 
 class PairIntervals:

@@ -1,4 +1,4 @@
-"""Which images are searched with and which are searched in."""
+"""Division of images into queries and gallery."""
 
 from typing import Any, NamedTuple
 

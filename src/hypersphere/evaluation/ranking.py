@@ -1,4 +1,4 @@
-"""Where the right identity stands among all of a gallery: the counting behind closed- and open-set identification."""
+"""Ranks of the right identity in a gallery, used by closed- and open-set identification."""
 
 from typing import NamedTuple
 
@@ -28,7 +28,7 @@ class Ranking(NamedTuple):
 
     @property
     def mated(self) -> Bool[Tensor, "p"]:
-        """Which probes have their identity in the gallery."""
+        """Whether each probe has its identity in the gallery."""
         return self.rank > 0
 
 
@@ -90,14 +90,14 @@ def ranking(
 
 
 def unit(features: Float[Tensor, "n d"], name: str) -> Float[Tensor, "n d"]:
-    """Directions in float64; NaN and infinity are refused by the name of the argument."""
+    """Return directions in float64; raise a ``ValueError`` that names the argument for NaN and infinity."""
     if not features.isfinite().all():
         raise ValueError(f"{name} must be finite, got NaN or infinity")
     return normalize(features.detach().double())
 
 
 def check_ids(name: str, ids: Shaped[Tensor, "..."], features: Float[Tensor, "n d"]) -> Int[Tensor, "n"]:
-    """Identities as integers, one for each of at least one feature."""
+    """Return identities as integers; raise if there is not one per feature, or no feature."""
     if not len(features) or ids.shape != features.shape[:1] or ids.is_floating_point() or ids.is_complex():
         raise ValueError(
             f"{name}_ids must be integers, one for each of {len(features)} ≥ 1 features, "

@@ -1,4 +1,4 @@
-"""How far a figure moves when other identities are drawn: one bootstrap over identities for every measure.
+"""Bootstrap over identities: how much a measure varies if other identities are drawn.
 
 Pairs that share a person, and probes of one person, fail together: a hundred thousand pairs of twenty people know what
 twenty people can tell. So identities are drawn with replacement, as many as there are, and a trial counts as often as its
@@ -20,7 +20,7 @@ from .intervals import IDENTITIES, Measurement, mean_interval, wilson
 
 RESAMPLES = 500  # of the intervals of a report
 BLOCK = 1 << 21  # numbers that are held at a time
-CACHED = 1 << 17  # numbers that a processor's cache holds
+CACHED = 1 << 17  # numbers that fit into a processor's cache
 POINTS = 2000  # thresholds of a resample
 Measure = Literal["eer", "auc", "tar"]
 
@@ -49,7 +49,7 @@ def blocks(size: int, resamples: int) -> list[tuple[int, int]]:
 def clustered_mean(
     values: Shaped[Tensor, "n"], groups: Int[Tensor, "n"] | None, *, resamples: int = RESAMPLES, seed: int = 0
 ) -> Measurement:
-    r"""Return the mean of values in [0, 1] with a 95 % interval that knows that values of one group belong together.
+    r"""Return the mean of values in [0, 1] with a 95 % interval that accounts for the dependence of values in one group.
 
     In a resample w of groups the mean is Σ_g w_g·Σ_{i∈g} v_i / Σ_g w_g·n_g. The interval is :func:`percentiles` of it, and
     never narrower than that of independent values: Wilson's of booleans, mean ± 1.96·s/√n of others.
@@ -69,7 +69,7 @@ def clustered_mean(
     elif len(values) > 1:
         alone = mean_interval(values)
     else:
-        alone = Measurement(float(values.double().mean()), 0.0, 1.0)  # a single value knows nothing
+        alone = Measurement(float(values.double().mean()), 0.0, 1.0)  # a single value has no interval
     if groups is None:
         return alone
     place = groups.unique(return_inverse=True)[1]
@@ -188,7 +188,7 @@ class Curves:
 
     @property
     def eer(self) -> Float[Tensor, "r"]:
-        """Where FAR = 1 − TAR, straight lines between the points."""
+        """FAR = 1 − TAR at the equal error rate, by linear interpolation."""
         gap = self.far + self.tar - 1
         i = (gap < 0).sum(1, keepdim=True).clamp(1, gap.shape[1] - 1)
         before, after = gap.gather(1, i - 1), gap.gather(1, i)

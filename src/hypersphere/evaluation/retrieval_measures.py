@@ -1,4 +1,4 @@
-"""The measures of retrieval one by one, as functions of features and labels."""
+"""Measures of retrieval as functions of features and labels."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def mean_average_precision(
     gallery_ids: Ids | None = None,
     **options: Any,
 ) -> Measurement:
-    """mAP: the mean over queries of 1/R Σ_{relevant i} (relevant images up to i)/(rank of i), over the whole gallery.
+    """Return mAP: the mean over queries of 1/R Σ_{relevant i} (relevant images up to i)/(rank of i), over the whole gallery.
 
     R is the number of images relevant to the query. Without a gallery the set is searched with each of its own images,
     left out meanwhile. The options are those of :func:`retrieval`: cameras, ``own``, ``score`` and ``chunk``.
@@ -41,7 +41,7 @@ def map_at_r(
     gallery_ids: Ids | None = None,
     **options: Any,
 ) -> Measurement:
-    """MAP@R: the mean over queries of 1/R Σ_{i ≤ R} [i-th is relevant]·(relevant images up to i)/i.
+    """Return MAP@R: the mean over queries of 1/R Σ_{i ≤ R} [i-th is relevant]·(relevant images up to i)/i.
 
     Arguments as in :func:`mean_average_precision`.
 
@@ -58,7 +58,7 @@ def r_precision(
     gallery_ids: Ids | None = None,
     **options: Any,
 ) -> Measurement:
-    """R-precision: the mean over queries of the share of relevant images among the first R.
+    """Return R-precision: the mean over queries of the share of relevant images among the first R.
 
     Arguments as in :func:`mean_average_precision`.
 
@@ -77,7 +77,7 @@ def recall_at_k(
     k: int = 1,
     **options: Any,
 ) -> Measurement:
-    """Recall@k: the share of queries with at least one relevant image among the first ``k``.
+    """Return recall@k: the share of queries with at least one relevant image among the first ``k``.
 
     Other arguments as in :func:`mean_average_precision`.
 
@@ -94,7 +94,7 @@ def mean_reciprocal_rank(
     gallery_ids: Ids | None = None,
     **options: Any,
 ) -> Measurement:
-    """MRR: the mean over queries of 1/(rank of the first relevant image). Arguments as in :func:`mean_average_precision`.
+    """Return MRR: the mean over queries of 1/(rank of the first relevant image). Arguments as in :func:`mean_average_precision`.
 
     >>> float(mean_reciprocal_rank(torch.eye(3).repeat(2, 1), torch.arange(3).repeat(2)))
     1.0
@@ -103,7 +103,7 @@ def mean_reciprocal_rank(
 
 
 def mutual_information(labels: Ids, clusters: Ids) -> float:
-    """Return NMI of two labelings of the same samples, 2·I(a; b)/(H(a) + H(b)); 1 if they say the same.
+    """Return NMI of two labelings of the same samples, 2·I(a; b)/(H(a) + H(b)); 1 if they are equal up to names.
 
     Two labelings that both put everything together say the same.
 

@@ -37,12 +37,12 @@ class Roc:
 
     @property
     def positives(self) -> int:
-        """How many pairs are of the same identity."""
+        """The number of pairs of the same identity."""
         return int(self.accepted_same[-1])
 
     @property
     def negatives(self) -> int:
-        """How many pairs are of different identities."""
+        """The number of pairs of different identities."""
         return int(self.accepted_different[-1])
 
     @property
@@ -133,7 +133,7 @@ class Roc:
 
 
 def roc_curve(scores: Shaped[Tensor, "..."], same: Shaped[Tensor, "..."]) -> Roc:
-    """The curve of scores ``(n,)`` of pairs and whether each pair is of the same identity ``(n,)``.
+    """Compute the ROC curve of scores ``(n,)`` of pairs and whether each pair is of the same identity ``(n,)``.
 
     Raises:
         ValueError: If the shapes differ, a score is not finite, or one kind of pair is missing.
@@ -152,7 +152,7 @@ def sort_pairs(scores: Float[Tensor, "n"], *columns: Shaped[Tensor, "n ..."]) ->
 
 
 def sorted_roc(ordered: Float[Tensor, "n"], same: Bool[Tensor, "n"]) -> Roc:
-    """:func:`roc_curve` of pairs that are sorted already."""
+    """Compute :func:`roc_curve` of sorted pairs."""
     last = torch.ones_like(same)
     last[:-1] = ordered[1:] != ordered[:-1]  # the last pair of each run of equal scores
     same_count, all_count = same.cumsum(0)[last], torch.arange(1, len(same) + 1, device=same.device)[last]
@@ -167,7 +167,7 @@ def sorted_roc(ordered: Float[Tensor, "n"], same: Bool[Tensor, "n"]) -> Roc:
 def check_pairs(
     scores: Shaped[Tensor, "..."], same: Shaped[Tensor, "..."], *, both_kinds: bool = True
 ) -> tuple[Float[Tensor, "n"], Bool[Tensor, "n"]]:
-    """Scores in float64 and ``same`` as booleans, or a ``ValueError`` that says what is wrong with them."""
+    """Return scores in float64 and ``same`` as booleans; raise a ``ValueError`` if they are invalid."""
     if scores.ndim != 1 or same.shape != scores.shape:
         raise ValueError(
             f"scores and same must both have shape (n,), got {tuple(scores.shape)} and {tuple(same.shape)}"
@@ -188,7 +188,7 @@ def check_pairs(
 
 
 def _variance(values: Float[Tensor, "points"], counts: Int[Tensor, "points"]) -> float:
-    """The sample variance (n − 1) of values that occur ``counts`` times; 0 of a single one."""
+    """Return the sample variance (n − 1) of values that occur ``counts`` times; 0 for a single value."""
     total = int(counts.sum())
     mean = (values * counts).sum() / total
     return ((values - mean).square() * counts).sum().item() / max(total - 1, 1)

@@ -1,4 +1,4 @@
-"""From scores to probabilities that two images show the same identity, fitted on calibration pairs."""
+"""Calibration of scores to probabilities that two images show the same identity."""
 
 import math
 from abc import ABC, abstractmethod
@@ -14,7 +14,7 @@ from .. import plots
 from .figures import Figure, Report
 from .roc import check_pairs
 
-SURE = 1e-6  # an isotonic fit says 0 or 1 beyond its last pair; no finite number of pairs warrants that
+SURE = 1e-6  # an isotonic fit is 0 or 1 beyond its last pair, which no finite number of pairs justifies
 
 
 class ScoreCalibration(ABC):
@@ -32,7 +32,7 @@ class ScoreCalibration(ABC):
         """Return log P(score | same) − log P(score | different) of scores ``(n,)``, in float64."""
 
     def probability(self, scores: Float[Tensor, "n"], prior: float = 0.5) -> Float[Tensor, "n"]:
-        """Return the probability that each pair is of one identity, if ``prior`` of all pairs are, before looking."""
+        """Return the probability that each pair is of one identity, with the prior probability ``prior``."""
         if not 0 < prior < 1:
             raise ValueError(f"prior must be between 0 and 1, got {prior!r}")
         return torch.sigmoid(self.log_odds(scores) + math.log(prior / (1 - prior)))
@@ -168,14 +168,14 @@ class ScoreReport(Report):
 
 
 def _balance(same: Bool[Tensor, "n"]) -> Float[Tensor, "n"]:
-    """Weights that add up to ½ for each kind."""
+    """Return weights that sum to ½ for each kind."""
     positives = int(same.sum())
     weight = torch.full(same.shape, 0.5 / max(len(same) - positives, 1), dtype=torch.float64, device=same.device)
     return weight.masked_fill(same, 0.5 / max(positives, 1))
 
 
 def _logistic(scores: Float[Tensor, "n"], same: Bool[Tensor, "n"]) -> LogisticCalibration:
-    """Newton's method on the weighted cross entropy with Platt's targets; the step is halved until the loss falls."""
+    """Fit by Newton's method on the weighted cross-entropy with Platt's targets, halving steps until the loss decreases."""
     weight, positives = _balance(same), int(same.sum())
     target = torch.where(same, (positives + 1) / (positives + 2), 1 / (len(same) - positives + 2)).double()
     middle, spread = scores.mean(), scores.std(correction=0)
@@ -202,7 +202,7 @@ def _logistic(scores: Float[Tensor, "n"], same: Bool[Tensor, "n"]) -> LogisticCa
 
 
 def _isotonic(scores: Float[Tensor, "n"], same: Bool[Tensor, "n"]) -> IsotonicCalibration:
-    """Pool adjacent violators: equal scores first, then neighbors that fall, until the means increase."""
+    """Pool adjacent violators: merge equal scores, then decreasing neighbors, until the means increase."""
     values, place = scores.unique(return_inverse=True)
     weight = _balance(same)
     total = values.new_zeros(len(values)).index_add_(0, place, weight)

@@ -1,4 +1,4 @@
-"""How two features are compared: the cosine, and rules that also use their lengths or a cohort of strangers."""
+"""Scores of two features: the cosine, and scores that also use norms or a cohort of strangers."""
 
 from abc import ABC, abstractmethod
 
@@ -81,7 +81,7 @@ class CosineScore(Score):
         """Return the directions in float32 on a CPU, where this is faster and products are not rounded further.
 
         In any order of summation a product of two rows in float32 differs from the exact one by at most d·u·Σ|xᵢyᵢ| ≤ d·u,
-        where u = 2⁻²⁴, and rounding the two rows adds 2·u. The bound has some room for terms of order u².
+        where u = 2⁻²⁴, and rounding the two rows adds 2·u. The bound includes a margin for terms of order u².
         """
         if rows.device.type != "cpu" or torch.get_float32_matmul_precision() != "highest":
             return rows, 0.0

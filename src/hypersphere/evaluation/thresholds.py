@@ -1,4 +1,4 @@
-"""Thresholds that keep an error rate: the one place where they are chosen.
+"""Choice of thresholds that keep an error rate. All thresholds of the library are chosen here.
 
 A score is accepted when it is ≥ the threshold. The threshold for a rate is the smallest one at which the share of accepted
 impostor scores is at most that rate. Verification calls the rate FAR, and every impostor pair is one trial. Open-set
@@ -212,7 +212,7 @@ def _choose_over_people(
     j = torch.empty_like(place)
     j[by_person] = torch.arange(len(place), device=place.device) - starts[place[by_person]]
     mean = (1 / size).cumsum(0) / count
-    # The bound is above the mean, so thresholds of a higher mean need not be looked at.
+    # The bound is above the mean, so thresholds with a higher mean can be skipped.
     few = int((mean <= rate).sum()) + 1
     mean, squares = mean[:few], ((2 * j + 1) / size.square()).cumsum(0)[:few]
     added = (mean * count + ADDED_PERSON) / (count + ADDED_PERSON)
@@ -220,7 +220,7 @@ def _choose_over_people(
     variance = ((squares - added.square()) / count).clamp_min(1e-300)
     trials = (added * (1 - added) / variance).clamp(count, len(scores))
     kept = _beta_cdf(mean.new_tensor(rate), mean * trials + 1, ((1 - mean) * trials).clamp_min(1e-9)) >= confidence
-    # Thresholds from the highest down, until the first that breaks the promise: its score must be rejected.
+    # Thresholds in descending order, until the first that exceeds the rate: its score must be rejected.
     threshold = _next_above(ordered[int((~kept).long().argmax())], scores)
     accepted = int((ordered >= threshold).sum())
     if not accepted:

@@ -1,4 +1,4 @@
-"""How well features tell classes apart that the network never saw: by verification, identification and few shots."""
+"""Evaluation of features on unseen classes: verification, identification and few-shot classification."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +29,7 @@ def unseen_classes(
     episodes: int = 1000,
     seed: int = 0,
 ) -> "UnseenReport":
-    """Evaluate features ``(n, d)`` of unseen classes, by cosine, with what a network without them can be asked.
+    """Evaluate features ``(n, d)`` of unseen classes by cosine.
 
     Verification takes every pair of one class and ``negatives`` pairs of two, or all there are if they are fewer.
     Identification puts one random sample of every class into the gallery and probes with all the others, ``templates``
