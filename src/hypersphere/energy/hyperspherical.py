@@ -33,7 +33,7 @@ def hyperspherical_energy(
         importance: β, a constant weight per neuron: the energy of the points β_i·ŵ_i (eq. D.10). Not for angles, which
             ignore it.
         reduction: ``"mean"`` over the N(N − 1) ordered pairs, 2N(2N − 1) in half space (eq. 5.4), or their ``"sum"``.
-        kernel: a kernel of one's own in place of ``s`` and ``distance``.
+        kernel: a kernel object in place of ``s`` and ``distance``.
         sample: number of neurons in a random subset; the mean and the sum stay unbiased (5.3.6).
         generator: source of the random subset.
         chunk: rows of the Gram matrix formed at a time; memory is O(N·chunk).

@@ -209,9 +209,7 @@ def riesz_kernel(s: float, distance: Distance, kernel: Kernel | None = None) -> 
     if not isinstance(kernel, Kernel):
         raise ValueError(f"kernel must be a Kernel object, such as Gaussian(2), got {kernel!r}")
     if s != 2 or distance != "euclidean":
-        raise ValueError(
-            f"kernel stands in place of s and distance; leave those out, got s={s!r}, distance={distance!r}"
-        )
+        raise ValueError(f"kernel replaces s and distance; leave those out, got s={s!r}, distance={distance!r}")
     return kernel
 
 

@@ -32,7 +32,7 @@ class MHE(Regularizer):
         half_space: energy of ±ŵ_i for the hidden layers.
         distance: ``"euclidean"``, or ``"angular"`` for A-MHE (5.3.5).
         skip, only, classifier: which layers, as in :class:`Regularizer`.
-        kernel: a kernel of one's own in place of ``s`` and ``distance``.
+        kernel: a kernel object in place of ``s`` and ``distance``.
         data_dependent: False keeps the output term over all pairs of classes when labels are given.
         sample: the hidden mini-batch form (5.3.6): the energy of this number of neurons of each layer that has more, drawn
             anew with every :meth:`step`; its expectation is the energy of all.

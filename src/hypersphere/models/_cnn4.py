@@ -7,7 +7,7 @@ from .network import ConvNet, Options, stage_widths
 
 
 def cnn4(num_classes: int | None = 64, *, widths: tuple[int, ...] | None = None, **options: Unpack[Options]) -> ConvNet:
-    """CNN-4 of table F.3: ``[3×3, 64], pool`` four times, and the classifier on the flattened map.
+    """Build CNN-4 of table F.3: ``[3×3, 64], pool`` four times, and the classifier on the flattened map.
 
     Mini-ImageNet has 84×84 images (1600 features) and 64 classes to pretrain on; Omniglot ``in_channels=1,
     input_size=28`` (64 features). The classifier is new for every episode: ``cnn4(None)`` is the backbone alone.

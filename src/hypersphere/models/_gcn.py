@@ -69,13 +69,13 @@ class GCN(Network):
     def forward(  # type: ignore[override]
         self, x: Float[Tensor, "nodes in"], adjacency: Float[Tensor, "nodes nodes"]
     ) -> Float[Tensor, "nodes classes"]:
-        """``logits(features(x, adjacency))``."""
+        """Return ``logits(features(x, adjacency))``."""
         return self.logits(self.features(x, adjacency))
 
     def features(  # type: ignore[override]
         self, x: Float[Tensor, "nodes in"], adjacency: Float[Tensor, "nodes nodes"]
     ) -> Float[Tensor, "nodes dim"]:
-        """What the classifier sees of every node."""
+        """Return the features of every node, the input of the classifier."""
         for layer in self.hidden:
             x = layer(self.dropout(x), adjacency)
         return torch.sparse.mm(adjacency, self.dropout(x))
@@ -86,7 +86,7 @@ class GraphLayer(nn.Module):
 
     def __init__(self, layers: Layers, features: int, neurons: int):
         super().__init__()
-        # A SphereNorm takes over the layer; any other normalization acts on what the neighbors have averaged.
+        # A SphereNorm replaces the layer; any other normalization acts on the average over the neighbors.
         self.linear = layers.dense(features, neurons, bias=False, normalize=layers.spherical_norm)
         self.norm = nn.Identity() if layers.norm is None or layers.spherical_norm else layers.norm(neurons)
         self.activation = layers.nonlinearity(neurons)
@@ -94,14 +94,14 @@ class GraphLayer(nn.Module):
     def forward(
         self, x: Float[Tensor, "nodes in"], adjacency: Float[Tensor, "nodes nodes"]
     ) -> Float[Tensor, "nodes out"]:
-        """Every node's features become a weighted mean over the node and its neighbors."""
+        """Replace the features of every node by a weighted mean over the node and its neighbors."""
         return self.activation(self.norm(torch.sparse.mm(adjacency, self.linear(x))))
 
 
 def normalized_adjacency(
     edges: Int[Tensor, "2 edges"], nodes: int, *, dtype: torch.dtype | None = None
 ) -> Float[Tensor, "{nodes} {nodes}"]:
-    """``D̃^{−1/2}(A + I)D̃^{−1/2}`` of an undirected graph, as a coalesced sparse tensor (E.10 slips to +1/2).
+    """Return ``D̃^{−1/2}(A + I)D̃^{−1/2}`` of an undirected graph, as a coalesced sparse tensor (E.10 slips to +1/2).
 
     An edge counts once, in both directions, however often and in whichever direction it is listed; loops in the list
     are ignored, since every node gets exactly one.
@@ -133,7 +133,7 @@ class GCNOptions(LayerOptions, total=False):
 
 
 def gcn(num_classes: int | None = 7, **options: Unpack[GCNOptions]) -> GCN:
-    """The two-layer GCN of 7.5.4 and E.10 (tables 7.11, E.6); see :class:`GCN`.
+    """Build the two-layer GCN of 7.5.4 and E.10 (tables 7.11, E.6); see :class:`GCN`.
 
     >>> adjacency = normalized_adjacency(torch.tensor([[0, 1], [1, 2]]), nodes=3)
     >>> gcn(2, in_features=4, hidden=[8])(torch.ones(3, 4), adjacency).shape

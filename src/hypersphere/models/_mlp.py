@@ -63,7 +63,7 @@ class MLP(Network):
         self._classify(dim, num_classes, classifier, operator)
 
     def features(self, x: Float[Tensor, "batch *shape"]) -> Float[Tensor, "batch dim"]:
-        """The last hidden layer."""
+        """Return the last hidden layer."""
         return self.body(x.flatten(1))
 
 
@@ -77,7 +77,7 @@ class MLPOptions(LayerOptions, total=False):
 
 
 def mlp(num_classes: int | None = 10, **options: Unpack[MLPOptions]) -> MLP:
-    """The three-layer perceptron of F.3 (table 7.3); see :class:`MLP`.
+    """Build the three-layer perceptron of F.3 (table 7.3); see :class:`MLP`.
 
     >>> mlp(10)(torch.zeros(2, 1, 28, 28)).shape
     torch.Size([2, 10])

@@ -60,7 +60,7 @@ class NGPTBlock(nn.Module):
 
     @torch.no_grad()
     def renormalize_(self) -> None:
-        """Give every weight vector of dimension ``dim`` length 1, in place: rows that read h, columns that write it."""
+        """Normalize every weight vector of dimension ``dim`` in place: rows whose input is h, columns whose output is added to h."""
         for layer, dim in (*self.attention.directions(), *self.mlp.directions()):
             renormalize_weights(layer, dim)
 
@@ -153,7 +153,7 @@ class NGPT(Network):
 
     @torch.no_grad()
     def renormalize_(self) -> None:
-        """Put the weights of blocks, patches and positions back on the sphere, in place; the classifier is left alone."""
+        """Normalize the weights of blocks, patches and positions in place; the classifier is not changed."""
         renormalize_weights(self.patches, 0)
         self.positions.copy_(normalize(self.positions))
         for block in self._blocks():

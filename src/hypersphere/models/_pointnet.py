@@ -98,7 +98,7 @@ class PointNet(Network):
     def features_and_transform(
         self, x: Float[Tensor, "batch coordinates points"]
     ) -> tuple[Float[Tensor, "batch dim"], Float[Tensor, "batch channels channels"] | None]:
-        """The embedding and the feature transform, None without T-Net."""
+        """Return the embedding and the feature transform, which is None without T-Net."""
         if self.input_transform is not None:
             x = self.input_transform(x) @ x
         x, transform = self.points(x), None
@@ -121,14 +121,14 @@ class TNet(nn.Module):
         super().__init__()
         self.points, lifted = layers.convolutions(channels, (64, 128, 1024), 1)
         self.cloud, dim = layers.perceptron(lifted, (512, 256))
-        # A matrix is no feature: it needs any real value, so this layer is linear whatever the factory makes.
+        # The entries of a matrix may have any value, so this layer is always linear.
         self.matrix = nn.Linear(dim, channels * channels)
         nn.init.zeros_(self.matrix.weight)
         with torch.no_grad():
             self.matrix.bias.copy_(torch.eye(channels).flatten())
 
     def forward(self, x: Float[Tensor, "batch channels points"]) -> Float[Tensor, "batch channels channels"]:
-        """One matrix a cloud."""
+        """Return one matrix per cloud."""
         channels = x.shape[1]
         return self.matrix(self.cloud(self.points(x).amax(-1))).unflatten(-1, (channels, channels))
 
@@ -144,7 +144,7 @@ class PointNetOptions(LayerOptions, total=False):
 
 
 def pointnet(num_classes: int | None = 40, **options: Unpack[PointNetOptions]) -> PointNet:
-    """The PointNet of 6.6.2 and 7.5.5, vanilla or with ``t_net=True``; see :class:`PointNet`.
+    """Build the PointNet of 6.6.2 and 7.5.5, plain or with ``t_net=True``; see :class:`PointNet`.
 
     >>> net = pointnet(40, t_net=True, width=0.1).eval()
     >>> net(torch.randn(2, 3, 64)).shape

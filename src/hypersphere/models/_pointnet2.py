@@ -93,7 +93,7 @@ class SetAbstraction(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch 3 points"], below: Float[Tensor, "batch channels points"] | None
     ) -> tuple[Float[Tensor, "batch 3 centers"], Float[Tensor, "batch filters centers"]]:
-        """The centers and a feature of each group."""
+        """Return the centers and a feature of each group."""
         rows = x.mT
         centers = take_points(rows, sample_farthest(rows, min(self.centers, rows.shape[1])))
         index = find_neighbors(centers, rows, self.radius, self.neighbors).flatten(1)
@@ -166,7 +166,7 @@ class PointNet2Options(LayerOptions, total=False):
 
 
 def pointnet2(num_classes: int | None = 40, **options: Unpack[PointNet2Options]) -> PointNet2:
-    """PointNet++ of 6.6.2; see :class:`PointNet2`.
+    """Build PointNet++ of 6.6.2; see :class:`PointNet2`.
 
     >>> pointnet2(40, width=0.1, centers=(8, 4)).eval()(torch.randn(2, 3, 20)).shape
     torch.Size([2, 40])

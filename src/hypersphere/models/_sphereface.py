@@ -27,7 +27,7 @@ class FaceStage(Row):
     name = "stage"
 
     def build(self, layers: Layers, channels: int) -> tuple[nn.Module, int]:
-        """The convolution that changes the shape, then units that keep it."""
+        """Build the convolution that changes the shape, then units that keep it."""
         n = layers.scaled(self.filters)
         inner = replace(layers, init=_small_normal) if layers.init is _xavier else layers
         units = (
@@ -37,7 +37,7 @@ class FaceStage(Row):
         return nn.Sequential(layers.convolution(channels, n, 3, stride=2), *units), n
 
     def size(self, size: int) -> int:
-        """Half, rounded up."""
+        """Return half of the size, rounded up."""
         return Conv(self.filters, stride=2).size(size)
 
 
@@ -48,7 +48,7 @@ def sphereface(
     widths: tuple[int, ...] | None = None,
     **options: Unpack[Options],
 ) -> ConvNet:
-    """SphereFace of table 2.7, a feature extractor of 512 dimensions unless ``num_classes`` is given.
+    """Build SphereFace of table 2.7, a feature extractor of 512 dimensions unless ``num_classes`` is given.
 
     ``depth`` is the number of convolutions; ``widths`` are the filters of the four stages, the table's by default.
     Faces are 112×96 crops, ``(x − 127.5)/128`` (2.3.6); another size by ``input_size=``. The embedding has no
@@ -67,7 +67,7 @@ def sphereface(
 def sphereface4(
     num_classes: int | None = None, *, widths: tuple[int, ...] | None = None, **options: Unpack[Options]
 ) -> ConvNet:
-    """SphereFace-4 of table 2.7. Options of :func:`sphereface`.
+    """Build SphereFace-4 of table 2.7. Options of :func:`sphereface`.
 
     >>> sphereface4(None, width=0.1, input_size=32).feature_dim
     512
@@ -78,7 +78,7 @@ def sphereface4(
 def sphereface10(
     num_classes: int | None = None, *, widths: tuple[int, ...] | None = None, **options: Unpack[Options]
 ) -> ConvNet:
-    """SphereFace-10 of table 2.7. Options of :func:`sphereface`.
+    """Build SphereFace-10 of table 2.7. Options of :func:`sphereface`.
 
     >>> sphereface10(None, width=0.1, input_size=32).feature_dim
     512
@@ -89,7 +89,7 @@ def sphereface10(
 def sphereface20(
     num_classes: int | None = None, *, widths: tuple[int, ...] | None = None, **options: Unpack[Options]
 ) -> ConvNet:
-    """SphereFace-20 of table 2.7. Options of :func:`sphereface`.
+    """Build SphereFace-20 of table 2.7. Options of :func:`sphereface`.
 
     >>> sphereface20(None, width=0.1, input_size=32).feature_dim
     512
@@ -100,7 +100,7 @@ def sphereface20(
 def sphereface36(
     num_classes: int | None = None, *, widths: tuple[int, ...] | None = None, **options: Unpack[Options]
 ) -> ConvNet:
-    """SphereFace-36 of table 2.7. Options of :func:`sphereface`.
+    """Build SphereFace-36 of table 2.7. Options of :func:`sphereface`.
 
     >>> sphereface36(None, width=0.1, input_size=32).feature_dim
     512
@@ -111,7 +111,7 @@ def sphereface36(
 def sphereface64(
     num_classes: int | None = None, *, widths: tuple[int, ...] | None = None, **options: Unpack[Options]
 ) -> ConvNet:
-    """SphereFace-64 of table 2.7. Options of :func:`sphereface`.
+    """Build SphereFace-64 of table 2.7. Options of :func:`sphereface`.
 
     >>> sphereface64(None, width=0.1, input_size=32).feature_dim
     512
@@ -120,7 +120,7 @@ def sphereface64(
 
 
 def face_defaults(options: Options) -> Options:
-    """PReLU, no normalization, and the released model's start: variance 1/fan_in outside the residual units."""
+    """Set PReLU, no normalization, and the initialization of the released model: variance 1/fan_in outside residual units."""
     options.setdefault("activation", "prelu")
     options.setdefault("norm", "none")
     options.setdefault("init", _xavier)
@@ -128,7 +128,7 @@ def face_defaults(options: Options) -> Options:
 
 
 def _xavier(weight: Tensor) -> Tensor:
-    """Uniform of variance 1/fan_in, which is what Caffe calls xavier."""
+    """Initialize uniformly with variance 1/fan_in, which Caffe calls xavier."""
     return nn.init.kaiming_uniform_(weight, nonlinearity="linear")
 
 

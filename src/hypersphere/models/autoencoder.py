@@ -1,4 +1,4 @@
-"""The convolutional autoencoder whose code is read by its angles or by its norms (figure 1.1 of Liu, 2020)."""
+"""The convolutional autoencoder that decodes the angles or the norms of its code (figure 1.1 of Liu, 2020)."""
 
 from typing import Literal, TypeAlias
 

@@ -1,4 +1,4 @@
-"""How the layers of a network are made, and the rows of the architecture tables of Liu (2020).
+"""Factories of layers, and the rows of the architecture tables of Liu (2020).
 
 A table such as B.1 lists rows: ``[3×3, 64]×3``, ``2×2 max pooling, stride 2``. Each row is a small object here, so that
 an architecture is a list that reads like its table, and plain, spherical and decoupled networks are one list with
@@ -83,13 +83,13 @@ def make_layers(
             accepted = ", ".join(map(repr, known))
             raise ValueError(f"{option} must be one of {accepted}, a factory or None, got {value!r}")
         made[option] = known[value] if isinstance(value, str) else value
-    # What an operator shares between layers is shared within one network, not between two.
+    # Objects of an operator are shared between the layers of one network, not between two networks.
     return Layers(conv, linear, width=width, operator=copy.deepcopy(operator), **made)
 
 
 @dataclass(frozen=True)
 class Layers:
-    """The factories of a network, the widths they get, and the operator that their layers become.
+    """The factories of a network's layers, the width multiplier, and the operator of the hidden layers.
 
     ``conv`` and ``linear`` have the signatures of :class:`torch.nn.Conv2d` and :class:`torch.nn.Linear`; ``norm`` takes
     the number of channels, or the layer itself when it is a :class:`~hypersphere.operators.SphereNorm`; ``activation``
@@ -113,7 +113,7 @@ class Layers:
             raise ValueError(f"width must be a number > 0, got {self.width!r}")
 
     def scaled(self, channels: int) -> int:
-        """The number of channels under the width multiplier, at least one."""
+        """Return the number of channels times the width multiplier, at least one."""
         return max(1, round(channels * self.width))
 
     def convolution(
@@ -128,7 +128,7 @@ class Layers:
         padding: int | None = None,
         groups: int = 1,
     ) -> nn.Sequential:
-        """Convolution, normalization, activation; by default so padded that stride 1 keeps the size of odd kernels.
+        """Build convolution, normalization and activation; with the default padding, stride 1 keeps the size for odd kernels.
 
         There is a bias by default where no normalization takes its place.
         """
@@ -136,14 +136,14 @@ class Layers:
         if padding is None:
             assert isinstance(kernel, int)
             padding = (kernel - 1) // 2
-        grouped = {} if groups == 1 else {"groups": groups}  # factories of other layers need not know groups
+        grouped = {} if groups == 1 else {"groups": groups}  # factories of other layers may not accept groups
         layer = self.conv(channels, filters, kernel, stride=stride, padding=padding, bias=bias, **grouped)
         return self._unit("conv", layer, filters, norm=True, activate=activate)
 
     def convolutions(
         self, channels: int, filters: Iterable[int], kernel: int, stride: int = 1
     ) -> tuple[nn.Sequential, int]:
-        """Convolutions in a row, each with its normalization and activation, and the channels they end with."""
+        """Build a sequence of convolutions with normalization and activation; return it with its output channels."""
         modules = []
         for n in map(self.scaled, filters):
             modules.append(self.convolution(channels, n, kernel, stride))
@@ -153,14 +153,14 @@ class Layers:
     def dense(
         self, features: int, neurons: int, *, normalize: bool = False, activate: bool = False, bias: bool | None = None
     ) -> nn.Sequential:
-        """Fully connected layer, by itself or with normalization and activation."""
+        """Build a fully connected layer, optionally with normalization and activation."""
         bias = (not normalize or self.norm is None or self.spherical_norm) if bias is None else bias
         return self._unit(
             "linear", self.linear(features, neurons, bias=bias), neurons, norm=normalize, activate=activate
         )
 
     def perceptron(self, features: int, neurons: Iterable[int], *, normalize: bool = True) -> tuple[nn.Sequential, int]:
-        """Fully connected layers in a row, each with its activation, and the dimension they end with."""
+        """Build a sequence of fully connected layers with activations; return it with its output dimension."""
         modules = []
         for n in map(self.scaled, neurons):
             modules.append(self.dense(features, n, normalize=normalize, activate=True))
@@ -175,11 +175,11 @@ class Layers:
 
     @property
     def spherical_norm(self) -> bool:
-        """Whether the normalization is a SphereNorm, which takes over the layer in place of following it."""
+        """Whether the normalization is a SphereNorm, which replaces the layer instead of following it."""
         return getattr(self.norm, "func", self.norm) is SphereNorm
 
     def plain(self, conv: LayerFactory = nn.Conv2d) -> "Layers":
-        """The same without the operator: layers by this factory, which nothing makes spherical."""
+        """Return a copy without the operator: layers of this factory are not converted."""
         return replace(self, conv=conv, operator=None, norm=None if self.spherical_norm else self.norm)
 
     def _unit(self, name: str, layer: nn.Module, channels: int, *, norm: bool, activate: bool) -> nn.Sequential:
@@ -226,7 +226,7 @@ class Row(ABC):
 
     @abstractmethod
     def size(self, size: int) -> int:
-        """What the row makes of a height or a width."""
+        """Return the height or width after this row."""
 
 
 @dataclass(frozen=True)
@@ -248,7 +248,7 @@ class Conv(Row):
             raise ValueError(f"filters, times, kernel and stride must be integers ≥ 1, got {self}")
 
     def build(self, layers: Layers, channels: int) -> tuple[nn.Module, int]:
-        """Cascaded units of convolution, normalization and activation."""
+        """Build a sequence of convolutions with normalization and activation."""
         filters = layers.scaled(self.filters)
         first = layers.convolution(channels, filters, self.kernel, self.stride)
         return nn.Sequential(
@@ -256,7 +256,7 @@ class Conv(Row):
         ), filters
 
     def size(self, size: int) -> int:
-        """⌊(size + 2·padding − kernel)/stride⌋ + 1 for the first, and again for the others."""
+        """Return ⌊(size + 2·padding − kernel)/stride⌋ + 1 for the first, and likewise for the others."""
         for stride in (self.stride, *(1,) * (self.times - 1)):
             size = _slide(size, self.kernel, stride)
         return size
@@ -274,16 +274,16 @@ class Pool(Row):
     name = "pool"
 
     def build(self, layers: Layers, channels: int) -> tuple[nn.Module, int]:
-        """Max pooling, padded for odd kernels."""
+        """Build max pooling, padded for odd kernels."""
         return nn.MaxPool2d(self.kernel, 2, padding=(self.kernel - 1) // 2), channels
 
     def size(self, size: int) -> int:
-        """Half, rounded down for even kernels and up for odd ones."""
+        """Return half of the size, rounded down for even kernels and up for odd kernels."""
         return _slide(size, self.kernel, 2)
 
 
 class Residual(nn.Module):
-    """``after(body(x) + shortcut(x))``, with the identity where nothing else is given.
+    """``after(body(x) + shortcut(x))``, with the identity by default.
 
     >>> Residual(torch.nn.Conv2d(8, 8, 3, padding=1), after=torch.nn.ReLU())(torch.zeros(2, 8, 4, 4)).shape
     torch.Size([2, 8, 4, 4])
@@ -296,7 +296,7 @@ class Residual(nn.Module):
         self.after = nn.Identity() if after is None else after
 
     def forward(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch filters rows columns"]:
-        """The unit's output; ``body`` and ``shortcut`` agree on its shape."""
+        """Return the output of the unit; ``body`` and ``shortcut`` have the same output shape."""
         return self.after(self.body(x) + self.shortcut(x))
 
 

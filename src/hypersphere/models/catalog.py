@@ -186,7 +186,7 @@ class ModelEntry:
 
     @property
     def path(self) -> pathlib.Path:
-        """Where the verified file is kept."""
+        """The path of the verified file."""
         return get_cache_folder() / f"{self.sha256[:16]}-{self.file}"
 
     @property

@@ -14,9 +14,9 @@ WIDTHS: dict[Table, tuple[tuple[int, ...], tuple[int, ...]]] = {
     "B.1": ((64, 96, 128), (256,)),  # CNN-3, 9, 18, 45, 60, 69 (SphereNets)
     "C.1": ((64, 128, 256), (512,)),  # CNN-9 (decoupled networks)
     "C.1 adversarial": ((32, 64, 128), (256,)),  # CNN-9 under attack; trained without batch normalization
-    "C.4": ((32, 64, 128), (256, 2)),  # CNN-6 with features to draw, for MNIST (the section's text)
+    "C.4": ((32, 64, 128), (256, 2)),  # CNN-6 with 2-D features for MNIST (from the text of the section)
     "D.1": ((64, 128, 256), (256,)),  # CNN-6, 9, 15 (MHE; E.1, for CoMHE, is the same)
-    "E.3": ((32, 64, 64), (64,)),  # CNN-3, 9 (how to minimize energy)
+    "E.3": ((32, 64, 64), (64,)),  # CNN-3, 9 (comparison of ways to minimize energy)
     "F.1": ((64, 64, 64), (64,)),  # CNN-6, 9 (orthogonal training)
 }
 
@@ -57,7 +57,7 @@ def cnn3(
     widths: tuple[int, ...] | None = None,
     **options: Unpack[Options],
 ) -> ConvNet:
-    """CNN-3 of table B.1; also ``table="E.3"``. Options of :func:`plain_cnn`.
+    """Build CNN-3 of table B.1; also ``table="E.3"``. Options of :func:`plain_cnn`.
 
     >>> cnn3(10, width=0.05, input_size=8)(torch.zeros(1, 3, 8, 8)).shape
     torch.Size([1, 10])
@@ -72,7 +72,7 @@ def cnn6(
     widths: tuple[int, ...] | None = None,
     **options: Unpack[Options],
 ) -> ConvNet:
-    """CNN-6 of table D.1; also ``table="F.1"``, and ``"C.4"`` for 2-D features. Options of :func:`plain_cnn`.
+    """Build CNN-6 of table D.1; also ``table="F.1"``, and ``"C.4"`` for 2-D features. Options of :func:`plain_cnn`.
 
     >>> cnn6(10, width=0.05, input_size=8)(torch.zeros(1, 3, 8, 8)).shape
     torch.Size([1, 10])
@@ -87,7 +87,7 @@ def cnn9(
     widths: tuple[int, ...] | None = None,
     **options: Unpack[Options],
 ) -> ConvNet:
-    """CNN-9 of table B.1; also of C.1, ``"C.1 adversarial"``, D.1, E.3 and F.1; see :func:`plain_cnn`.
+    """Build CNN-9 of table B.1; also of C.1, ``"C.1 adversarial"``, D.1, E.3 and F.1; see :func:`plain_cnn`.
 
     >>> cnn9(num_classes=100, table="F.1", norm=None, width=0.5)(torch.zeros(1, 3, 32, 32)).shape
     torch.Size([1, 100])
@@ -98,7 +98,7 @@ def cnn9(
 def cnn10(
     num_classes: int | None = 1000, *, widths: tuple[int, ...] | None = None, **options: Unpack[Options]
 ) -> ConvNet:
-    """CNN-10 of table F.1, for ImageNet: a 7×7 convolution and a 3×3 pooling of stride 2 before three stages.
+    """Build CNN-10 of table F.1, for ImageNet: a 7×7 convolution and a 3×3 pooling of stride 2 before three stages.
 
     ``widths`` are the filters of the stages, 64, 128, 256 by default.
 
@@ -117,7 +117,7 @@ def cnn15(
     widths: tuple[int, ...] | None = None,
     **options: Unpack[Options],
 ) -> ConvNet:
-    """CNN-15 of table D.1. Options of :func:`plain_cnn`.
+    """Build CNN-15 of table D.1. Options of :func:`plain_cnn`.
 
     >>> cnn15(10, width=0.05, input_size=8)(torch.zeros(1, 3, 8, 8)).shape
     torch.Size([1, 10])
@@ -132,7 +132,7 @@ def cnn18(
     widths: tuple[int, ...] | None = None,
     **options: Unpack[Options],
 ) -> ConvNet:
-    """CNN-18 of table B.1, the network of table 3.3 (``activation="none"``: without ReLU); see :func:`plain_cnn`.
+    """Build CNN-18 of table B.1, the network of table 3.3 (``activation="none"``: without ReLU); see :func:`plain_cnn`.
 
     >>> cnn18(10, width=0.05, input_size=8)(torch.zeros(1, 3, 8, 8)).shape
     torch.Size([1, 10])
@@ -147,7 +147,7 @@ def cnn45(
     widths: tuple[int, ...] | None = None,
     **options: Unpack[Options],
 ) -> ConvNet:
-    """CNN-45 of table B.1. Options of :func:`plain_cnn`.
+    """Build CNN-45 of table B.1. Options of :func:`plain_cnn`.
 
     >>> cnn45(10, width=0.05, input_size=8)(torch.zeros(1, 3, 8, 8)).shape
     torch.Size([1, 10])
@@ -162,7 +162,7 @@ def cnn60(
     widths: tuple[int, ...] | None = None,
     **options: Unpack[Options],
 ) -> ConvNet:
-    """CNN-60 of table B.1. Options of :func:`plain_cnn`.
+    """Build CNN-60 of table B.1. Options of :func:`plain_cnn`.
 
     >>> cnn60(10, width=0.05, input_size=8)(torch.zeros(1, 3, 8, 8)).shape
     torch.Size([1, 10])
@@ -177,7 +177,7 @@ def cnn69(
     widths: tuple[int, ...] | None = None,
     **options: Unpack[Options],
 ) -> ConvNet:
-    """CNN-69 of table B.1, the ultra-deep plain network of figure 3.3(d). Options of :func:`plain_cnn`.
+    """Build CNN-69 of table B.1, the ultra-deep plain network of figure 3.3(d). Options of :func:`plain_cnn`.
 
     >>> cnn69(10, width=0.05, input_size=8)(torch.zeros(1, 3, 8, 8)).shape
     torch.Size([1, 10])

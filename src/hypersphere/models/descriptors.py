@@ -17,7 +17,7 @@ PATTERNS = 59  # bins of LBP: 58 uniform patterns and one for all others
 TIE = 1e-5  # differences up to this are rounding, so that every runtime computes the same pattern
 CLIP = 0.2  # largest entry of a normalized block of HOG (Dalal and Triggs, 2005)
 MIN_HALF_SIDE = 16  # pixels of the shorter side from which on descriptors of the picture at half its size are added
-MIN_ELONGATION = 1.8  # longer over shorter side from which on pictures are taken for spectra
+MIN_ELONGATION = 1.8  # ratio of the sides from which on pictures are treated as spectra
 
 
 def describe_pictures(

@@ -77,7 +77,7 @@ class LanguageModel(nn.Module, ABC):
         return tokens
 
     def _positions(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """The causal mask and the rotation of a sequence's positions."""
+        """Return the causal mask and the rotation of the positions of a sequence."""
         count = tokens.shape[1]
         mask = torch.full((count, count), -math.inf, device=tokens.device).triu(1)
         return mask, make_rotation(count, self.head_dim, device=tokens.device)
@@ -138,7 +138,7 @@ class NGPTLanguageModel(LanguageModel):
 
     @torch.no_grad()
     def renormalize_(self) -> None:
-        """Put every vector of embedding, blocks and output back on the sphere, in place."""
+        """Normalize every vector of embedding, blocks and output in place."""
         for layer in (self.embedding, self.output):
             renormalize_weights(layer, 0)
         for block in self.blocks:

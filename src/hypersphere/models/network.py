@@ -1,4 +1,4 @@
-"""What every model offers: features, logits, an exchangeable classifier; and networks from rows of a table."""
+"""The interface of every model (features, logits, a classifier that can be replaced), and networks from rows of a table."""
 
 from abc import ABC, abstractmethod
 from collections import Counter, OrderedDict
@@ -18,7 +18,7 @@ Value = TypeVar("Value")
 
 
 class LayerOptions(TypedDict, total=False):
-    """What the constructor of every network takes beside what is its own.
+    """Arguments that the constructors of all networks share.
 
     - ``operator``: what every hidden layer computes, e.g. ``Operator(magnitudes.Tanh())``; None for the plain layers
       (None).
@@ -50,7 +50,7 @@ class LayerOptions(TypedDict, total=False):
 
 
 class Options(LayerOptions, total=False):
-    """What the constructors of convolutional networks take beside what is their own and :class:`LayerOptions`.
+    """Arguments that the constructors of convolutional networks share, in addition to :class:`LayerOptions`.
 
     - ``in_channels``: of the input (3).
     - ``input_size``: height and width, or one number for both, where the last map is flattened; an averaged map may
@@ -96,17 +96,17 @@ class Network(nn.Module, ABC):
 
     @abstractmethod
     def features(self, x: Tensor) -> Tensor:
-        """The embedding: what the classifier sees."""
+        """Return the embedding, the input of the classifier."""
 
     def logits(self, features: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch classes"]:
-        """Class scores of features; the features themselves without a classifier."""
+        """Return class scores of features; without a classifier, the features."""
         if self.classifier is None:
             return features
         logits = getattr(self.classifier, "logits", self.classifier)
         return logits(features)
 
     def forward(self, x: Tensor) -> Tensor:
-        """``logits(features(x))``."""
+        """Return ``logits(features(x))``."""
         return self.logits(self.features(x))
 
     def _classify(
@@ -127,7 +127,7 @@ class Network(nn.Module, ABC):
 
 
 class ConvNet(Network):
-    """A network that reads like its table: rows, then fully connected layers or average pooling, then the classifier.
+    """A network described like a table: rows, then fully connected layers or average pooling, then the classifier.
 
     There is no nonlinearity after the last fully connected layer unless ``last_activation`` names one, so that features
     fill the whole sphere and not one orthant (A.1).
@@ -171,7 +171,7 @@ class ConvNet(Network):
             conv=conv, linear=linear, norm=norm, activation=activation, init=init, width=width, operator=operator
         )
         self.body, channels = _build(rows, layers, in_channels)
-        # An averaged map may have any size, so there is nothing to check against.
+        # Global average pooling accepts any size, so there is nothing to check.
         size = (1, 1) if average else _output_size(rows, input_size)
         self.input_shape = None if average else (in_channels, *pair(input_size))
         self.pool = nn.AdaptiveAvgPool2d(1) if average else nn.Identity()
@@ -181,7 +181,7 @@ class ConvNet(Network):
         self._classify(dim, num_classes, classifier, operator)
 
     def features(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch dim"]:
-        """The embedding of a batch of images."""
+        """Return the embedding of a batch of images."""
         if self.input_shape is not None and tuple(x.shape[1:]) != self.input_shape:
             raise ValueError(
                 f"images must have shape {self.input_shape} (channels, height, width), got {tuple(x.shape[1:])}; "
@@ -191,14 +191,14 @@ class ConvNet(Network):
 
 
 def preset(presets: Mapping[Key, Value], choice: Key, name: str = "table") -> Value:
-    """One of several presets, or an error that names the argument and those there are."""
+    """Return one of several presets; raise an error with all names if it is unknown."""
     if choice not in presets:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, presets))}, got {choice!r}")
     return presets[choice]
 
 
 def stage_widths(table: Sequence[int], widths: tuple[int, ...] | None) -> Sequence[int]:
-    """The filters of a network's stages: the table's, or as many of the caller's own."""
+    """Return the filters of a network's stages: those of the table, or the same number given by the caller."""
     if widths is None:
         return table
     if len(widths) != len(table) or min(widths) < 1:
@@ -216,7 +216,7 @@ def _build(rows: Sequence[Row], layers: Layers, channels: int) -> tuple[nn.Seque
 
 
 def _fully_connected(layers: Layers, dim: int, neurons: Sequence[int]) -> tuple[nn.Sequential, int]:
-    """Hidden layers follow the width multiplier; the last one is the feature, whose dimension is the caller's."""
+    """Build the fully connected layers: the width multiplier applies to hidden layers, not to the last one, the feature."""
     modules, dim = layers.perceptron(dim, neurons[:-1], normalize=False)
     for last in neurons[-1:]:
         modules.append(layers.dense(dim, last))
@@ -234,5 +234,5 @@ def _output_size(rows: Sequence[Row], input_size: int | tuple[int, int]) -> tupl
 
 
 def pair(size: int | tuple[int, int]) -> tuple[int, int]:
-    """Height and width, from the two or from one number for both."""
+    """Return height and width from two numbers or from one for both."""
     return (size, size) if isinstance(size, int) else size

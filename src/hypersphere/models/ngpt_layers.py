@@ -71,7 +71,7 @@ def rotate_by_position(
 
 
 class StepSize(nn.Module):
-    r"""Learned positive scales that learn as fast as the weights do: |s|·start·√dim, with s = 1/√dim at first.
+    r"""Positive scales that are learned as fast as the weights: |s|·start·√dim, with s = 1/√dim at first.
 
     A direction of dimension ``dim`` has entries of about 1/√dim. A parameter of this size lets one learning rate serve
     both (2.5 of arXiv:2410.01131).
@@ -160,7 +160,7 @@ class NGPTMLP(nn.Module):
 
     def forward(self, h: Float[Tensor, "batch tokens dim"]) -> Float[Tensor, "batch tokens dim"]:
         """Return what the perceptron proposes; the next step takes its direction only."""
-        rows = h.flatten(0, 1)  # an activation with a slope a channel has its channels second
+        rows = h.flatten(0, 1)  # an activation with one slope per channel expects channels in the second dimension
         gate = self.activation(self.gate(rows) * (self.gate_scale * math.sqrt(h.shape[-1])))
         return self.out(self.up(rows) * self.up_scale * gate).view_as(h)
 
@@ -171,7 +171,7 @@ class NGPTMLP(nn.Module):
 
 @torch.no_grad()
 def renormalize_weights(layer: nn.Module, dim: int) -> None:
-    """Give every row or column of the weights inside a module length 1, in place.
+    """Normalize every row or column of the weights of a module in place.
 
     A weight that is computed from a frozen one, as orthogonal fine-tuning does, stays as it is: a rotation keeps the
     lengths of rows.

@@ -67,7 +67,7 @@ def resnet20(
     shortcut: Shortcut | None = None,
     **options: Unpack[Options],
 ) -> ConvNet:
-    """ResNet-20 of table F.2, 0.27 M parameters; other widths by ``table=``. Options of :func:`cifar_resnet`.
+    """Build ResNet-20 of table F.2, 0.27 M parameters; other widths by ``table=``. Options of :func:`cifar_resnet`.
 
     >>> resnet20(10).features(torch.zeros(2, 3, 32, 32)).shape
     torch.Size([2, 64])
@@ -83,7 +83,7 @@ def resnet32(
     shortcut: Shortcut | None = None,
     **options: Unpack[Options],
 ) -> ConvNet:
-    """ResNet-32 of table F.2; ``table="B.2"`` for SphereNets, ``"C.1"`` for decoupled networks, ``"D.2"`` for MHE.
+    """Build ResNet-32 of table F.2; ``table="B.2"`` for SphereNets, ``"C.1"`` for decoupled networks, ``"D.2"`` for MHE.
 
     >>> resnet32(10, width=0.1)(torch.zeros(1, 3, 32, 32)).shape
     torch.Size([1, 10])
@@ -98,7 +98,7 @@ def resnet18(
     shortcut: Shortcut = "plain",
     **options: Unpack[Options],
 ) -> ConvNet:
-    """ResNet-18 of tables C.1 and D.2, 11.69 M parameters; ``shortcut`` as in :func:`cifar_resnet`.
+    """Build ResNet-18 of tables C.1 and D.2, 11.69 M parameters; ``shortcut`` as in :func:`cifar_resnet`.
 
     >>> resnet18(10, width=0.05)(torch.zeros(1, 3, 64, 64)).shape
     torch.Size([1, 10])
@@ -114,7 +114,7 @@ def resnet34(
     shortcut: Shortcut = "plain",
     **options: Unpack[Options],
 ) -> ConvNet:
-    """ResNet-34 of table D.2, 21.80 M parameters; ``shortcut`` as in :func:`cifar_resnet`.
+    """Build ResNet-34 of table D.2, 21.80 M parameters; ``shortcut`` as in :func:`cifar_resnet`.
 
     >>> resnet34(10, width=0.05)(torch.zeros(1, 3, 64, 64)).shape
     torch.Size([1, 10])
@@ -130,7 +130,7 @@ def resnet50(
     shortcut: Shortcut = "plain",
     **options: Unpack[Options],
 ) -> ConvNet:
-    """ResNet-50 of He et al. (2016, arXiv 1512.03385), 25.56 M parameters, which Liu (2020) uses as it is (E.1, table 6.7).
+    """Build ResNet-50 of He et al. (2016, arXiv 1512.03385), 25.56 M parameters, as used by Liu (2020) (E.1, table 6.7).
 
     Units are 1×1, 3×3, 1×1 with four times as many filters in the last; the first 1×1 has the stride. ``widths`` are
     the filters of the 3×3 convolutions; ``shortcut`` as in :func:`cifar_resnet`.
@@ -150,7 +150,7 @@ def sphere_resnet18(
     widths: tuple[int, ...] | None = None,
     **options: Unpack[Options],
 ) -> ConvNet:
-    """The wide ResNet-18 of table B.2, with SphereConv unless ``operator`` or ``conv`` says otherwise.
+    """Build the wide ResNet-18 of table B.2, by default with SphereConv.
 
     Version 1 uses the operator in the 1×1 shortcuts as well, version 2 does not (3.4.6). ``operator=None`` is the
     baseline with the same filters. Liu (2020) trains v1 under cosine W-Softmax and v2 under softmax (B.2).
@@ -170,7 +170,7 @@ def sphere_resnet18(
 def modified_resnet18(
     num_classes: int | None = 1000, *, widths: tuple[int, ...] | None = None, **options: Unpack[Options]
 ) -> ConvNet:
-    """The modified ResNet-18 of table C.1: SphereFace's stages of 128, 256, 512, 1024 filters behind ResNet's stem.
+    """Build the modified ResNet-18 of table C.1: the stem of ResNet, then SphereFace's stages of 128 to 1024 filters.
 
     The stages have 1, 2, 3, 0 residual units: 17 convolutions. Batch normalization (``norm="none"`` is the last column
     of table 4.6), PReLU and initialization as in SphereFace (C.1.1).
@@ -201,7 +201,7 @@ class ResidualStage(Row):
         return nn.Sequential(first, *(self._unit(layers, filters, filters, 1) for _ in range(self.times - 1))), filters
 
     def size(self, size: int) -> int:
-        """Divided by the stride, rounded up."""
+        """Return the size divided by the stride, rounded up."""
         return -(-size // self.stride)
 
     def _unit(self, layers: Layers, channels: int, filters: int, stride: int) -> nn.Module:
@@ -250,7 +250,7 @@ class PadShortcut(nn.Module):
         self.stride = stride
 
     def forward(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch filters rows columns"]:
-        """The subsampled and padded input."""
+        """Return the subsampled and padded input."""
         return F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.channels))
 
 

@@ -112,6 +112,6 @@ def integrate_flow(
 def _transport(
     start: Float[Tensor, "batch d"], end: Float[Tensor, "batch d"], v: Float[Tensor, "batch d"]
 ) -> Float[Tensor, "batch d"]:
-    """Carry tangent vectors along the short arc from start to end without turning them: v − (v·end)/(1 + start·end)·(start + end)."""
+    """Transport tangent vectors in parallel along the short arc from start to end: v − (v·end)/(1 + start·end)·(start + end)."""
     share = (v * end).sum(-1, keepdim=True) / (1 + (start * end).sum(-1, keepdim=True)).clamp_min(1e-6)
     return v - share * (start + end)

@@ -1,4 +1,4 @@
-"""From an easy task to a hard one: the weight λ of the margin-free logit."""
+"""Annealing of a margin: the weight λ of the margin-free logit."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""A head for open-set identification that learns from negatives: samples of nobody who is enrolled."""
+"""A head for open-set identification that learns from negatives: samples of people who are not enrolled."""
 
 import math
 
@@ -12,7 +12,7 @@ from .engine.problem import clean_labels
 
 
 class AxialSphere(Classifier):
-    r"""Classes at points on the axes, everybody else at the origin: a logit loss and a distance loss with negatives.
+    r"""Classes at points on the axes and negatives at the origin: a logit loss and a distance loss with negatives.
 
     The features are mapped to one logit per class, v = Wx. Class c has the point ρ·e_c on its axis; negatives, samples of
     people who are not to be recognized, belong to the origin, which is at distance ρ from every class while two classes are

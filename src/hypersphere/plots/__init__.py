@@ -2,7 +2,7 @@
 
 Drawing needs matplotlib, which is imported when the first picture is drawn. New figures belong to no global state: they
 need no display and nothing has to be closed. ``axes``, ``panels``, ``color``, ``style`` and ``tidy`` are what the
-pictures are made with, for pictures of one's own.
+pictures use, for your own pictures.
 """
 
 from .bars import plot_bars, plot_reliability

@@ -1,4 +1,4 @@
-"""What runs after training: embedder files, features of pictures, search, galleries of identities, export, service."""
+"""Recognition with trained networks: embedder files, features, search, galleries of identities, export, service."""
 
 from ._audit import Finding, audit
 from ._evaluate_pairs import evaluate_pairs

@@ -19,7 +19,7 @@ STRANGERS_QUANTILE = 0.75  # of the cosines with the nearest other person; below
 
 
 class Finding(NamedTuple):
-    """A template that somebody should look at.
+    """A template that a person should review.
 
     Attributes:
         kind: ``"outlier"``: unlike the person's other templates. ``"duplicate"``: as similar to a template of another

@@ -1,4 +1,4 @@
-"""Exact nearest neighbors by cosine in a gallery that need not fit beside its scores."""
+"""Exact nearest neighbors by cosine, with bounded memory for the scores."""
 
 from typing import Protocol, runtime_checkable
 
@@ -11,9 +11,9 @@ from ..collectives import gather_rows
 from ..geometry import cosine, normalize
 
 BLOCK = 1024  # probes compared at a time
-RUN = 64  # columns of which only the largest is looked at first
+RUN = 64  # columns per block; first only the maximum of a block is examined
 MAX_PROBES_BY_COLUMNS = 16  # up to this number of probes, a product by columns is faster
-SPARE = 16  # candidates beyond k that are scored again: with them a second look is needed only for near ties
+SPARE = 16  # additional candidates that are scored again, so that a second pass is needed only for near ties
 GATHERED = 2**22  # numbers of the rows that are scored again at a time
 
 Best = tuple[Float[Tensor, "p k"], Int[Tensor, "p k"]]
@@ -53,9 +53,9 @@ def search(
     """
     rows: Rows = gallery if isinstance(gallery, Int8Rows) else DenseRows(gallery, normalized=normalized)
     count = 1 if group is None else dist.get_world_size(group)
-    if not probes.isfinite().all():  # on every process, before the probes are divided
+    if not probes.isfinite().all():  # checked on every process before the probes are divided
         raise ValueError("probes must be finite, got NaN or infinity")
-    if count == 1 or len(probes) < count:  # a process without probes would not see what is wrong with the gallery
+    if count == 1 or len(probes) < count:  # otherwise a process without probes would not detect an invalid gallery
         scores, indices = exact_search(probes, rows, k, chunk)
     else:
         shares = probes.tensor_split(count)
@@ -112,7 +112,7 @@ class DenseRows:
         if lengths is not None and bool(((lengths > 1e-15) & (lengths < 1e15)).all()):  # so the rows are finite
             scores = inner_products(probes, rows).div_(lengths)
         else:
-            if lengths is not None:  # squares may not be representable: the careful way
+            if lengths is not None:  # squares may overflow or underflow, so scale first
                 rows = torch.where(rows.isfinite().all(1, keepdim=True), normalize(rows), torch.nan)
             scores = inner_products(probes, rows)
             if not scores.sum().isfinite():  # cosines cannot overflow a sum, so NaN or infinity is in the rows
@@ -207,7 +207,7 @@ def exact_search(probes: Float[Tensor, "p d"], gallery: Rows, k: int, chunk: int
         unit = normalize(block.to(dtype))
         values, candidates = _candidates(unit, gallery, min(k + spare, len(gallery)), chunk)
         scores, indices = _rescore(block, gallery, values, candidates, k)
-        # The least that one of the true k can have; who is not a candidate has at most the last candidate's value.
+        # A lower bound of the true k best; rows that are no candidates have at most the value of the last candidate.
         least = values[:, k - 1] - 2 * gallery.error(dtype)
         unsure = (values[:, -1] >= least).nonzero().squeeze(1)
         if values.shape[1] < len(gallery) and len(unsure):
@@ -278,5 +278,5 @@ def _second_look(probes: Tensor, unit: Tensor, gallery: Rows, least: Tensor, k: 
 
 
 def _cosines(probes: Float[Tensor, "p d"], rows: Float[Tensor, "p c d"]) -> Float[Tensor, "p c"]:
-    # Pairwise, because what checks other shapes loads half of torch at the first call.
+    # Pairwise, because the checks of other shapes import large parts of torch at the first call.
     return cosine(probes[:, None].double(), rows.double(), pairwise=True).squeeze(1).round(decimals=12)

@@ -325,14 +325,14 @@ class Album:
         return group
 
     def confirm(self, group: int) -> None:
-        """Say that a group is right as it is, which fixes it."""
+        """Confirm that a group is right, which fixes it."""
         self._check_groups([group])
         with self._step(f"confirm group {group}"):
             self._db.execute("UPDATE groups SET confirmed = 1 WHERE id = ?", (group,))
             self._db.execute("UPDATE samples SET confirmed = 1 WHERE member = ?", (group,))
 
     def merge(self, groups: Sequence[int]) -> int:
-        """Say that several groups show one identity. The first keeps its number; the first name is kept.
+        """Merge groups that show one identity. The first group keeps its number, and the first name is kept.
 
         Returns:
             The number of the merged group.
@@ -366,7 +366,7 @@ class Album:
         return kept
 
     def split(self, samples: Sequence[int]) -> int:
-        """Say that some samples of a group are one other identity: they become a fixed group of their own.
+        """Split samples of another identity off a group into a fixed group of their own.
 
         Returns:
             The number of the new group.
@@ -391,7 +391,7 @@ class Album:
         return int(new)
 
     def reject(self, sample: int) -> None:
-        """Say that a sample is not the person of its group. It leaves the group and is never put back into it.
+        """Remove a sample that does not show the person of its group. It is never put back into this group.
 
         Raises:
             ValueError: If there is no such sample, or it is in no group.
@@ -407,7 +407,7 @@ class Album:
                 self._db.execute("DELETE FROM groups WHERE id = ?", (group,))
 
     def assign(self, sample: int, group: int) -> None:
-        """Say that a sample belongs to a group.
+        """Assign a sample to a group.
 
         Raises:
             ValueError: If there is no such sample or group.
@@ -422,7 +422,7 @@ class Album:
                 self._db.execute("DELETE FROM groups WHERE id = ?", (before,))
 
     def undo(self) -> str | None:
-        """Take back the last step that changed something and was not taken back yet.
+        """Undo the last step that changed something and was not undone yet.
 
         Undoing the grouping of new photographs leaves their samples in no group. Samples themselves stay.
 
@@ -769,7 +769,7 @@ def _connect(path: Path, create: bool) -> sqlite3.Connection:
         raise ValueError(f"there is no album at {path}")
     try:
         if not path.exists():
-            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))  # faces are its owner's alone
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))  # only the owner may read the faces
         db = sqlite3.connect(path, timeout=LOCK_SECONDS, isolation_level=None, check_same_thread=False)
         try:
             _prepare(db, path, create)
@@ -793,10 +793,10 @@ def _prepare(db: sqlite3.Connection, path: Path, create: bool) -> None:
     if not tables and not create:
         raise ValueError(f"there is no album at {path}: the file is empty")
     db.execute("PRAGMA journal_mode = WAL")  # readers go on while one writes
-    db.execute("PRAGMA synchronous = FULL")  # what is acknowledged is on disk, also after a power cut
+    db.execute("PRAGMA synchronous = FULL")  # a returned change is on disk, also after a power failure
     db.execute("PRAGMA secure_delete = ON")
     if not tables:
-        with _transaction(db):  # one transaction: a half-made file is never taken for an album
+        with _transaction(db):  # one transaction, so that an incomplete file is not opened as an album
             if not db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]:
                 for statement in _STATEMENTS:
                     db.execute(statement.replace("\x00", " "))

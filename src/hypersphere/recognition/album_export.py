@@ -1,4 +1,4 @@
-"""What leaves an album: a table, a folder per person, a gallery."""
+"""Exports of an album: a table, a folder per person, a gallery."""
 
 import csv
 import os
@@ -12,7 +12,7 @@ from .album import Album, Sample
 from .gallery import Gallery
 
 COLUMNS = ("path", "box", "group", "name")
-FORBIDDEN_IN_FOLDERS = re.compile(r'[\x00-\x1f<>:"/\\|?*]')  # on one system or another
+FORBIDDEN_IN_FOLDERS = re.compile(r'[\x00-\x1f<>:"/\\|?*]')  # on some operating systems
 MAX_FOLDER_NAME = 100
 
 

@@ -32,7 +32,7 @@ class ApproximateIndex:
         self._index: Any = faiss.IndexIVFFlat(quantizer, gallery.shape[1], cells, faiss.METRIC_INNER_PRODUCT)
         self._index.cp.seed = seed
         self._index.cp.min_points_per_centroid = (
-            1  # small galleries are the user's choice, not worth a warning on stderr
+            1  # the user may choose small galleries, so faiss's warning is silenced
         )
         self._index.train(features)
         self._index.add(features)

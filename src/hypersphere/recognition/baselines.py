@@ -1,4 +1,4 @@
-"""What simple methods and pretrained networks achieve on the pictures that an embedder is measured on."""
+"""Simple methods and pretrained networks on the pictures that an embedder is measured on."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,7 +22,7 @@ MAX_PICTURES = 2000  # measured pictures that simple methods are computed on
 MAX_PRETRAINED_PICTURES = 200  # the same for pretrained networks, which take some 30 ms per picture
 MIN_SIDE = 32  # pixels of the shorter side of pictures that pretrained networks are tried on
 MIN_PICTURES = 20
-PROBED = 8  # pictures that say whether a network fits the data
+PROBED = 8  # pictures that are tried to see whether a network fits the data
 
 
 def measure_baselines(
@@ -76,7 +76,7 @@ def measure_baselines(
 def first_identities(labels: Int[Tensor, "n"], count: int) -> Int[Tensor, "k"]:
     """Return the positions of whole identities, in a random order that is always the same, up to ``count`` samples.
 
-    At least two identities are taken. Of one that is too large for the rest, as many samples as there is room for.
+    At least two identities are selected. From an identity that is too large, only as many samples as fit are used.
 
     >>> first_identities(torch.arange(6).repeat_interleave(4), 8).tolist() == sorted(
     ...     first_identities(torch.arange(6).repeat_interleave(4), 8).tolist())
@@ -96,7 +96,7 @@ def first_identities(labels: Int[Tensor, "n"], count: int) -> Int[Tensor, "k"]:
 
 
 def _pretrained_features(source: Source, without: str | None) -> list[tuple[str, Int[Tensor, "k"], Tensor]]:
-    """Name, rows and features of every pretrained network that is here and fits."""
+    """Return name, rows and features of every pretrained network that is installed and fits the data."""
     here = [entry for entry in CATALOG.values() if entry.feature_dim and entry.is_here and entry.tier == "permissive"]
     if not here or len(source) < MIN_PICTURES:
         return []

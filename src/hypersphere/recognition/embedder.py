@@ -78,7 +78,7 @@ class Embedder(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the network is."""
+        """The device of the network."""
         return next((tensor.device for tensor in self.network.state_dict().values()), torch.device("cpu"))
 
     def forward(self, images: Any, batch: int = 64) -> Float[Tensor, "n d"]:

@@ -1,4 +1,4 @@
-"""What an evaluation of an embedder leaves: figures, recommended thresholds, comparisons and the worst errors by name."""
+"""The result of an evaluation: figures, recommended thresholds, comparisons and the worst errors by name."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence

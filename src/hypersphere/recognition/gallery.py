@@ -623,7 +623,7 @@ class Gallery:
         """Note that there is a copy of this gallery at ``target``, for :meth:`forget`."""
         entry = {"path": source_name(target), "date": datetime.date.today().isoformat()}
         known = [one for one in _copies(self._store.settings()) if one["path"] != entry["path"]]
-        if not self._store.readonly:  # a gallery on read-only media cannot note anything
+        if not self._store.readonly:  # a gallery on read-only media cannot be changed
             self._store.put({"backups": json.dumps([*known, entry])})
 
     def close(self) -> None:

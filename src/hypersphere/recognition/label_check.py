@@ -18,11 +18,11 @@ from ._search import search
 from .grouping import neighbor_graph
 from .grouping_calibration import calibrate_features
 
-NEAREST = 2  # samples of a label that speak for it: one may be wrong itself, and a mean over all punishes variety
+NEAREST = 2  # nearest samples that support a label: one may itself be wrong, and a mean over all penalizes variety
 NEIGHBORS = 32
 DUPLICATE_COSINE = 0.97
-WRONG_SHARE = 0.05  # of labels, before looking
-SAME_PERSON_PRIOR = 1e-4  # that two labels are one identity
+WRONG_SHARE = 0.05  # prior share of wrong labels
+SAME_PERSON_PRIOR = 1e-4  # prior probability that two labels are one identity
 
 
 @dataclass(frozen=True)

@@ -374,7 +374,7 @@ def _temporary_gallery(target: str | Path, model: Embedder | str | None, key: An
     folder = Path(target).absolute().parent
     if not folder.is_dir():
         raise ValueError(f"there is no folder {folder} to write {Path(target).name} into")
-    for left in folder.glob(f".{Path(target).name}.*.making"):  # of a killed call
+    for left in folder.glob(f".{Path(target).name}.*.making"):  # left over by a killed call
         if not is_running(int(left.name.split(".")[-2])):
             shutil.rmtree(left, ignore_errors=True)
     room = folder / f".{Path(target).name}.{os.getpid()}.making"

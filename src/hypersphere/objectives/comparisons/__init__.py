@@ -1,4 +1,4 @@
-"""Comparisons: how a sample's own logit is set against those of the other classes."""
+"""Comparisons: losses of the target's logit and the logits of the other classes."""
 
 from .alpha_divergence import AlphaDivergence
 from .binary import Binary

@@ -1,4 +1,4 @@
-"""One binary problem per class: is this sample of the class or not?"""
+"""One binary classification problem per class."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What a comparison is: a summary of the other classes' logits that can be taken in pieces, and a loss of it."""
+"""The interface of comparisons: a summary of the other classes' logits that can be computed in chunks, and a loss."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable

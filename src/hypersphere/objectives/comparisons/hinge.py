@@ -1,4 +1,4 @@
-"""The multi-class support vector machine: the target must lead by a gap, and nothing more is asked."""
+"""The multi-class hinge loss, which is 0 once the target leads by a gap."""
 
 import math
 from typing import Literal

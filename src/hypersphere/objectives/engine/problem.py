@@ -1,4 +1,4 @@
-"""What every way to compute a loss shares: the inputs and their checks, the scores of classes, and the choice of a way."""
+"""The common part of all ways to compute a loss: inputs and checks, scores of classes, and the choice of the way."""
 
 import math
 from typing import Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
@@ -373,7 +373,7 @@ def clean_labels(labels: Tensor, n: int, num_classes: int, ignore_index: int) ->
 
 
 def find_ignored(labels: Tensor | None, n: int, num_classes: int, ignore_index: int) -> tuple[Tensor, Tensor | None]:
-    """Return Do the same as :func:`clean_labels`, with None where the range of the labels shows that none is ignored."""
+    """Do the same as :func:`clean_labels`, with None where the range of the labels shows that none is ignored."""
     require_tensor("labels", labels, "integers, one per feature")
     assert labels is not None
     if labels.shape != (n,) or labels.is_floating_point():

@@ -1,4 +1,4 @@
-"""Margins: what a head does to the angle between a feature and its own class, and to those of the other classes."""
+"""Margins: functions of the angle between a feature and its own class, and of the angles to the other classes."""
 
 from .additive import AdditiveAngle, AdditiveCosine
 from .characteristic import Clipped, Shrunk

@@ -1,4 +1,4 @@
-"""How a margin's function of the angle goes on past π: continuous and decreasing."""
+"""Continuation of a margin's function of the angle beyond π: continuous and decreasing."""
 
 import math
 from typing import Any

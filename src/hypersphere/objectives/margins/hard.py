@@ -1,4 +1,4 @@
-"""Margins that look at the other classes: those nearer than the target may be, and the nearest k."""
+"""Margins that depend on the other classes: those that violate the margin, or the nearest k."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What a margin is: two hooks, one on the target's cosine and one on the others'."""
+"""The interface of margins: two hooks, one on the target's cosine and one on those of the other classes."""
 
 import math
 from abc import ABC, abstractmethod
@@ -33,7 +33,7 @@ COSINE: AngularScore = Cosine()
 
 
 class Context(NamedTuple):
-    """What a hook may look at besides the cosines it is given; a margin that is called by itself sees only g = cos.
+    """Inputs of a hook besides the cosines; a margin that is called on its own gets g = cos only.
 
     :meth:`Margin.target` gets one entry per sample, :meth:`Margin.others` the same as columns (n, 1).
 
@@ -179,7 +179,7 @@ class Strength(nn.Module, ABC):
 
 def draw_noise(margin: Margin, norms: Float[Tensor, "*n"]) -> dict[Strength, Float[Tensor, "*n"]] | None:
     """Draw one number of N(0, 1) per sample for each random strength of the margin. Return None if there is none."""
-    if not margin._modules:  # as for most margins: nothing to look through
+    if not margin._modules:  # true for most margins
         return None
     drawing = [m for m in margin.modules() if isinstance(m, Strength) and m.draws and m.training]
     return {strength: torch.randn_like(norms) for strength in drawing} or None

@@ -1,4 +1,4 @@
-"""Margins that follow the quality of a sample, as its feature's length tells it."""
+"""Margins that depend on the quality of a sample, measured by the norm of its feature."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The Kozachenko–Leonenko regularizer: nobody has a near neighbor."""
+"""The Kozachenko–Leonenko regularizer, which spreads features by their nearest neighbors."""
 
 import torch
 from jaxtyping import Float, Int

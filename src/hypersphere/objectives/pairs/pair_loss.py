@@ -1,4 +1,4 @@
-"""What every loss over pairs is: a module called with features and labels, in one process or many."""
+"""The interface of losses over pairs: a module called with features and labels, in one or several processes."""
 
 from abc import ABC, abstractmethod
 

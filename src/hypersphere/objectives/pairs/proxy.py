@@ -1,4 +1,4 @@
-"""What every loss with class proxies is: a classifier whose rows features are compared with."""
+"""The interface of losses with class proxies: features are compared with the rows of a classifier."""
 
 from abc import ABC, abstractmethod
 

@@ -132,7 +132,7 @@ def fit_state(optimizer: Optimizer) -> None:
 
     >>> w = torch.nn.Parameter(torch.zeros(6, 4))
     >>> optimizer = torch.optim.SGD([w], lr=0.1, momentum=0.9)
-    >>> optimizer.state[w]["momentum_buffer"] = torch.ones(3, 2, 4)  # as it was in shards: classes, sub-centers, d
+    >>> optimizer.state[w]["momentum_buffer"] = torch.ones(3, 2, 4)  # the form in shards: classes, sub-centers, d
     >>> fit_state(optimizer)
     >>> optimizer.state[w]["momentum_buffer"].shape
     torch.Size([6, 4])

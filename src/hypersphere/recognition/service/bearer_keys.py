@@ -58,7 +58,7 @@ class BearerKeys:
         scheme, _, key = (authorization or "").partition(" ")
         shown = _digest(key.strip())
         found = None
-        for digest in self._digests:  # all of them, so that the time tells nothing
+        for digest in self._digests:  # compare with all keys, so that the time reveals nothing
             if hmac.compare_digest(digest, shown):
                 found = digest
         return f"key {found.hex()[:12]}" if found is not None and scheme.lower() == "bearer" else None

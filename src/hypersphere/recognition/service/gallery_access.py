@@ -202,7 +202,7 @@ def _empty() -> RequestError:
 
 
 def _unavailable(error: Exception) -> RequestError:
-    log.error("the gallery cannot be used: %s", error)  # its place is not for those who ask
+    log.error("the gallery cannot be used: %s", error)  # clients must not learn the location of the file
     return RequestError(503, "gallery_unavailable", "the gallery cannot be used at the moment", {"Retry-After": "5"})
 
 

@@ -21,7 +21,7 @@ class Limits:
         answer_seconds: In which features must be there; also what a stop waits for requests that were begun.
         per_minute: Requests of one client, by key or else by address.
         burst: Requests that a client who was quiet may make at once.
-        at_once: Requests that are worked on at the same time; more are told to come again.
+        at_once: Requests that are processed at the same time; further ones are answered with "try again later".
         connections: Open connections of all clients; more are closed at once. Fewer if the process may not open as many
             files.
         per_address: Open connections from one address. A proxy in front of the service counts as one address.

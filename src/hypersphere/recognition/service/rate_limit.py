@@ -5,7 +5,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-MAX_CLIENTS = 10_000  # the least recently active one is forgotten first
+MAX_CLIENTS = 10_000  # the least recently active client is removed first
 
 
 class TokenBuckets:

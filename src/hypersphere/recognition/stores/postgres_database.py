@@ -155,7 +155,7 @@ def _exists(db: Any, schema: str) -> bool:
 
 def _make(db: Any, schema: str, settings: Mapping[str, str | None]) -> None:
     with db.transaction():
-        # Of two that make it the second waits here, and then finds it made.
+        # If two processes create it, the second one waits here and then finds it.
         db.execute("SELECT pg_advisory_xact_lock(hashtext('hypersphere galleries'))")
         if _exists(db, schema):
             return

@@ -1,4 +1,4 @@
-"""Exact search on PostgreSQL: the server compares few probes; for many the templates come here, once for all of them."""
+"""Exact search on PostgreSQL: the server compares a few probes; for many probes the templates are fetched once."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from .._search import DenseRows, largest
 CHUNK = 16384  # templates compared at a time
 # Number of probes from which on fetching all templates is faster than one scan by the server per probe.
 MIN_PROBES_TO_FETCH_ALL = 16
-DEPTH = 256  # templates that are looked at first; more only where near ties or identities of many templates ask for it
+DEPTH = 256  # templates that are fetched first; more only for near ties or identities with many templates
 HEADER = 19  # bytes before the first row of a binary COPY
 
 

@@ -68,7 +68,7 @@ class PostgresStore:
         self._examples = f"{schema}.counterexamples"
         self.cipher: Cipher | None = None
         self._index = f"{schema}.nearest"
-        self._lock = threading.RLock()  # threads of one process take turns
+        self._lock = threading.RLock()  # serializes the threads of one process
         self._db = connect(location, fingerprint, create=create, readonly=readonly, protection=protection)
         self._used, self._closed = time.monotonic(), False
         self._pause, self._next_attempt = FIRST_PAUSE, 0.0
