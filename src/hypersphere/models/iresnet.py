@@ -1,7 +1,7 @@
 """IResNet: the residual networks of ArcFace (Deng et al., 2019, arXiv:1801.07698), as insightface trains them."""
 
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -10,8 +10,15 @@ from ..operators import Operator
 from .blocks import ActivationOption, HeadFactory, InitOption, LayerFactory, Layers, NormOption, make_layers
 from .network import Network, pair, preset
 
+Depth: TypeAlias = Literal[18, 34, 50, 100, 200]
 # depth → residual blocks of the four stages
-BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 14, 3), 100: (3, 13, 30, 3), 200: (6, 26, 60, 6)}
+BLOCKS: dict[Depth, tuple[int, int, int, int]] = {
+    18: (2, 2, 2, 2),
+    34: (3, 4, 6, 3),
+    50: (3, 4, 14, 3),
+    100: (3, 13, 30, 3),
+    200: (6, 26, 60, 6),
+}
 WIDTHS = (64, 128, 256, 512)
 
 
@@ -69,7 +76,7 @@ class IResNet(Network):
 
     def __init__(
         self,
-        depth: Literal[18, 34, 50, 100, 200],
+        depth: Depth,
         num_classes: int | None = None,
         *,
         in_channels: int = 3,
