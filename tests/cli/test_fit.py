@@ -79,6 +79,22 @@ def test_bad_input_is_one_sentence(make, message, tmp_path, capsys):
     assert not (tmp_path / "run").exists()
 
 
+def test_keys_show_what_is_used(capsys):
+    """Defaults are shown only where they are used, and a slot offers only what fits it."""
+    assert main(["fit", "--keys", "steps=5", "optimizer.lr=0.3"]) == 0
+    lines = {line.partition("=")[0]: line.partition("=")[2] for line in capsys.readouterr().out.splitlines()}
+    for key in ("size", "backbone", "head", "head.m", "optimizer.momentum"):
+        assert lines[key].startswith("(chosen from the data)")
+    assert lines["steps"].startswith("5 ")
+    assert lines["optimizer.lr"].startswith("0.3 ")
+    assert lines["validation"].startswith("0.2 ")
+    assert "resnet20" in lines["backbone"]
+    assert "GCN" not in lines["backbone"]
+    assert "CoMHE" in lines["energy"]
+    for name in ("merge", "rewind", "use_task"):
+        assert name not in lines["energy"] + lines["orthogonal"]
+
+
 def test_keys_and_no_source(capsys):
     assert main(["fit", "--keys"]) == 0
     assert "head_first=0" in capsys.readouterr().out

@@ -49,9 +49,10 @@ def run(args: argparse.Namespace) -> int:
 
     args.overrides = read_overrides(args)
     if args.keys:
-        given = Overrides(args.overrides)
-        free = {key for key in FitSettings.CHOSEN if key not in given.given and not given.reaches_into(key)}
-        print("\n".join(list_keys(given.apply_to_defaults(), free)))
+        settings = [args.source] if args.source and "=" in args.source else []  # no source is needed here
+        given = Overrides([*settings, *args.overrides])
+        chosen = FitSettings.CHOSEN - given.given
+        print("\n".join(list_keys(given.apply_to_defaults(), chosen, given.changes)))
         return 0
     if args.source is None:
         raise ValueError(

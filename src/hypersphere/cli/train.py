@@ -106,20 +106,19 @@ def allow_current_folder() -> None:
         sys.path.append(os.getcwd())
 
 
-def list_keys(config: Any, chosen: Collection[str] = ()) -> Iterator[str]:
+def list_keys(config: Any, chosen: Collection[str] = (), given: Collection[str] = ()) -> Iterator[str]:
     """Yield one line for each key: its value, the accepted values, its meaning.
 
     Args:
         config: The settings, or their constructor call.
-        chosen: Keys whose values are chosen from the data, so that a default would not be used.
+        chosen: Keys whose values, with those of their arguments, are chosen from the data, so that defaults are not used.
+        given: Keys inside them that the user set.
     """
     from ..config import as_call, keys
 
     for key in keys(as_call(config)):
-        part, _, inner = key.path.partition(".")
-        if part in chosen and inner:
-            continue  # an argument of what is chosen; it can be set, but what there is depends on the choice
-        text = f"{key.path}={'(chosen from the data)' if part in chosen else key.value}"
+        is_chosen = key.path.partition(".")[0] in chosen and key.path not in given
+        text = f"{key.path}={'(chosen from the data)' if is_chosen else key.value}"
         yield f"{text:<44} {key.accepted}{': ' + key.help if key.help else ''}"
 
 
