@@ -77,7 +77,7 @@ def summary(target: Callable[..., Any]) -> str:
 
     >>> from hypersphere.config import summary
     >>> summary(hs.training.ConstantRate)
-    'The rate stays as it is.'
+    'A constant learning rate after the warm-up.'
     """
     text = inspect.getdoc(target) or ""
     return text.strip().split("\n\n")[0].replace("\n", " ")

@@ -1,4 +1,4 @@
-"""A search that goes on from the best arrangements found: points are moved into holes, halves are turned, all is relaxed."""
+"""Basin hopping from the best arrangements found: move points into holes or rotate a half of them, then minimize again."""
 
 import math
 from collections.abc import Callable
@@ -15,7 +15,7 @@ Relaxation: TypeAlias = Callable[
 ]  # (batch, n, dim) → some of them relaxed, and their values
 
 PARENTS = 4  # arrangements kept from one round to the next
-PROBES = 300  # random places among which a hole is sought
+PROBES = 300  # random places among which a hole is searched
 DEEPEST = 6  # of these places, one of which is taken
 
 
@@ -64,7 +64,7 @@ def keep_distinct(points: Tensor, values: Tensor, apart: float, most: int = PARE
 def disturb(
     points: Float[Tensor, "batch n dim"], half_space: bool, generator: torch.Generator
 ) -> Float[Tensor, "batch n dim"]:
-    """Each row changed in one of four ways in turn: one, two or three points moved into holes, or a half turned.
+    """Change each row in one of four ways in turn: move one, two or three points into holes, or rotate a half of the points.
 
     Rows change their way after every four, so that each parent of :func:`hop` is changed in all ways.
     """
@@ -82,14 +82,14 @@ def disturb(
 
 
 def shake(points: Float[Tensor, "batch n dim"], generator: torch.Generator) -> Float[Tensor, "batch n dim"]:
-    """Each point moved by about a fiftieth of the distance to its neighbors, which also breaks any symmetry."""
+    """Move each point by about a fiftieth of the distance to its neighbors, which also breaks any symmetry."""
     spacing = (1 / points.shape[1]) ** (1 / (points.shape[2] - 1))
     noise = torch.randn(points.shape, generator=generator, dtype=points.dtype).to(points.device)
     return normalize(points + 0.04 * spacing * noise)
 
 
 def _move_into_hole(x: Tensor, half_space: bool, generator: torch.Generator) -> Tensor:
-    """In each row a random point is put where, of many random places, one of the farthest from all points is."""
+    """Move a random point of each row to one of the places, among many random ones, that are farthest from all points."""
     batch, n, dim = x.shape
     places = uniform(batch * PROBES, dim, generator=generator, dtype=x.dtype).view(batch, PROBES, dim).to(x.device)
     near = places @ x.mT

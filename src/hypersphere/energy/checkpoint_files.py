@@ -39,7 +39,7 @@ class Checkpoint:
         self.where = self._index()
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
-        """Names and tensors in the order of the files; anything else that a pickled file holds comes as it is."""
+        """Yield names and tensors in the order of the files; other values of a pickled file are returned unchanged."""
         for name in self.where:
             yield name, self[name]
 

@@ -95,7 +95,7 @@ def _looks_like_gpt2(names: list[str]) -> bool:
 
 
 def _find_tied(state: Mapping[str, Any] | Checkpoint, names: list[str], config: Mapping[str, Any]) -> set[str]:
-    """Tables that the output shares: said by the config where the output has no weight of its own, or by the memory."""
+    """Find tables that are tied to the output, by the configuration or by shared memory."""
     tables = [
         name for name in names if _TABLE.search(name) and "position" not in name and not name.endswith("wpe.weight")
     ]

@@ -1,4 +1,4 @@
-"""The layers of a checkpoint, measured: energy beside that of random layers, neighbors, rank; and what training changed."""
+"""Measures of the layers of a checkpoint: energy compared with random layers, neighbors, rank, and changes by training."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -16,10 +16,10 @@ from .kernels import Kernel, Riesz
 from .pair_measures import PairMeasures, measure_pairs
 from .reference_energies import random_energy
 
-DUPLICATE = 1e-3  # radians: neurons nearer than this do the same work
-NEAR = 0.1  # radians: neurons nearer than this do nearly the same work
-DEAD = 1e-6  # of the layer's largest neuron: shorter ones have no effect and no meaningful direction
-ROTATION = 1024  # dimensions up to which the best common rotation of a layer is looked for
+DUPLICATE = 1e-3  # radians: nearer neurons count as duplicates
+NEAR = 0.1  # radians: nearer neurons count as near-duplicates
+DEAD = 1e-6  # share of the longest neuron's length; shorter neurons are dead and have no meaningful direction
+ROTATION = 1024  # dimensions up to which the best common rotation of a layer is computed
 Progress = Callable[[str, float], None]
 
 
@@ -59,7 +59,7 @@ class LayerReport:
 
     @property
     def deviations(self) -> float:
-        """How many standard deviations of random layers the energy lies above their mean; 0 where that has no meaning."""
+        """The energy minus its mean for random layers, in standard deviations; 0 if that is undefined."""
         return (self.energy - self.random_mean) / self.random_std if 0 < self.random_std < math.inf else 0.0
 
     def as_dict(self) -> dict[str, Any]:
@@ -77,7 +77,7 @@ class LayerChange:
         length: The mean of ‖w'‖/‖w‖.
         length_spread: Its standard deviation over the neurons.
         rotated: The share of the squared change ‖W' − W‖² that one rotation of the whole layer explains, which leaves
-            the energy as it was; None above 1,024 dimensions.
+            the energy unchanged; None above 1,024 dimensions.
         energy, near_duplicates, effective_rank: Of :class:`LayerReport`, after less before.
 
     >>> (change,) = energy_changes({"w": torch.eye(2)}, {"w": 3 * torch.eye(2)})
@@ -235,7 +235,7 @@ def effective_rank(rows: Float[Tensor, "n d"]) -> float:
 
 
 def rotation_share(before: Float[Tensor, "n d"], after: Float[Tensor, "n d"]) -> float | None:
-    """1 − min_R ‖W' − W·R‖²/‖W' − W‖² over orthogonal R; None in too many dimensions, 0 where nothing changed.
+    """Return 1 − min_R ‖W' − W·R‖²/‖W' − W‖² over orthogonal R; None in too many dimensions, 0 if nothing changed.
 
     >>> quarter = torch.tensor([[0.0, 1.0], [-1.0, 0.0]])
     >>> rotation_share(torch.eye(2), quarter), rotation_share(torch.eye(2), 2 * torch.eye(2))

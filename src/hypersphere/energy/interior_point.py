@@ -1,4 +1,4 @@
-"""The exact end of Tammes' problem: an interior-point method that makes the touching pairs touch to the last digits."""
+"""An interior-point method for Tammes' problem, which equalizes the smallest angles to the last digits."""
 
 import torch
 from jaxtyping import Float
@@ -9,7 +9,7 @@ from .point_symmetry import PointSymmetry, no_symmetry, self_entries
 
 SLACK = 1e-3  # what the bound t starts above the largest cosine: the change that is expected of a relaxed start
 LONGEST = 0.2  # radians a point may move in one step
-SETTLED = 10  # steps after which t and Σ λz say what a row will come to
+SETTLED = 10  # steps after which t and Σ λz predict the result of a row
 SHARE = 0.75  # of Σ λz, the most that can be gained to first order, that t still falls: 0.4 early, near 1 at the end
 
 
@@ -23,7 +23,7 @@ def minimize_largest_cosine(
     symmetry: PointSymmetry | None = None,
     hopeless: float = torch.inf,
 ) -> Float[Tensor, "batch m dim"]:
-    r"""Solve min t subject to x_i·x_j ≤ t for all pairs, from each row of a batch; the best points met on the way.
+    r"""Solve min t subject to x_i·x_j ≤ t for all pairs, from each row of a batch; return the best points found.
 
     In half space −x_i·x_j ≤ t is demanded too. Each step is a primal–dual Newton step on the conditions of optimality,
     Σ λ_ij ∇(x_i·x_j) = 0, Σ λ_ij = 1 and λ_ij·(t − x_i·x_j) = μ, with μ chosen by Mehrotra's predictor and driven to 0.
@@ -58,7 +58,7 @@ def minimize_largest_cosine(
 
 
 def largest_cosine(points: Float[Tensor, "batch n dim"], half_space: bool) -> Float[Tensor, " batch"]:
-    """max_{i≠j} x_i·x_j of each row, or of |x_i·x_j| in half space."""
+    """Return max_{i≠j} x_i·x_j of each row, or of |x_i·x_j| in half space."""
     cos = points @ points.mT
     cos = cos.abs() if half_space else cos
     cos.diagonal(dim1=1, dim2=2).fill_(-1)
@@ -66,7 +66,7 @@ def largest_cosine(points: Float[Tensor, "batch n dim"], half_space: bool) -> Fl
 
 
 def tangent_bases(points: Float[Tensor, "batch n dim"]) -> Float[Tensor, "batch n dim less"]:
-    """Orthonormal columns perpendicular to each point: a reflection that takes the last axis to ∓x, without that axis."""
+    """Return orthonormal columns perpendicular to each point, from a reflection that maps the last axis to ∓x."""
     last = points[..., -1:]
     v = points.clone()
     v[..., -1:] += torch.where(last < 0, -1.0, 1.0).to(points.dtype)
@@ -105,7 +105,7 @@ class _State:
         return cos.flatten(1).amax(1)
 
     def slack(self) -> Tensor:
-        """t ∓ x_i·x_j."""
+        """Return t ∓ x_i·x_j."""
         return _wide(self.t) - self.both(self.cos)
 
     def both(self, entries: Float[Tensor, "batch 1 m n"]) -> Float[Tensor, "batch signs m n"]:
@@ -113,12 +113,12 @@ class _State:
         return torch.cat([entries, -entries], 1) if self.half_space else entries
 
     def keep(self, rows: Tensor) -> None:
-        """Go on with these rows alone."""
+        """Keep these rows and drop the others."""
         self.x, self.t, self.z, self.multiplier = self.x[rows], self.t[rows], self.z[rows], self.multiplier[rows]
         self.whole, self.cos = self.whole[rows], self.cos[rows]
 
     def step(self) -> Float[Tensor, " batch"]:
-        """Move all rows; Σ λ·z, which bounds what is left to gain."""
+        """Move all rows; return Σ λ·z, a bound of the remaining improvement."""
         system, product = _Newton(self), self.multiplier * self.z
         gap = product.sum((1, 2, 3))
         _, _, change = system.predictor()  # of z, relative; that of λ is then −1 − change
@@ -187,7 +187,7 @@ class _Newton:
         return matrix
 
     def _pull(self, force: Tensor) -> Tensor:
-        """Jᵀ·force, in tangent coordinates."""
+        """Return Jᵀ·force in tangent coordinates."""
         force = force[:, 0] - force[:, 1] if self.state.half_space else force[:, 0]
         return 2 * torch.einsum("band,bnd->ban", self.bases, force @ self.pulling).flatten(1)
 

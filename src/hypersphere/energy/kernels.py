@@ -38,7 +38,7 @@ class Kernel(ABC):
     """Whether φ is a function of the angle, so that the lengths β of weighted neurons have no meaning."""
 
     def __init_subclass__(cls) -> None:
-        """Remember the class, and refuse one whose arguments a compiled graph could not know."""
+        """Register the class, and refuse a class whose arguments cannot be stored in a compiled graph."""
         super().__init_subclass__()
         arguments = list(inspect.signature(cls.__init__).parameters)[1:]
         if cls.parameters is Kernel.parameters and cls.__init__ is not object.__init__ and arguments:
@@ -230,5 +230,5 @@ def _angle(q: Tensor) -> Tensor:
 
 
 def _complement(q: Tensor) -> Tensor:
-    """4 − q, the squared distance to the antipode, kept from 0, where the angle's slope in q is infinite."""
+    """Return 4 − q, the squared distance to the antipode, kept away from 0, where the slope of the angle is infinite."""
     return (4 - q).clamp_min(1e-24)

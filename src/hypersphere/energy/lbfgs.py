@@ -1,4 +1,4 @@
-"""L-BFGS on many starting points at once: each row of a batch is a minimization of its own."""
+"""L-BFGS for batches: each row is a separate minimization."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -18,7 +18,7 @@ def lbfgs(
     steps: int = 1000,
     memory: int = 12,
 ) -> tuple[Float[Tensor, "batch m"], Float[Tensor, " batch"]]:
-    """Minimize each row; the points reached and their values.
+    """Minimize each row; return the final points and their values.
 
     A row is done when its largest gradient entry is below ``tolerance`` times its value, or when no step along the
     search direction lowers its value any more, which is what rounding leaves of a minimum.
@@ -39,7 +39,7 @@ def lbfgs(
         uphill = descent >= 0
         direction = torch.where(uphill[:, None], -g, direction)
         descent = torch.where(uphill, -g.square().sum(1), descent)
-        if not pairs:  # nothing is known of the curvature: a first step of a hundredth of the point's own size
+        if not pairs:  # without information on the curvature, the first step is a hundredth of the length of the point
             length = 0.01 * x.norm(dim=1).clamp_min(1) / direction.norm(dim=1).clamp_min(torch.finfo(x.dtype).tiny)
             direction, descent = direction * length[:, None], descent * length
         new_x, new_f, new_g, moved = _search(objective, x, f, g, direction, descent, active)
@@ -78,7 +78,7 @@ def _search(
     descent: Tensor,
     active: Bool[Tensor, " batch"],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Halve the step of each row until its value falls enough (Armijo); rows that never do stay where they are."""
+    """Halve the step of each row until its value decreases enough (Armijo); rows without such a step are not moved."""
     new_x, new_f, new_g = x.clone(), f.clone(), g.clone()
     waiting, step = active.nonzero().flatten(), 1.0
     moved = torch.zeros_like(active)

@@ -44,13 +44,13 @@ class LowRankBilateral(nn.Module):
             return (y2 @ torch.linalg.solve(self.projection @ y2, y1)).T.reshape(self.shape)
 
     def right_inverse(self, weight: Float[Tensor, "neurons *dims"]) -> tuple[Tensor, Tensor]:
-        """Y₁ = P₁W and Y₂ = WP₂ of a given weight."""
+        """Return Y₁ = P₁W and Y₂ = WP₂ of a given weight."""
         columns = weight.flatten(1).T
         return self.projection @ columns, columns @ self._mixing.to(columns)
 
 
 def low_rank_bilateral(layer: nn.Module, rank: int, seed: int = 0) -> nn.Module:
-    """Parametrize the weight of a Linear or Conv layer by :class:`LowRankBilateral`; the layer itself.
+    """Parametrize the weight of a Linear or Conv layer by :class:`LowRankBilateral`; return the layer.
 
     >>> layer = low_rank_bilateral(torch.nn.Linear(64, 32, bias=False), rank=4)
     >>> sum(p.numel() for p in layer.parameters())

@@ -1,4 +1,4 @@
-"""How far apart neurons are: the smallest angle and the nearest pairs (F.9)."""
+"""Distances between neurons: the smallest angle and the nearest pairs (F.9)."""
 
 import torch
 from jaxtyping import Float, Int
@@ -11,7 +11,7 @@ from .pair_sums import CHUNK_ENTRIES
 
 
 def separation(weight: Float[Tensor, "neurons *dim"]) -> Float[Tensor, ""]:
-    r"""ψ = min_{i≠j} arccos(ŵ_i·ŵ_j), the smallest angle between two neurons, in radians  (eq. F.37).
+    r"""Return ψ = min_{i≠j} arccos(ŵ_i·ŵ_j), the smallest angle between two neurons, in radians  (eq. F.37).
 
     >>> separation(torch.eye(3))
     tensor(1.5708)

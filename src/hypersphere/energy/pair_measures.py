@@ -1,4 +1,4 @@
-"""Everything about a layer's directions that one pass over its pairs can tell: energy, neighbors, duplicates."""
+"""Measures of a layer's directions in one pass over all pairs: energy, neighbors, duplicates."""
 
 import functools
 import math
@@ -19,7 +19,7 @@ from .hyperspherical import as_neurons
 from .kernels import Kernel
 
 BLOCK_ENTRIES = 1 << 21  # of one block of cosines
-LISTED = 4096  # neurons whose neighbors are looked up again in float64
+LISTED = 4096  # number of neurons whose neighbors are computed again in float64
 ROUNDING = 1e-5  # of a cosine in float32: neighbors above 1 − this may be duplicates
 
 

@@ -34,8 +34,8 @@ def pair_sums(
 ) -> Float[Tensor, " batch"]:
     r"""Return Σ_{i≠j} φ(‖ŵ_i − ŵ_j‖²) over ordered pairs, for each matrix of a batch; in half space φ(q) + φ(4 − q).
 
-    ``rows`` restricts i to those neurons, each counted ``counts`` times, and ``among``, which goes with it, j to the
-    first so many. ``importance`` puts the neurons at β_i·ŵ_i. ``chunk`` is the number of rows done at a time.
+    ``rows`` restricts i to those neurons, each counted ``counts`` times, and ``among`` restricts j to the
+    first ones. ``importance`` puts the neurons at β_i·ŵ_i. ``chunk`` is the number of rows done at a time.
     Differentiable twice: the second derivative forms all pairs at once.
 
     >>> from hypersphere.energy.kernels import Riesz

@@ -1,4 +1,4 @@
-"""Arrangements of points that a turn of finite order takes to themselves, described by one point of each orbit."""
+"""Arrangements of points with a rotational symmetry of finite order, described by one point of each orbit."""
 
 import math
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class PointSymmetry:
         return torch.cat([self.images(y), self.fixed.to(y).expand(len(y), -1, -1)], 1) if self.order > 1 else y
 
     def images(self, y: Float[Tensor, "batch m dim"]) -> Float[Tensor, "batch km dim"]:
-        """y, Ry, …, R^{k−1}y; the same turn takes displacements of the points to those of their images."""
+        """Return y, Ry, …, R^{k−1}y; the same turn takes displacements of the points to those of their images."""
         images = [y]
         for _ in range(self.order - 1):
             images.append(images[-1] @ self.rotation.to(y).mT)
@@ -44,7 +44,7 @@ class PointSymmetry:
 
 
 def no_symmetry(dim: int) -> PointSymmetry:
-    """No symmetry: every point is its own orbit."""
+    """Return the trivial symmetry: every point is its own orbit."""
     return PointSymmetry(torch.eye(dim, dtype=torch.float64), 1, torch.empty(0, dim, dtype=torch.float64))
 
 

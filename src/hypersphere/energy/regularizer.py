@@ -1,4 +1,4 @@
-"""What every regularizer of neurons shares: which layers it sees, their weights, and how the values add up to a loss."""
+"""The base class of regularizers of neurons: selection of layers, their weights, and the sum of their values."""
 
 import itertools
 from abc import ABC, abstractmethod

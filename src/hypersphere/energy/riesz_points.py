@@ -14,16 +14,16 @@ from .lbfgs import Objective, lbfgs
 from .pair_sums import value_and_gradient
 from .point_symmetry import PointSymmetry, draw_orbits, rotation_symmetries, self_entries
 
-ROUGHLY = 1e-6  # tolerance that tells arrangements apart while the search goes on
-SHORT = 150  # steps of a relaxation while the search goes on
+ROUGHLY = 1e-6  # tolerance for distinguishing arrangements during the search
+SHORT = 150  # steps of a minimization during the search
 CHILDREN = 24  # of a round of hops
 SYMMETRIC = 12  # times the starts, 24 at most, over its order: the starts of a symmetry
-PATIENCE = 6  # rounds of hops that may bring nothing
+PATIENCE = 6  # rounds of hops without improvement before the search ends
 KEPT = 8  # arrangements that are relaxed without their symmetry
 APART = 1e-7  # relative difference below which two energies are those of one arrangement
 FIRST_RANDOM, FIRST = 3, 6  # the share of the random and of the symmetric starts that are tried first: 1/3 and 1/6
 AGREEING = 3  # searches, of random starts and of each symmetry, that must reach the least energy to end there
-HITS = 8  # starts of them in all
+HITS = 8  # total number of these starts
 
 
 def find_riesz_points(

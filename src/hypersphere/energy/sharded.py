@@ -1,4 +1,4 @@
-"""The energy of classes whose rows are divided among processes: each computes the pairs that its own rows are in."""
+"""The energy of classes whose rows are sharded among processes: each process computes the pairs with its own rows."""
 
 import torch
 from jaxtyping import Float, Int

@@ -30,7 +30,7 @@ def minimize_energy(
     seed: int = 0,
     device: torch.device | str | None = None,
 ) -> tuple[Float[Tensor, "n dim"], Float[Tensor, ""]]:
-    r"""``n`` points of the unit sphere of R^dim with the least energy found, and that energy, in float64.
+    r"""Return ``n`` points on the unit sphere of R^dim with the least energy found, and that energy, in float64.
 
     The energy is Σ_{i<j} f_s(‖x_i − x_j‖) over unordered pairs — of the 2n points ±x_i in half space. For ``s = math.inf``
     the points have the largest smallest angle, and the second value is that angle in radians, exact to rounding.
@@ -98,7 +98,7 @@ def refine_(
     steps: int = 100,
     tolerance: float = 1e-6,
 ) -> Float[Tensor, "neurons *dim"]:
-    """Turn the neurons of a layer, in place and without changing their lengths, so that their energy falls; the weight itself.
+    """Rotate the neurons of a layer in place so that their energy decreases, keep their lengths, and return the weight.
 
     At most ``steps`` steps of L-BFGS from where they are. Zero rows stay. The initialization of orthogonal training uses it
     with either space.

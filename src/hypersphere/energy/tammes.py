@@ -17,7 +17,7 @@ KEPT = 8  # symmetric arrangements that are relaxed without their symmetry
 SHAKEN = 4  # times each of them: of 80 points every second one falls back
 MARGIN = 5e-3  # of 1 − cos: a row that is expected to end so much short of the best is given up
 DAMPINGS = (1e-3, 1e-5, 1e-7)  # a smaller one converges where the contacts leave a point free to first order
-PATIENCE = 6  # rounds of hops that may bring nothing
+PATIENCE = 6  # rounds of hops without improvement before the search ends
 
 
 def find_tammes_points(

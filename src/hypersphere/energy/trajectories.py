@@ -1,4 +1,4 @@
-"""How neurons move when only their energy moves them: the data of figures D.1 and D.2."""
+"""Paths of neurons under gradient descent on their energy: the data of figures D.1 and D.2."""
 
 from collections.abc import Sequence
 

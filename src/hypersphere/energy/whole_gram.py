@@ -20,7 +20,7 @@ def whole_gram_sums(kernel: Kernel, half_space: bool, weight: Tensor, gradient: 
 
 
 def _long(kernel: Kernel, half_space: bool, weight: Tensor, gradient: bool) -> tuple[Tensor, Tensor] | None:
-    r"""Neurons of many dimensions, by two products and nothing else of their size; None if that is not exact.
+    r"""Compute the sums for neurons of many dimensions by two matrix products; return None if that is not exact.
 
     With the Gram matrix C of ŵ, D = diag(1/‖w‖) and F the forces, the gradient 4·D(I − ŵŵᵀ)Fŵ, row by row, is
     4·D(F − diag(F∘C·1))D·W. Close pairs, zero rows and lengths whose squares lose digits need more care.
@@ -44,7 +44,7 @@ def _long(kernel: Kernel, half_space: bool, weight: Tensor, gradient: bool) -> t
 
 
 def _short(kernel: Kernel, half_space: bool, weight: Tensor, gradient: bool) -> tuple[Tensor, Tensor]:
-    """Directions first, then a few matrices at a time in the same memory; those with a close pair are done over after."""
+    """Compute the sums a few matrices at a time in the same memory; matrices with a close pair are computed again."""
     x, length = directions(weight)
     work, together = (
         Pass(kernel, half_space, weight, x, None, None),

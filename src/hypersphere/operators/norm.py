@@ -102,7 +102,7 @@ class SphereNorm(nn.Module):
         return torch.addcmul(per_neuron(self.gamma, axes), out, per_neuron(self.beta, axes))
 
     def _rescale_fixed(self, out: Tensor) -> Tensor:
-        """β·F + γ with numbers; a bias that stays is added to β·F as it is."""
+        """Return β·F + γ for fixed numbers; a remaining bias is added to β·F unscaled."""
         if self.fixed_beta == 1.0:
             return out + self.fixed_gamma if self.fixed_gamma else out
         bias = self.layer.bias

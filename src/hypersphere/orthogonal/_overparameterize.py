@@ -97,7 +97,7 @@ def overparameterize(
                 f" in one block, because {blocks} do not divide its {module.weight.shape[1]} channels"  # type: ignore[union-attr, index]
             )
         prepared.append((module, nn.Parameter(neurons) if train_neurons else neurons, own))
-    for module, neurons, own in prepared:  # only now, so that an error above leaves the model as it was
+    for module, neurons, own in prepared:  # only now, so that an error above leaves the model unchanged
         register(module, "weight", neurons, own)
     report.new_parameters = [name for name, _ in model.named_parameters() if name not in old]
     attach_change_report(model, report)

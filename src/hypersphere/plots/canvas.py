@@ -1,4 +1,4 @@
-"""What every picture shares: a color-blind safe palette, axes made on request, labels and legends."""
+"""Helpers of all charts: a color-blind safe palette, creation of axes, labels and legends."""
 
 from typing import Any
 

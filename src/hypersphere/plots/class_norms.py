@@ -1,4 +1,4 @@
-"""What a plain classifier learns about the classes themselves: lengths of its weights and its biases (fig. A.2, A.3)."""
+"""Norms of the class weights and biases of a plain classifier (fig. A.2, A.3)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Pictures beside each other with a line of text each: pairs that were confused, identities that look alike."""
+"""Contact sheets: pictures side by side with a line of text each, such as confused pairs or similar identities."""
 
 from collections.abc import Sequence
 from typing import Any

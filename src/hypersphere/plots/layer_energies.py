@@ -24,7 +24,7 @@ class Measured(Protocol):
 def plot_layer_energies(
     layers: Sequence[Measured], other: Sequence[Measured] = (), *, ax: Any = None
 ) -> tuple[Any, Any]:
-    """Each layer's energy as a share of its random counterpart's, with their spread; ``other`` is a second checkpoint.
+    """Plot the energy of each layer relative to random neurons, with the spread of the latter; ``other`` is a second checkpoint.
 
     Returns the figure and its axes.
 

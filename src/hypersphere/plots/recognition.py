@@ -1,4 +1,4 @@
-"""How well features recognize: ROC, DET, CMC and identification curves, and the cosines between classes (fig. 2.5)."""
+"""Charts of recognition: ROC, DET, CMC and identification curves, and the cosines between classes (fig. 2.5)."""
 
 from collections.abc import Mapping, Sequence
 from statistics import NormalDist
@@ -155,5 +155,5 @@ def plot_cosine_confusion(
 
 
 def _numbers(values: Values) -> Any:
-    """Anything that holds numbers, as a float64 array on the CPU."""
+    """Return numbers in any container as a float64 array on the CPU."""
     return torch.as_tensor(values, dtype=torch.float64).detach().cpu().numpy()

@@ -1,4 +1,4 @@
-"""Features where they live: on the circle or the sphere, colored and labeled by class (fig. 2.2, A.5, 5.1)."""
+"""Scatter plots of features on the circle or the sphere, colored and labeled by class (fig. 2.2, A.5, 5.1)."""
 
 import math
 from collections.abc import Sequence
@@ -125,7 +125,7 @@ def _name(ax: Any, middle: Float[Tensor, "d"], text: str, tint: Any) -> None:
 
 
 def _near(ax: Any, points: Float[Tensor, "n d"]) -> Bool[Tensor, "n"]:
-    """Which points are on the viewer's side of the sphere; all of them in the plane."""
+    """Return which points are on the viewer's side of the sphere; all of them in the plane."""
     if points.shape[1] == 2:
         return torch.ones(len(points), dtype=torch.bool)
     return points @ eye_direction(ax.elev, ax.azim) >= 0
@@ -159,7 +159,7 @@ def best_view(points: Float[Tensor, "n 3"], labels: Int[Tensor, " n"]) -> tuple[
 
 
 def _frame(ax: Any, dim: int, reach: float, far_side: bool) -> None:
-    """A circle or wire sphere, equal axes, no ticks: the position is the message."""
+    """Draw a circle or wire sphere with equal axes and no ticks."""
     t = torch.linspace(0, 2 * torch.pi, 181)
     if dim == 2:
         ax.plot(reach * t.cos(), reach * t.sin(), color="0.8", linewidth=0.8, zorder=0)
@@ -185,7 +185,7 @@ def _frame(ax: Any, dim: int, reach: float, far_side: bool) -> None:
 
 
 def _outline(ax: Any, t: Float[Tensor, "m"]) -> Float[Tensor, "m 3"]:
-    """The great circle that bounds the visible half."""
+    """Return the great circle that bounds the visible half."""
     up, round_about = math.radians(ax.elev), math.radians(ax.azim)
     right = torch.tensor([-math.sin(round_about), math.cos(round_about), 0.0])
     top = torch.tensor([-math.sin(up) * math.cos(round_about), -math.sin(up) * math.sin(round_about), math.cos(up)])

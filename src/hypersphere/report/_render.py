@@ -1,4 +1,4 @@
-"""From blocks to one HTML file that needs nothing else: template, style, scripts and the plotting library are inside it."""
+"""Rendering of a page as one self-contained HTML file with template, style, scripts and the plotting library."""
 
 import base64
 import functools

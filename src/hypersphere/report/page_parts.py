@@ -1,4 +1,4 @@
-"""What a page is made of: sections with texts, facts, tables, charts, pictures and commands, all of them plain data."""
+"""The parts of a page: sections with texts, facts, tables, charts, pictures and commands, all of them plain data."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -70,7 +70,7 @@ class Chart:
         layout: What differs from the page's layout.
         kind: What the page adds: a movable threshold, or a sphere with its classes.
         extra: Data that the kind needs.
-        size: The part of the page's width that it takes where there is room.
+        size: The share of the page's width that it takes on wide screens.
 
     >>> Chart("loss", "Loss", "The loss falls.", [{"type": "scatter", "x": [0, 1], "y": [2, 1], "tint": 0}]).kind
     'plain'

@@ -1,4 +1,4 @@
-"""The files of a run folder, as far as they exist, in the form that a page needs."""
+"""The files of a run folder that exist, in the form that a page needs."""
 
 import functools
 import json

@@ -1,4 +1,4 @@
-"""How well angles tell identities apart: their histogram with a movable threshold, ROC, DET and CMC with intervals."""
+"""Charts of recognition: the histogram of angles with a movable threshold, ROC, DET and CMC with intervals."""
 
 import functools
 import math

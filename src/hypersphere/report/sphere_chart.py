@@ -1,4 +1,4 @@
-"""The sphere of the features: as they are in three dimensions, else their best projection to three."""
+"""Features on the sphere, projected to three dimensions if they have more."""
 
 import math
 from collections.abc import Sequence
@@ -111,7 +111,7 @@ def _means(evidence: Evidence, points: Float[Tensor, "n 3"]) -> dict[int, Float[
 
 
 def _samples(evidence: Evidence, unit: Float[Tensor, "n d"]) -> list[dict[str, Any]]:
-    """What is said of each point: its class, its name, and how far it is from the middle of its class."""
+    """Return the label of each point: its class, its name, and its angle to the center of its class."""
     owners, place = evidence.labels.unique(return_inverse=True)
     means = normalize(unit.new_zeros(len(owners), unit.shape[1]).index_add_(0, place, unit))
     degrees = (unit * means[place]).sum(1).clamp(-1, 1).acos() * (180 / math.pi)
@@ -123,7 +123,7 @@ def _samples(evidence: Evidence, unit: Float[Tensor, "n d"]) -> list[dict[str, A
 
 
 def _rings() -> dict[str, Any]:
-    """Circles of latitude and longitude, one line with gaps."""
+    """Return circles of latitude and longitude as one line with gaps."""
     t = torch.linspace(0, 2 * torch.pi, 73, dtype=torch.float64)
     gap = torch.full((1, 3), torch.nan, dtype=torch.float64)
     parts = []

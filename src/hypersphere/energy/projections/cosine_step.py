@@ -13,7 +13,7 @@ from .random import project
 
 
 def cosine_step(basis: Float[Tensor, "count k d"], weights: list[Tensor], lr: float) -> Float[Tensor, "count k d"]:
-    r"""P − η∂L_P/∂P, L_P = mean_{i≠j} (cos(w_i, w_j) − cos(Pw_i, Pw_j))² over bases, groups and layers  (eq. 6.6).
+    r"""Return P − η∂L_P/∂P with L_P = mean_{i≠j} (cos(w_i, w_j) − cos(Pw_i, Pw_j))² over bases, groups and layers  (eq. 6.6).
 
     With x = ŵ and y the directions of Pw, the gradient by y is a multiple of (xxᵀ − yyᵀ)y = x(xᵀy) − y(yᵀy): a few
     products with the k columns of y, and no matrix of all pairs. So is the gradient of the step itself, which an
@@ -100,7 +100,7 @@ class _Layer:
         return (self.slope.mT @ weight).sum(1)
 
     def backward(self, weight: Tensor, basis: Tensor, grad: Tensor, lr: float) -> tuple[Tensor, Tensor]:
-        """From the gradient by the stepped basis, that by the neurons and that by z."""
+        """Compute the gradients with respect to the neurons and z from that of the updated basis."""
         x, y, scale = self.x, self.y, self.scale
         of_slope = -lr * project(weight, grad)
         inverse = torch.where(self.radius > 0, 1 / self.radius.clamp_min(1e-20), 0)

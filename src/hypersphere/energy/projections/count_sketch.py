@@ -15,7 +15,7 @@ class CountSketch(RandomProjection):
     """
 
     def draw_one(self, size: int) -> Float[Tensor, "k d"]:
-        """Random buckets and signs."""
+        """Draw random buckets and signs."""
         buckets = torch.randint(self.dim, (1, size), generator=self.generator)
         signs = 2.0 * torch.randint(2, (1, size), generator=self.generator) - 1
         return torch.zeros(self.dim, size).scatter_(0, buckets, signs)

@@ -19,7 +19,7 @@ class HadamardProjection(RandomProjection):
     """
 
     def draw_one(self, size: int) -> Float[Tensor, "k d"]:
-        """Sampled rows of H, with the columns' signs flipped at random."""
+        """Draw rows of H, with the columns' signs flipped at random."""
         order = 1 << max(size - 1, 1).bit_length()
         rows = torch.randperm(order, generator=self.generator)[: self.dim]
         signs = 2 * torch.randint(2, (size,), generator=self.generator) - 1

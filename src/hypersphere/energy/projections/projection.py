@@ -1,4 +1,4 @@
-"""What every projection shares: bases by dimension, redrawn on a schedule from a generator of their own."""
+"""The base class of projections: bases by dimension, redrawn on a schedule from a separate generator."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable

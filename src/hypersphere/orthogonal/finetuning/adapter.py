@@ -72,7 +72,7 @@ class Adapter(RotatedWeight):
             return weight.mT.contiguous() if self.transposed else weight.contiguous().reshape(base.shape)
 
     def rotates_inputs(self, module: nn.Module) -> bool:
-        """Whether a layer is a plain Linear or Conv1D for which changing the activations costs less than W's gradient."""
+        """Return whether the layer is a plain Linear or Conv1D and rotating its inputs is faster than the gradient of W."""
         plain = type(module).forward in (nn.Linear.forward, _get_forward_of_conv1d(module))
         # for every sample three passes over the changed numbers, or the product that is the gradient of W
         return plain and self.layout.parts == 1 and 3 * self.change.cost < self.layout.neurons * self.layout.numbers

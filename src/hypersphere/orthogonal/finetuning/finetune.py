@@ -121,7 +121,7 @@ def apply_plan(
     old = {name for name, _ in model.named_parameters()}
     rotations: set[int] = set()
     made = [(weight, _create_adapter(weight, methods[name], generator)) for name, weight in plan.weights.items()]
-    for tuned, own in made:  # only now, so that an error above leaves the model as it was
+    for tuned, own in made:  # only now, so that an error above leaves the model unchanged
         rotations.update(id(p) for p in own.parameters())
         if is_quantized(tuned.module):
             attach(tuned.module, own)

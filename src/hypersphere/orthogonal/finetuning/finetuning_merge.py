@@ -1,4 +1,4 @@
-"""Several fine-tunings of one base as one model: rotations averaged as rotations, the rest as numbers (OrthoMerge)."""
+"""Merging of several fine-tunings of one base: rotations are averaged in the Cayley algebra, residuals entry by entry (OrthoMerge)."""
 
 import copy
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""How the learned changes are written in the files of peft, method by method."""
+"""The file formats of peft for the learned changes of each method."""
 
 import math
 from abc import ABC, abstractmethod

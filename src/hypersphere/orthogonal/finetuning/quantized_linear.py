@@ -132,7 +132,7 @@ class Int4Linear(QuantizedLinear):
 
 
 def is_quantized(module: nn.Module) -> bool:
-    """Whether this is a linear layer with a quantized weight that fine-tuning knows."""
+    """Return whether this is a linear layer with a quantized weight that fine-tuning supports."""
     return isinstance(module, QuantizedLinear) or _is_dynamic(module)
 
 

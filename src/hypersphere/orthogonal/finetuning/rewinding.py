@@ -1,4 +1,4 @@
-"""Rewinding of a fine-tuning: a part of the learned change is kept, as much as validation data ask for (arXiv:2605.28819)."""
+"""Rewinding of a fine-tuning: keep a part of the learned change that is chosen on validation data (arXiv:2605.28819)."""
 
 from collections.abc import Callable, Iterable
 
@@ -9,7 +9,7 @@ from .adapter_files import get_adapters
 
 
 def rewind(model: nn.Module, t: float) -> nn.Module:
-    """Move every learned change of the tasks in use to the share ``t`` of its way from the pretrained weights, in place.
+    """Scale every learned change of the active tasks by ``t``, in place; t = 0 is the pretrained model.
 
     The generators of Cayley transforms are multiplied by t (arXiv:2605.28819), a pair of reflections turns its plane by t
     times its angle, and a low-rank change is multiplied by t. Every point on the way is as orthogonal as the end. Calls add
@@ -51,7 +51,7 @@ def choose_rewind(
     shares: Iterable[float] = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0),
     tolerance: float = 0.0,
 ) -> float:
-    """Rewind a tuned model to the share that validation data prefer, and return that share.
+    """Rewind a tuned model to the share that is chosen on validation data, and return that share.
 
     Use it after fine-tuning when the model must also keep what it could do before: let ``evaluate`` measure both, or
     measure the new task alone and give a ``tolerance``, which buys a smaller change.

@@ -1,4 +1,4 @@
-"""Which change fine-tuning learns, with its options, and how it fits a layer."""
+"""Methods of fine-tuning, their options, and their application to a layer."""
 
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias, get_args

@@ -1,4 +1,4 @@
-"""What one task learns about a frozen weight: the contract of all methods of fine-tuning."""
+"""The interface of all methods of fine-tuning: the change of a frozen weight that one task learns."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping

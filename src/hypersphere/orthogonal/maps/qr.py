@@ -42,6 +42,6 @@ class SignedQ(torch.autograd.Function):
 
 
 def _as_reflected(signs: Tensor, tau: Tensor) -> Tensor:
-    """The signs after H₁⋯H_{n−1}, each onto +‖x‖e₁ or idle: det Q counts the reflections, which fixes the last column."""
+    """Return the signs after H₁⋯H_{n−1}, each onto +‖x‖e₁ or idle: det Q counts the reflections, which fixes the last column."""
     first = torch.where(tau[..., :-1] == 0, 1, signs[..., :-1])
     return torch.cat([first, first.prod(-1, keepdim=True)], -1)
