@@ -91,6 +91,7 @@ def test_keys_show_what_is_used(capsys):
     assert "resnet20" in lines["backbone"]
     assert "GCN" not in lines["backbone"]
     assert "CoMHE" in lines["energy"]
+    assert "keep_dominant" not in lines["head"]
     for name in ("merge", "rewind", "use_task"):
         assert name not in lines["energy"] + lines["orthogonal"]
 

@@ -243,7 +243,7 @@ def test_a_new_run_from_the_checkpoint_of_another(tmp_path, capsys):
     few = [*FEW, "pictures=false", "samples.measured=20"]
     assert main(["train", "opt-mlp-mnist", "--size", "smoke", "-o", str(tmp_path / "a"), *few]) == 0
     assert main(["train", "--resume", str(tmp_path / "a"), "optimizer.lr=0.01"]) == 1
-    assert "KEY=VALUE only with --output NEW" in capsys.readouterr().err
+    assert "KEY=VALUE needs --output NEW" in capsys.readouterr().err
     changed = ["-o", str(tmp_path / "b"), "optimizer.lr=0.01", "steps=5"]
     assert main(["train", "--resume", str(tmp_path / "a"), *changed]) == 0
     events = (tmp_path / "b" / "events.jsonl").read_text().splitlines()

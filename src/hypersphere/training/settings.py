@@ -47,7 +47,7 @@ OF_HEAD = ("in_features", "num_classes", "feature_dim")
 TaskCall = Annotated[Call, Kind(Task, ("hypersphere.training.tasks",), given=OF_TASK)]
 DataCall = Annotated[Call, Kind((Dataset, Nodes), ("hypersphere.data",), given=("train", "background"))]
 BackboneCall = Annotated[Call, Kind(nn.Module, ("hypersphere.models",), given=OF_BACKBONE)]
-HeadCall = Annotated[Call, Kind(Classifier, ("hypersphere.objectives",), given=OF_HEAD)]
+HeadCall = Annotated[Call, Kind(Classifier, ("hypersphere.objectives",), takes="num_classes", given=OF_HEAD)]
 LossCall = Annotated[Call, Kind(nn.Module, ("hypersphere.objectives", "hypersphere.energy"), given=OF_HEAD)]
 
 
