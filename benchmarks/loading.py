@@ -14,7 +14,7 @@ import torch
 from _harness import interleaved, parser, report
 from PIL import Image
 
-from hypersphere.data import Loader, PicturePreprocessing, cached, open_source
+from hypersphere.data import Loader, PicturePreprocessing, cache_decoded, open_source
 
 COUNT, SIDE, BATCH = 1024, 128, 128
 
@@ -62,7 +62,7 @@ def main() -> None:
         for size in (48, 112):
             prepare = PicturePreprocessing(size=(size, size))
             files = open_source(folder).dataset(prepare)
-            cache = cached(files, pathlib.Path(name) / "cache")
+            cache = cache_decoded(files, pathlib.Path(name) / "cache")
             floor = "decoded arrays in memory"
             sets = {
                 floor: files.in_memory(),

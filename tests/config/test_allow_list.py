@@ -35,7 +35,7 @@ VERBS = (
     "save",
     "from_",
     "to_",
-    "cached",
+    "cache_decoded",
     "fit",
     "call",
 )

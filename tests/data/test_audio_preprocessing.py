@@ -181,10 +181,10 @@ def test_check_reports_durations_rates_clipping_silence_and_duplicates(tmp_path)
 
 
 def test_the_decoded_cache_keeps_samples(tmp_path):
-    from hypersphere.data import cached
+    from hypersphere.data import cache_decoded
 
     dataset = open_source(write_people(tmp_path / "people", people=2)).dataset(PLAIN)
-    stored = cached(dataset, tmp_path / "cache")
+    stored = cache_decoded(dataset, tmp_path / "cache")
     torch.testing.assert_close(stored.in_memory().data, dataset.in_memory().data)
 
 

@@ -19,7 +19,7 @@ from hypersphere.data import (
     Digits,
     Loader,
     PicturePreprocessing,
-    cached,
+    cache_decoded,
     open_source,
 )
 from hypersphere.data.decoded_cache import cache_folder, write_cache
@@ -35,7 +35,7 @@ def people(tmp_path):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_gives_what_the_dataset_gives(people, tmp_path, workers):
-    cache = cached(people, tmp_path / "cache", workers)
+    cache = cache_decoded(people, tmp_path / "cache", workers)
     index = torch.tensor([7, 0, 7])
     assert torch.equal(cache.batch(index)[0], people.batch(index)[0])
     assert torch.equal(cache[11][0], people[11][0])
@@ -49,37 +49,39 @@ def test_gives_what_the_dataset_gives(people, tmp_path, workers):
 
 
 def test_is_made_once(people, tmp_path, monkeypatch):
-    cached(people, tmp_path / "cache")
+    cache_decoded(people, tmp_path / "cache")
     monkeypatch.setattr(type(people), "batch", lambda *_: pytest.fail("decoded again"))
-    assert len(cached(people, tmp_path / "cache")) == 12
+    assert len(cache_decoded(people, tmp_path / "cache")) == 12
     assert len(list((tmp_path / "cache").iterdir())) == 1
 
 
 def test_other_files_or_another_preprocessing_are_another_cache(people, tmp_path):
-    names = {cached(people, tmp_path / "cache").path}
+    names = {cache_decoded(people, tmp_path / "cache").path}
     source = people.source
-    names.add(cached(source.dataset(PicturePreprocessing(size=(5, 6))), tmp_path / "cache").path)
-    names.add(cached(source.part(torch.arange(6)).dataset(PicturePreprocessing(size=(6, 6))), tmp_path / "cache").path)
+    names.add(cache_decoded(source.dataset(PicturePreprocessing(size=(5, 6))), tmp_path / "cache").path)
+    names.add(
+        cache_decoded(source.part(torch.arange(6)).dataset(PicturePreprocessing(size=(6, 6))), tmp_path / "cache").path
+    )
     same = source.dataset(PicturePreprocessing(size=(6, 6), mean=0.1, std=0.9, mirror=True))
-    assert cached(same, tmp_path / "cache").path in names  # scaling comes after
+    assert cache_decoded(same, tmp_path / "cache").path in names  # scaling comes after
     os.utime(source.records[0].name, ns=(1, 1))
-    names.add(cached(people, tmp_path / "cache").path)
+    names.add(cache_decoded(people, tmp_path / "cache").path)
     assert len(names) == 4
 
 
 def test_arrays_have_a_digest_and_datasets_have_none(tmp_path):
     pixels = random(4, 6, 6)
     first, second = (
-        cached(ArraySource(p, ["a", "b", "a", "b"]).dataset(PicturePreprocessing(size=(6, 6))), tmp_path)
+        cache_decoded(ArraySource(p, ["a", "b", "a", "b"]).dataset(PicturePreprocessing(size=(6, 6))), tmp_path)
         for p in (pixels, pixels + 1)
     )
     assert first.path != second.path
     with pytest.raises(ValueError, match="Digits does not come from files, so it has no digest"):
-        cached(open_source(Digits()).dataset(PicturePreprocessing()), tmp_path)
+        cache_decoded(open_source(Digits()).dataset(PicturePreprocessing()), tmp_path)
 
 
 def test_is_a_safetensors_file_and_goes_to_other_processes(people, tmp_path):
-    cache = cached(people, tmp_path / "cache")
+    cache = cache_decoded(people, tmp_path / "cache")
     assert torch.equal(load_file(cache.path)["data"], people.in_memory().data)
     carried = pickle.dumps(cache)
     assert len(carried) < 1000
@@ -87,7 +89,7 @@ def test_is_a_safetensors_file_and_goes_to_other_processes(people, tmp_path):
 
 
 def test_every_flipped_bit_is_found(people, tmp_path):
-    path = cached(people, tmp_path / "cache").path
+    path = cache_decoded(people, tmp_path / "cache").path
     whole = path.read_bytes()
     generator = np.random.default_rng(0)
     end = 8 + int.from_bytes(whole[:8], "little")
@@ -108,11 +110,11 @@ def test_a_killed_writer_leaves_no_cache_and_its_rest_is_removed(people, tmp_pat
     folder = tmp_path / "cache"
     script = """
 import sys, time
-from hypersphere.data import PicturePreprocessing, cached, open_source, SourceDataset
+from hypersphere.data import PicturePreprocessing, cache_decoded, open_source, SourceDataset
 dataset = open_source(sys.argv[1]).dataset(PicturePreprocessing(size=(6, 6)))
 whole = SourceDataset.batch
 SourceDataset.batch = lambda self, index: (print("writing", flush=True), time.sleep(60))
-cached(dataset, sys.argv[2])
+cache_decoded(dataset, sys.argv[2])
 """
     command = [sys.executable, "-c", script, str(tmp_path / "set"), str(folder)]
     with subprocess.Popen(
@@ -126,14 +128,14 @@ cached(dataset, sys.argv[2])
     other = folder / left[0].name.replace(str(process.pid), str(os.getpid()))
     left[0].rename(folder / left[0].name)
     other.write_bytes(b"")  # of a process that runs
-    cached(people, folder)
+    cache_decoded(people, folder)
     assert not left[0].exists()
 
 
 def test_a_full_disk_is_one_sentence(people, tmp_path, monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 10}))
     with pytest.raises(DataError, match=r"cache has no room for .* GB of decoded samples"):
-        cached(people, tmp_path / "cache")
+        cache_decoded(people, tmp_path / "cache")
     assert not list((tmp_path / "cache").iterdir())
 
 
@@ -141,7 +143,7 @@ def test_a_bad_picture_leaves_nothing(people, tmp_path):
     write(tmp_path / "set", {"0/bad.png": b"x"})
     dataset = open_source(tmp_path / "set").dataset(PicturePreprocessing(size=(6, 6)))
     with pytest.raises(CorruptDataError, match=r"bad\.png"):
-        cached(dataset, tmp_path / "cache")
+        cache_decoded(dataset, tmp_path / "cache")
     assert not list((tmp_path / "cache").iterdir())
 
 

@@ -7,7 +7,7 @@ from .catalog import CATALOG
 from .checking import CheckReport, Twins, check
 from .cifar import CIFAR10, CIFAR100
 from .color_jitter import ColorJitter
-from .decoded_cache import DecodedCache, cached
+from .decoded_cache import DecodedCache, cache_decoded
 from .digits import Digits
 from .elastic import Elastic
 from .errors import CorruptDataError, DataError, MissingDataError, UnusableSampleError
@@ -139,7 +139,7 @@ __all__ = [
     "Twins",
     "UnusableSampleError",
     "align_face",
-    "cached",
+    "cache_decoded",
     "check",
     "data_roots",
     "detect_faces",

@@ -31,7 +31,7 @@ _HEADER_LIMIT = 1 << 30
 
 
 class DecodedCache(Dataset[tuple[Tensor, int]]):
-    """Pictures of one size and their labels in a file that :func:`cached` wrote, read through a memory map.
+    """Pictures of one size and their labels in a file that :func:`cache_decoded` wrote, read through a memory map.
 
     ``batch(index)`` and ``dataset[i]`` return the same as the original dataset. The CRC-32 of each picture is verified on every
     read; the SHA-256 of shapes, labels and names is verified when the file is opened. It is a safetensors file, so other tools
@@ -43,7 +43,7 @@ class DecodedCache(Dataset[tuple[Tensor, int]]):
     >>> import tempfile
     >>> pictures = hs.data.open_source((torch.zeros(4, 8, 8), [0, 0, 1, 1])).dataset(hs.data.PicturePreprocessing((8, 8), 1))
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     stored = DecodedCache(cached(pictures, folder).path)
+    ...     stored = DecodedCache(cache_decoded(pictures, folder).path)
     ...     len(stored), stored.batch(torch.tensor([1, 2]))[0].shape
     (4, torch.Size([2, 1, 8, 8]))
     """
@@ -98,7 +98,9 @@ class DecodedCache(Dataset[tuple[Tensor, int]]):
         self.__init__(state["path"])  # type: ignore[misc]
 
 
-def cached(dataset: SourceDataset, folder: str | os.PathLike[str] | None = None, workers: int = 0) -> DecodedCache:
+def cache_decoded(
+    dataset: SourceDataset, folder: str | os.PathLike[str] | None = None, workers: int = 0
+) -> DecodedCache:
     """Return the same pictures from a cache file; decode them and write the file if it does not exist.
 
     The file name is a digest of the preprocessing and of the path, size and modification time of every file, so a changed
@@ -116,8 +118,8 @@ def cached(dataset: SourceDataset, folder: str | os.PathLike[str] | None = None,
     >>> import tempfile
     >>> pictures = hs.data.open_source((torch.zeros(4, 8, 8), [0, 0, 1, 1])).dataset(hs.data.PicturePreprocessing((8, 8), 1))
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     stored = cached(pictures, folder)
-    ...     torch.equal(stored[3][0], pictures[3][0]), cached(pictures, folder).path == stored.path
+    ...     stored = cache_decoded(pictures, folder)
+    ...     torch.equal(stored[3][0], pictures[3][0]), cache_decoded(pictures, folder).path == stored.path
     (True, True)
     """
     path = Path(folder or cache_folder()) / f"{dataset.digest()}.safetensors"

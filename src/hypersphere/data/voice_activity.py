@@ -5,7 +5,7 @@ from jaxtyping import Bool, Float32
 
 FRAME_SECONDS = 0.03
 SMOOTHED_FRAMES = 8  # the decision about a frame is the majority of this many around it
-KEPT_SILENT_FRAMES = 6  # silences up to this many frames stay, so that words do not run into each other
+KEPT_SILENT_FRAMES = 6  # silences of up to this number of frames are kept, so that words stay separated
 LOUD_QUANTILE = 0.95  # the level of speech is that of this quantile of frames
 
 

@@ -130,7 +130,7 @@ class RetrievalReport(Report):
         return clustered_mean(1 / self.first.double(), self.owners)
 
     def recall(self, k: int = 1) -> Measurement:
-        """The share of queries with something relevant among the first ``k``, with a 95 % interval."""
+        """Return the share of queries with a relevant image among the first ``k``, with a 95 % interval."""
         if k < 1:
             raise ValueError(f"k must be an integer ≥ 1, got {k!r}")
         return clustered_mean(self.first <= k, self.owners)

@@ -80,7 +80,7 @@ class PointNet(Network):
         self._classify(dim, num_classes, classifier, operator)
 
     def features(self, x: Float[Tensor, "batch coordinates points"]) -> Float[Tensor, "batch dim"]:
-        """The embedding of a batch of clouds."""
+        """Return the embedding of a batch of clouds."""
         features, transform = self.features_and_transform(x)
         self._transform = transform if self.training else None
         return features

@@ -68,7 +68,7 @@ class PointNet2(Network):
         self._classify(dim, num_classes, classifier, operator)
 
     def features(self, x: Float[Tensor, "batch 3 points"]) -> Float[Tensor, "batch dim"]:
-        """The embedding of a batch of clouds."""
+        """Return the embedding of a batch of clouds."""
         points, below = self.level2(*self.level1(x, None))
         whole = self.whole(torch.cat([points, below], 1)).amax(-1)
         return self.dropout(self.cloud(whole))

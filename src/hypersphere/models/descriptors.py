@@ -246,14 +246,14 @@ def row_covariances(pictures: Float[Tensor, "n c h w"]) -> Float[Tensor, "n _"]:
 
 
 def _partition(side: int, like: Tensor) -> Float[Tensor, "cells side"]:
-    """One row per cell: 1 for its pixels. Every pixel belongs to one cell."""
+    """Return one row per cell: 1 for its pixels. Every pixel belongs to one cell."""
     cells = _cells(side)
     owner = torch.arange(side, device=like.device) * cells // side
     return (owner == torch.arange(cells, device=like.device)[:, None]).to(like.dtype)
 
 
 def _windows(side: int, like: Tensor) -> Float[Tensor, "cells side"]:
-    """One row per cell: the mean over its pixels. Cells overlap by a pixel if the side is not a multiple of their number."""
+    """Return one row per cell: the mean over its pixels. Cells overlap by a pixel if the side is not a multiple of their number."""
     cells = _cells(side)
     index, pixel = torch.arange(cells, device=like.device)[:, None], torch.arange(side, device=like.device)
     inside = (pixel >= index * side // cells) & (pixel < ((index + 1) * side + cells - 1) // cells)
@@ -272,7 +272,7 @@ def _gradient_bins(height: int, width: int) -> int:
 
 
 def _uniform_patterns(device: torch.device) -> Int[Tensor, "256"]:
-    """The bin of each of 256 patterns: one for each with at most two changes around the circle, one for all others."""
+    """Return the bin of each of 256 patterns: one for each with at most two changes around the circle, one for all others."""
     # A list, because ONNX has no shifts.
     bits = [[code >> place & 1 for place in range(8)] for code in range(256)]
     uniform = [sum(row[i] != row[i - 1] for i in range(8)) <= 2 for row in bits]

@@ -41,7 +41,7 @@ def mhe_cifar10(size: Size) -> Config:
     of table 5.1 and, with ``backbone.width`` of 0.25 to 4 or ``backbone=cnn6`` and ``cnn15``, tables 5.2 and 5.3;
     ``energy.output=0`` and ``energy.hidden=0`` are table 5.4.
     """
-    return regularized(size, call(CIFAR10), call(cnn9, table="D.1"), HALF_SPACE)
+    return make_regularized(size, call(CIFAR10), call(cnn9, table="D.1"), HALF_SPACE)
 
 
 @recipe("mhe-resnet-cifar100", tables="5.5, 6.6", data="CIFAR100 (laptop: Tiny-ImageNet)")
@@ -51,7 +51,7 @@ def mhe_resnet_cifar100(size: Size) -> Config:
     Liu (2020, 5.5.1, D.1): ResNet-32 of table D.2, otherwise as mhe-cifar10. ``energy=CoMHE energy.data_dependent=false`` is table
     6.6, ``data=CIFAR10`` the other column. The laptop's data are 100 classes of Tiny-ImageNet at 32×32, a stand-in.
     """
-    return regularized(size, call(CIFAR100), call(resnet32, table="D.2"), HALF_SPACE)
+    return make_regularized(size, call(CIFAR100), call(resnet32, table="D.2"), HALF_SPACE)
 
 
 @recipe("mhe-imagenet", tables="5.6", data="ImageNet (laptop: Tiny-ImageNet)")
@@ -64,7 +64,7 @@ def mhe_imagenet(size: Size) -> Config:
     """
     if size == "paper":
         return imagenet(500000, 64, (150000, 300000, 400000), 1e-4, backbone=call(resnet18), energy=HALF_SPACE)
-    return regularized(size, call(CIFAR100), call(resnet18), HALF_SPACE)
+    return make_regularized(size, call(CIFAR100), call(resnet18), HALF_SPACE)
 
 
 @recipe("mhe-spherenet-cifar10", tables="D.3", data="CIFAR10")
@@ -74,12 +74,12 @@ def mhe_spherenet_cifar10(size: Size) -> Config:
     Liu (2020, D.5): CNN-9 of table D.1, the setting of mhe-cifar10 without weight decay, which has no meaning for SphereConv.
     ``energy=Orthonormality energy.hidden=1e-5`` and ``energy=none`` are the baselines, ``energy.distance=angular`` A-MHE.
     """
-    config = regularized(size, call(CIFAR10), call(cnn9, table="D.1", operator=SPHERE), HALF_SPACE)
+    config = make_regularized(size, call(CIFAR10), call(cnn9, table="D.1", operator=SPHERE), HALF_SPACE)
     return replace(config, {"optimizer.weight_decay": 0.0})
 
 
-def regularized(size: Size, data: Call, model: Call, energy: Call) -> Config:
-    """The setting of D.1 for CIFAR, which chapter 6 repeats."""
+def make_regularized(size: Size, data: Call, model: Call, energy: Call) -> Config:
+    """Return the setting of D.1 for CIFAR, which chapter 6 repeats."""
     if size == "smoke":
         small = {"width": 0.06, "feature_dim": 16} if model.target is cnn9 else {"width": 0.05}
         return smoke(backbone=shallow(model).replace(**small), energy=energy, normalize=CENTERED)
@@ -118,7 +118,7 @@ def imbalance_cifar100(size: Size) -> Config:
     Liu (2020, D.8): classes 0 to 9, otherwise as mhe-cifar10. ``samples.imbalance=ImbalancedMultiple`` is the other setting, in
     which class c keeps 5·(c + 1) images. The laptop's data are 100 classes of Tiny-ImageNet at 32×32, a stand-in.
     """
-    config = regularized(size, call(CIFAR100), call(cnn9, table="D.1"), HALF_SPACE)
+    config = make_regularized(size, call(CIFAR100), call(cnn9, table="D.1"), HALF_SPACE)
     return config.replace({"samples.imbalance": call(ImbalancedSingle, classes=tuple(range(10)), keep=0.1)})
 
 

@@ -10,7 +10,7 @@ from ..models import cnn9, gcn, pointnet, pointnet2, resnet18
 from ..objectives import Softmax
 from ..orthogonal import overparameterize
 from ..training import Config, Graph, replace
-from .chapter5 import regularized
+from .chapter5 import make_regularized
 from .recipe_book import Size, adam, falls, imagenet, make, recipe, smoke
 
 # Five projections to 30 dimensions, half-space energy, weight 1, s = 2 (6.6.1, E.1), and the classes in full space (D.1).
@@ -28,7 +28,7 @@ def comhe_cifar100(size: Size) -> Config:
     ``count`` and ``every`` are tables 6.2, 6.3 and E.4, ``backbone.width`` and ``backbone=cnn6`` or ``cnn15`` 6.4 and 6.5,
     ``backbone=resnet32 backbone.table=D.2`` 6.6. The laptop's data are 100 classes of Tiny-ImageNet at 32×32, a stand-in.
     """
-    return regularized(size, call(CIFAR100), call(cnn9, table="D.1"), COMPRESSIVE)
+    return make_regularized(size, call(CIFAR100), call(cnn9, table="D.1"), COMPRESSIVE)
 
 
 @recipe("comhe-imagenet", tables="6.7", data="ImageNet (laptop: Tiny-ImageNet)")
@@ -41,7 +41,7 @@ def comhe_imagenet(size: Size) -> Config:
     """
     if size == "paper":
         return imagenet(500000, 64, (150000, 300000, 400000), 1e-4, backbone=call(resnet18), energy=COMPRESSIVE)
-    return regularized(size, call(CIFAR100), call(resnet18), COMPRESSIVE)
+    return make_regularized(size, call(CIFAR100), call(resnet18), COMPRESSIVE)
 
 
 @recipe("rotation-cifar100", tables="6.1 (figure), E.2 – E.5 (figures)", data="CIFAR100 (laptop: Tiny-ImageNet)")

@@ -232,7 +232,7 @@ def _other_evidence(
 
 
 def _settle_pairs(suspicious: Tensor, claimed: Tensor, ids: Tensor, counts: Tensor) -> None:
-    """Of two samples that only contradict each other, keep the one that no other label claims."""
+    """Keep, of two samples that only contradict each other, the one that no other label claims."""
     for label in (counts == 2).nonzero().flatten().tolist():
         both = (ids == label).nonzero().flatten()
         if suspicious[both].all() and claimed[both].sum() == 1:

@@ -16,7 +16,7 @@ from .trainer import Trainer
 
 
 class Experiment(Trainer):
-    """``Experiment(config, "runs/x").run()``: the task of a config, trained by a :class:`Trainer`.
+    """A run of a config in a folder: ``Experiment(config, "runs/x").run()`` trains its task by a :class:`Trainer`.
 
     >>> import tempfile
     >>> from hypersphere.training import Config, Experiment, call

@@ -11,7 +11,17 @@ import torch
 from torch import nn
 
 from ..config import Call, Kind, assign, call, encode
-from ..data import Affine, ColorJitter, Compose, Flip, PicturePreprocessing, ResizedCrop, cached, check, open_source
+from ..data import (
+    Affine,
+    ColorJitter,
+    Compose,
+    Flip,
+    PicturePreprocessing,
+    ResizedCrop,
+    cache_decoded,
+    check,
+    open_source,
+)
 from ..files import write_atomically
 from ..models import sphereface10
 from ..objectives import Uniformity
@@ -181,7 +191,7 @@ def pretrain(
         size=settled.input_size, channels=settled.channels, mean=0.0, std=1.0, crop=settled.crop, resize=settled.resize
     )
     dataset: Any = opened.dataset(base)
-    dataset = dataset if settled.cache is None else cached(dataset, settled.cache, settled.workers or 0)
+    dataset = dataset if settled.cache is None else cache_decoded(dataset, settled.cache, settled.workers or 0)
     samples = dataset.in_memory() if settled.memory else dataset
     pictures = sample_pictures(samples)
     _choose_training(chosen, facts, pictures)

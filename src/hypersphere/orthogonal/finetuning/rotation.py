@@ -60,7 +60,7 @@ class Rotation(nn.Module, ABC):
 
     @property
     def entries(self) -> int:
-        """The entries of one skew-symmetric generator, or 1 where the parameters are not generators."""
+        """The entries of one skew-symmetric generator, or 1 if the parameters are not generators."""
         return 1
 
     @property

@@ -184,7 +184,7 @@ def describe_weight(label: str, held: NeuronWeight) -> TunedWeight:
 
 
 def _is_inside(owner: str, modules: dict[str, nn.Module], train: list[Selector]) -> bool:
-    """Whether a module or one around it is selected by ``train``."""
+    """Return whether ``train`` selects a module or one that contains it."""
     parts = owner.split(".") if owner else []
     around = [".".join(parts[:depth]) for depth in range(len(parts) + 1)]
     return any(matches(name, modules[name], s) for name in around for s in train)

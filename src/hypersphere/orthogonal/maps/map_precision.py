@@ -1,4 +1,4 @@
-"""What all maps share: float32 or better inside, and a rule for the directions that a singular matrix lacks."""
+"""Precision of all maps: float32 or better inside, and a rule for the missing directions of a singular matrix."""
 
 import contextlib
 import functools

@@ -104,7 +104,7 @@ def _quintic(x: Tensor, gram: Tensor, square: Tensor, coefficients: tuple[float,
 
 
 def _all_large(gram: Tensor, eye: Tensor) -> bool:
-    """Whether all singular values exceed 0.03; a compiled graph, which cannot ask, takes all repetitions."""
+    """Return whether all singular values exceed 0.03; False in a compiled graph, which has no values."""
     if torch.compiler.is_compiling():
         return False
     return bool((torch.linalg.cholesky_ex(gram - 0.03**2 * eye).info == 0).all())

@@ -1,4 +1,4 @@
-"""The contract of maps from a free square matrix to the matrix R that acts on a layer's neurons."""
+"""The interface of maps from a free square matrix to the matrix R that acts on a layer's neurons."""
 
 from collections.abc import Callable
 from typing import ClassVar, Literal, TypeAlias

@@ -1,4 +1,4 @@
-"""Coefficients of Newton–Schulz steps that are the best for the singular values that are left."""
+"""Optimal coefficients of Newton–Schulz steps for the remaining range of singular values."""
 
 import functools
 

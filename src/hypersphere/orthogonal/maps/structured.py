@@ -20,7 +20,7 @@ class SymmetricPositive(Map):
     """
 
     def forward(self, raw: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
-        """LLᵀ."""
+        """Return LLᵀ."""
         lower = raw.tril(-1) + torch.diag_embed(raw.diagonal(dim1=-2, dim2=-1).exp())
         return lower @ lower.mT
 
@@ -42,7 +42,7 @@ class Triangular(Map):
         self.upper = upper
 
     def forward(self, raw: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
-        """The triangle."""
+        """Return the triangle."""
         return raw.triu() if self.upper else raw.tril()
 
     def freedom(self, n: int) -> int:
@@ -70,7 +70,7 @@ class Banded(Map):
         self.width = width
 
     def forward(self, raw: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
-        """The band."""
+        """Return the band."""
         return raw.tril(self.width).triu(-self.width)
 
     def freedom(self, n: int) -> int:
@@ -79,7 +79,7 @@ class Banded(Map):
         return n + w * (2 * n - w - 1)
 
     def extra_repr(self) -> str:
-        """The width."""
+        """Describe the width."""
         return f"width={self.width}"
 
 
@@ -92,7 +92,7 @@ class Symmetric(Map):
     """
 
     def forward(self, raw: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
-        """The symmetric part."""
+        """Return the symmetric part."""
         return (raw + raw.mT) / 2
 
     def freedom(self, n: int) -> int:
@@ -112,13 +112,13 @@ class Skew(Map):
     """
 
     def forward(self, raw: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
-        """The skew-symmetric part."""
+        """Return the skew-symmetric part."""
         return skew(raw)
 
     def start(
         self, raw: Float[Tensor, "*batch n n"], generator: torch.Generator | None = None
     ) -> Float[Tensor, "*batch n n"]:
-        """Entries from N(0, 2/n)."""
+        """Draw entries from N(0, 2/n)."""
         return self.normal(raw, generator) * (2 / raw.shape[-1]) ** 0.5
 
     def freedom(self, n: int) -> int:
@@ -140,7 +140,7 @@ class Hessenberg(Map):
         self.upper = upper
 
     def forward(self, raw: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
-        """The triangle and one more diagonal."""
+        """Return the triangle and one more diagonal."""
         return raw.triu(-1) if self.upper else raw.tril(1)
 
     def freedom(self, n: int) -> int:

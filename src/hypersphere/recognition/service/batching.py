@@ -51,7 +51,7 @@ class Batcher:
 
     @property
     def alive(self) -> bool:
-        """Whether the thread is there to work."""
+        """Whether the thread is running."""
         return self._thread.is_alive()
 
     def close(self) -> None:

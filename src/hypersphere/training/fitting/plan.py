@@ -21,7 +21,7 @@ from ...data import (
     PicturePreprocessing,
     Preprocessing,
     Source,
-    cached,
+    cache_decoded,
 )
 from ...recognition import Embedder
 from ...recognition.baselines import first_identities
@@ -396,7 +396,7 @@ def load_splits(
     chosen = [selection] if selection is not None and len(selection) else []
     for index in (division.train, division.measured, *chosen):
         dataset = source.part(index).dataset(preprocessing)
-        decoded: Any = cached(dataset, cache, workers) if cache is not None else dataset
+        decoded: Any = cache_decoded(dataset, cache, workers) if cache is not None else dataset
         loaded.append(decoded.in_memory() if memory else decoded)
     few = first_identities(loaded[-1].labels, watched)
     pictures, labels = loaded[-1].batch(few)
