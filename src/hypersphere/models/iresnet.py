@@ -70,8 +70,8 @@ class IResNet(Network):
         ValueError: If there is no network of this depth.
 
     >>> net = IResNet(18, width=0.125)
-    >>> net(torch.zeros(1, 3, 112, 112)).shape
-    torch.Size([1, 512])
+    >>> net(torch.zeros(2, 3, 112, 112)).shape
+    torch.Size([2, 512])
     """
 
     def __init__(

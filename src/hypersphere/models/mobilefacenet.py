@@ -63,8 +63,8 @@ class MobileFaceNet(Network):
         ValueError: If ``blocks`` are not four numbers of at least 1, or ``scale`` is below 1.
 
     >>> net = MobileFaceNet(width=0.25)
-    >>> net(torch.zeros(1, 3, 112, 112)).shape
-    torch.Size([1, 512])
+    >>> net(torch.zeros(2, 3, 112, 112)).shape
+    torch.Size([2, 512])
     """
 
     def __init__(
