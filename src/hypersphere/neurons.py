@@ -264,7 +264,7 @@ class ChangeReport:
 
     Attributes:
         changed: what each changed layer is now.
-        skipped: why each skipped layer stayed as it was.
+        skipped: the reason for each skipped layer.
         unsupported: names in ``skipped`` that the caller did not ask to skip, because the function does not know the
             kind of layer.
         new_parameters: names of added parameters. An optimizer that was created before does not have them.

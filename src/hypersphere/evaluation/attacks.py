@@ -27,7 +27,7 @@ def fgsm(
 ) -> Float[Tensor, "n ..."]:
     r"""Attack by one step that increases the loss: x̃ = clip(x + ε·sign ∇ₓ J(x, y)), so that ‖x̃ − x‖_∞ ≤ ε (C.1.2).
 
-    Every attack runs the model in evaluation mode and puts each module back as it was; parameters receive no gradient.
+    Every attack runs the model in evaluation mode and restores the mode of each module; parameters receive no gradient.
 
     >>> model = torch.nn.Linear(2, 2, bias=False)
     >>> model.weight.data = torch.eye(2)

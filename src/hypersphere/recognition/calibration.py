@@ -24,7 +24,7 @@ class Calibration(NamedTuple):
             same person to fit them.
         offset: See ``slope``.
 
-    >>> Calibration(0.62, "fpir", 0.01, 50).warning(size=500) is None  # ten times as many identities as it was set with
+    >>> Calibration(0.62, "fpir", 0.01, 50).warning(size=500) is None  # ten times as many identities as in the calibration
     False
     """
 

@@ -847,7 +847,7 @@ def _check_dim(rows: Tensor, settings: Settings) -> None:
 
 def _stored_threshold(found: Calibration | None, score: Scoring | None, how: str) -> float:
     if score is not None:
-        raise ValueError("threshold must be given with a score of one's own: the calibrated one is a cosine")
+        raise ValueError("threshold must be given with another score, because the calibrated threshold is a cosine")
     if found is None:
         raise ValueError(f"threshold must be given, or the gallery calibrated with {how}")
     return found.threshold

@@ -264,7 +264,7 @@ class PostgresStore:
         return list(dict.fromkeys(problems))
 
     def backup(self, target: Path) -> None:
-        """Copy everything, as it was at one moment, into an SQLite gallery at ``target``."""
+        """Copy a consistent snapshot into an SQLite gallery at ``target``."""
         if target.exists():
             raise ValueError(f"there is a file at {target} already: a backup takes the place of nothing")
         with (

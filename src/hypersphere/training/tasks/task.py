@@ -35,7 +35,7 @@ class Task(nn.Module, ABC):
     ``forward(step, *batch)`` gives the loss and its named parts. The trainer calls :meth:`advance` after every step,
     :meth:`evaluate` now and then, and :meth:`pictures` at the end. ``loader`` gives batches; ``model`` is what is kept.
 
-    >>> class Slope(Task):  # a task of one's own: a regression
+    >>> class Slope(Task):  # your own task: a regression
     ...     def __init__(self):
     ...         super().__init__()
     ...         self.model = nn.Linear(1, 1)
