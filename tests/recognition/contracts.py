@@ -115,7 +115,7 @@ class GalleryContract:
         found = gallery.identify(torch.tensor([2.0, 0.5]), k=2, threshold=3.0, score=product)[0].candidates
         assert [(m.identity, m.score, m.accepted) for m in found] == [("bob", 5.0, True), ("ada", 2.0, False)]
         assert gallery.verify("bob", torch.tensor([2.0, 0.5]), threshold=3.0, score=product)[0].score == 5.0
-        with pytest.raises(ValueError, match="threshold must be given with a score of one's own"):
+        with pytest.raises(ValueError, match="threshold must be given with another score"):
             gallery.identify(torch.ones(2), score=product)
 
     def test_the_threshold_comes_from_calibration_pairs(self, gallery, address):
