@@ -47,7 +47,7 @@ def evaluate_pairs(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     for name, grey in (("a", 10), ("b", 20), ("c", 250)):
     ...         _ = pathlib.Path(folder, f"{name}.pgm").write_bytes(b"P5 2 2 255 " + bytes([grey] * 4))
-    ...     _ = pathlib.Path(folder, "pairs.txt").write_text("a.pgm b.pgm 1\\na.pgm c.pgm 0")
+    ...     _ = pathlib.Path(folder, "pairs.txt").write_text("a.pgm b.pgm 1\na.pgm c.pgm 0")
     ...     float(evaluate_pairs(embedder, f"{folder}/pairs.txt").report.verification.eer)
     0.0
     """

@@ -42,7 +42,7 @@ BATCHES = {4: 4, 16: 2, 64: 1}  # and how many times as many steps are taken
 
 def arms(size: Size) -> dict[str, Arm]:
     """CNN-9 of table C.1 with each magnitude; two tricks of optimization; SphereNorm and BatchNorm at small batches."""
-    base = _base(size)
+    base = replace(_base(size), project_every=0)  # the recipe projects, as the text does; here it is one of the tricks
     groups: dict[str, tuple[dict[str, Any], Call]] = {
         "BN, ReLU": ({}, call(Cosine)),
         "no ReLU": ({"backbone.activation": "none"}, call(SquareCosine)),

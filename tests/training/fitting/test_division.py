@@ -55,7 +55,7 @@ def test_splits_of_the_same_identities_are_not_used():
 def test_nothing_held_out():
     train, measured, reason = divide(source(np.arange(3).repeat(2)), 0.0)
     assert torch.equal(train, measured)
-    assert "those that are trained on" in reason
+    assert "the report measures the training identities" in reason
 
 
 def test_selection_is_disjoint_from_training_and_report():

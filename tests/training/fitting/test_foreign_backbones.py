@@ -10,7 +10,7 @@ from hypersphere.training import fit
 from .drawn import QUICK
 from .test_backbones import timm, vit  # noqa: F401  (a fixture)
 
-MIN_PICTURES_FOR_DEEP = ("steps=4", "pictures=false", "threads=1", "batch_size=16", "feature_dim=8")
+MIN_PICTURES_FOR_DEEP = ("steps=4", "pictures=false", "threads=1", "batch_size=16", "feature_dim=8", "last_layer=none")
 
 
 def test_a_model_of_transformers_with_its_processor(vit, pictures, tmp_path):  # noqa: F811
@@ -62,12 +62,21 @@ def test_weights_of_another_run(fitted, pictures, tmp_path):
 @pytest.mark.parametrize("file", ["", "embedder.safetensors"])
 def test_a_frozen_backbone_from_a_run_or_its_embedder(file, fitted, pictures, tmp_path):
     run, _ = fitted
-    few = [*QUICK, "steps=2", "ema=none", "pictures=false", "frozen=true", f"weights={run.folder / file}"]
+    few = [
+        *QUICK,
+        "steps=2",
+        "ema=none",
+        "pictures=false",
+        "last_layer=none",
+        "frozen=true",
+        f"weights={run.folder / file}",
+    ]
     again = fit(pictures, tmp_path / "run", settings=few)
     before = load_file(run.folder / (file or "model.safetensors"))
     after = load_file(again.folder / "embedder.safetensors")
+    prefix = "network." if file else ""  # the embedder joins classical descriptors to the network
     for name in ("body.stage1.0.conv.weight", "body.stage1.0.norm.running_mean", "fc.0.linear.weight"):
-        assert torch.equal(before[name], after[f"network.{name}"])
+        assert torch.equal(before[prefix + name], after[f"network.{name}"])
 
 
 def test_a_frozen_backbone_that_the_weights_do_not_fit_is_refused(fitted, pictures, tmp_path):

@@ -218,7 +218,7 @@ def open_store(
 def normalize_name(identity: str) -> str:
     r"""Return the name as it is stored and compared: in Unicode's composed form (NFC).
 
-    >>> normalize_name("Jose\\u0301") == normalize_name("Jos\\u00e9")
+    >>> normalize_name("Jose\u0301") == normalize_name("Jos\u00e9")
     True
     """
     if not isinstance(identity, str) or not identity:

@@ -10,7 +10,7 @@ from torch import nn
 from ..._extras import require
 from ...config import Call, find_builders, import_target, suggest
 from ...data import PicturePreprocessing, Preprocessing
-from ...models import Projected, TransformersNetwork, WithDiscriminant, timm_network
+from ...models import Descriptors, Joined, Projected, TransformersNetwork, WithDiscriminant, timm_network
 from ...recognition import Embedder
 from .sample_network import SampleNetwork
 
@@ -100,8 +100,10 @@ def embedder_behind(weights: str | os.PathLike[str] | None) -> tuple[Call, Prepr
         return None
     assert found.call is not None
     backbone = found.call
-    while backbone.target in (Projected, WithDiscriminant):
+    while backbone.target in (Joined, Projected, WithDiscriminant):
         backbone = backbone.get("network")
+    if backbone.target is Descriptors:  # nothing in it is trained by steps
+        return None
     kept = {name: value for name, value in backbone.arguments.items() if name not in DECIDED}
     return Call(backbone.target, kept), found.preprocessing
 
