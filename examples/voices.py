@@ -1,4 +1,4 @@
-"""Enrol two voices in a gallery and recognize them again. The voices are synthetic; with real ones, use hs.load("ge2e")."""
+"""Enroll two synthetic voices in a gallery and recognize them again. For real voices, use hs.load("ge2e")."""
 
 import pathlib
 import tempfile
@@ -35,9 +35,6 @@ with tempfile.TemporaryDirectory() as folder:
     with hs.Gallery(":memory:", embedder) as gallery:
         for person in ("ann", "bob"):
             gallery.enrol(person, f"{folder}/{person}0.wav")
-        names = [
-            answer.name
-            for answer in gallery.identify([f"{folder}/{who}1.wav" for who in ("ann", "bob")], threshold=0.8)
-        ]
-print(names)
+        answers = gallery.identify([f"{folder}/ann1.wav", f"{folder}/bob1.wav"], threshold=0.8)
+print(names := [answer.name for answer in answers])
 assert names == ["ann", "bob"]

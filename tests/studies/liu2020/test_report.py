@@ -1,5 +1,7 @@
 import json
 
+import pytest
+
 from studies.liu2020 import CLAIMS, get_claim, report
 from studies.liu2020.rows import FOLDER, append_row, recorded, superseded
 from studies.liu2020.runner import missing
