@@ -185,7 +185,7 @@ class TestForms:
             ({"importance": {"2": [1.0]}}, "importance must be given by the names"),
             ({"importance": {"0": [1.0]}}, "one finite number > 0"),
             ({"importance": {"0": [1.0] * 9}, "distance": "angular"}, "importance scales"),
-            ({"kernel": Gaussian(2), "s": 1}, "kernel stands in place of"),
+            ({"kernel": Gaussian(2), "s": 1}, "kernel replaces s and distance"),
         ],
     )
     def test_refuses(self, options, message):
