@@ -298,14 +298,15 @@ class HeadContract:
     def test_ignored_samples_do_not_count(self, chunk):
         smoothing = {"label_smoothing": 0.1} if self.smooths else {}
         head = self.head(chunk=chunk, ignore_index=255, **smoothing)
-        x, y = self.batch(6, torch.float32)
+        head.double()  # in float32, products of four and of six rows round differently on some processors
+        x, y = self.batch(6, torch.float64)
         y[[1, 4]] = 255
         kept = [0, 2, 3, 5]
         full, part = gradients(head, x, y, chunk=chunk), gradients(head, x[kept], y[kept], chunk=chunk)
-        assert torch.allclose(full[0], part[0])
-        assert torch.allclose(full[1][kept], part[1], atol=1e-6)
+        assert torch.allclose(full[0], part[0], rtol=1e-12)
+        assert torch.allclose(full[1][kept], part[1], rtol=1e-10, atol=1e-10)
         assert (full[1][[1, 4]] == 0).all()
-        assert torch.allclose(full[2], part[2], atol=1e-6)
+        assert torch.allclose(full[2], part[2], rtol=1e-10, atol=1e-10)
         assert head(x, torch.full((6,), 255)) == 0
 
     @pytest.mark.parametrize("label", [-1, 11])
