@@ -162,7 +162,7 @@ def verdict(outcomes: Sequence[Outcome]) -> Verdict:
     return "holds in part" if whole else "holds in part so far"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Claim:
     """A claim of Liu (2020) and the experiment that tests it.
 

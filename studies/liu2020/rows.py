@@ -1,5 +1,6 @@
 """Recorded rows: one line per finished run in ``rows/<id>.jsonl``, and which of them count."""
 
+import functools
 import json
 import math
 import os
@@ -74,6 +75,18 @@ def recorded(claim: Claim, results: str | os.PathLike[str], size: Size = "laptop
     A choice that is text is as choices were written before they could be applied. While an arm has not finished choosing, any
     choice counts.
     """
+    files = [results_file(claim, results, suffix) for suffix in ("", "-tuning")]
+    return list(_recorded(claim, os.fspath(results), size, tuple(map(_version, files))))
+
+
+def _version(file: pathlib.Path) -> tuple[int, int] | None:
+    """What changes when a row is appended to a file; None if there is no file."""
+    return (file.stat().st_mtime_ns, file.stat().st_size) if file.exists() else None
+
+
+@functools.lru_cache(maxsize=64)
+def _recorded(claim: Claim, results: str, size: Size, versions: tuple[tuple[int, int] | None, ...]) -> tuple[Row, ...]:
+    """The rows that count. They are kept while the files stay as they are: comparing settings takes seconds per claim."""
     arms = claim.sized(size)
     found = [row for row in read_rows(results_file(claim, results)) if row["size"] == size and row["arm"] in arms]
     choices = present_choices(claim, arms, results) if size == "laptop" else {}
@@ -89,7 +102,7 @@ def recorded(claim: Claim, results: str | os.PathLike[str], size: Size = "laptop
         if chosen[which].made(row):
             rows[name, row["seed"]] = row
     order = list(arms)
-    return sorted(rows.values(), key=lambda row: (order.index(row["arm"]), row["seed"]))
+    return tuple(sorted(rows.values(), key=lambda row: (order.index(row["arm"]), row["seed"])))
 
 
 def superseded(claim: Claim, results: str | os.PathLike[str], size: Size = "laptop") -> list[Row]:
