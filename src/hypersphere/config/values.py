@@ -143,13 +143,11 @@ def check_value(value: Any, annotation: Any, path: str) -> Any:
     """Convert ``value`` to the annotation (lists to tuples, integers to floats), or raise a ``ValueError`` with what is accepted."""
     if not isinstance(value, PLAIN) and not isinstance(value, list | tuple | dict):
         return value  # an object or a call, which is checked by its user
-    problems = []
     for option in list_options(annotation):
         good, result = _fits(value, option, path)
         if good:
             return result
-        problems.append(describe(option))
-    raise ValueError(f"{path} must be {' or '.join(dict.fromkeys(problems))}, got {value!r}")
+    raise ValueError(f"{path} must be {describe(annotation)}, got {value!r}")
 
 
 def describe(annotation: Any) -> str:
