@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from hypersphere.files import (
     load_tensors,
     load_tree,
+    read_json,
     remove_leftovers,
     save_tensors,
     save_tree,
@@ -164,3 +165,11 @@ def test_tensors_carry_checksums_and_are_plain_to_others(tmp_path: pathlib.Path)
     assert wrong == 0
     save_file({"d": torch.ones(2)}, path)  # somebody else's file has none
     assert torch.equal(load_tensors(path)["d"], torch.ones(2))
+
+
+def test_json_that_cannot_be_read_is_an_error_and_an_absent_file_is_none(tmp_path: pathlib.Path) -> None:
+    assert read_json(tmp_path / "x") is None
+    for content in (b"{", b"\xff\xfe\xff", b"[" * 100_000):
+        (tmp_path / "x").write_bytes(content)
+        with pytest.raises(ValueError, match="x is not readable as JSON"):
+            read_json(tmp_path / "x")

@@ -81,6 +81,28 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
     write_text(path, json.dumps(replace_nonfinite(value), indent=1, allow_nan=False) + "\n")
 
 
+def read_json(path: str | os.PathLike[str]) -> Any:
+    """Return the content of a JSON file, or None if there is no such file.
+
+    Raises:
+        ValueError: If the file is not JSON.
+
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_json(pathlib.Path(folder) / "a.json", {"eer": 0.04})
+    ...     read_json(pathlib.Path(folder) / "a.json"), read_json(pathlib.Path(folder) / "b.json")
+    ({'eer': 0.04}, None)
+    """
+    try:
+        content = pathlib.Path(path).read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not readable as JSON: {error}") from error
+
+
 def replace_nonfinite(value: Any) -> Any:
     """Replace NaN and infinity by None in nested values, for JSON.
 

@@ -86,6 +86,14 @@ def test_two_identities_have_no_interval():
     assert not found.is_beaten
 
 
+def test_only_too_few_identities_leave_a_comparison_undecided():
+    (found,) = compare_with_baselines(torch.randn(60, 3), LABELS, {"noise": torch.randn(60, 3)}, pairs=1)
+    assert found.difference.interval == (-1.0, 1.0)
+    assert found.eer.interval == (0.0, 1.0)
+    with pytest.raises(ValueError, match="resamples must be"):
+        compare_with_baselines(torch.randn(12, 3), LABELS[:12], {"noise": torch.randn(12, 3)}, resamples=1)
+
+
 def test_a_pretrained_network_is_recommended():
     close = Baseline("pretrained sface (on 90 pictures)", Measurement(0.01, 0, 0.02), Measurement(0.1, 0.05, 0.15))
     assert "start from it with --from sface" in summarize_baselines([close])

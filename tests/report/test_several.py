@@ -32,4 +32,4 @@ def test_other_samples_are_not_paired(tmp_path):
     assert not can_compare(one, None)
     runs = read_runs([write_run(tmp_path / "a"), write_run(tmp_path / "b", kept=evidence(each=8))])
     notes = [block.text for block in measures_section(runs).blocks if isinstance(block, Note)]
-    assert notes == ["Not measured on the same samples as a, so not paired: b."]
+    assert notes == ["Not measured on the same samples as a, or on too few identities, so not paired: b."]

@@ -12,7 +12,7 @@ from ..data.catalog import CATALOG
 from ..data.errors import DataError
 from ..data.fetch import get
 from ..data.roots import VARIABLE, data_roots, locate
-from .source_options import SOURCE_HELP, add_source_options, read_source_options
+from .source_options import SOURCE_HELP, add_source_options, print_skipped, read_source_options
 
 if TYPE_CHECKING:
     from ..recognition.label_check import LabelReport
@@ -75,6 +75,7 @@ def run(args: argparse.Namespace) -> int:
 def _check_labels(args: argparse.Namespace) -> "LabelReport":
     """Compare the labels with the features of the embedder; write the page and the tables if a folder is given."""
     from ..data.sources import open_source
+    from ..data.sources.source import list_missing
     from ..files import write_json
     from ..recognition import embed, load
     from ..recognition.grouping_calibration import MEASURED
@@ -84,8 +85,7 @@ def _check_labels(args: argparse.Namespace) -> "LabelReport":
     options = {"identities": 1, "skip_missing": True, **read_source_options(args)}
     source, embedder = open_source(args.source, **options), load(args.embedder, trust=args.trust)
     found = embed(embedder, source, on_error="skip")
-    for name, reason in found.skipped.items():
-        print(f"{name}: {reason}", file=sys.stderr)
+    print_skipped({**list_missing(source), **found.skipped})
     known = MEASURED.get(str(embedder.card.get("name")))
     report = check_labels(found.features, found.labels, found.files, known)
     if args.output is not None:

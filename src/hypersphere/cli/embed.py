@@ -1,11 +1,11 @@
 """``hypersphere embed EMBEDDER images… -o features.safetensors``: features of pictures."""
 
 import argparse
-import sys
 from pathlib import Path
 
 from ..recognition import embed, load, save_features
 from .license_option import add_license_option
+from .source_options import print_skipped
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -31,8 +31,7 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError(f"--output must end in .safetensors or .npy, got {args.output.name}")
     embedder = load(args.embedder, trust=args.trust, accept_licence=args.accept_licence)
     features = embed(embedder, args.images, args.batch, on_error="skip" if args.skip_errors else "raise")
-    for file, reason in features.skipped.items():
-        print(f"skipped {file}: {reason}", file=sys.stderr)
+    print_skipped(features.skipped)
     save_features(features, args.output)
     count, dim = features.features.shape
     print(f"{count} features of dimension {dim} of embedder {features.fingerprint[:12]} in {args.output}")

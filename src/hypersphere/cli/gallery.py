@@ -6,7 +6,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -14,6 +14,7 @@ from ..data import FaceQualityGate
 from ..data.faces import CHOICES
 from ..data.media import SAMPLE_ENDINGS
 from ..data.sources import Source, open_source
+from ..data.sources.source import OnError, list_missing
 from ..recognition import Embedder, Features, Gallery, Identification, Match, embed, load
 from ..recognition._audit import judge_new_template
 from ..recognition.features import score_all_pairs
@@ -21,6 +22,7 @@ from ..recognition.gallery import check_templates, source_name
 from ..recognition.stores import is_server, normalize_name
 from . import gallery_upkeep
 from .license_option import add_license_option
+from .source_options import print_skipped
 
 PICTURES_PER_TRANSACTION = 1024  # embedded before they are enrolled or looked up
 
@@ -332,7 +334,8 @@ def _apply_quality_gate(args: argparse.Namespace, found: Features) -> Features:
 
 
 def _embed_parts(args: argparse.Namespace, model: Embedder, choose: str | None) -> Iterator[Features]:
-    source = open_source(args.images, identities=1, loose="keep")
+    source = open_source(args.images, identities=1, loose="keep", skip_missing=args.skip_errors)
+    print_skipped(list_missing(source))
     found = 0
     for part in torch.arange(len(source)).split(PICTURES_PER_TRANSACTION):
         features = _embed(args, model, source.part(part), choose, report_missing=args.action == "identify")
@@ -347,10 +350,11 @@ def _embed(
     args: argparse.Namespace, model: Embedder, source: Source, choose: str | None, *, report_missing: bool = False
 ) -> Features:
     """Embed pictures. With ``report_missing`` a picture without a face is reported on stderr and the others go on."""
-    on_error: Literal["raise", "skip", "skip_empty"] = "skip_empty" if report_missing else "raise"
-    features = embed(model, source, choose=choose, on_error="skip" if args.skip_errors else on_error)
-    for file, reason in features.skipped.items():
-        print(f"skipped {file}: {reason.removeprefix(f'{file}: ')}", file=sys.stderr)
+    on_error: OnError = "skip_empty" if report_missing else "raise"
+    if args.skip_errors:
+        on_error = "skip"
+    features = embed(model, source, choose=choose, on_error=on_error, allow_none=True)
+    print_skipped(features.skipped)
     return features
 
 

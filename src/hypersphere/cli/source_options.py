@@ -1,6 +1,8 @@
 """Command-line options for opening a source of pictures."""
 
 import argparse
+import sys
+from collections.abc import Mapping
 from typing import Any
 
 OPTIONS = ("split", "depth", "root", "images", "labels")
@@ -41,3 +43,15 @@ def read_source_options(args: argparse.Namespace) -> dict[str, Any]:
     found = {name: getattr(args, name, None) for name in OPTIONS}
     given = {name: value for name, value in found.items() if value is not None}
     return given | ({"on_error": "skip"} if getattr(args, "skip_errors", False) else {})
+
+
+def print_skipped(skipped: Mapping[str, str]) -> None:
+    """Print one line to stderr for each sample that was left out, with its name and the reason.
+
+    Args:
+        skipped: Name of the sample → reason.
+    """
+    from ..data.sources.source import list_skipped
+
+    for line in list_skipped(skipped):
+        print(line, file=sys.stderr)

@@ -125,7 +125,7 @@ def cache_decoded(
     path = Path(folder or cache_folder()) / f"{dataset.digest()}.safetensors"
     try:
         return DecodedCache(path)
-    except MissingDataError:
+    except MissingDataError:  # the first call for this source writes the file; a damaged file is an error
         pass
     shape = (len(dataset), *dataset.preprocessing.shape)
     blocks = ahead(lambda index: dataset.batch(index)[0].numpy(), torch.arange(len(dataset)).split(_BLOCK), workers)

@@ -29,7 +29,7 @@ from .baselines import (
 from .categories import CategoryRates
 from .class_geometry import ClassAngles, angular_fisher_score, class_angles
 from .collapse import CollapseReport, neural_collapse
-from .comparison import DifferenceReport, compare_embedders, paired_difference
+from .comparison import DifferenceReport, TooFewIdentitiesError, compare_embedders, paired_difference
 from .concentration import vmf_confidence
 from .counting import StreamedRoc
 from .descriptor_fitting import FittedDescriptors, fit_descriptors
@@ -106,6 +106,7 @@ __all__ = [
     "StreamedRoc",
     "TableScore",
     "Templates",
+    "TooFewIdentitiesError",
     "UnseenReport",
     "VerificationAccumulator",
     "VerificationReport",

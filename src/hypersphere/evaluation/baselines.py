@@ -12,7 +12,7 @@ from torch import Tensor
 from ..models.descriptors import MIN_ELONGATION, local_binary_patterns, oriented_gradients, row_statistics
 from ._all_pairs import all_pairs
 from ._discriminant import MAX_COMPONENTS, discriminant, principal_components
-from .comparison import compare_embedders
+from .comparison import TooFewIdentitiesError, compare_embedders
 from .intervals import Measurement
 from .scoring import CosineScore, Score
 
@@ -269,8 +269,8 @@ def _compare(name: str, first: Tensor, second: Tensor, labels: Tensor, options: 
         try:
             report = compare_embedders(first, second, labels, **options)
             return Baseline(name, report.second, report.difference)
-        except ValueError:  # too few identities have several pictures: most resamples lack pairs of one identity
-            pass
+        except TooFewIdentitiesError:
+            pass  # the intervals below span all values: nothing is known of the difference
     eers = [float(all_pairs(x, labels, worst=1).roc.eer) for x in (first, second)]
     return Baseline(name, Measurement(eers[1], 0.0, 1.0), Measurement(eers[0] - eers[1], -1.0, 1.0))
 

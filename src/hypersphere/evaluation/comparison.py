@@ -19,6 +19,17 @@ from .roc import check_pairs
 from .scoring import CosineScore, Score, score_pairs
 
 
+class TooFewIdentitiesError(ValueError):
+    """Too few identities to resample: most resamples would lack pairs of one identity, or of two.
+
+    >>> try:
+    ...     compare_embedders(torch.eye(6), torch.eye(6), torch.tensor([0, 0, 1, 1, 2, 3]), negatives=1)
+    ... except TooFewIdentitiesError as error:
+    ...     print(error)
+    identities must leave both kinds of pairs in most resamples; there are too few of them
+    """
+
+
 def paired_difference(
     first: Shaped[Tensor, "..."],
     second: Shaped[Tensor, "..."],
@@ -50,6 +61,7 @@ def paired_difference(
 
     Raises:
         ValueError: If the pairs do not fit each other, or cannot resolve ``far``.
+        TooFewIdentitiesError: If most resamples lack pairs of one identity, or of two.
 
     >>> same = torch.arange(400) < 200
     >>> better, worse = torch.randn(400) + 3 * same, torch.randn(400) + same
@@ -81,7 +93,9 @@ def paired_difference(
         rows = torch.stack([side.resample(owners).measure(measure, far) for side in sides], 1)
     rows = rows[rows.isfinite().all(1)]
     if len(rows) < resamples / 2:
-        raise ValueError("identities must leave both kinds of pairs in most resamples; there are too few of them")
+        raise TooFewIdentitiesError(
+            "identities must leave both kinds of pairs in most resamples; there are too few of them"
+        )
     spans = [percentiles(v, r, groups, over=over) for v, r in zip(values, rows.T, strict=True)]
     gap = percentiles(values[0] - values[1], rows[:, 0] - rows[:, 1], groups, over=over)
     ahead = (rows[:, 0] - rows[:, 1]) * (-1 if measure == "eer" else 1)

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import safetensors.torch
@@ -15,9 +15,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from ..collectives import gather_results
-from ..data import CorruptDataError, UnusableSampleError
+from ..data import UnusableSampleError
 from ..data.prefetch import ahead
 from ..data.sources import open_source
+from ..data.sources.source import OnError, Source, list_missing
 from ..evaluation.features import pair_scores
 from ..evaluation.modes import evaluation_mode
 from ..files import checksum, write_atomically
@@ -43,11 +44,13 @@ class Features(NamedTuple):
     """the name of each picture in its source, which is its path if it is a file"""
     fingerprint: str
     skipped: Mapping[str, str] = MappingProxyType({})
-    """pictures that could not be read, with the reason"""
+    """pictures that could not be read or hold no face, with the reason"""
     labels: Sequence[str] = ()
     """the label of each feature's picture in its source; not kept in files"""
     info: Sequence[Mapping[str, Any]] = ()
     """what is known of each feature, such as the box, landmarks, score and quality of a face; not kept in files"""
+    index: Sequence[int] = ()
+    """the position of each feature's picture in its source; not kept in files"""
 
 
 class _Batch(NamedTuple):
@@ -99,7 +102,8 @@ def embed(
     samples: Any,
     batch: int = 64,
     *,
-    on_error: Literal["raise", "skip", "skip_empty"] = "raise",
+    on_error: OnError = "raise",
+    allow_none: bool = False,
     choose: str | None = None,
     workers: int = 2,
     group: dist.ProcessGroup | None = None,
@@ -112,7 +116,8 @@ def embed(
             file, a table, shards, arrays, a list of paths, or an open source. Labels do not matter.
         batch: Pictures at a time.
         on_error: ``"skip"`` leaves out pictures that cannot be read or have no face, and lists them in ``skipped``.
-            ``"skip_empty"`` leaves out those without a face only, even if none is left.
+            ``"skip_empty"`` leaves out those without a face only.
+        allow_none: Whether all pictures may be left out. The result then has no features.
         choose: Which faces of a photograph to use: ``"largest"``, ``"central"``, ``"all"`` or ``"refuse"``; see
             :class:`hypersphere.data.FacePreprocessing`. By default what the embedder's preprocessing says. With ``"all"``
             a picture has a feature per face, largest first.
@@ -123,7 +128,8 @@ def embed(
         The features with the names and labels of the pictures, in the order of the source.
 
     Raises:
-        ValueError: If a picture cannot be read, unless it is skipped, or if none is left; on every process.
+        ValueError: If a picture cannot be read, unless it is skipped, or if none is left and ``allow_none`` is false; on every
+            process.
 
     >>> import tempfile
     >>> embedder = Embedder(torch.nn.Flatten(), hs.data.PicturePreprocessing(size=(4, 4), channels=1))
@@ -136,21 +142,20 @@ def embed(
         raise ValueError(f"on_error must be 'raise', 'skip' or 'skip_empty', got {on_error!r}")
     if isinstance(samples, list) and not samples:
         raise ValueError("samples must name at least one image, got none")
-    source = open_source(samples, identities=1, loose="keep")
+    source = open_source(samples, identities=1, loose="keep", skip_missing=on_error == "skip")
     policy = embedder.preprocessing.choose if choose is None else choose
 
     def read(index: Int[Tensor, "b"]) -> _Batch:
         windows, kept, failed, info = [], [], {}, []
         for i in index.tolist():
-            try:
-                for found in source.load_all(i, embedder.preprocessing, policy):
-                    windows.append(found.windows(embedder.preprocessing.shape))
-                    kept.append(i)
-                    info.append(dict(found.info))  # processes exchange it, and a read-only view cannot be pickled
-            except (CorruptDataError, ValueError) as error:  # noqa: PERF203  (each picture on its own)
-                if on_error == "raise" or (on_error == "skip_empty" and not isinstance(error, UnusableSampleError)):
-                    raise
-                failed[i] = str(error)
+            usable = source.load_usable(i, embedder.preprocessing, policy, on_error)
+            if isinstance(usable, str):
+                failed[i] = usable
+                continue
+            for found in usable:
+                windows.append(found.windows(embedder.preprocessing.shape))
+                kept.append(i)
+                info.append(dict(found.info))  # processes exchange it, and a read-only view cannot be pickled
         return _Batch(windows or None, kept, failed, info)
 
     def compute(windows: list[Tensor]) -> Tensor:
@@ -158,12 +163,16 @@ def embed(
             return embedder.of_windows(windows, batch)
 
     features, kept, failed, info = _extract(compute, read, len(source), batch, workers, group)
-    if not kept and on_error != "skip_empty":
-        raise ValueError(f"none of {len(source)} samples could be read; the first: {next(iter(failed.values()))}")
+    if not kept and not allow_none:
+        first, reason = next(iter(failed.items()))
+        raise ValueError(
+            f"none of {len(source)} samples of {source.name} can be used; the first: {source.records[first].name}: {reason}"
+        )
     records = [source.records[i] for i in kept]
-    skipped = {source.records[i].name: reason for i, reason in failed.items()}
+    skipped = {} if isinstance(samples, Source) else list_missing(source)  # who opened a source knows what it lacks
+    skipped |= {source.records[i].name: reason for i, reason in failed.items()}
     labels = [record.label for record in records]
-    return Features(features, [r.name for r in records], embedder.fingerprint, skipped, labels, info)
+    return Features(features, [r.name for r in records], embedder.fingerprint, skipped, labels, info, kept)
 
 
 def embed_samples(

@@ -1,7 +1,6 @@
 """The files of a run folder that exist, in the form that a page needs."""
 
 import functools
-import json
 import os
 import pathlib
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ from torch import Tensor
 from ..config import flatten
 from ..evaluation import Baseline, Evidence, Figure
 from ..evaluation.evidence import FILE as EVIDENCE
-from ..files import read_tensor
+from ..files import read_json, read_tensor
 from ..training.log import read_log
 from ..training.run_folder import RunFolder, stored_document
 
@@ -183,9 +182,5 @@ def _read_figures(path: pathlib.Path) -> tuple[Figure, ...]:
 
 
 def _json(path: pathlib.Path, missing: Any) -> Any:
-    if not path.is_file():
-        return missing
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is not readable as JSON: {error}") from error
+    content = read_json(path)
+    return missing if content is None else content

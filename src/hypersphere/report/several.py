@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from ..evaluation import DifferenceReport, Evidence, compare_embedders
+from ..evaluation import DifferenceReport, Evidence, TooFewIdentitiesError, compare_embedders
 from .page_parts import Block, Grid, Note, Section
 from .runs import RunRecord
 from .wording import duration, text, title, value
@@ -83,7 +83,12 @@ def _difference_blocks(runs: Sequence[RunRecord]) -> list[Block]:
         blocks.append(Grid(caption, columns, rows, numeric=True))
         blocks.append(Note(f"Intervals of 95 % by a paired bootstrap of identities, {RESAMPLES} resamples."))
     if without:
-        blocks.append(Note(f"Not measured on the same samples as {base.name}, so not paired: {', '.join(without)}."))
+        blocks.append(
+            Note(
+                f"Not measured on the same samples as {base.name}, or on too few identities, so not paired: "
+                f"{', '.join(without)}."
+            )
+        )
     return blocks
 
 
@@ -91,5 +96,5 @@ def _difference(base: Any, other: Any) -> DifferenceReport | None:
     options: dict[str, Any] = {"measure": MEASURE, "negatives": NEGATIVES, "resamples": RESAMPLES}
     try:
         return compare_embedders(other.features, base.features, base.labels, **options)
-    except ValueError:  # too few identities for a bootstrap
+    except TooFewIdentitiesError:  # the run is listed as not paired
         return None

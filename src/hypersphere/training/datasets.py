@@ -1,15 +1,16 @@
 """Datasets of tasks: samples with labels and classes, and their normalization."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Int, Shaped, UInt8
 from torch import Tensor
 from torch.utils.data import IterableDataset
 
 from ..data import Augmentation, InMemory, Normalize, PicturePreprocessing
+from ..geometry import normalize
 
 
 @runtime_checkable
@@ -101,6 +102,50 @@ class Listed:
         return torch.stack(inputs), self.labels[index]
 
 
+class WindowSamples:
+    """Samples with any number of windows each.
+
+    Args:
+        windows: The windows (k, …) of each sample.
+        labels: The identity of each sample.
+        classes: The names of the identities.
+        draw: Makes 8-bit pictures of stored windows, for reports.
+
+    >>> samples = WindowSamples([torch.zeros(2, 4), torch.ones(1, 4)], torch.tensor([0, 1]), ("ann", "bob"), lambda x: x)
+    >>> samples.batch(torch.tensor([1]))[0].tolist(), len(samples.list_windows(torch.tensor([0]))[0])
+    ([[1.0, 1.0, 1.0, 1.0]], 2)
+    """
+
+    def __init__(
+        self,
+        windows: Sequence[Tensor],
+        labels: Int[Tensor, "n"],
+        classes: Sequence[str],
+        draw: Callable[[Tensor], Tensor],
+    ):
+        self.windows, self.labels, self.classes, self.draw = list(windows), labels, tuple(classes), draw
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def batch(self, index: Int[Tensor, "b"]) -> tuple[Shaped[Tensor, "b ..."], Int[Tensor, "b"]]:
+        """Return the central window of each sample, and the labels."""
+        chosen = [self.windows[i] for i in index.tolist()]
+        return torch.stack([windows[len(windows) // 2] for windows in chosen]), self.labels[index]
+
+    def list_windows(self, index: Int[Tensor, "b"]) -> list[Tensor]:
+        """Return all windows of each sample."""
+        return [self.windows[i] for i in index.tolist()]
+
+    def draw_pictures(self, index: Int[Tensor, "b"]) -> UInt8[Tensor, "b c h w"]:
+        """Return a picture of each sample."""
+        return self.draw(self.batch(index)[0])
+
+    def with_central_windows(self) -> InMemory:
+        """Return one window of each sample."""
+        return InMemory(*self.batch(torch.arange(len(self))), self.classes)
+
+
 def is_stream(dataset: Any) -> bool:
     """Return whether a dataset can only be iterated over."""
     return isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__")
@@ -125,6 +170,35 @@ def as_samples(dataset: Any, name: str = "dataset") -> Samples:
     if not len(dataset):
         raise ValueError(f"{name} must hold samples, got an empty dataset")
     return Listed(dataset)
+
+
+def read_samples(samples: Samples, index: Int[Tensor, "b"]) -> Any:
+    """Return samples as they are stored: all windows of each, or one tensor if each has one."""
+    return samples.list_windows(index) if isinstance(samples, WindowSamples) else samples.batch(index)[0]
+
+
+def embed_with(function: Callable[[Tensor], Tensor], samples: Samples) -> Callable[[Any], Tensor]:
+    """Return a function of what :func:`read_samples` gives: the mean direction of the features of all windows.
+
+    Args:
+        function: Gives the features of a batch of windows.
+        samples: Are read; the function itself is returned if they have no windows.
+    """
+    return functools.partial(average_windows, function) if isinstance(samples, WindowSamples) else function
+
+
+def average_windows(
+    function: Callable[[Tensor], Tensor], windows: Sequence[Tensor], batch: int = 64
+) -> Float[Tensor, "n d"]:
+    """Return the mean direction of the features of all windows of each sample.
+
+    >>> average_windows(lambda x: x, [torch.eye(2), torch.tensor([[0.0, 2.0]])]).mul(10).round().tolist()
+    [[7.0, 7.0], [0.0, 10.0]]
+    """
+    features = torch.cat([function(part) for part in torch.cat(list(windows)).split(batch)])
+    owner = torch.arange(len(windows)).repeat_interleave(torch.tensor([len(part) for part in windows]))
+    total = features.new_zeros(len(windows), features.shape[1])
+    return normalize(total.index_add(0, owner.to(features.device), normalize(features)))
 
 
 def resize_samples(images: InMemory, preprocessing: PicturePreprocessing) -> InMemory:

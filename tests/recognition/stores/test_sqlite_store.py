@@ -322,6 +322,31 @@ def test_nothing_of_a_removed_person_stays_in_the_files_of_an_open_gallery(tmp_p
         assert gallery.list() == {"keeper": 1}
 
 
+class FailingCheckpoint:
+    """A connection whose log cannot be emptied, as on a disk with an error."""
+
+    def __init__(self, db):
+        self.db = db
+
+    def execute(self, statement, *values):
+        if "wal_checkpoint" in statement:
+            raise sqlite3.OperationalError("disk I/O error")
+        return self.db.execute(statement, *values)
+
+    def __getattr__(self, name):
+        return getattr(self.db, name)
+
+
+def test_a_log_that_cannot_be_emptied_is_reported(tmp_path):
+    with Gallery(tmp_path / "people.db") as gallery:
+        gallery.enrol("keeper", torch.rand(1, 16))
+        gallery.enrol("ann", torch.rand(1, 16))
+        gallery._store._db = FailingCheckpoint(gallery._store._db)
+        with pytest.warns(UserWarning, match="people.db still holds what was removed.*disk I/O error"):
+            gallery.remove("ann")
+        assert gallery.list() == {"keeper": 1}
+
+
 def test_a_check_beside_another_writer_reports_no_damage(tmp_path, monkeypatch):
     """Between the snapshot of a check and its reading, another process overwrites a removed template."""
     with Gallery(tmp_path / "people.db") as gallery, Gallery(tmp_path / "people.db") as other:

@@ -13,6 +13,7 @@ from hypersphere.data import DataError
 from hypersphere.evaluation.evidence import FILE as EVIDENCE
 from hypersphere.evaluation.evidence import Evidence, choose_samples
 from hypersphere.training import Run, fit
+from hypersphere.training.fitting import plan as planning
 
 from .drawn import QUICK, SOURCES, folder
 
@@ -146,6 +147,25 @@ def test_a_budget_is_planned_once(pictures, tmp_path):
     run = fit(pictures, tmp_path / "run", settings=few, budget="8s")
     assert json.loads((run.folder / "choices.json").read_text())["steps"] == first["steps"]
     assert "planned for 8s" in next(c.reason for c in run.choices if c.key == "steps")
+
+
+def test_a_damaged_check_is_reported_and_repeated(tmp_path):
+    source, lines = folder(tmp_path / "people", identities=6), []
+    few = [*QUICK, "steps=1", "pictures=false", "baselines=false", "last_layer=head"]
+    run = fit(source, tmp_path / "run", settings=few, quiet=True)
+    whole = run.check
+    (run.folder / "check.json").write_text("{")
+    again = fit(source, tmp_path / "run", settings=few, say=lines.append)
+    assert lines[0].startswith(f"the samples are checked again: {run.folder / 'check.json'} is not readable as JSON")
+    assert again.check == whole
+
+
+def test_a_fresh_run_plans_its_steps_anew(tmp_path, monkeypatch):
+    source, planned = folder(tmp_path / "people", identities=6), iter([2, 3])
+    few = [*(text for text in QUICK if "steps=24" not in text), "pictures=false", "baselines=false"]
+    monkeypatch.setattr(planning, "count_steps_within", lambda task, left, measured: (next(planned), 1.0))
+    runs = [fit(source, tmp_path / "run", settings=few, budget="1s", fresh=fresh) for fresh in (False, True)]
+    assert [choice.value for run in runs for choice in run.choices if choice.key == "steps"] == ["2", "3"]
 
 
 def test_other_data_in_the_same_place_is_refused(tmp_path):

@@ -5,8 +5,16 @@ import torch
 from hypersphere.data import ArraySource, InMemory, PicturePreprocessing, check, open_source
 from hypersphere.objectives import CosFace
 from hypersphere.recognition.baselines import first_identities
+from hypersphere.training.fitting import plan as planning
 from hypersphere.training.fitting.division import divide
-from hypersphere.training.fitting.plan import load_splits, make_plan, parse_seconds, sample_pictures, with_steps
+from hypersphere.training.fitting.plan import (
+    load_splits,
+    make_plan,
+    parse_seconds,
+    plan_steps,
+    sample_pictures,
+    with_steps,
+)
 from hypersphere.training.fitting.settings import Overrides
 
 
@@ -114,3 +122,17 @@ def test_pictures_for_choices_are_spread_evenly():
     assert found[0].max() == 0
     assert found[-1].max() == 249
     assert found[1024].max() == 125
+
+
+def test_a_planned_number_of_steps_is_kept_and_never_replaced_silently(tmp_path, monkeypatch):
+    monkeypatch.setattr(planning, "count_steps_within", lambda task, left, measured: (70, 12.0))
+    assert plan_steps(None, tmp_path, "8s", 8.0, 10) == (70, "as many as fit into 8s at 12 images/s")
+    stored = tmp_path / "choices.json"
+    stored.write_text('{"budget": "8s", "steps": 50}')
+    assert plan_steps(None, tmp_path, "8s", 8.0, 10) == (50, "planned for 8s when the run started")
+    assert plan_steps(None, tmp_path, "9s", 8.0, 10)[0] == 70
+    assert plan_steps(None, None, "8s", 8.0, 10)[0] == 70
+    for content, message in (("{", "is not readable as JSON"), ('{"budget": "8s"}', "must hold budget and steps")):
+        stored.write_text(content)
+        with pytest.raises(ValueError, match=message):
+            plan_steps(None, tmp_path, "8s", 8.0, 10)

@@ -83,10 +83,11 @@ def open_source(
         unused = opened.find_unused()
         if unused:
             log.warning("%s: not used: %s", opened.name, summarize_unused(unused))
+    missing = opened.missing
     if split is not None:
         opened = opened.part(split=split)
+        opened.missing = missing
     if on_error == "skip":
-        missing = opened.missing
         opened, reasons = opened.readable()
         _warn_about([f"there is no file {name}" for name in missing] + list(reasons.values()))
     if len(opened.classes) < identities:

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Int, Shaped
@@ -21,6 +21,9 @@ from ..errors import CorruptDataError, DataError, UnusableSampleError
 from ..in_memory import InMemory
 from ..media import SAMPLE_ENDINGS, decode_sample
 from ..preprocessing import Prepared, Preprocessing, Region
+
+OnError = Literal["raise", "skip", "skip_empty"]
+SKIP_ADVICE = "remove it, or leave such samples out with on_error=skip (--skip-errors)"
 
 
 @dataclass(frozen=True)
@@ -154,6 +157,30 @@ class Source(ABC):
                 raise UnusableSampleError(f"no {preprocessing.content} was found")
             return found
 
+    def load_usable(
+        self, index: int, preprocessing: Preprocessing, choose: str = "all", on_error: OnError = "raise"
+    ) -> list[Prepared] | str:
+        """Return what :meth:`load_all` returns, or the reason why the sample is left out.
+
+        All commands leave samples out here.
+
+        Args:
+            index: Position of the record.
+            preprocessing: Prepares the sample.
+            choose: Which of several finds to return.
+            on_error: ``"raise"`` leaves nothing out. ``"skip_empty"`` leaves out samples that hold nothing of the kind, such as
+                photographs without a face. ``"skip"`` also leaves out samples that cannot be read.
+
+        Raises:
+            DataError: The sample cannot be used and is not left out. The message names the record.
+        """
+        try:
+            return self.load_all(index, preprocessing, choose)
+        except DataError as error:
+            if on_error == "raise" or (on_error == "skip_empty" and not isinstance(error, UnusableSampleError)):
+                raise type(error)(f"{error}; {SKIP_ADVICE}") from error
+            return str(error).removeprefix(f"{self.records[index].name}: ")
+
     @contextlib.contextmanager
     def _name_record_in_errors(self, index: int) -> Iterator[None]:
         """Name the record in errors of its preprocessing."""
@@ -245,6 +272,20 @@ def summarize_unused(unused: Mapping[str, Sequence[str]]) -> str:
     'files with the ending .mp4 (2), empty folders (1)'
     """
     return ", ".join(f"{why} ({len(names)})" for why, names in unused.items())
+
+
+def list_skipped(skipped: Mapping[str, str]) -> list[str]:
+    """Return one line for each sample that was left out, with its name and the reason.
+
+    >>> list_skipped({"wall.jpg": "no face was found"})
+    ['skipped wall.jpg: no face was found']
+    """
+    return [f"skipped {name}: {reason.removeprefix(f'{name}: ')}" for name, reason in skipped.items()]
+
+
+def list_missing(source: Source) -> dict[str, str]:
+    """Return the files that a source lists but that do not exist, with the reason for :func:`list_skipped`."""
+    return dict.fromkeys(source.missing, "there is no such file")
 
 
 class _Part(Source):

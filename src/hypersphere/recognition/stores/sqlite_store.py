@@ -6,6 +6,7 @@ import sqlite3
 import tempfile
 import threading
 import uuid
+import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -299,8 +300,11 @@ class SQLiteStore:
             try:
                 self._db.execute(f"PRAGMA busy_timeout = {LOG_WAIT_MILLISECONDS}")
                 self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-            except sqlite3.Error:
-                pass  # the change itself is on disk
+            except sqlite3.Error as error:  # no exception, because the change itself is on disk
+                warnings.warn(
+                    f"the write-ahead log of {self.location} still holds what was removed, until the next change: {error}",
+                    stacklevel=2,
+                )
             finally:
                 self._db.execute(f"PRAGMA busy_timeout = {1000 * LOCK_SECONDS}")
 

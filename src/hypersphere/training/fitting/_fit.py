@@ -1,7 +1,6 @@
 """Train an embedder on pictures sorted by identity, in one call."""
 
 import hashlib
-import json
 import os
 import pathlib
 import shutil
@@ -14,16 +13,17 @@ from torch import Tensor, nn
 
 from ...config import call, encode
 from ...data import AudioPreprocessing, DataError, Preprocessing, Source, check, open_source
+from ...data.sources.source import SKIP_ADVICE, list_missing, list_skipped
 from ...evaluation import Baseline, OpenSetReport, format_baselines, spectrogram_features, summarize_baselines
 from ...evaluation.evidence import FILE as EVIDENCE
 from ...evaluation.evidence import Evidence, choose_samples, thumbnails
-from ...files import write_json
+from ...files import read_json, write_json
 from ...models import Projected
 from ...recognition import Embedder, all_processes, extract_features, load
 from ...recognition.baselines import MAX_PICTURES, first_identities, measure_baselines
 from ..build import TaskData, assemble_task
 from ..callbacks import Callback, Progress
-from ..datasets import Samples
+from ..datasets import Samples, WindowSamples, embed_with, read_samples
 from ..run_folder import RunFolder
 from ..tasks import Recognition
 from ..trainer import Trainer
@@ -32,15 +32,7 @@ from .choices import Choice
 from .division import Division, divide, separate_selection
 from .last_layer import refine_embedder
 from .plan import Plan, Splits, choose_preprocessing, make_plan, parse_seconds, plan_steps, with_steps
-from .prepared_samples import (
-    Prepared,
-    WindowSamples,
-    draw_samples,
-    embed_with,
-    list_unusable,
-    prepare_source,
-    read_samples,
-)
+from .prepared_samples import Prepared, draw_samples, prepare_source
 from .run import (
     CHECK,
     CHOICES,
@@ -120,11 +112,11 @@ def fit(
     overrides = Overrides(settings)
     overrides = Overrides({**overrides.changes, **more}) if more else overrides
     first: FitSettings = overrides.apply_to_defaults().build()
-    opened = open_source(source, **first.source_options)
+    opened = open_source(source, **first.source_options, skip_missing=first.on_error == "skip")
     folder = pathlib.Path(out) if out is not None else pathlib.Path("runs") / _derive_name(opened.name)
     _check_disk(folder)
     found = _check_source(opened, folder, tell)
-    opened = _keep_readable(opened, found, first)
+    opened = _keep_readable(opened, found, first, tell)
     start = None if first.start is None else load(first.start, accept_licence=first.accept_licence)
     opened, prepared = _prepare(opened, found, overrides, start, first.on_error, tell)
     division = divide(opened, first.validation, first.least_images)
@@ -134,7 +126,9 @@ def fit(
     facts = {"source": opened.name, "images": len(division.train), "identities": len(splits.train.classes)}
     task = _build_task(plan, facts, overrides.model_folder)
     if limit is not None and plan.settings.steps:
-        steps, why = plan_steps(task, folder, budget, limit - (time.monotonic() - began), len(division.measured))
+        steps, why = plan_steps(
+            task, None if fresh else folder, budget, limit - (time.monotonic() - began), len(division.measured)
+        )
         plan = with_steps(plan, overrides, steps, why)
     for choice in plan.choices:
         tell(str(choice))
@@ -227,8 +221,8 @@ def _prepare(
     if preprocessing is None:
         return source, None
     ready = prepare_source(source, preprocessing, on_error)
-    if ready.unusable:
-        tell(list_unusable(ready.unusable, len(source)))
+    for line in list_skipped(ready.unusable):
+        tell(line)
     return ready.source, (preprocessing, ready, why)
 
 
@@ -313,27 +307,28 @@ def _check_source(source: Source, folder: pathlib.Path, tell: Say) -> dict[str, 
     """Return the check of the source as plain values, from the run folder if the source has not changed."""
     digest = _source_digest(source)
     try:
-        stored = json.loads((folder / CHECK).read_text(encoding="utf-8"))
-        if digest is not None and stored.get("digest") == digest:
-            return dict(stored)
-    except (OSError, ValueError, AttributeError):
-        pass  # the file does not exist yet or is damaged, so the check runs again
+        stored = read_json(folder / CHECK)
+    except ValueError as error:
+        tell(f"the samples are checked again: {error}")
+        stored = None
+    if digest is not None and isinstance(stored, dict) and stored.get("digest") == digest:
+        return stored
     report = check(source)
     tell(str(report))
     return {**report.to_json(), "digest": digest}
 
 
-def _keep_readable(source: Source, found: dict[str, Any], settings: FitSettings) -> Source:
-    bad = found["unreadable"]
+def _keep_readable(source: Source, found: dict[str, Any], settings: FitSettings, tell: Say) -> Source:
+    bad = {**found["unreadable"], **list_missing(source)}
     if not bad:
         return source
     name, reason = next(iter(bad.items()))
     reason = reason.partition(f"{name}: ")[2] or reason  # the reason names the file too, with its folder
     if settings.on_error == "raise":
         more = f", and {len(bad) - 1} other pictures" if len(bad) > 1 else ""
-        raise DataError(
-            f"{name} cannot be read{more}: {reason}; remove it, or leave such pictures out with on_error=skip"
-        )
+        raise DataError(f"{name} cannot be read{more}: {reason}; {SKIP_ADVICE}")
+    for line in list_skipped(bad):
+        tell(line)
     kept = torch.tensor([i for i, record in enumerate(source.records) if record.name not in bad])
     return source.part(kept)
 

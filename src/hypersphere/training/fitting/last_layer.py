@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -10,12 +11,19 @@ from torch import Tensor
 
 from ...config import Call
 from ...data import AudioPreprocessing
-from ...evaluation import FittedDescriptors, all_pairs, discriminant, fit_descriptors
+from ...evaluation import (
+    FittedDescriptors,
+    TooFewIdentitiesError,
+    all_pairs,
+    compare_embedders,
+    discriminant,
+    fit_descriptors,
+)
 from ...geometry import normalize
 from ...models import Descriptors, Joined, WithDiscriminant
 from ...recognition import Embedder, extract_features
 from ...recognition.baselines import first_identities
-from ..datasets import Samples
+from ..datasets import Samples, embed_with, read_samples
 from .choices import Choice
 
 SHRINKS = (0.03, 0.1, 0.3, 1.0)  # of the discriminant; larger ones trust few training pictures less
@@ -58,11 +66,13 @@ def _refine_pretrained(embedder: Embedder, train: Samples, selection: Samples | 
     if selection is None:
         why = "so few identities cannot tell whether a linear discriminant helps: the pretrained features stay as they are"
         return embedder, [Choice("last_layer", "none", why)]
-    embedder, choice = choose_last_layer(embedder, train, selection)
+    embedder, choice = choose_last_layer(embedder, train, selection, pretrained=True)
     return embedder, [choice]
 
 
-def choose_last_layer(embedder: Embedder, train: Samples, selection: Samples) -> tuple[Embedder, Choice]:
+def choose_last_layer(
+    embedder: Embedder, train: Samples, selection: Samples, *, pretrained: bool = False
+) -> tuple[Embedder, Choice]:
     """Return the embedder that is best on the selection identities, and the reason.
 
     Candidates are the embedder as it is, with a linear discriminant behind it (:class:`~hypersphere.models.WithDiscriminant`)
@@ -73,6 +83,8 @@ def choose_last_layer(embedder: Embedder, train: Samples, selection: Samples) ->
         embedder: The trained or pretrained embedder.
         train: Samples of the training identities, as its preprocessing stores them.
         selection: Samples of other identities, which are not those of the report.
+        pretrained: Whether the embedder stays as it is unless the 95 % interval of the difference excludes zero, because a
+            pretrained network must not become worse. The identities of the selection are resampled for the interval.
     """
     known = first_identities(train.labels, MAX_PICTURES)
     fitted, labels = _directions(embedder, train, known), train.labels[known]
@@ -81,25 +93,35 @@ def choose_last_layer(embedder: Embedder, train: Samples, selection: Samples) ->
     views = [_directions(embedder, selection, rows)]
     if mirrored or _can_mirror(embedder):
         views.append(_directions(embedder, selection, rows, mirror=True))
-    plain = _eer(torch.cat(views[: 1 + mirrored], 1), selection.labels)
+    unchanged = torch.cat(views[: 1 + mirrored], 1)
+    plain = _eer(unchanged, selection.labels)
     best: tuple[float, float | None, bool] = (plain, None, mirrored)
+    chosen = unchanged
     gain = _min_gain(selection.labels)
     strengths: Sequence[float | None] = (None, *SHRINKS) if _can_discriminate(labels) else (None,)
     for mirror in sorted({mirrored, len(views) > 1}):
         for shrink in strengths:
             layer = torch.nn.Identity() if shrink is None else discriminant(fitted, labels, shrink)
             with torch.no_grad():
-                eer = _eer(torch.cat([normalize(layer(view)) for view in views[: 1 + mirror]], 1), selection.labels)
+                features = torch.cat([normalize(layer(view)) for view in views[: 1 + mirror]], 1)
+            eer = _eer(features, selection.labels)
             if eer < (1 - gain) * best[0]:
-                best = (eer, shrink, mirror)
+                best, chosen = (eer, shrink, mirror), features
     eer, shrink, mirror = best
+    people = len(selection.labels.unique())
+    if pretrained and chosen is not unchanged and not _is_clearly_better(chosen, unchanged, selection.labels):
+        why = (
+            f"the EER of {people} selection identities is {100 * plain:.3g} % without a discriminant or mirror images and "
+            f"{100 * eer:.3g} % with them, which may be chance: the pretrained features stay as they are"
+        )
+        return embedder, Choice("last_layer", "none", why)
     result = embedder
     if mirror != mirrored:
         preprocessing = dataclasses.replace(embedder.preprocessing, mirror=mirror)  # type: ignore[type-var]
         result = Embedder(result.network, preprocessing, result.call, result.card)
     if shrink is not None:
         result = _append(result, discriminant(fitted, labels, shrink))
-    return result, _explain(shrink, mirror and not mirrored, plain, eer, len(selection.labels.unique()))
+    return result, _explain(shrink, mirror and not mirrored, plain, eer, people)
 
 
 def join_descriptors(
@@ -155,6 +177,14 @@ def join_descriptors(
 def _min_gain(labels: Int[Tensor, "n"]) -> float:
     """Return the relative decrease of the EER that chance does not explain, about a quarter for four identities."""
     return max(0.02, 0.5 / math.sqrt(len(labels.unique())))
+
+
+def _is_clearly_better(first: Tensor, second: Tensor, labels: Int[Tensor, "n"]) -> bool:
+    """Return whether the 95 % interval of the difference of EERs, over identities, says that the first is lower."""
+    try:
+        return compare_embedders(first, second, labels).difference.high < 0
+    except TooFewIdentitiesError:
+        return False
 
 
 def _find_obstacle(inputs: Tensor, labels: Tensor, images: int) -> str | None:
@@ -225,11 +255,11 @@ def _directions(
         preprocessing = dataclasses.replace(preprocessing, mirror=False)  # type: ignore[type-var]
     single = Embedder(embedder.network, preprocessing)
 
-    def read(index: Tensor) -> Tensor:
-        stored = samples.batch(rows[index])[0]
+    def read(index: Tensor) -> Any:
+        stored = read_samples(samples, rows[index])
         return stored.flip(-1) if mirror else stored
 
-    return normalize(extract_features(lambda stored: single(stored, 64), read, len(rows), 256))
+    return normalize(extract_features(embed_with(lambda stored: single(stored, 64), samples), read, len(rows), 256))
 
 
 def _can_mirror(embedder: Embedder) -> bool:

@@ -1,7 +1,6 @@
 """The plan of a fit: settings given by the user or chosen from the data, the samples, and the steps that fit into a time."""
 
 import dataclasses
-import json
 import pathlib
 import re
 import time
@@ -23,10 +22,11 @@ from ...data import (
     Source,
     cache_decoded,
 )
+from ...files import read_json
 from ...recognition import Embedder
 from ...recognition.baselines import first_identities
 from ..build import choose_normalizer
-from ..datasets import Samples
+from ..datasets import Samples, WindowSamples
 from ..tasks import Recognition
 from .backbones import embedder_behind, processor_of
 from .choices import (
@@ -45,7 +45,7 @@ from .choices import (
     measure_mirroring,
 )
 from .division import Division
-from .prepared_samples import Prepared, WindowSamples, cut_training_windows
+from .prepared_samples import Prepared, cut_training_windows
 from .run import CHOICES
 from .settings import FitSettings, Overrides
 
@@ -313,19 +313,34 @@ def split_prepared(
     train = exact
     if crops and isinstance(preprocessing, AudioPreprocessing):
         train = cut_training_windows(source.part(division.train), preprocessing)
-    central = (gather(selection) if selection is not None and len(selection) else held_out).with_central_windows()
-    few = first_identities(central.labels, watched)
-    return Splits(train, measured, InMemory(*_renumber_labels(*central.batch(few), central.classes)), exact)
+    chosen = division.measured if selection is None or not len(selection) else selection
+    few = gather(chosen[first_identities(source.labels[chosen], watched)])
+    return Splits(train, measured, few if preprocessing.averages_windows else few.with_central_windows(), exact)
 
 
-def plan_steps(task: Any, folder: pathlib.Path, budget: Any, left: float, measured: int) -> tuple[int, str]:
-    """Return the planned steps of the run in the folder if its budget is the same, otherwise measure how many steps fit."""
-    try:
-        stored = json.loads((folder / CHOICES).read_text(encoding="utf-8"))
+def plan_steps(task: Any, folder: pathlib.Path | None, budget: Any, left: float, measured: int) -> tuple[int, str]:
+    """Return the planned steps of the run in the folder if its budget is the same, otherwise measure how many steps fit.
+
+    A damaged file of choices is an error, because another number of steps could not continue the run.
+
+    Args:
+        task: What is trained.
+        folder: The folder of the run; None to plan anew.
+        budget: The budget as the user wrote it.
+        left: Seconds that are left for training.
+        measured: How many samples are measured at the end.
+
+    Returns:
+        The number of steps and the reason.
+    """
+    stored = None if folder is None else read_json(folder / CHOICES)
+    if stored is not None:
+        if not (isinstance(stored, dict) and {"budget", "steps"} <= stored.keys()):
+            raise ValueError(
+                f"{folder}/{CHOICES} must hold budget and steps of a run: choose another folder, or delete it"
+            )
         if stored["budget"] == budget:
             return int(stored["steps"]), f"planned for {budget} when the run started"
-    except (OSError, ValueError, KeyError, TypeError):
-        pass  # the folder contains no run
     steps, speed = count_steps_within(task, left, measured)
     return steps, f"as many as fit into {budget} at {speed:.0f} images/s"
 

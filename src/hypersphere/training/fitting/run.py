@@ -18,9 +18,9 @@ from ...evaluation import Baseline, OpenSetReport, open_set_report
 from ...files import checksum, write_atomically
 from ...recognition import Embedder, Evaluation, extract_features
 from ...recognition.embedder import read_file
-from ..datasets import Samples
+from ..datasets import Samples, embed_with, read_samples
 from .choices import Choice
-from .prepared_samples import draw_samples, embed_with, read_samples
+from .prepared_samples import draw_samples
 
 EMBEDDER, HELD_OUT, REPORT, CHOICES, CHECK = (
     *("embedder.safetensors", "held_out.safetensors", "report.json", "choices.json", "check.json"),

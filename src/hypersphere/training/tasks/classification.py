@@ -22,7 +22,7 @@ from ...neurons import Classifier
 from ...recognition import Embedder, all_processes, extract_features
 from ...recognition.networks import embedding, feature_dim
 from ..averaging import to_sphere
-from ..datasets import NormalizeBatch, Normalizer, Samples, as_samples, classes_of, is_stream
+from ..datasets import NormalizeBatch, Normalizer, Samples, as_samples, classes_of, embed_with, is_stream, read_samples
 from ..measures import feature_measures
 from .task import Task, draw
 
@@ -157,8 +157,9 @@ class Classification(Task):
     @torch.no_grad()
     def embed(self, samples: Samples, batch: int = 512) -> Float[Tensor, "n d"]:
         """Return features of samples on the CPU; several processes share the work and each returns all features."""
-        read = lambda index: samples.batch(index)[0]  # noqa: E731
-        return extract_features(self.embed_batch, read, len(samples), batch, group=all_processes())
+        read = lambda index: read_samples(samples, index)  # noqa: E731
+        embed = embed_with(self.embed_batch, samples)
+        return extract_features(embed, read, len(samples), batch, group=all_processes())
 
     def embed_batch(self, raw: Tensor) -> Float[Tensor, "b d"]:
         """Return features of samples as the dataset returns them."""
