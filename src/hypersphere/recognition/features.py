@@ -49,7 +49,7 @@ class Features(NamedTuple):
     """the label of each feature's picture in its source; not kept in files"""
     info: Sequence[Mapping[str, Any]] = ()
     """what is known of each feature, such as the box, landmarks, score and quality of a face; not kept in files"""
-    index: Sequence[int] = ()
+    positions: Sequence[int] = ()
     """the position of each feature's picture in its source; not kept in files"""
 
 
