@@ -1,3 +1,4 @@
+import contextlib
 import resource
 import signal
 import socket
@@ -133,6 +134,21 @@ def test_beyond_this_machine_only_with_keys():
         port = own.getsockname()[1]
         with pytest.raises(OSError, match=f"{own.getsockname()[0]}:{port} cannot be listened on"):
             listener(own.getsockname()[0], port, keys=False)
+
+
+def test_the_system_takes_little_of_an_answer_that_nobody_reads():
+    """Or a client that asks for the page again and again, and reads nothing, has thousands of pages made."""
+    with listener("127.0.0.1", 0, keys=False) as place, socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(place.getsockname())
+        answering, _ = place.accept()
+        with answering:
+            answering.setblocking(False)
+            taken = 0
+            with contextlib.suppress(BlockingIOError):
+                while taken < 2**24:
+                    taken += answering.send(bytes(16384))
+    assert taken < 2**19
 
 
 def connect(server):

@@ -24,6 +24,7 @@ from .recognizer import Recognizer
 
 log = logging.getLogger("hypersphere.service")
 BACKLOG = 32  # connections accepted at a time, before the first of them is counted
+SEND_BUFFER = 64 * 1024  # what the system takes of an answer that nobody reads; by itself it takes megabytes
 RESERVED_FILES = 2 * BACKLOG + 64  # for connections not counted yet, and the files of gallery, decoders and libraries
 
 
@@ -112,9 +113,11 @@ def listener(host: str, port: int, keys: bool) -> socket.socket:
             "named by --keys, or listen on 127.0.0.1"
         )
     try:
-        return socket.create_server(address[:2], family=family)
+        place = socket.create_server(address[:2], family=family)
     except OSError as error:
         raise OSError(f"{host}:{port} cannot be listened on: {error.strerror or error}") from error
+    place.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)  # its connections inherit it
+    return place
 
 
 def log_to_stderr() -> None:
