@@ -13,6 +13,7 @@ from hypersphere.data import CropFlip
 from hypersphere.energy import CoMHE
 from hypersphere.objectives import Annealing, ArcFace, ASoftmax
 from hypersphere.training import Classification, Config, CosineRate, Experiment, Settings, Trainer, call, replace
+from hypersphere.training.processes import seed_generators
 from tests.processes import forked
 from tests.training.own import Net, Squares
 
@@ -37,7 +38,7 @@ def small(nested: dict[str, Any] | None = None, /, **changes: Any) -> Config:
 
 def own(settings: Settings, folder: str | pathlib.Path, **options: Any) -> Trainer:
     """A trainer of a network and a dataset that only the tests know."""
-    torch.manual_seed(0)
+    seed_generators(0)
     head = call(ArcFace, m=0.2, scale=8.0)
     data = {"train": Squares(), "measured": Squares(30, seed=1), "batch_size": 16, **options}
     return Trainer(Classification(Net(), head, **data), folder, settings)

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from hypersphere import models
 from hypersphere.data import Digits, PlantedGraph
 from hypersphere.files import load_tree, save_tree
-from hypersphere.objectives import CenterLoss, Softmax
+from hypersphere.objectives import ArcFace, CenterLoss, Softmax
 from hypersphere.operators import Operator, magnitudes
 from hypersphere.orthogonal import OGD, overparameterize
 from hypersphere.recognition import Embedder, Gallery, embed
@@ -32,8 +32,9 @@ from hypersphere.training import (
     replace,
     run_folder,
 )
+from hypersphere.training.processes import seed_generators
 from hypersphere.training.run_folder import RunFolder
-from tests.training.own import Net, Squares, Stream, Tokens
+from tests.training.own import Net, NoisyNet, Squares, Stream, Tokens
 from tests.training.runs import own, small
 
 FILES = ("log.jsonl", "model.safetensors", "metrics.json", "last.safetensors", "best.safetensors")
@@ -157,6 +158,21 @@ def test_ones_own_network_and_dataset(tmp_path: pathlib.Path) -> None:
     with Gallery(tmp_path / "gallery.db", embedder.fingerprint) as gallery:
         gallery.enrol("someone", features.features)
         assert gallery.identify(features.features, threshold=0.5)[0].best.identity == "someone"
+
+
+def test_a_network_that_draws_from_numpy_is_resumed_bit_for_bit(tmp_path: pathlib.Path) -> None:
+    def trainer(folder: str) -> Trainer:
+        seed_generators(3)
+        head = call(ArcFace, m=0.2, scale=8.0)
+        return Trainer(
+            Classification(NoisyNet(), head, Squares(), Squares(30, seed=1), batch_size=16), tmp_path / folder, FEW
+        )
+
+    trainer("whole").run()
+    with pytest.raises(KeyboardInterrupt):
+        trainer("parts").run(stopping(5))
+    trainer("parts").run()
+    same(tmp_path / "whole", tmp_path / "parts")
 
 
 def test_a_stream_and_a_network_of_tokens(tmp_path: pathlib.Path) -> None:

@@ -10,6 +10,7 @@ from ..config import as_call, assign, encode
 from .build import build_task
 from .callbacks import Callback
 from .errors import explain_misfits
+from .processes import seed_generators
 from .run_folder import RunFolder, stored_document
 from .settings import Config, from_document
 from .trainer import Trainer
@@ -40,7 +41,7 @@ class Experiment(Trainer):
     ):
         if config.threads:
             torch.set_num_threads(config.threads)
-        torch.manual_seed(config.seed)
+        seed_generators(config.seed)
         self.config = config
         document: dict[str, Any] = encode(config, defaults=True)
         options: dict[str, Any] = {"callbacks": callbacks, "fresh": fresh, "document": document, "start": start}

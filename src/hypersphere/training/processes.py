@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -116,17 +117,32 @@ def share_buffers(module: nn.Module) -> None:
                 dist.broadcast(buffer, 0)
 
 
+def seed_generators(seed: int) -> None:
+    """Seed the global generators of torch and numpy: networks of users may draw from both."""
+    torch.manual_seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002
+
+
 def random_state() -> dict[str, Any]:
-    """Return the state of torch's random generators on this process."""
-    state: dict[str, Any] = {"cpu": torch.get_rng_state()}
+    """Return the states of the global generators of torch and numpy on this process.
+
+    Python's own is left out: libraries draw from it when they are imported, so its state says nothing about a run.
+    """
+    kind, keys, *counters = np.random.get_state(legacy=True)  # noqa: NPY002
+    state = {
+        "cpu": torch.get_rng_state(),
+        "numpy": [kind, torch.from_numpy(keys.astype(np.int64)), *counters],
+    }
     if torch.cuda.is_available():
         state["cuda"] = torch.cuda.get_rng_state_all()
     return state
 
 
 def set_random_state(state: dict[str, Any]) -> None:
-    """Restore the state of the random generators."""
+    """Restore the states of the global generators."""
     torch.set_rng_state(state["cpu"])
+    kind, keys, *counters = state["numpy"]
+    np.random.set_state((kind, keys.numpy().astype(np.uint32), *counters))  # noqa: NPY002
     if "cuda" in state and torch.cuda.is_available():
         torch.cuda.set_rng_state_all(state["cuda"])
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from .._extras import require
 from ..files import load_tree
 from .datasets import is_stream
-from .processes import random_state, set_random_state
+from .processes import random_state, seed_generators, set_random_state
 from .run_folder import describe_differences, normalize_document
 from .sharding import load_average, load_optimizer, whole_states
 
@@ -72,7 +72,7 @@ def restore(trainer: "Trainer", state: dict[str, Any], *, other: bool = False) -
     if len(random) == trainer.accelerator.num_processes:
         set_random_state(random[rank])
     else:
-        torch.manual_seed((trainer.settings.seed * 1_000_003 + trainer.step) * 4096 + rank)
+        seed_generators((trainer.settings.seed * 1_000_003 + trainer.step) * 4096 + rank)
     return int(state["log"])
 
 

@@ -19,7 +19,7 @@ def train(model, steps, every, state=None):
     optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=0.01)
     if state is not None:
         optimizer.load_state_dict(state)
-    redraw_every(model, optimizer, every, torch.Generator().manual_seed(9))
+    redraw_every(model, optimizer, every, seed=9)
     for _ in range(steps):
         optimizer.zero_grad()
         (model(X) - 1).square().mean().backward()
@@ -59,15 +59,29 @@ def test_blocks_meet_by_redrawing():
     assert int(drawn[0].parametrizations.weight[0].redraws) == 4
 
 
-def test_a_resumed_run_is_the_same_run():
+@pytest.mark.parametrize("stop", [3, 5, 9])
+def test_a_resumed_run_is_the_same_run(stop):
     whole = network()
-    train(whole, 6, 4)
+    train(whole, 12, 4)
     first = network()
-    optimizer = train(first, 3, 4)
+    optimizer = train(first, stop, 4)
     second = network()
     second.load_state_dict(first.state_dict())
-    train(second, 3, 4, optimizer.state_dict())
+    torch.rand(3)  # the process that goes on has drawn other numbers
+    train(second, 12 - stop, 4, optimizer.state_dict())
     assert torch.equal(second(X), whole(X))
+
+
+def test_every_redraw_and_every_seed_has_other_permutations():
+    orders = []
+    for seed, steps in ((1, 2), (1, 4), (2, 2)):
+        model = network()
+        optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.0)
+        redraw_every(model, optimizer, 2, seed)
+        for _ in range(steps):
+            optimizer.step()
+        orders.append(torch.cat([m.order.flatten() for m in model.modules() if hasattr(m, "order")]).tolist())
+    assert len({tuple(order) for order in orders}) == 3
 
 
 def test_refuses():

@@ -46,18 +46,17 @@ def redraw(model: nn.Module, generator: torch.Generator | None = None) -> nn.Mod
     return model
 
 
-def redraw_every(
-    model: nn.Module, optimizer: Optimizer, steps: int = 200, generator: torch.Generator | None = None
-) -> RemovableHandle:
+def redraw_every(model: nn.Module, optimizer: Optimizer, steps: int = 200, seed: int = 0) -> RemovableHandle:
     """Call :func:`redraw` after every ``steps`` steps of the optimizer, and drop its state of the rotations.
 
-    The steps are counted in the model's ``state_dict``, so that a resumed run redraws when the first would have.
+    Steps and redraws are counted in the model's ``state_dict``, and every redraw has a generator of its own. So a resumed
+    run redraws when the first would have, and draws the same permutations.
 
     Args:
         model: a model tuned by ``finetune(model, "poet")``.
         optimizer: the optimizer that trains it.
         steps: number of steps between two redraws; 200 is the authors' value.
-        generator: draws the permutations.
+        seed: seed of the permutations, together with the number of the redraw.
 
     Returns:
         A handle whose ``remove()`` stops it.
@@ -74,7 +73,7 @@ def redraw_every(
         for adapter in own:
             adapter.steps += 1
         if int(own[0].steps) % steps == 0:
-            redraw(model, generator)
+            redraw(model, torch.Generator().manual_seed(1_000_003 * seed + int(own[0].redraws)))
             for adapter in own:
                 for parameter in adapter.parameters():
                     stepped.state.pop(parameter, None)
