@@ -1,6 +1,7 @@
 import csv
 
-from hypersphere.recognition import Album
+from hypersphere.recognition import Album, Gallery
+from hypersphere.recognition.stores.protection import write_key
 from tests.processes import typed
 from tests.recognition.test_album import photographs
 from tests.recognition.test_album_export import STEEP, flat
@@ -37,6 +38,11 @@ def test_every_action(tmp_path):
     with open(tmp_path / "groups.csv", newline="") as file:
         assert sum(row["name"] == "Ada" for row in csv.DictReader(file)) == 6
     assert len(list((tmp_path / "people" / "Ada").iterdir())) == 6
+    write_key(tmp_path / "people.key")
+    run("export", "--gallery", "secret.db", "--key-file", "people.key")
+    with Gallery(tmp_path / "secret.db", create=False, key=tmp_path / "people.key") as gallery:
+        assert gallery.list() == {"Ada": 6}
+    assert "give its key by --key-file" in run("export", "--gallery", "secret.db", status=1)
     assert "there is no group 999" in run("name", 999, "Bob", status=1)
 
 

@@ -2,6 +2,7 @@ import pytest
 
 from hypersphere.cli.main import main
 from hypersphere.recognition import Gallery
+from hypersphere.recognition.stores.protection import KEY_VARIABLE, write_key
 
 pytest.importorskip("fastapi", reason="the service needs FastAPI: pip install 'torch-hypersphere[serve]'")
 
@@ -49,6 +50,19 @@ def test_a_gallery_that_cannot_be_searched_is_said_at_once(files, served, capsys
     assert "people.db has no threshold yet" in capsys.readouterr().err
     assert main(["serve", "other", "people.db"]) == 0
     assert "holds features of another model" in capsys.readouterr().err
+
+
+def test_an_encrypted_gallery_is_opened_with_its_key(files, served, monkeypatch, capsys):
+    pytest.importorskip("cryptography", reason="pip install 'torch-hypersphere[encryption]'")
+    monkeypatch.delenv(KEY_VARIABLE, raising=False)
+    write_key("people.key")
+    (files / "0.png").write_bytes(picture(0))
+    with Gallery("people.db", embedder().fingerprint, key="people.key") as gallery:
+        gallery.enrol("ada", embedder()("0.png"))
+    assert main(["serve", "model", "people.db"]) == 1
+    assert "give its key by --key-file" in capsys.readouterr().err
+    assert main(["serve", "model", "people.db", "--key-file", "people.key"]) == 0
+    assert [call[1] for call in served] == ["not_calibrated"]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from pathlib import Path
 from ..recognition import Gallery
 from ..recognition.album import Album
 from ..recognition.album_export import export_folder, export_gallery, export_table
+from .gallery_options import add_key_option
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -24,6 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     export.add_argument("--named-only", action="store_true", help="leave groups without a name out of --folder")
     export.add_argument("--table", type=Path, help="CSV file with the columns path, box, group, name")
     export.add_argument("--gallery", help="gallery to enroll the named people in")
+    add_key_option(export)
     listing = action("list", "list the groups, the most doubtful first")
     listing.add_argument("--json", action="store_true", help="print JSON, one object per line")
     show = action("show", "list the samples of a group, the least certain first")
@@ -62,7 +64,7 @@ def _export(args: argparse.Namespace, album: Album) -> int:
         written = export_folder(album, args.folder, how, named_only=args.named_only)  # type: ignore[arg-type]
         print(f"{args.folder}: {written} new {'files' if args.copy else 'links'}")
     if args.gallery:
-        with Gallery(args.gallery, album.fingerprint) as gallery:
+        with Gallery(args.gallery, album.fingerprint, key=args.key_file) as gallery:
             people = export_gallery(album, gallery)
         print(f"{args.gallery}: {sum(people.values())} templates of {len(people)} people")
     return 0

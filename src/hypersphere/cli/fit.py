@@ -148,7 +148,7 @@ def show_progress(trainer: Any, console: Any) -> Iterator[Any]:
             shown: dict[str, str] = {}
             if step > clock.get("step", step):
                 speed = (step - clock["step"]) * settings.batch_size / max(now - clock["time"], 1e-9)
-                shown["speed"] = f"{speed:.0f} images/s"
+                shown["speed"] = f"{speed:.0f} samples/s"
             clock.update(time=now, step=step)
             done, spent = step - clock.setdefault("first", step), now - clock.setdefault("begun", now)
             if "loss" in row:
@@ -169,8 +169,8 @@ def format_pace(done: float, left: float, seconds: float) -> str:
     """Return samples per second and the time left, from samples done, samples left and seconds; empty at the start.
 
     >>> format_pace(1000, 3000, 20.0), format_pace(0, 3000, 0.0)
-    (', 50 images/s, 60 s left', '')
+    (', 50 samples/s, 60 s left', '')
     """
     if done <= 0 or seconds <= 0:
         return ""
-    return f", {done / seconds:.0f} images/s, {left * seconds / done:.0f} s left"
+    return f", {done / seconds:.0f} samples/s, {left * seconds / done:.0f} s left"

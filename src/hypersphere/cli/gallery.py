@@ -21,6 +21,7 @@ from ..recognition.features import score_all_pairs
 from ..recognition.gallery import check_templates, source_name
 from ..recognition.stores import is_server, normalize_name
 from . import gallery_upkeep
+from .gallery_options import add_key_option
 from .license_option import add_license_option
 from .source_options import print_skipped
 
@@ -36,7 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     ) -> argparse.ArgumentParser:
         sub = actions.add_parser(name, help=text, description=text, aliases=aliases)
         sub.add_argument("gallery", help="gallery file, or postgresql://user@host/database#name")
-        gallery_upkeep.add_key_option(sub)
+        add_key_option(sub)
         if images:
             sub.add_argument(
                 "model",

@@ -10,20 +10,9 @@ from typing import Any
 from ..data.sources import open_source
 from ..recognition import Embedder, Gallery, audit, embed, load, migrate, rekey
 from ..recognition.gallery import source_name
-from ..recognition.stores.protection import KEY_VARIABLE, write_key
+from ..recognition.stores.protection import write_key
+from .gallery_options import GALLERY_HELP, MODEL_HELP, add_key_option
 from .license_option import add_license_option
-
-GALLERY_HELP = "gallery file, or postgresql://user@host/database#name"
-MODEL_HELP = "embedder file, run folder, hub folder or id, or a name from `hypersphere models`"
-
-
-def add_key_option(parser: argparse.ArgumentParser) -> None:
-    """Add ``--key-file``."""
-    parser.add_argument(
-        "--key-file",
-        metavar="FILE",
-        help=f"key of an encrypted gallery; a new gallery is encrypted with it (default: the variable {KEY_VARIABLE})",
-    )
 
 
 def configure(actions: Any) -> None:

@@ -13,6 +13,7 @@ from ..recognition import Gallery, load
 from ..recognition.album import Album
 from ..recognition.grouping import DEFAULT_PRIOR
 from ..recognition.grouping_calibration import find_calibration, measure_calibration
+from .gallery_options import add_key_option
 from .license_option import add_license_option
 
 CLEAR_COSINE = 0.9  # of two samples that a useful prior joins
@@ -35,6 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="embedder file, run folder or name from `hypersphere models` (default: %(default)s)",
     )
     parser.add_argument("--gallery", help="name groups after the people of this gallery")
+    add_key_option(parser)
     parser.add_argument(
         "--calibration",
         metavar="LABELED",
@@ -59,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     calibration = _calibration(args, embedder)
     with Album(args.output) as album:
         if args.gallery:
-            with Gallery(args.gallery, embedder, create=False, readonly=True) as gallery:
+            with Gallery(args.gallery, embedder, create=False, readonly=True, key=args.key_file) as gallery:
                 taken = album.add_gallery(gallery)
             print(f"groups may be named after {taken} people of {args.gallery}", file=sys.stderr)
         added = album.add(args.photos, embedder, calibration=calibration, prior=args.prior, progress=_show_progress)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ..recognition import Gallery, load
 from ..recognition.stores import describe_location, is_server
+from .gallery_options import add_key_option
 from .license_option import add_license_option
 
 
@@ -21,9 +22,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "gallery",
         nargs="?",
         metavar="GALLERY",
-        help="gallery file (created on the first enrollment), or postgresql://user@host/database#name; "
-        "the key of an encrypted gallery is read from HYPERSPHERE_GALLERY_KEY",
+        help="gallery file (created on the first enrollment), or postgresql://user@host/database#name",
     )
+    add_key_option(parser)
     parser.add_argument(
         "--album",
         type=Path,
@@ -75,9 +76,9 @@ def run(args: argparse.Namespace) -> int:
             access.close()
         return 0
     if is_server(args.gallery) or Path(args.gallery).exists():
-        Gallery(args.gallery, create=False).close()  # fail now if it cannot be used
+        Gallery(args.gallery, create=False, key=args.key_file).close()  # fail now if it cannot be used
     recognizer = Recognizer(
-        load(args.model, trust=args.trust, accept_licence=args.accept_licence), args.gallery, limits
+        load(args.model, trust=args.trust, accept_licence=args.accept_licence), args.gallery, limits, key=args.key_file
     )
     try:
         state = recognizer.gallery.state()

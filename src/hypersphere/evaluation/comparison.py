@@ -20,7 +20,14 @@ from .scoring import CosineScore, Score, score_pairs
 
 
 class TooFewIdentitiesError(ValueError):
-    """Too few identities to resample: most resamples would lack pairs of one identity, or of two."""
+    """Too few identities to resample: most resamples would lack pairs of one identity, or of two.
+
+    >>> scores, same, identities = torch.tensor([0.9, 0.1]), torch.tensor([True, False]), torch.tensor([[0, 0], [1, 2]])
+    >>> paired_difference(scores, scores, same, identities=identities)
+    Traceback (most recent call last):
+    ...
+    hypersphere.evaluation.comparison.TooFewIdentitiesError: identities must leave both kinds of pairs in most resamples; ...
+    """
 
 
 def paired_difference(

@@ -126,7 +126,7 @@ def test_pictures_for_choices_are_spread_evenly():
 
 def test_a_planned_number_of_steps_is_kept_and_never_replaced_silently(tmp_path, monkeypatch):
     monkeypatch.setattr(planning, "count_steps_within", lambda task, left, measured: (70, 12.0))
-    assert plan_steps(None, tmp_path, "8s", 8.0, 10) == (70, "as many as fit into 8s at 12 images/s")
+    assert plan_steps(None, tmp_path, "8s", 8.0, 10) == (70, "as many as fit into 8s at 12 samples/s")
     stored = tmp_path / "choices.json"
     stored.write_text('{"budget": "8s", "steps": 50}')
     assert plan_steps(None, tmp_path, "8s", 8.0, 10) == (50, "planned for 8s when the run started")

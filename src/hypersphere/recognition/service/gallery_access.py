@@ -39,6 +39,7 @@ class GalleryAccess:
     Args:
         location: A file, or ``postgresql://…``.
         fingerprint: Of the model whose features are brought. With a gallery of another model every call is a 409.
+        key: Key of an encrypted gallery, as :class:`~hypersphere.recognition.Gallery` takes it.
 
     >>> import tempfile
     >>> gallery_access = GalleryAccess(tempfile.mkdtemp() + "/people.db", "model 1")
@@ -47,8 +48,8 @@ class GalleryAccess:
     >>> gallery_access.close()
     """
 
-    def __init__(self, location: str | Path, fingerprint: str):
-        self.location, self.fingerprint = str(location), fingerprint
+    def __init__(self, location: str | Path, fingerprint: str, key: bytes | str | Path | None = None):
+        self.location, self.fingerprint, self._key = str(location), fingerprint, key
         self._gallery: Gallery | None = None
         self._file: tuple[int, int] | None = None  # which file was opened, whatever its name is now
         self._lock = threading.RLock()  # the answers of several calls belong together
@@ -151,7 +152,7 @@ class GalleryAccess:
             if not create:
                 raise _empty()
         else:
-            with Gallery(self.location, create=False) as found:
+            with Gallery(self.location, create=False, key=self._key) as found:
                 if found.fingerprint != self.fingerprint:
                     kept = "no named model" if found.fingerprint is None else f"model {found.fingerprint[:12]}"
                     message = (
@@ -159,7 +160,7 @@ class GalleryAccess:
                         "serve it with its own model, or enrol everyone anew in another gallery"
                     )
                     raise RequestError(409, "model_mismatch", message)
-        return Gallery(self.location, self.fingerprint, create=create)
+        return Gallery(self.location, self.fingerprint, create=create, key=self._key)
 
     def _file_now(self) -> tuple[int, int] | None:
         if is_server(self.location):

@@ -34,6 +34,7 @@ class Recognizer:
         embedder: Makes the features.
         gallery: The file of a gallery, or ``postgresql://…``.
         limits: What a request may take.
+        key: Key of an encrypted gallery: 32 bytes or a key file; the default is the variable ``HYPERSPHERE_GALLERY_KEY``.
         window: Seconds that an image waits for others to be embedded with.
 
     >>> import tempfile
@@ -46,14 +47,22 @@ class Recognizer:
     torch.Size([1, 16])
     """
 
-    def __init__(self, embedder: Embedder, gallery: str | Path, limits: Limits | None = None, *, window: float = 0.002):
+    def __init__(
+        self,
+        embedder: Embedder,
+        gallery: str | Path,
+        limits: Limits | None = None,
+        *,
+        key: bytes | str | Path | None = None,
+        window: float = 0.002,
+    ):
         self.embedder, self.limits = embedder, limits or Limits()
-        self.gallery = GalleryAccess(gallery, embedder.fingerprint)
+        self.gallery = GalleryAccess(gallery, embedder.fingerprint, key)
         self.batcher = Batcher(self._embed, window)
         self._decoders = ThreadPoolExecutor(DECODERS, "decoder")
         self._slow_decoders = ThreadPoolExecutor(SLOW_DECODERS, "slow-decoder")
         # Changes may wait for the lock of another writer. Reading has its own connection and thread, so it never waits.
-        self.writable_gallery = GalleryAccess(gallery, embedder.fingerprint)
+        self.writable_gallery = GalleryAccess(gallery, embedder.fingerprint, key)
         self._reader, self._writer = ThreadPoolExecutor(1, "gallery-reader"), ThreadPoolExecutor(1, "gallery-writer")
         self._last_state: State | None = None
 

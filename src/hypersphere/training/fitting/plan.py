@@ -342,7 +342,7 @@ def plan_steps(task: Any, folder: pathlib.Path | None, budget: Any, left: float,
         if stored["budget"] == budget:
             return int(stored["steps"]), f"planned for {budget} when the run started"
     steps, speed = count_steps_within(task, left, measured)
-    return steps, f"as many as fit into {budget} at {speed:.0f} images/s"
+    return steps, f"as many as fit into {budget} at {speed:.0f} samples/s"
 
 
 def with_steps(plan: Plan, overrides: Overrides, steps: int, why: str) -> Plan:

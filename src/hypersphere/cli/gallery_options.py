@@ -1,0 +1,17 @@
+"""What every command that takes a gallery says and offers."""
+
+import argparse
+
+from ..recognition.stores.protection import KEY_VARIABLE
+
+GALLERY_HELP = "gallery file, or postgresql://user@host/database#name"
+MODEL_HELP = "embedder file, run folder, hub folder or id, or a name from `hypersphere models`"
+
+
+def add_key_option(parser: argparse.ArgumentParser) -> None:
+    """Add ``--key-file``."""
+    parser.add_argument(
+        "--key-file",
+        metavar="FILE",
+        help=f"key of an encrypted gallery; a new gallery is encrypted with it (default: the variable {KEY_VARIABLE})",
+    )
