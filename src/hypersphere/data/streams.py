@@ -48,7 +48,8 @@ class Stream:
 
     def permutation(self, n: int) -> Int[Tensor, "n"]:
         """Return a uniformly random order of 0 … n − 1, int64: the order that sorts ``n`` random keys."""
-        return torch.from_numpy(np.argsort(self.raw(n), kind="stable"))
+        keys = self.raw(n) ^ np.uint64(1 << 63)  # in the order of signed integers, which PyTorch sorts by radix
+        return torch.from_numpy(keys.view(np.int64)).sort(stable=True).indices
 
     def distinct(self, count: int, high: int) -> Int[Tensor, "count"]:
         """Return ``count`` different integers of [0, high) in random order; ``high`` may be too large to permute."""

@@ -71,7 +71,7 @@ def all_pairs(
     worst: int = 20,
     highest: int = 0,
     far: float = max(DEFAULT_FARS),
-    chunk: int = 512,
+    chunk: int = 128,
     score: Score | None = None,
     sides: QueryGallery | None = None,
 ) -> AllPairs:
@@ -110,7 +110,7 @@ def all_pairs(
         raise ValueError(
             f"labels must hold pairs of one identity and of two, got {len(first)} pairs of one in {len(labels)} images"
         )
-    parts = zip(first.split(65536), second.split(65536), strict=True)
+    parts = zip(first.split(4096), second.split(4096), strict=True)
     scores = torch.cat([score.paired(x[a], x[b]) for a, b in parts]).round(decimals=12)
     same = PairErrors(first, second, scores)
     counted = StreamedRoc(scores, at)
@@ -119,16 +119,16 @@ def all_pairs(
     top = PairErrors(first[:0], second[:0], scores[:0])
     impostors = _HighestScores(int(far * counts[1]) + 2, scores[:0])
     for start in range(0, len(x), chunk):
-        cos = score.matrix(x[start : start + chunk], x[start:]).round(decimals=12)
+        cos = score.matrix(x[start : start + chunk], x[start:]).round_(decimals=12)
         others = labels[start : start + chunk, None] != labels[start:]
-        others &= torch.ones_like(others).triu(1)  # each pair once
+        others[:, :chunk].triu_(1)  # each pair once
         others &= sides.are_compared(slice(start, start + chunk), slice(start, None), outer=True)
         different = cos[others]
         span = _span(score, scores, different) if span is None else span
         counted.update(different)
         impostors.update(different)
         histogram += _histogram(different, span)
-        top = _worst(top, cos.masked_fill_(~others, -torch.inf), start, max(worst, highest))
+        top = _worst(top, cos.masked_fill_(others.logical_not_(), -torch.inf), start, max(worst, highest))
     lowest = scores.argsort(stable=True)[:worst]
     rejects = PairErrors(first[lowest], second[lowest], scores[lowest])
     assert span is not None
@@ -141,17 +141,19 @@ class _HighestScores:
     """The ``count`` highest scores so far. Up to three times as many are stored, so that pruning is rare."""
 
     def __init__(self, count: int, none: Float[Tensor, "0"]):
-        self.count, self.scores = count, none
+        self.count, self.parts, self.stored = count, [none], 0
         self.floor = -torch.inf
 
     def update(self, scores: Float[Tensor, "n"]) -> None:
-        self.scores = torch.cat([self.scores, scores[scores > self.floor]])
-        if len(self.scores) > 2 * self.count:
-            self.scores = self.scores.topk(self.count, sorted=False).values
-            self.floor = self.scores.min().item()
+        self.parts.append(scores[scores > self.floor])
+        self.stored += len(self.parts[-1])
+        if self.stored > 2 * self.count:
+            self.parts = [torch.cat(self.parts).topk(self.count, sorted=False).values]
+            self.floor, self.stored = self.parts[0].min().item(), self.count
 
     def sort(self) -> Float[Tensor, "count"]:
-        return self.scores.topk(min(self.count, len(self.scores))).values
+        stored = torch.cat(self.parts)
+        return stored.topk(min(self.count, len(stored))).values
 
 
 def _same_pairs(labels: Int[Tensor, "n"]) -> tuple[Int[Tensor, "m"], Int[Tensor, "m"]]:
@@ -172,7 +174,7 @@ def _span(score: Score, same: Float[Tensor, "m"], different: Float[Tensor, "k"])
 
 
 def _histogram(scores: Float[Tensor, "n"], span: tuple[float, float]) -> Int[Tensor, "bins"]:
-    place = ((scores - span[0]) * (BINS / (span[1] - span[0]))).long().clamp(0, BINS - 1)
+    place = (scores - span[0]).mul_(BINS / (span[1] - span[0])).clamp_(0, BINS - 1).int()
     return torch.bincount(place, minlength=BINS)
 
 

@@ -114,8 +114,8 @@ class VerificationReport(Report):
                 threshold = choose_accurate_threshold(*sort_pairs(self.rows[i][~held], self.same[~held]))
             # The scores descend, so the accepted pairs are the first ones.
             accepted = len(self.scores) - int(torch.searchsorted(self._sort_scores, threshold))
-            right = (held & self.same)[:accepted].sum() + (held & ~self.same)[accepted:].sum()
-            accuracies.append(right.double() / held.sum())
+            right = (held & self.same)[:accepted].count_nonzero() + (held & ~self.same)[accepted:].count_nonzero()
+            accuracies.append(right.double() / held.count_nonzero())
         return torch.stack(accuracies)
 
     @property

@@ -88,7 +88,7 @@ class CosineScore(Score):
         return rows.float(), (rows.shape[1] + 4) * 2.0**-24
 
     def paired(
-        self, first: Float[Tensor, "n d"], second: Float[Tensor, "n d"], chunk: int = 65536
+        self, first: Float[Tensor, "n d"], second: Float[Tensor, "n d"], chunk: int = 4096
     ) -> Float[Tensor, "n"]:
         """Return inner products of directions, row by row."""
         parts = zip(first.split(chunk), second.split(chunk), strict=True)
@@ -202,7 +202,7 @@ class MutualLikelihood(Score):
 
 
 def score_pairs(
-    score: Score, rows: Float[Tensor, "n k"], index: Int[Tensor, "pairs 2"], chunk: int = 65536
+    score: Score, rows: Float[Tensor, "n k"], index: Int[Tensor, "pairs 2"], chunk: int = 4096
 ) -> Float[Tensor, "pairs"]:
     """Return the scores of pairs of ``rows``, which :meth:`Score.rows` made, ``chunk`` pairs gathered at a time."""
     parts = (part.to(rows.device) for part in index.split(chunk))
