@@ -36,6 +36,21 @@ def test_every_point_holds_what_its_threshold_accepts(case, extra):
         assert false == (scores[~same] >= t).sum()
 
 
+@pytest.mark.parametrize("same", [[0.0], [-1.7e308, 1.7e308], [0.3, 0.3 + 1e-16], [1e-310, 2e-310, 1.0]])
+def test_extreme_scores_are_counted_exactly(same):
+    same = torch.tensor(same, dtype=torch.float64)
+    more = torch.tensor([-1.7e308, -1.0, -0.0, 1e-310, 0.3, 1.0, 1.7e308], dtype=torch.float64)
+    different = torch.cat([same, more, torch.nextafter(same, more[:1]), torch.nextafter(same, more[-1:])])
+    stream = StreamedRoc(same)
+    stream.update(different)
+    cuts = same.unique()
+    below = [int((different < cut).sum()) for cut in cuts]
+    through = [int((different <= cut).sum()) for cut in cuts]
+    ends = torch.tensor([below, through]).T.flatten()
+    assert stream.counts.cumsum(0)[:-1].tolist() == ends.tolist()
+    assert int(stream.counts.sum()) == len(different)
+
+
 def test_shards_add_up():
     same, different = torch.randn(50) + 1, torch.randn(1000)
     whole, left, right = (StreamedRoc(same) for _ in range(3))

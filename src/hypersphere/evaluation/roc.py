@@ -121,7 +121,14 @@ class Roc:
         Raises:
             ValueError: If there are fewer than 1/far impostors.
         """
-        return int(torch.searchsorted(self.accepted_different, allowed_accepts(far, self.negatives, name, negatives), right=True)) - 1
+        return (
+            int(
+                torch.searchsorted(
+                    self.accepted_different, allowed_accepts(far, self.negatives, name, negatives), right=True
+                )
+            )
+            - 1
+        )
 
     def resolved(self, fars: Iterable[float]) -> list[float]:
         """Return those of ``fars`` that the number of different pairs resolves, as :meth:`at_far` asks.

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..geometry import norm, normalize
+from ..geometry import matmul, norm, normalize
 from .concentration import log_normalizer
 
 
@@ -75,7 +75,7 @@ class CosineScore(Score):
 
     def matrix(self, first: Float[Tensor, "n d"], second: Float[Tensor, "m d"]) -> Float[Tensor, "n m"]:
         """Return inner products of directions."""
-        return first @ second.T
+        return matmul(first, second.T)
 
     def estimate_rows(self, rows: Float[Tensor, "n d"]) -> tuple[Float[Tensor, "n d"], float]:
         """Return the directions in float32 on a CPU, where this is faster and products are not rounded further.

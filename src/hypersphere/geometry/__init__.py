@@ -9,6 +9,7 @@ from .maps import exp_map, log_map, slerp, tangent
 from .norms import cosine, inverse_norm, norm, normalize
 from .polynomial import chebyshev
 from .precision import accumulation_dtype, disable_autocast, upcast
+from .products import matmul
 from .sampling import uniform
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "inverse_norm",
     "log_map",
     "log_mean_exponential",
+    "matmul",
     "mean_length",
     "norm",
     "normalize",

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from ..collectives import gather_rows
-from ..geometry import cosine, normalize
+from ..geometry import cosine, matmul, normalize
 
 BLOCK = 1024  # probes compared at a time
 RUN = 64  # columns per block; first only the maximum of a block is examined
@@ -187,7 +187,7 @@ def inner_products(probes: Float[Tensor, "p d"], rows: Float[Tensor, "g d"]) -> 
     tensor([[11.,  2.]])
     """
     if len(probes) > MAX_PROBES_BY_COLUMNS or rows.device.type != "cpu":
-        return probes @ rows.T
+        return matmul(probes, rows.T)
     # A product of the rows with one column takes twice as long as with two.
     columns = probes.repeat(2, 1) if len(probes) == 1 else probes
     return (rows @ columns.T)[:, : len(probes)].T.contiguous()

@@ -27,7 +27,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from ...geometry import accumulation_dtype, inverse_norm, norm
+from ...geometry import accumulation_dtype, inverse_norm, matmul, norm
 from ..comparisons.comparison_loss import Comparison, Summary
 from ..margins.margin import Context, Sloped, draw_noise
 from .problem import ALL_CLASSES, ClassSubset, LossProblem, ScoreFunction, is_plain, select_angular
@@ -301,7 +301,11 @@ class CosineLogits:
             out.copy_(result)
 
     def _matmul(self, a: Tensor, b: Tensor) -> Tensor:
-        return a @ b if self.matmul_dtype is None else (a.to(self.matmul_dtype) @ b.to(self.matmul_dtype)).to(a.dtype)
+        return (
+            matmul(a, b)
+            if self.matmul_dtype is None
+            else (a.to(self.matmul_dtype) @ b.to(self.matmul_dtype)).to(a.dtype)
+        )
 
     def _select_rows(self, weight: Tensor, part: slice) -> Tensor:
         return weight.unflatten(0, (-1, self.sub_centers))[part]

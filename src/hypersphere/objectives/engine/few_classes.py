@@ -26,7 +26,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from ...geometry import accumulation_dtype, norm, normalize
+from ...geometry import accumulation_dtype, matmul, norm, normalize
 from ..margins.margin import AngularScore, Context, Margin, Strength, draw_noise, evaluate_with_slope
 from .problem import LossProblem, ScoreFunction, is_plain, select_angular, uses_target
 from .scores import (
@@ -148,7 +148,7 @@ def multiply(x: Float[Tensor, "n d"], weight: Float[Tensor, "ck d"], form: Produ
             least, most = torch.aminmax(measured)
             if not (least.item() >= MIN_NORM and most.item() <= MAX_NORM):
                 return None
-        each = torch.mm(weight, x.T)
+        each = matmul(weight, x.T)
         if form.by_weight:
             each.div_(lengths.unsqueeze(1))
         raw, nearest = (each.T, None) if form.sub_centers == 1 else find_nearest_centers(each.T, form.sub_centers)
@@ -208,13 +208,13 @@ def _multiply_and_project(
 ) -> Tensor:
     """Return left·right plus what acts along the rows: −Σ D·P/‖x‖² of the division by their length, and ∂L/∂‖x‖."""
     if along is None and d_length is None:
-        return torch.mm(left, right)
+        return matmul(left, right)
     if along is None:
         assert d_length is not None
         return (rows * (d_length / lengths).unsqueeze(1)).addmm_(left, right)
     factor = along.div_(lengths) if d_length is None else along.div_(lengths).sub_(d_length)
     # The product first: its result is still in the cache when the rows are subtracted from it.
-    return torch.mm(left, right).addcmul_(rows, factor.div_(lengths).unsqueeze(1), value=-1)
+    return matmul(left, right).addcmul_(rows, factor.div_(lengths).unsqueeze(1), value=-1)
 
 
 class _AttachGradient(torch.autograd.Function):

@@ -1,0 +1,89 @@
+import pytest
+import torch
+
+from hypersphere.geometry import matmul, products
+
+LARGE = (48, 512, 256)
+SHAPES = [(2, 3, 4), LARGE, (1, 2048, 4096), (4096, 2048, 2), (1025, 129, 65)]
+
+
+@pytest.fixture(params=[True, False])
+def onednn(request, monkeypatch):
+    """Both answers on every machine that can compute them."""
+    if request.param and not (torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")):
+        pytest.skip("this PyTorch has no oneDNN")
+    monkeypatch.setattr(products, "is_onednn_faster", lambda: request.param)
+    return request.param
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("left_transposed", [False, True])
+@pytest.mark.parametrize("right_transposed", [False, True])
+@torch.no_grad()
+def test_is_the_product_within_the_bound_of_float32(onednn, shape, left_transposed, right_transposed):
+    n, k, m = shape
+    a = torch.randn(k, n).T if left_transposed else torch.randn(n, k)
+    b = torch.randn(m, k).T if right_transposed else torch.randn(k, m)
+    found = matmul(a, b)
+    assert (found.shape, found.dtype) == ((n, m), torch.float32)
+    assert found.is_contiguous()
+    bound = (k + 2) * 2.0**-24 * (a.double().abs() @ b.double().abs())
+    assert ((found.double() - a.double() @ b.double()).abs() <= bound).all()
+    assert torch.equal(found, matmul(a, b))
+
+
+@torch.no_grad()
+def test_other_types_and_empty_matrices_are_multiplied_by_pytorch(onednn):
+    a, b = torch.randn(LARGE[:2]), torch.randn(LARGE[1:])
+    for dtype in (torch.float64, torch.bfloat16):
+        assert torch.equal(matmul(a.to(dtype), b.to(dtype)), a.to(dtype) @ b.to(dtype))
+    assert matmul(a[:0], b).shape == (0, LARGE[2])
+    assert matmul(a.to("meta"), b.to("meta")).shape == (LARGE[0], LARGE[2])
+
+
+def test_a_product_with_a_gradient_keeps_its_graph(onednn):
+    a, b = torch.randn(LARGE[:2]), torch.randn(LARGE[1:], requires_grad=True)
+    product = matmul(a, b)
+    product.sum().backward()
+    assert torch.allclose(b.grad, a.sum(0)[:, None].expand_as(b), atol=1e-4)
+
+
+@torch.no_grad()
+def test_a_choice_of_lower_precision_or_of_no_onednn_is_followed(onednn):
+    a, b = torch.randn(LARGE[:2]), torch.randn(LARGE[1:])
+    torch._C._set_mkldnn_enabled(False)  # its context manager warns
+    try:
+        assert torch.equal(matmul(a, b), a @ b)
+    finally:
+        torch._C._set_mkldnn_enabled(True)
+    torch.set_float32_matmul_precision("medium")
+    try:
+        assert torch.equal(matmul(a, b), a @ b)
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+@torch.no_grad()
+def test_transforms_see_a_plain_product(onednn):
+    a, b = torch.randn(3, *LARGE[:2]), torch.randn(LARGE[1:])
+    assert torch.allclose(torch.vmap(lambda x: matmul(x, b))(a), a @ b, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("capability", "processor", "variables", "faster"),
+    [
+        ("AVX512", "vendor_id : AuthenticAMD", {}, True),
+        ("AVX2", "vendor_id : AuthenticAMD", {}, False),
+        ("AVX512", "vendor_id : GenuineIntel", {}, False),
+        ("AVX512", "vendor_id : AuthenticAMD", {"ONEDNN_DEFAULT_FPMATH_MODE": "BF16"}, False),
+    ],
+)
+def test_onednn_is_chosen_by_the_processor(monkeypatch, capability, processor, variables, faster):
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    monkeypatch.setattr(products, "_describe_processor", lambda: processor)
+    for name in ("ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_DEFAULT_FPMATH_MODE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    known = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    assert products.is_onednn_faster.__wrapped__() == (faster and known)
