@@ -134,3 +134,12 @@ def test_orthogonal_methods_are_built_through_their_slot(method, argument):
     net = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
     config.orthogonal.build(model=net, generator=torch.Generator())
     assert net(torch.zeros(1, 6)).shape == (1, 3)
+
+
+def test_only_what_a_file_may_hold_is_offered():
+    """Functions that read files or fetch weights would be refused as soon as the run is opened again."""
+    offered = {key.path: key.accepted for key in keys(as_call(Config()))}
+    assert "sphereface20" in offered["backbone"]
+    assert not {"load_network", "import_onnx"} & set(offered["backbone"].replace(",", " ").split())
+    assert "CoMHE" in offered["energy"]
+    assert "Penalty" not in offered["energy"].replace(";", ",").split(", ")

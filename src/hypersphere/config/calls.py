@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..files import is_out_of_memory
+from .allow_list import is_constructible
 from .names import find_builders, import_target, list_packages, look_up, suggest
 from .signatures import Parameter, parameters
 from .values import (
@@ -234,12 +235,12 @@ def keys(tree: Call, prefix: str = "", given: tuple[str, ...] = ()) -> Iterator[
 
 
 def describe_accepted(parameter: Parameter) -> str:
-    """Describe what a parameter accepts: a type, or the list of names."""
+    """Describe what a parameter accepts: a type, or the list of names that a settings file may use."""
     kind = get_kind(parameter.annotation)
     found = [(base, _order_packages(parameter), None) for base in list_bases(parameter.annotation)]
     wanted = [(kind.base, kind.packages, kind.takes)] if kind else found
     named = [find_builders(base, packages, takes) for base, packages, takes in wanted if base is not object]
-    names = [name for known in named for name in known if "." not in name]
+    names = [name for known in named for name, builder in known.items() if "." not in name and _is_offered(builder)]
     plain = [
         option for option in list_options(parameter.annotation) if not list_bases(option) and get_kind(option) is None
     ]
@@ -351,6 +352,11 @@ def _inner(parameter: Parameter, current: Any, full: str, depth: int) -> Call:
             return Call(base)  # type: ignore[arg-type]
     slot = ".".join(full.split(".")[:-depth])
     raise ValueError(f"{full} cannot be set before {slot}, which is {describe_accepted(parameter)}")
+
+
+def _is_offered(builder: Callable[..., Any]) -> bool:
+    """Whether a file may construct it. What other packages register is not on our list, but offered as well."""
+    return is_constructible(builder) or not str(builder.__module__).startswith("hypersphere.")
 
 
 def _is_call(value: Any) -> bool:
