@@ -7,6 +7,7 @@ from PIL import Image
 
 from hypersphere.data import DataError, check, open_source
 from hypersphere.data.checking import FORMAT
+from hypersphere.data.media import Pictures
 from tests.data.test_picture_hashes import saved_again, smooth
 
 
@@ -65,6 +66,17 @@ def test_a_clean_source(tmp_path):
     report = check((images, torch.arange(6) // 2), workers=0)
     assert "3 identities: 2 images each" in str(report)
     assert "every image can be read, and none is there twice" in str(report)
+
+
+def test_pictures_with_one_hash_are_told_apart_by_their_pixels(monkeypatch):
+    flat = torch.full((5, 3, 8, 8), 200, dtype=torch.uint8)
+    flat[1, 0, 3, 3] += 1  # too little for the perceptual hash
+    flat[4] = 3 * torch.arange(64).view(8, 8).T
+    digested, digest = [], Pictures.digest
+    monkeypatch.setattr(Pictures, "digest", lambda self, *sample: digested.append(sample) or digest(self, *sample))
+    report = check((flat, ["ann", "ann", "bob", "bob", "eve"]))
+    assert [group.names for group in report.duplicates] == [tuple(f"the arrays[{i}]" for i in (0, 2, 3))]
+    assert len(digested) == 4  # the fifth has a hash of its own
 
 
 def test_an_identity_in_two_splits_is_a_leak(tmp_path):

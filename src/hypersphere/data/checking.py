@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -31,8 +31,8 @@ def check(
 ) -> "CheckReport":
     """Decode every picture or recording of a source once and report on them.
 
-    Only a digest of the content (16 bytes), a perceptual hash (32 bytes, pictures only), the size and the findings of a sample
-    are kept in memory.
+    Only a perceptual hash of a picture (32 bytes) or a digest of a recording (16 bytes), the size and the findings of a sample
+    are kept in memory. Pictures whose hash and size are not unique are decoded again, to compare digests of their pixels.
 
     Args:
         source: Anything that :func:`open_source` takes.
@@ -52,15 +52,24 @@ def check(
     seen = _Seen([], [], {name: f"there is no file {name}" for name in opened.missing})
     blocks = torch.arange(len(opened)).split(_BLOCK)
     count = (os.cpu_count() or 1) if workers is None else workers
-    for block in ahead(lambda index: [_look(opened, i) for i in index.tolist()], blocks, count):
-        for index, found in block:
+    for looked in ahead(lambda index: [_look(opened, i) for i in index.tolist()], blocks, count):
+        for index, found in looked:
             seen.add(opened, index, found)
         if progress is not None:
             progress(len(seen.kept) + len(seen.unreadable))
     if not seen.kept:
         reason = next(iter(seen.unreadable.values()))
         raise CorruptDataError(f"none of the {len(opened)} samples of {opened.name} can be read: {reason}")
-    return _report(opened, seen)
+    groups = same_groups([_key(look.found) for look in seen.looks])
+    alike = [seen.kept[i] for group in groups for i in group if seen.looks[i].found.digest is None]
+    digests: dict[int, bytes | str] = {}
+    for part in ahead(
+        lambda index: [_digest(opened, i) for i in index],
+        [alike[i : i + _BLOCK] for i in range(0, len(alike), _BLOCK)],
+        count,
+    ):
+        digests.update(part)
+    return _report(opened, seen, digests)
 
 
 @dataclass(frozen=True)
@@ -241,7 +250,22 @@ def _look(source: Source, index: int) -> tuple[int, _Look | str]:
         return index, str(error)
 
 
-def _report(source: Source, seen: _Seen) -> CheckReport:
+def _key(found: Inspection) -> tuple[Hashable, ...]:
+    """Return what equal samples have in common."""
+    return found.size, found.near_hash, found.digest
+
+
+def _digest(source: Source, index: int) -> tuple[int, bytes | str]:
+    """Return a digest of the content; the reason if the sample cannot be read any more, which is equal to no other."""
+    try:
+        sample = source.sample(index)
+        return index, find_medium(sample).digest(sample, source.records[index].box)
+    except (DataError, ValueError) as error:
+        return index, f"{index}: {error}"
+
+
+def _report(source: Source, seen: _Seen, digests: Mapping[int, bytes | str]) -> CheckReport:
+    """Return the findings; ``digests`` are those of pictures whose size and perceptual hash are not unique."""
     records = [source.records[i] for i in seen.kept]
     counts = Counter(record.label for record in records)
     many = sorted(counts.values())
@@ -258,7 +282,8 @@ def _report(source: Source, seen: _Seen) -> CheckReport:
     hashed = [i for i, one in enumerate(found) if one.near_hash is not None]
     hashes = [one.near_hash for one in found if one.near_hash is not None]
     groups = [[hashed[i] for i in group] for group in near_groups(hashes)] if hashes else []
-    near = [group for group in groups if len({found[i].digest for i in group}) > 1]
+    contents = [(_key(one), digests.get(i)) for i, one in zip(seen.kept, found, strict=True)]
+    near = [group for group in groups if len({contents[i] for i in group}) > 1]
     sides = [sorted(one.size[axis] for one in found) for axis in (0, 1)]
     media = [medium for medium in MEDIA if any(look.noun == medium.noun for look in seen.looks)]
     summaries = [m.summarize([look.found for look in seen.looks if look.noun == m.noun]) for m in media]
@@ -275,7 +300,7 @@ def _report(source: Source, seen: _Seen) -> CheckReport:
         unreadable=seen.unreadable,
         sizes=tuple(Counter(one.size for one in found).most_common()),
         median_size=(sides[0][len(found) // 2], sides[1][len(found) // 2]),
-        duplicates=twins(same_groups([one.digest for one in found])),
+        duplicates=twins(same_groups(contents)),
         near_duplicates=twins(near),
         splits={name: (len(labels), len(set(labels))) for name, labels in sorted(by_split.items())},
         shared_identities=tuple(sorted(label for label, n in homes.items() if n > 1)),

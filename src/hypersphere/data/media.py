@@ -26,16 +26,17 @@ class Inspection:
     """Findings about one sample.
 
     Args:
-        digest: Equal for samples with equal content.
         size: (height, width, channels) of a picture, (samples, rate, channels) of a recording.
-        near_hash: Nearly equal for samples that look alike; None if the medium has no such hash.
+        near_hash: Nearly equal for samples that look alike, and equal for equal ones; None if the medium has no such hash.
         findings: What is suspicious, such as "clipped".
+        digest: Equal for samples with equal content. None if samples that differ rarely have an equal ``near_hash``: then
+            :meth:`Medium.digest` is called only for those that have.
     """
 
-    digest: bytes
     size: tuple[int, int, int]
     near_hash: bytes | None = None
     findings: tuple[str, ...] = ()
+    digest: bytes | None = None
 
 
 class Medium(ABC):
@@ -62,6 +63,10 @@ class Medium(ABC):
         """Return the findings about a decoded sample, or the part of it that ``region`` names."""
 
     @abstractmethod
+    def digest(self, sample: Any, region: Region | None = None) -> bytes:
+        """Return 16 bytes that are equal for samples with equal content."""
+
+    @abstractmethod
     def summarize(self, inspections: Sequence[Inspection]) -> tuple[str, Mapping[str, Any]]:
         """Return one line about the sizes of samples, and the same as JSON values."""
 
@@ -80,10 +85,14 @@ class Pictures(Medium):
         return decode_image(content, where, None)
 
     def inspect(self, sample: Any, region: Region | None = None) -> Inspection:
-        """Return the size, a digest of the pixels and a perceptual hash."""
+        """Return the size and a perceptual hash."""
         pixels: Tensor = eight_bit_pixels(sample, region)
         channels, height, width = pixels.shape
-        return Inspection(pixel_digest(pixels), (height, width, channels), difference_hash(pixels))
+        return Inspection((height, width, channels), difference_hash(pixels))
+
+    def digest(self, sample: Any, region: Region | None = None) -> bytes:
+        """Return a digest of the pixels."""
+        return pixel_digest(eight_bit_pixels(sample, region))
 
     def summarize(self, inspections: Sequence[Inspection]) -> tuple[str, Mapping[str, Any]]:
         """Return the most frequent sizes."""
@@ -111,7 +120,7 @@ class Recordings(Medium):
 
     def inspect(self, sample: Any, region: Region | None = None) -> Inspection:
         """Return duration, rate and channels, a digest of the samples, and whether it is silent, short or clipped."""
-        recording: Recording = sample if region is None or len(region) != 2 else sample.cut(*region)
+        recording = _cut(sample, region)
         size = np.abs(recording.samples)
         peak = float(size.max())
         suspicious = {
@@ -119,10 +128,16 @@ class Recordings(Medium):
             f"shorter than {SHORT_SECONDS:g} s": recording.seconds < SHORT_SECONDS,
             "clipped": peak >= SILENT and float((size >= CLIPPED).mean()) > MAX_CLIPPED_SHARE,
         }
-        digest = hashlib.blake2b(f"{recording.rate} {recording.samples.shape}".encode(), digest_size=16)
-        digest.update(np.ascontiguousarray(recording.samples).data)
         measures = (len(recording.samples), recording.rate, recording.channels)
-        return Inspection(digest.digest(), measures, None, tuple(name for name, found in suspicious.items() if found))
+        findings = tuple(name for name, found in suspicious.items() if found)
+        return Inspection(measures, None, findings, self.digest(recording))
+
+    def digest(self, sample: Any, region: Region | None = None) -> bytes:
+        """Return a digest of the samples and their rate."""
+        recording = _cut(sample, region)
+        found = hashlib.blake2b(f"{recording.rate} {recording.samples.shape}".encode(), digest_size=16)
+        found.update(np.ascontiguousarray(recording.samples).data)
+        return found.digest()
 
     def summarize(self, inspections: Sequence[Inspection]) -> tuple[str, Mapping[str, Any]]:
         """Return durations, sample rates and channels."""
@@ -140,6 +155,10 @@ class Recordings(Medium):
             "channels": {str(count): n for count, n in channels.items()},
         }
         return "\n  ".join(parts), values
+
+
+def _cut(sample: Recording, region: Region | None) -> Recording:
+    return sample if region is None or len(region) != 2 else sample.cut(*region)
 
 
 MEDIA: tuple[Medium, ...] = (Recordings(), Pictures())
