@@ -63,11 +63,8 @@ def check(
     groups = same_groups([_key(look.found) for look in seen.looks])
     alike = [seen.kept[i] for group in groups for i in group if seen.looks[i].found.digest is None]
     digests: dict[int, bytes | str] = {}
-    for part in ahead(
-        lambda index: [_digest(opened, i) for i in index],
-        [alike[i : i + _BLOCK] for i in range(0, len(alike), _BLOCK)],
-        count,
-    ):
+    parts = [alike[start : start + _BLOCK] for start in range(0, len(alike), _BLOCK)]
+    for part in ahead(lambda index: [_digest(opened, i) for i in index], parts, count):
         digests.update(part)
     return _report(opened, seen, digests)
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from .tracing import needs_graph
 
 MIN_MULTIPLICATIONS = 2**22  # for smaller products, and for the first of a shape, oneDNN needs 10 µs and 0.5 ms more
-FEW_COLUMNS = 2  # MKL computes products with so few at the speed of the memory
+FASTER_BY_COLUMNS = (2, 3, 4)  # so few columns MKL multiplies at the speed of the memory, oneDNN one at that speed
 _PLAIN = (Tensor, nn.Parameter)
 
 
@@ -26,10 +26,22 @@ def matmul(a: Float[Tensor, "n k"], b: Float[Tensor, "k m"]) -> Float[Tensor, "n
     >>> matmul(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0], [4.0]]))
     tensor([[11.]])
     """
+    if uses_onednn(a, b):
+        product: Tensor = torch.ops.mkldnn._linear_pointwise(a, b.T, None, "none", [], "")
+        return product
+    return a @ b
+
+
+def uses_onednn(a: Float[Tensor, "n k"], b: Float[Tensor, "k m"]) -> bool:
+    """Return whether :func:`matmul` computes this product with oneDNN.
+
+    >>> uses_onednn(torch.eye(2), torch.eye(2))
+    False
+    """
     (n, k), m = a.shape, b.shape[1]
-    if (
+    return (
         n * k * m >= MIN_MULTIPLICATIONS
-        and min(n, m) > FEW_COLUMNS
+        and min(n, m) not in FASTER_BY_COLUMNS
         and a.dtype == b.dtype == torch.float32
         and a.device.type == b.device.type == "cpu"
         and type(a) in _PLAIN
@@ -38,10 +50,7 @@ def matmul(a: Float[Tensor, "n k"], b: Float[Tensor, "k m"]) -> Float[Tensor, "n
         and torch.backends.mkldnn.enabled
         and not needs_graph(a, b)
         and torch.get_float32_matmul_precision() == "highest"
-    ):
-        product: Tensor = torch.ops.mkldnn._linear_pointwise(a, b.T, None, "none", [], "")
-        return product
-    return a @ b
+    )
 
 
 @functools.cache

@@ -9,8 +9,10 @@ from torch import Tensor
 
 from ..collectives import gather_rows
 from ..geometry import cosine, matmul, normalize
+from ..geometry.products import uses_onednn
 
 BLOCK = 1024  # probes compared at a time
+CHUNK = 16384  # rows that so many probes are compared with at a time; fewer probes with more rows, in the same memory
 RUN = 64  # columns per block; first only the maximum of a block is examined
 MAX_PROBES_BY_COLUMNS = 16  # up to this number of probes, a product by columns is faster
 SPARE = 16  # additional candidates that are scored again, so that a second pass is needed only for near ties
@@ -25,7 +27,7 @@ def search(
     k: int = 10,
     *,
     normalized: bool = False,
-    chunk: int = 16384,
+    chunk: int | None = None,
     group: dist.ProcessGroup | None = None,
 ) -> Best:
     """Return the cosines, highest first, and the indices of the ``k`` gallery rows nearest to each probe.
@@ -33,7 +35,7 @@ def search(
     The result is exact. One matrix product per chunk of the gallery gives each cosine with a known bound of its error;
     every row that the bound cannot exclude is scored again in float64. Neither the chunks nor the number of probes show
     in the result, and of scores within 1e-12 of each other the lowest index comes first. Besides the result, memory is
-    ``chunk·(1024 + d)`` numbers at the most.
+    ``16384·(1024 + d)`` numbers at the most, or ``chunk·(1024 + d)``.
 
     Args:
         probes: Features to look for.
@@ -41,7 +43,7 @@ def search(
             :class:`Int8Rows` of them, which take a quarter of the memory; the result is the same.
         k: How many neighbors to return, between 1 and the size of the gallery.
         normalized: Says that the rows of the gallery have unit length already, which saves a division.
-        chunk: How many rows of the gallery are compared at a time.
+        chunk: How many rows of the gallery are compared at a time; by default the more, the fewer probes there are.
         group: Processes that divide the probes among them, such as ``torch.distributed.group.WORLD``. All of them call it
             with the same probes and gallery, and each returns the whole result. By default this process works alone.
 
@@ -186,18 +188,20 @@ def inner_products(probes: Float[Tensor, "p d"], rows: Float[Tensor, "g d"]) -> 
     >>> inner_products(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0], [0.0, 1.0]]))
     tensor([[11.,  2.]])
     """
-    if len(probes) > MAX_PROBES_BY_COLUMNS or rows.device.type != "cpu":
+    if len(probes) > MAX_PROBES_BY_COLUMNS or rows.device.type != "cpu" or uses_onednn(probes, rows.T):
         return matmul(probes, rows.T)
     # A product of the rows with one column takes twice as long as with two.
     columns = probes.repeat(2, 1) if len(probes) == 1 else probes
     return (rows @ columns.T)[:, : len(probes)].T.contiguous()
 
 
-def exact_search(probes: Float[Tensor, "p d"], gallery: Rows, k: int, chunk: int = 16384, spare: int = SPARE) -> Best:
+def exact_search(
+    probes: Float[Tensor, "p d"], gallery: Rows, k: int, chunk: int | None = None, spare: int = SPARE
+) -> Best:
     """Return the ``k`` rows nearest to each probe with cosines in float64, for any :class:`Rows`; at least ``k`` must count."""
     if not 1 <= k <= len(gallery):
         raise ValueError(f"k must be between 1 and the size of the gallery {len(gallery)}, got {k!r}")
-    if chunk < 1:
+    if chunk is not None and chunk < 1:
         raise ValueError(f"chunk must be an integer ≥ 1, got {chunk!r}")
     if not probes.isfinite().all():
         raise ValueError("probes must be finite, got NaN or infinity")
@@ -205,15 +209,14 @@ def exact_search(probes: Float[Tensor, "p d"], gallery: Rows, k: int, chunk: int
     parts = []
     for block in probes.split(BLOCK):
         unit = normalize(block.to(dtype))
-        values, candidates = _candidates(unit, gallery, min(k + spare, len(gallery)), chunk)
+        step = CHUNK * (BLOCK + block.shape[1]) // (len(block) + block.shape[1]) if chunk is None else chunk
+        values, candidates = _candidates(unit, gallery, min(k + spare, len(gallery)), step)
         scores, indices = _rescore(block, gallery, values, candidates, k)
         # A lower bound of the true k best; rows that are no candidates have at most the value of the last candidate.
         least = values[:, k - 1] - 2 * gallery.error(dtype)
         unsure = (values[:, -1] >= least).nonzero().squeeze(1)
         if values.shape[1] < len(gallery) and len(unsure):
-            scores[unsure], indices[unsure] = _second_look(
-                block[unsure], unit[unsure], gallery, least[unsure], k, chunk
-            )
+            scores[unsure], indices[unsure] = _second_look(block[unsure], unit[unsure], gallery, least[unsure], k, step)
         parts.append((scores, indices))
     return torch.cat([scores for scores, _ in parts]), torch.cat([indices for _, indices in parts])
 
