@@ -1,7 +1,8 @@
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 
-from hypersphere.geometry import matmul, products
+from hypersphere.geometry import faster_convolutions, matmul, products
 
 LARGE = (48, 512, 256)
 SHAPES = [(2, 3, 4), LARGE, (1, 2048, 4096), (4096, 2048, 2), (1025, 129, 65)]
@@ -87,3 +88,42 @@ def test_onednn_is_chosen_by_the_processor(monkeypatch, capability, processor, v
         monkeypatch.setenv(name, value)
     known = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
     assert products.is_onednn_faster.__wrapped__() == (faster and known)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"stride": 2}, {"padding": 1}, {"groups": 4}, {"bias": False}, {"dilation": 3}]
+)
+@pytest.mark.parametrize("kernel", [1, 3, (1, 3)])
+@pytest.mark.parametrize("batch", [1, 3])
+@torch.no_grad()
+def test_faster_convolutions_compute_the_same(onednn, kernel, options, batch):
+    layer, x = torch.nn.Conv2d(8, 12, kernel, **options), torch.randn(batch, 8, 9, 11)
+    expected = layer.double()(x.double())
+    with faster_convolutions():
+        found = layer.float()(x)
+    assert found.shape == expected.shape
+    assert torch.allclose(found.double(), expected, atol=1e-5)
+
+
+def test_only_kernels_of_one_pixel_are_dilated(monkeypatch):
+    seen = []
+    monkeypatch.setattr(products, "is_onednn_faster", lambda: True)
+
+    class Watch(TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            if func is torch.conv2d:
+                seen.append((tuple(args[1].shape[2:]), args[5]))
+            return func(*args, **(kwargs or {}))
+
+    net = torch.nn.Sequential(torch.nn.Conv2d(2, 2, 1), torch.nn.Conv2d(2, 2, 3), torch.nn.Conv2d(2, 2, (3, 1)))
+    with Watch(), faster_convolutions():
+        net(torch.randn(1, 2, 6, 6)).sum().backward()
+    assert seen == [((1, 1), (2, 2)), ((3, 3), (1, 1)), ((3, 1), (1, 1))]
+    assert net[0].weight.grad.abs().sum() > 0
+    assert net[0].dilation == (1, 1)
+
+
+def test_nothing_changes_where_pytorch_is_as_fast(monkeypatch):
+    monkeypatch.setattr(products, "is_onednn_faster", lambda: False)
+    with faster_convolutions() as mode:
+        assert mode is None

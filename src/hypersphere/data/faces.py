@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
+from ..geometry import faster_convolutions
 from ..models.catalog import load_network
 from .errors import UnusableSampleError
 from .preprocessing import Prepared, Preprocessing, Region, eight_bit_pixels
@@ -215,7 +216,8 @@ def detect_faces(
         x = F.interpolate(x, sides, mode="bilinear", antialias=scale < 1)
     rows, columns = x.shape[2:]
     x = F.pad(x, (0, -columns % ROUND_TO, 0, -rows % ROUND_TO))
-    outputs = network(x.contiguous(memory_format=torch.channels_last))
+    with faster_convolutions():
+        outputs = network(x.contiguous(memory_format=torch.channels_last))
     boxes, marks, scores = _decode(outputs, (x.shape[2], x.shape[3]), min_score)
     kept = _suppress(boxes, scores)
     ratio = torch.tensor([width / columns, height / rows])

@@ -9,7 +9,7 @@ from .maps import exp_map, log_map, slerp, tangent
 from .norms import cosine, inverse_norm, norm, normalize
 from .polynomial import chebyshev
 from .precision import accumulation_dtype, disable_autocast, upcast
-from .products import matmul
+from .products import faster_convolutions, matmul
 from .sampling import uniform
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "cosine",
     "disable_autocast",
     "exp_map",
+    "faster_convolutions",
     "geodesic_distance",
     "inverse_norm",
     "log_map",

@@ -17,7 +17,7 @@ from ..data import Preprocessing
 from ..evaluation.features import mirrored
 from ..evaluation.modes import evaluation_mode
 from ..files import checksum, finite, write_atomically
-from ..geometry import normalize
+from ..geometry import faster_convolutions, normalize
 from .networks import embedding, empty_network
 
 FORMAT = "hypersphere-embedder/2"
@@ -135,7 +135,8 @@ class Embedder(nn.Module):
     def of_inputs(self, x: Tensor) -> Float[Tensor, "n d"]:
         """Return features of a batch that is prepared and on the embedder's device, in the network's own mode."""
         network = _Features(self.network)
-        features = mirrored(network, x) if self.preprocessing.mirror else network(x)
+        with faster_convolutions():
+            features = mirrored(network, x) if self.preprocessing.mirror else network(x)
         return features.float()
 
     def save(
