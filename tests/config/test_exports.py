@@ -15,7 +15,7 @@ import torch
 
 from hypersphere.config import Call, Parameter, assign, decode, encode, parameters
 from hypersphere.config.names import list_packages, list_public, spell_target
-from hypersphere.config.values import SEQUENCES, list_options
+from hypersphere.config.signatures import SEQUENCES, list_options
 
 OWN = [
     package for package in list_packages() if package not in ("torch.nn",)

@@ -17,8 +17,14 @@ import torch
 from hypersphere.config import Call, Parameter, as_call, assign, call, list_constructible, parameters, spell_target
 from hypersphere.config.calls import _is_sequence, _order_packages
 from hypersphere.config.names import find_builders, list_packages, list_public
-from hypersphere.config.signatures import read_annotations
-from hypersphere.config.values import accepts_callable, entry_annotation, get_kind, list_bases, list_results
+from hypersphere.config.signatures import (
+    accepts_callable,
+    entry_annotation,
+    get_kind,
+    list_bases,
+    list_results,
+    read_annotations,
+)
 from hypersphere.data import Digits
 from hypersphere.models import mlp
 from hypersphere.orthogonal.maps.orthogonal_map import Map

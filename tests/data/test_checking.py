@@ -8,7 +8,7 @@ from PIL import Image
 from hypersphere.data import DataError, check, open_source
 from hypersphere.data.checking import FORMAT
 from hypersphere.data.media import Pictures
-from tests.data.test_picture_hashes import saved_again, smooth
+from tests.data.test_media import saved_again, smooth
 
 
 @pytest.fixture

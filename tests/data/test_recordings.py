@@ -5,7 +5,8 @@ import pytest
 import soundfile
 
 from hypersphere.data import CorruptDataError, MissingDataError, Recording, open_source, read_recording
-from hypersphere.data.recordings import MAX_SAMPLES, decode_recording, is_recording
+from hypersphere.data.media import is_recording
+from hypersphere.data.recordings import MAX_SAMPLES, decode_recording
 from tests.data.voices import voice
 
 

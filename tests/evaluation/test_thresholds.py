@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from scipy.special import betainc
 
 from hypersphere.evaluation import choose_threshold, open_set, open_set_report, verification
-from hypersphere.evaluation.thresholds import _beta_cdf, choose_accurate_threshold, resolve_rates
+from hypersphere.evaluation.roc import resolve_rates
+from hypersphere.evaluation.thresholds import _beta_cdf, choose_accurate_threshold
 from hypersphere.geometry import uniform
 from hypersphere.recognition import Gallery
 

@@ -6,7 +6,7 @@ import torch
 
 from hypersphere.data.streams import TEMPLATE, Stream
 from hypersphere.evaluation import few_shot, unseen_classes
-from hypersphere.evaluation.unseen import one_each
+from hypersphere.evaluation._identification import one_each
 
 from .contracts import ReportContract
 

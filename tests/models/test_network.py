@@ -1,4 +1,7 @@
 import re
+import threading
+import time
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
@@ -6,7 +9,9 @@ import torch
 from torch import nn
 
 from hypersphere import angular, models
-from hypersphere.models import Conv, ConvNet, Network, Pool
+from hypersphere.evaluation import evaluation_mode
+from hypersphere.models import Conv, ConvNet, Network, Pool, read_features
+from hypersphere.models.network import find_feature_dim
 from hypersphere.operators import Operator, magnitudes
 from tests.export import onnx_outputs
 
@@ -98,3 +103,93 @@ def test_an_activation_behind_the_features():
     net = ConvNet(ROWS, input_size=8, fc=[6], last_activation="relu").eval()
     assert (net.features(x) >= 0).all()
     assert torch.equal(net.features(x), net.fc(net.body(x).flatten(1)).relu())
+
+
+class Transformer(nn.Module):
+    """Gives what networks of ``transformers`` give."""
+
+    def __init__(self, pooled):
+        super().__init__()
+        self.pooled = pooled
+
+    def forward(self, x):
+        tokens = x.flatten(2).mT
+        return SimpleNamespace(last_hidden_state=tokens, pooler_output=tokens[:, 0] if self.pooled else None)
+
+
+def test_features_wherever_they_come_from():
+    x = torch.randn(2, 3, 4, 5)
+    torch.testing.assert_close(read_features(nn.Identity(), x), x.mean((2, 3)))
+    torch.testing.assert_close(read_features(Transformer(pooled=False), x), x.mean((2, 3)))
+    torch.testing.assert_close(read_features(Transformer(pooled=True), x), x[:, :, 0, 0])
+    assert read_features(nn.Flatten(), x).shape == (2, 60)
+
+
+def test_a_submodule_called_features_is_no_method():
+    network = nn.ModuleDict({"features": nn.Linear(3, 2)})
+    network.forward = lambda x: x[:, :1]
+    assert read_features(network, torch.ones(2, 3)).shape == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("network", "message"),
+    [
+        (lambda x: {"a": x}, "must give features as a tensor, or as an output of transformers"),
+        (lambda x: x[:, 0, 0, 0], r"must give features of shape \(batch, dim\), got \(2,\)"),
+        (lambda x: x.flatten(1).long(), r"must give features of shape \(batch, dim\)"),
+    ],
+)
+def test_refuses_what_gives_no_features(network, message):
+    module = nn.Module()
+    module.forward = network
+    with pytest.raises(ValueError, match=message):
+        read_features(module, torch.ones(2, 3, 2, 2))
+
+
+def test_the_dimension_is_what_a_network_says_or_gives():
+    network = nn.Identity()
+    network.feature_dim = 7
+    assert find_feature_dim(network, torch.zeros(1)) == 7
+    plain = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(6), nn.Linear(6, 4)).train()
+    mean = plain[1].running_mean.clone()
+    assert find_feature_dim(plain, torch.randn(3, 1, 2, 3)) == 4
+    assert plain.training
+    assert torch.equal(plain[1].running_mean, mean)
+
+
+def test_every_module_gets_its_own_mode_back_whatever_happens():
+    model = torch.nn.Sequential(torch.nn.BatchNorm1d(2).eval(), torch.nn.Sequential(torch.nn.Dropout()))
+    before = [module.training for module in model.modules()]
+    assert before == [True, False, True, True]
+
+    def fail():
+        with evaluation_mode(model):
+            assert not any(module.training for module in model.modules())
+            raise RuntimeError("inside")
+
+    with pytest.raises(RuntimeError, match="inside"):
+        fail()
+    assert [module.training for module in model.modules()] == before
+
+
+def test_threads_that_share_a_model_stay_in_evaluation_mode():
+    model = torch.nn.Sequential(torch.nn.Dropout(0.5), torch.nn.BatchNorm1d(4)).train()
+    x = torch.randn(8, 4)
+    with evaluation_mode(model), torch.no_grad():
+        right = model(x)
+    wrong = []
+
+    def work():
+        for _ in range(50):
+            with evaluation_mode(model), torch.no_grad():
+                time.sleep(0.0001)
+                if not torch.equal(model(x), right):
+                    wrong.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert all(module.training for module in model.modules())

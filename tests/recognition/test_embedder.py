@@ -1,5 +1,7 @@
 import json
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -16,7 +18,7 @@ from hypersphere.data import PicturePreprocessing, Preprocessing
 from hypersphere.models import cnn3
 from hypersphere.operators import Operator, magnitudes
 from hypersphere.recognition import Embedder
-from hypersphere.recognition.embedder import FORMAT, _seal, read_file
+from hypersphere.recognition.embedder import FORMAT, _NoDraws, _seal, empty_network, read_file
 
 from .small_networks import COLUMNS, ROWS, Tiny, small_cnn, small_embedder
 
@@ -273,3 +275,56 @@ def test_from_call_compares_names_and_shapes():
     assert torch.equal(again(images()), Embedder(network, SIZE)(images()))
     with pytest.raises(ValueError, match="tensors differ from those of cnn3"):
         Embedder.from_call(call(cnn3, num_classes=None), network.state_dict(), SIZE)
+
+
+def test_an_empty_network_takes_the_tensors():
+    network, made = small_cnn()
+    state = network.state_dict()
+    again = empty_network(made, state).eval()
+    x = torch.randn(2, 1, ROWS, COLUMNS)
+    assert torch.equal(again(x), network(x))
+
+
+class Buffered(nn.Module):
+    """Keeps a tensor that its state does not hold, which no file can give back."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(2, 2)
+        self.register_buffer("scale", torch.full((2,), 3.0), persistent=False)
+
+    def forward(self, x):
+        return self.linear(x) * self.scale
+
+
+def test_what_the_state_does_not_hold_is_built():
+    network = Buffered()
+    again = empty_network(call(Buffered), network.state_dict())
+    assert torch.equal(again(torch.ones(1, 2)), network(torch.ones(1, 2)))
+
+
+def test_other_names_or_shapes_are_refused_before_anything_is_allocated():
+    network, _ = small_cnn()
+    with pytest.raises(ValueError, match=r"\d+ tensors differ from those of cnn3, the first is .* instead of"):
+        empty_network(call(cnn3, num_classes=None, widths=(10**9, 4, 4)), network.state_dict())
+    with pytest.raises(ValueError, match=r"cnn3 cannot be built"):
+        empty_network(call(cnn3, num_classes=None, widths=(10**18, 10**18, 4)), network.state_dict())
+
+
+def test_a_network_without_memory_draws_nothing_and_others_do():
+    with torch.device("meta"), _NoDraws():
+        layer = nn.Linear(3, 2)
+        real = torch.empty(1000, device="cpu").normal_()
+    assert layer.weight.is_meta
+    assert 0.8 < real.std() < 1.2
+
+
+def test_an_empty_network_does_not_import_the_compiler():
+    code = (
+        "import sys, torch; from hypersphere import models; from hypersphere.config.calls import Call\n"
+        "from hypersphere.recognition.embedder import empty_network\n"
+        "made = Call(models.cnn3, {'num_classes': None, 'width': 0.125})\n"
+        "empty_network(made, made.build().state_dict()); print('torch._dynamo' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

@@ -444,3 +444,13 @@ class Flat:
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
         return self.digits[index][0].flatten() / 255, self.digits[index][1]
+
+
+def test_a_callback_may_listen_to_nothing():
+    callback = Callback()
+    for method in (callback.on_start, callback.on_step):
+        method(None)
+    for method in (callback.on_log, callback.on_evaluate, callback.on_end):
+        method(None, {})
+    assert callback.state_dict() == {}
+    callback.load_state_dict({})

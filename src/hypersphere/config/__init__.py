@@ -4,8 +4,7 @@ from .allow_list import CONSTRUCTIBLE, list_constructible
 from .calls import Call, Key, as_call, assign, call, keys
 from .documents import decode, decode_arguments, encode, flatten, list_differences, remove_locations
 from .names import find_builders, import_target, list_packages, look_up, spell_target, suggest
-from .signatures import OWN, Parameter, parameters, summary
-from .values import Kind
+from .signatures import OWN, Kind, Parameter, parameters, summary
 
 __all__ = [
     "CONSTRUCTIBLE",

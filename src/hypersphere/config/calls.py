@@ -11,9 +11,9 @@ from typing import Any
 from ..files import is_out_of_memory
 from .allow_list import is_constructible
 from .names import find_builders, import_target, list_packages, look_up, suggest
-from .signatures import Parameter, parameters
-from .values import (
+from .signatures import (
     SEQUENCES,
+    Parameter,
     accepts_callable,
     check_value,
     describe,
@@ -22,6 +22,7 @@ from .values import (
     is_deferred,
     list_bases,
     list_options,
+    parameters,
     parse,
 )
 

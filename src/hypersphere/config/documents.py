@@ -8,8 +8,18 @@ import torch
 from .allow_list import is_constructible
 from .calls import Call, _is_call, _order_packages, as_call
 from .names import ALIASES, import_target, look_up, spell_target, suggest
-from .signatures import MISSING, OWN, Parameter, parameters
-from .values import check_value, describe, entry_annotation, get_kind, list_bases, list_results
+from .signatures import (
+    MISSING,
+    OWN,
+    Parameter,
+    check_value,
+    describe,
+    entry_annotation,
+    get_kind,
+    list_bases,
+    list_results,
+    parameters,
+)
 
 NAME = "call"
 

@@ -1,8 +1,7 @@
 """Datasets, pairs, episodes, samplers and augmentation: every dataset family of Liu (2020), read safely and fast."""
 
-from .affine import Affine
 from .audio_preprocessing import AudioPreprocessing
-from .augment import FACES, Augmentation, Compose, CropFlip, Normalize, RotateJitter
+from .augment import FACES, Affine, Augmentation, Compose, CropFlip, Normalize, RotateJitter
 from .catalog import CATALOG
 from .checking import CheckReport, Twins, check
 from .cifar import CIFAR10, CIFAR100
@@ -50,8 +49,7 @@ from .sources import (
     source_formats,
 )
 from .spectrograms import mel_filters, mel_spectrogram
-from .splits import identity_split
-from .streams import Stream
+from .streams import Stream, identity_split
 from .subsets import ImbalancedMultiple, ImbalancedSingle, OfClasses, Subset
 from .synthetic import PlantedGraph, Shapes
 from .tiny_imagenet import TinyImageNet

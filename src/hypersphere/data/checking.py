@@ -12,9 +12,8 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from .errors import CorruptDataError, DataError
-from .media import MEDIA, Inspection, find_medium
-from .picture_hashes import near_groups, same_groups
-from .prefetch import ahead
+from .loader import ahead
+from .media import MEDIA, Inspection, find_medium, near_groups, same_groups
 from .sources import Source, open_source
 
 FORMAT = "hypersphere-check/1"

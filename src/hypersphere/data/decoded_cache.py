@@ -19,7 +19,7 @@ from torch.utils.data import Dataset
 from ..files import remove_leftovers, write_atomically
 from .errors import DataError, MissingDataError, corrupt
 from .in_memory import InMemory
-from .prefetch import ahead
+from .loader import ahead
 from .sources import SourceDataset
 
 FORMAT = "hypersphere-pictures/1"

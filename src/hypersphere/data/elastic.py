@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .affine import Affine
+from .augment import Affine
 
 
 class Elastic(Affine):

@@ -1,8 +1,10 @@
-"""Batches whose order and augmentation depend only on (seed, epoch, position)."""
+"""Batches whose order and augmentation depend only on (seed, epoch, position), prepared in advance by threads."""
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice, repeat
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 import torch.distributed
@@ -13,11 +15,12 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from ..files import is_out_of_memory
 from .augment import Augmentation
 from .errors import DataError
-from .prefetch import ahead
 from .samplers import Sampler, Sequential, Shuffled
 from .streams import AUGMENT, Stream
 
 Batch = tuple[Tensor, Int[Tensor, "_"]]
+Task = TypeVar("Task")
+Result = TypeVar("Result")
 
 
 class Loader:
@@ -240,3 +243,29 @@ def _stack(items: list[Any], example: Any) -> tuple[Shaped[Tensor, "b ..."], Int
     inputs = [torch.as_tensor(item[0]) for item in items]
     data = torch.stack(inputs) if inputs else torch.as_tensor(example[0])[None][:0]
     return data, torch.tensor([int(item[1]) for item in items], dtype=torch.long)
+
+
+def ahead(work: Callable[[Task], Result], tasks: Iterable[Task], workers: int) -> Iterator[Result]:
+    """Yield ``work(task)`` of each task in order, computed by ``workers`` threads at most two tasks each in advance.
+
+    Without workers each task runs when its result is requested. An exception is raised in place of its result. A caller that
+    stops early cancels the tasks that have not started.
+
+    >>> list(ahead(lambda i: i * i, range(5), workers=2))
+    [0, 1, 4, 9, 16]
+    """
+    if workers == 0:
+        yield from map(work, tasks)
+        return
+    waiting = iter(tasks)
+    pending: deque[Future[Result]] = deque()
+    with ThreadPoolExecutor(workers, thread_name_prefix="hypersphere-ahead") as pool:
+        try:
+            pending.extend(pool.submit(work, task) for task in islice(waiting, 2 * workers))
+            while pending:
+                result = pending.popleft().result()
+                pending.extend(pool.submit(work, task) for task in islice(waiting, 1))
+                yield result
+        finally:
+            for future in pending:
+                future.cancel()

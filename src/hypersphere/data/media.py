@@ -1,24 +1,40 @@
-"""Kinds of samples: which files hold pictures and which hold recordings, and how each kind is decoded and inspected."""
+"""Kinds of samples: which files hold pictures and which hold recordings, and how each kind is decoded and inspected.
+
+Equal and similar pictures are found by digests of their pixels and by perceptual hashes.
+"""
 
 import hashlib
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from jaxtyping import UInt8
 from torch import Tensor
+from torch.nn import functional as F
 
 from .images import IMAGE_ENDINGS, decode_image
-from .picture_hashes import difference_hash, pixel_digest
 from .preprocessing import Region, eight_bit_pixels
-from .recordings import RECORDING_ENDINGS, Recording, decode_recording, is_recording
+from .recordings import RECORDING_ENDINGS, Recording, decode_recording
 
 CLIPPED = 0.999  # share of full scale from which a sample counts as clipped
 MAX_CLIPPED_SHARE = 1e-3
 SILENT = 1e-4  # peak of a silent recording, −80 dB
 SHORT_SECONDS = 0.5
+HASH_SIDE = 16  # the perceptual hash compares neighbors in a picture of 16 rows and 17 columns: 256 bits
+HASH_REFINEMENT = (
+    4  # times as many rows and columns are left by the reduction in 8 bits, whose rounding then averages out
+)
+DIGEST_BYTES = 16
+HASH_WORDS = 8  # similar hashes are found by words of 32 bits
+MAX_HASH_DISTANCE = HASH_WORDS - 1  # hashes that differ in fewer bits than there are words agree in at least one word
+MIN_BRIGHTNESS_STEP = (
+    2.0  # smallest difference (of 255 levels) that counts as brighter, so that noise in flat areas has no effect
+)
+# The bits of a word come from the whole picture, because words of neighboring bits would often be zero.
+_HASH_ORDER = np.random.Generator(np.random.Philox(0)).permutation(HASH_SIDE * HASH_SIDE)
 
 
 @dataclass(frozen=True)
@@ -184,3 +200,118 @@ def decode_sample(content: bytes, name: str) -> Any:
         named = [known for known in MEDIA if name.lower().endswith(known.endings)]
         medium = named[0] if named else medium
     return medium.decode(content, name)
+
+
+def pixel_digest(pixels: UInt8[Tensor, "c h w"]) -> bytes:
+    """Return a digest of 16 bytes, equal for two pictures if all their pixels are equal.
+
+    >>> pixel_digest(torch.zeros(1, 2, 3, dtype=torch.uint8)) == pixel_digest(torch.zeros(1, 3, 2, dtype=torch.uint8))
+    False
+    """
+    # SHA-1 has special instructions on most processors, and collisions are no security risk here. Rows of
+    # pixels are how decoders leave a picture in memory, so they are not copied.
+    found = hashlib.sha1(repr(tuple(pixels.shape)).encode(), usedforsecurity=False)
+    found.update(pixels.permute(1, 2, 0).contiguous().numpy().data)
+    return found.digest()[:DIGEST_BYTES]
+
+
+def difference_hash(pixels: UInt8[Tensor, "c h w"]) -> bytes:
+    """Return 256 bits, one for each place of a 16×16 grid: whether the picture becomes brighter to the right there.
+
+    Saving a picture again as JPEG, or at another size, changes few of them. It is the usual "difference hash" with four
+    times as many bits and a dead zone of two levels. Large pictures are reduced in 8-bit arithmetic first.
+
+    >>> ramp = torch.arange(0, 255, 5, dtype=torch.uint8).expand(1, 40, 51)
+    >>> difference_hash(ramp) == bytes([255] * 32), difference_hash(ramp.flip(2)) == bytes(32)
+    (True, True)
+    """
+    # In one memory layout, so that equal pictures have equal hashes. Decoders use this one, and resizing is fastest in it.
+    whole = pixels.permute(1, 2, 0).contiguous().permute(2, 0, 1)[None]
+    if min(pixels.shape[1:]) > HASH_REFINEMENT * (HASH_SIDE + 1):
+        whole = _reduce(whole, (HASH_REFINEMENT * HASH_SIDE, HASH_REFINEMENT * (HASH_SIDE + 1)))
+    small = _reduce(whole.float().mean(1, keepdim=True), (HASH_SIDE, HASH_SIDE + 1)).numpy()[0, 0]
+    brighter = (np.diff(small, axis=1) >= MIN_BRIGHTNESS_STEP).ravel()
+    return np.packbits(brighter[_HASH_ORDER]).tobytes()
+
+
+def _reduce(pictures: Tensor, size: tuple[int, int]) -> Tensor:
+    return F.interpolate(pictures, size, mode="bilinear", antialias=True, align_corners=False)
+
+
+def same_groups(digests: Sequence[Hashable]) -> list[list[int]]:
+    """Return the positions of equal digests, of each digest that occurs more than once, in ascending order.
+
+    >>> same_groups([b"a", b"b", b"a", b"c", b"b"])
+    [[0, 2], [1, 4]]
+    """
+    members: dict[Hashable, list[int]] = {}
+    for i, digest in enumerate(digests):
+        members.setdefault(digest, []).append(i)
+    return [group for group in members.values() if len(group) > 1]
+
+
+def near_groups(hashes: Sequence[bytes]) -> list[list[int]]:
+    """Return the positions of hashes that are linked by differences of at most 7 of their 256 bits, in ascending order.
+
+    The differences must also be at most a twelfth of the set bits of both, since nearly empty pictures differ in few bits
+    regardless of their content; pictures without any edge belong to no group. Of 8 words of 32 bits, 7 differences leave one untouched, so
+    only pictures that share a word are compared, and nothing within the limit is missed.
+
+    >>> one, other = bytes([255] * 32), bytes([255] * 31 + [254])
+    >>> near_groups([one, bytes(32), other, bytes([15] * 32)])
+    [[0, 2]]
+    """
+    unique = sorted({digest for digest in hashes if any(digest)})
+    words = np.frombuffer(b"".join(unique), dtype=np.uint32).reshape(-1, HASH_WORDS)
+    bits = np.bitwise_count(words).sum(1)
+    parent = list(range(len(unique)))
+    for w in range(HASH_WORDS):
+        order = np.argsort(words[:, w], kind="stable")
+        starts = np.flatnonzero(np.diff(words[order, w])) + 1
+        for bucket in np.split(order, starts) if len(order) else []:
+            for i, j in _close(words, bits, bucket):
+                _join(parent, i, j)
+    root = {digest: _root(parent, i) for i, digest in enumerate(unique)}
+    members: dict[int, list[int]] = {}
+    for position, digest in enumerate(hashes):
+        if digest in root:
+            members.setdefault(root[digest], []).append(position)
+    return sorted(group for group in members.values() if len(group) > 1)
+
+
+def _close(words: np.ndarray, bits: np.ndarray, bucket: np.ndarray) -> list[tuple[int, int]]:
+    """Return the pairs of a bucket within the limit, one row at a time to save memory."""
+    found = []
+    for k, i in enumerate(bucket[:-1]):
+        rest = bucket[k + 1 :]
+        apart = np.bitwise_count(words[rest] ^ words[i]).sum(1)
+        near = (apart <= MAX_HASH_DISTANCE) & (12 * apart <= bits[rest].astype(np.int64) + bits[i])
+        found += [(int(i), int(j)) for j in rest[near]]
+    return found
+
+
+def _root(parent: list[int], i: int) -> int:
+    while parent[i] != i:
+        parent[i] = parent[parent[i]]
+        i = parent[i]
+    return i
+
+
+def _join(parent: list[int], i: int, j: int) -> None:
+    a, b = _root(parent, i), _root(parent, j)
+    parent[max(a, b)] = min(a, b)
+
+
+def is_recording(content: bytes) -> bool:
+    """Return whether bytes begin like a sound file of a known format.
+
+    >>> is_recording(b"RIFF....WAVEfmt "), is_recording(b"RIFF....WEBPVP8 "), is_recording(b"OggS")
+    (True, False, True)
+    """
+    if content[:4] in (b"RIFF", b"RF64"):
+        return content[8:12] == b"WAVE"
+    if content[:4] == b"FORM":
+        return content[8:12] in (b"AIFF", b"AIFC")
+    if content[:3] == b"ID3" or content[:4] in (b"fLaC", b"OggS"):
+        return True
+    return len(content) > 1 and content[0] == 0xFF and content[1] & 0xE0 == 0xE0  # a frame of MPEG audio

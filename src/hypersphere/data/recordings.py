@@ -162,18 +162,3 @@ def read_recording(path: str | os.PathLike[str]) -> Recording:
     hypersphere.data.errors.MissingDataError: ...
     """
     return decode_recording(read_bytes(path), str(path))
-
-
-def is_recording(content: bytes) -> bool:
-    """Return whether bytes begin like a sound file of a known format.
-
-    >>> is_recording(b"RIFF....WAVEfmt "), is_recording(b"RIFF....WEBPVP8 "), is_recording(b"OggS")
-    (True, False, True)
-    """
-    if content[:4] in (b"RIFF", b"RF64"):
-        return content[8:12] == b"WAVE"
-    if content[:4] == b"FORM":
-        return content[8:12] in (b"AIFF", b"AIFC")
-    if content[:3] == b"ID3" or content[:4] in (b"fLaC", b"OggS"):
-        return True
-    return len(content) > 1 and content[0] == 0xFF and content[1] & 0xE0 == 0xE0  # a frame of MPEG audio

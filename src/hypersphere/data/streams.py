@@ -1,9 +1,12 @@
-"""Counter-based random numbers: the same on every platform and for any number of processes.
+"""Counter-based random numbers and the splits drawn from them: the same on every platform and for any number of processes.
 
 A stream is addressed by integers such as (seed, purpose, epoch) and read from any position without drawing what comes before, because
 the generator underneath (Philox) is a counter put through a cipher. Only its raw 64-bit output is used, which NumPy promises to keep;
 uniform numbers and permutations are made from it here, so no release of a library can change an experiment's pairs or episodes.
 """
+
+from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -62,3 +65,25 @@ class Stream:
             drawn = torch.cat([kept, self.integers(count - len(kept), high)]).numpy()
             kept = torch.from_numpy(drawn[np.sort(np.unique(drawn, return_index=True)[1])])
         return kept
+
+
+def identity_split(labels: Int[Tensor, "n"], fractions: Sequence[float], seed: int = 0) -> tuple[Int[Tensor, "_"], ...]:
+    """Return the sample indices of one part for each fraction *of the identities*. All samples of an identity are in the same part.
+
+    The fractions are ≥ 0 and sum to at most 1; a rest belongs to no part. Each part is in ascending order.
+
+    >>> train, test = identity_split(torch.arange(10).repeat(3), [0.8, 0.2])
+    >>> len(train), len(test), set((train % 10).tolist()) & set((test % 10).tolist())
+    (24, 6, set())
+    """
+    if not fractions or min(fractions) < 0 or sum(fractions) > 1 + 1e-9:
+        raise ValueError(f"fractions must be ≥ 0 and sum to at most 1, got {list(fractions)}")
+    identities, owner = torch.unique(labels, return_inverse=True)
+    place = torch.empty(len(identities), dtype=torch.long)
+    place[Stream(seed, SPLIT).permutation(len(identities))] = torch.arange(len(identities))
+    total, bounds = 0.0, [0]
+    for fraction in fractions:
+        total += fraction
+        bounds.append(min(round(total * len(identities)), len(identities)))
+    mine = place[owner]
+    return tuple(torch.nonzero((mine >= low) & (mine < high)).flatten() for low, high in pairwise(bounds))

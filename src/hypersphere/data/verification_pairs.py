@@ -6,8 +6,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from .splits import identity_split
-from .streams import PAIR, Stream
+from .streams import PAIR, Stream, identity_split
 
 
 @dataclass(frozen=True, eq=False)

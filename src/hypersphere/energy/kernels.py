@@ -1,6 +1,6 @@
 r"""Kernels: an energy is one decreasing function φ of the squared distance q between two points of the sphere.
 
-Everything else — full or half space, chunks, gradients, close pairs — is shared by all kernels (:mod:`.pairs`).
+Everything else — full or half space, chunks, gradients, close pairs — is shared by all kernels (:mod:`.pair_sums`).
 Below a floor on the distance a kernel is continued by its tangent in q, so that duplicates have a finite value, and
 points that nearly coincide still push each other apart, with a bounded force.
 """

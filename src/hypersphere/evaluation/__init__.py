@@ -1,11 +1,11 @@
 """Measures and reports: verification, identification, open-set recognition, robustness, few-shot, feature geometry."""
 
 from ..energy import alignment, uniformity
+from ..models.network import evaluation_mode
 from ._all_pairs import AllPairs, PairErrors, all_pairs
 from ._calibration import CalibrationReport, calibration, expected_calibration_error
 from ._clustering import ClusteringReport, clustering
 from ._deepfool import deepfool, strength
-from ._discriminant import discriminant, principal_components
 from ._energy_distance import energy_distance
 from ._few_shot import FewShotReport, few_shot
 from ._identification import IdentificationReport, identification
@@ -31,8 +31,7 @@ from .class_geometry import ClassAngles, angular_fisher_score, class_angles
 from .collapse import CollapseReport, neural_collapse
 from .comparison import DifferenceReport, TooFewIdentitiesError, compare_embedders, paired_difference
 from .concentration import vmf_confidence
-from .counting import StreamedRoc
-from .descriptor_fitting import FittedDescriptors, fit_descriptors
+from .descriptor_fitting import FittedDescriptors, discriminant, fit_descriptors, principal_components
 from .detection import DetectionReport, open_set
 from .distractors import DistractorReport, distractor_identification
 from .episodes import Episodes, sample_episodes
@@ -43,7 +42,6 @@ from .frechet import frechet_distance
 from .gathering import gather_features
 from .hardness import angular_visual_hardness, model_confidence
 from .intervals import Measurement, mean_interval, wilson
-from .modes import evaluation_mode
 from .retrieval_measures import (
     map_at_r,
     mean_average_precision,
@@ -53,7 +51,7 @@ from .retrieval_measures import (
     r_precision,
     recall_at_k,
 )
-from .roc import Roc, roc_curve
+from .roc import Roc, StreamedRoc, roc_curve
 from .score_calibration import (
     IsotonicCalibration,
     LogisticCalibration,

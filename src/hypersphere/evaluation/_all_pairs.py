@@ -6,10 +6,8 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from .counting import StreamedRoc
-from .query_gallery import QueryGallery, pair_counts, query_gallery
-from .ranking import check_ids
-from .roc import Roc
+from .ranking import QueryGallery, check_ids, pair_counts, query_gallery
+from .roc import Roc, StreamedRoc
 from .scoring import CosineScore, Score
 from .thresholds import DEFAULT_FARS, choose_threshold
 

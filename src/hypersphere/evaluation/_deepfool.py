@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from ..models.network import evaluation_mode
 from .attacks import Bounds, check_images
-from .modes import evaluation_mode
 
 
 def deepfool(

@@ -8,10 +8,10 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from .. import plots
+from ..data.streams import Stream
 from .figures import Figure, Report
-from .intervals import Measurement
+from .intervals import Measurement, clustered_mean
 from .ranking import ranking
-from .resampling import clustered_mean
 
 Level = Literal["identity", "image"]
 
@@ -140,3 +140,12 @@ def _same(first: Tensor, second: Tensor) -> bool:
 
 def _cumulative(ranks: Int[Tensor, "p"], length: int) -> Float[Tensor, "_"]:
     return torch.bincount(ranks - 1, minlength=length).cumsum(0).double() / len(ranks)
+
+
+def one_each(labels: Int[Tensor, "n"], stream: Stream) -> tuple[Int[Tensor, "classes"], Int[Tensor, "probes"]]:
+    """Return the indices of one random sample of every class, and of all the others."""
+    shuffled = stream.permutation(len(labels)).to(labels.device)
+    order = shuffled[labels[shuffled].argsort(stable=True)]  # by class, at random within one
+    first = torch.ones_like(order, dtype=torch.bool)
+    first[1:] = labels[order].diff() != 0
+    return order[first], order[~first]

@@ -1,7 +1,7 @@
 """A report on open-set recognition of identities that are not in the training set."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -9,24 +9,23 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from .. import plots
+from ..data.streams import TEMPLATE, Stream, identity_split
+from ..data.verification_pairs import pairs
 from ._all_pairs import BINS, AllPairs, PairErrors, all_pairs
-from ._identification import IdentificationReport
-from ._retrieval import RetrievalReport
-from ._verification import rate_figures
+from ._identification import IdentificationReport, one_each
+from ._retrieval import RetrievalReport, retrieval
+from ._verification import HIGHEST, PairIntervals, rate_figures, resample_pairs
 from .categories import CategoryRates, category_rates, check_categories
 from .detection import DetectionReport
 from .figures import Figure, Report, rate_name
-from .intervals import Measurement, wilson
-from .open_set_parts import calibrate_on_halves, measure_retrieval, rank_images, strangers, summarize_ranks
-from .pair_intervals import HIGHEST, PairIntervals, resample_pairs
-from .query_gallery import query_gallery
-from .ranking import Ranking, check_ids
-from .resampling import RESAMPLES, clustered_mean
-from .score_calibration import ScoreCalibration, ScoreReport
-from .scoring import CosineScore, Score
+from .intervals import RESAMPLES, Measurement, clustered_mean, wilson
+from .ranking import QueryGallery, Ranking, check_ids, query_gallery, ranking
+from .score_calibration import ScoreCalibration, ScoreReport, calibrate_scores
+from .scoring import CosineScore, Score, score_pairs
 from .thresholds import DEFAULT_FARS, DEFAULT_FPIRS
 
 REJECTED = (0.0, 0.05, 0.1, 0.2, 0.3)  # shares of the pairs that are rejected for low quality
+CALIBRATION_PAIRS = 50_000
 
 
 def open_set_report(
@@ -57,7 +56,7 @@ def open_set_report(
     - Calibration fits probabilities on pairs of a random half of the identities and measures them on the other half.
 
     Intervals of rates are over identities: these are drawn with replacement, and pairs and probes count as often as their
-    identities were drawn (:class:`~hypersphere.evaluation.pair_intervals.PairIntervals`). Searches keep their gallery.
+    identities were drawn (:class:`~hypersphere.evaluation._verification.PairIntervals`). Searches keep their gallery.
 
     Args:
         features: Features of images.
@@ -293,3 +292,109 @@ def _thin(far: Float[Tensor, "n"], tar: Float[Tensor, "n"], points: int) -> Int[
     places = [torch.searchsorted(far, over_far), torch.searchsorted(tar.contiguous(), over_tar)]
     ends = torch.tensor([0, len(far) - 1], device=far.device)
     return torch.cat([*places, ends]).clamp_max(len(far) - 1).unique()
+
+
+def rank_images(
+    features: Float[Tensor, "n d"], labels: Int[Tensor, "n"], sides: QueryGallery, score: Score, chunk: int
+) -> Ranking:
+    """Rank the gallery for every query, itself left out; an image that is no query has rank 0, like one without a mate."""
+    q, g = sides
+    found = ranking(features[q], labels[q], features[g], labels[g], chunk, own=_places(sides), score=score)
+    n = len(labels)
+    low = found.best.new_full((n,), -torch.inf)
+    whole = Ranking(low, low.clone(), torch.zeros_like(labels), torch.zeros_like(labels), labels.clone())
+    for column, part in zip(whole, found, strict=True):
+        column[q] = part
+    return whole
+
+
+def summarize_ranks(ranked: Ranking, labels: Int[Tensor, "n"], sides: QueryGallery) -> IdentificationReport:
+    """Summarize the ranks of the queries that have a mate in the gallery."""
+    mated = ranked.mated
+    identities = int(labels[sides.gallery].unique().numel())
+    images = int(sides.gallery.sum()) - int((sides.gallery & sides.queries).any())
+    return IdentificationReport(ranked.rank[mated], identities, ranked.image_rank[mated], max(images, 1), labels[mated])
+
+
+def measure_retrieval(
+    features: Float[Tensor, "n d"],
+    labels: Int[Tensor, "n"],
+    sides: QueryGallery,
+    score: Score,
+    chunk: int,
+    ranked: Ranking,
+) -> RetrievalReport:
+    """Measure retrieval; ``ranked`` marks the queries that have a mate in the gallery."""
+    q, g = sides
+    found = retrieval(features[q], labels[q], features[g], labels[g], own=_places(sides), score=score, chunk=chunk)
+    return replace(found, owners=labels[ranked.mated])
+
+
+def strangers(
+    features: Float[Tensor, "n d"], labels: Int[Tensor, "n"], sides: QueryGallery, score: Score, seed: int, chunk: int
+) -> DetectionReport | None:
+    """Search with people, some of them not enrolled. Return None if the data is too small.
+
+    Where queries of identities that the gallery lacks exist, they are the strangers before the whole gallery. Otherwise
+    half of the identities that can be are enrolled: by one image each where every image is query and gallery at
+    once, by all their gallery images where the two are apart.
+    """
+    q, g = sides
+    apart = not bool((q & g).any())
+    enrolled = labels[g].unique()
+    if apart and not torch.isin(labels[q], enrolled).all():
+        gallery, probe = g, q
+    else:
+        several = _several(labels, sides, apart)
+        if len(several) < 2:
+            return None
+        stream = Stream(seed, TEMPLATE)
+        enrolled = several[stream.permutation(len(several))[: len(several) // 2].to(labels.device)]
+        gallery = g & torch.isin(labels, enrolled)
+        probe = q.clone()
+        if not apart:
+            template, _ = one_each(labels, stream)
+            chosen = torch.zeros_like(g)
+            chosen[template] = True
+            gallery &= chosen
+            probe &= ~gallery
+    if not gallery.any() or not probe.any():
+        return None
+    found = ranking(features[probe], labels[probe], features[gallery], labels[gallery], chunk, score=score)
+    if found.mated.all() or not found.mated.any():
+        return None
+    return DetectionReport(found, score.unit, labels[probe])
+
+
+def calibrate_on_halves(
+    features: Float[Tensor, "n d"], labels: Int[Tensor, "n"], score: Score, seed: int
+) -> tuple[ScoreCalibration, ScoreReport] | None:
+    """Fit probabilities on pairs of one half of the identities and evaluate them on the other half."""
+    halves = []
+    for members in identity_split(labels.cpu(), [0.5, 0.5], seed):
+        mine = labels.cpu()[members]
+        sizes = mine.unique(return_counts=True)[1]
+        same = int((sizes * (sizes - 1) // 2).sum())
+        different = len(mine) * (len(mine) - 1) // 2 - same
+        if not same or not different:
+            return None
+        drawn = pairs(mine, min(same, CALIBRATION_PAIRS), min(different, CALIBRATION_PAIRS), seed=seed)
+        rows = score.rows(features[members.to(features.device)])
+        scores = score_pairs(score, rows, torch.stack([drawn.first, drawn.second], 1))
+        halves.append((scores, drawn.same.to(features.device)))
+    fitted = calibrate_scores(*halves[0])
+    return fitted, fitted.evaluate(*halves[1])
+
+
+def _places(sides: QueryGallery) -> Int[Tensor, "q"]:
+    """Return the index of each query in the gallery, −1 if it is not part of it."""
+    place = sides.gallery.long().cumsum(0) - 1
+    return place.masked_fill(~sides.gallery, -1)[sides.queries]
+
+
+def _several(labels: Int[Tensor, "n"], sides: QueryGallery, apart: bool) -> Int[Tensor, "k"]:
+    """Return the identities with at least one image to enroll and another one to search with."""
+    stored, stored_count = labels[sides.gallery].unique(return_counts=True)
+    if apart:
+        return stored[torch.isin(stored, labels[sides.queries])]
+    return stored[stored_count > 1]

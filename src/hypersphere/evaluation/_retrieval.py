@@ -11,9 +11,8 @@ from torch import Tensor
 
 from .. import plots
 from .figures import Figure, Report
-from .intervals import Measurement
+from .intervals import Measurement, clustered_mean
 from .ranking import check_ids
-from .resampling import clustered_mean
 from .scoring import CosineScore, Score
 
 RECALLS = (1, 5, 10)

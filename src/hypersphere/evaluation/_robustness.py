@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from .. import plots
 from .._extras import require
+from ..models.network import evaluation_mode
 from ._deepfool import deepfool, strength
 from .attacks import (
     EPSILON,
@@ -25,7 +26,6 @@ from .attacks import (
 )
 from .figures import Figure, Report
 from .intervals import Measurement, wilson
-from .modes import evaluation_mode
 
 TOLERANCE = 0.02  # differences of accuracy below this are noise
 

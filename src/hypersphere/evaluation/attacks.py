@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..data.streams import NOISE, Stream
-from .modes import evaluation_mode
+from ..models.network import evaluation_mode
 
 Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 Bounds: TypeAlias = tuple[float, float]

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ..models.descriptors import MIN_ELONGATION, local_binary_patterns, oriented_gradients, row_statistics
 from ._all_pairs import all_pairs
-from ._discriminant import MAX_COMPONENTS, discriminant, principal_components
 from .comparison import TooFewIdentitiesError, compare_embedders
+from .descriptor_fitting import MAX_BASELINE_COMPONENTS, discriminant, principal_components
 from .intervals import Measurement
 from .scoring import CosineScore, Score
 
@@ -240,7 +240,7 @@ def spectrogram_features(
 
 def _discriminate(train: Tensor, labels: Tensor, x: Tensor) -> Tensor:
     """Fit PCA to at most (training pictures − identities) dimensions, then linear discriminant analysis."""
-    count = max(2, min(MAX_COMPONENTS, len(train) - len(labels.unique())))
+    count = max(2, min(MAX_BASELINE_COMPONENTS, len(train) - len(labels.unique())))
     components = principal_components(train, count)
     try:
         layer = discriminant((train @ components.T).float(), labels)

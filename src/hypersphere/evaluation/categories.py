@@ -10,12 +10,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ._all_pairs import all_pairs
+from ._verification import HIGHEST, resample_pairs
 from .figures import Figure, rate_name
-from .intervals import Measurement, wilson
-from .pair_intervals import HIGHEST, resample_pairs
-from .query_gallery import QueryGallery, pair_counts, query_gallery
-from .ranking import Ranking
-from .resampling import RESAMPLES, clustered_mean
+from .intervals import RESAMPLES, Measurement, clustered_mean, wilson
+from .ranking import QueryGallery, Ranking, pair_counts, query_gallery
 from .scoring import CosineScore, Score
 
 

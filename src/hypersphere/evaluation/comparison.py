@@ -12,9 +12,8 @@ from .. import plots
 from ..data.streams import RESAMPLE, Stream
 from ..data.verification_pairs import pairs
 from .figures import Figure, Report, rate_name
-from .intervals import IDENTITIES, TRIALS, Measurement
+from .intervals import IDENTITIES, TRIALS, Identities, Measure, Measurement, SortedTrials, blocks, percentiles
 from .ranking import check_ids
-from .resampling import Identities, Measure, SortedTrials, blocks, percentiles
 from .roc import check_pairs
 from .scoring import CosineScore, Score, score_pairs
 
@@ -57,7 +56,7 @@ def paired_difference(
 
     Returns:
         :class:`DifferenceReport`, with percentile intervals that are widened where identities are few
-        (:func:`~hypersphere.evaluation.resampling.percentiles`).
+        (:func:`~hypersphere.evaluation.intervals.percentiles`).
 
     Raises:
         ValueError: If the pairs do not fit each other, or cannot resolve ``far``.

@@ -8,12 +8,12 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from .. import plots
+from ._verification import PairIntervals
 from .figures import Figure, Report, rate_name
 from .intervals import Measurement, wilson
-from .pair_intervals import PairIntervals
 from .ranking import Ranking, ranking
-from .roc import Roc, roc_curve
-from .thresholds import DEFAULT_FPIRS, choose_threshold, resolve_rates
+from .roc import Roc, resolve_rates, roc_curve
+from .thresholds import DEFAULT_FPIRS, choose_threshold
 
 
 def open_set(

@@ -9,11 +9,10 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from .. import plots
-from .counting import StreamedRoc
 from .figures import Figure, Report, rate_name
 from .intervals import Measurement, wilson
 from .ranking import TIE, check_ids, unit
-from .roc import Roc
+from .roc import Roc, StreamedRoc
 
 MEGAFACE_FARS = (1e-3, 1e-4, 1e-5, 1e-6)  # MegaFace reports the last
 

@@ -6,7 +6,6 @@ identification calls it FPIR, and the best score of each stranger probe is one t
 """
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -137,15 +136,6 @@ def allowed_accepts(rate: float, count: int, name: str = "far", trials: str = "d
         needed = math.ceil(1 / rate - ROUNDING)
         raise ValueError(f"{name}={rate:g} needs at least {needed} {trials} to be resolved, got {count}")
     return allowed
-
-
-def resolve_rates(rates: Iterable[float], count: int) -> list[float]:
-    """Return those of some rates that ``count`` impostors resolve: at least one of them may be accepted.
-
-    >>> resolve_rates([0.1, 0.01, 0.001], 100)
-    [0.1, 0.01]
-    """
-    return [rate for rate in rates if rate * count >= 1 - ROUNDING]
 
 
 def choose_accurate_threshold(

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from ..data.streams import TEMPLATE, Stream
 from ..data.verification_pairs import pairs
 from ._few_shot import FewShotReport, few_shot
-from ._identification import IdentificationReport
+from ._identification import IdentificationReport, one_each
 from ._verification import VerificationReport, verification
 from .features import pair_scores
 from .figures import Figure, Report
@@ -92,12 +92,3 @@ class UnseenReport(Report):
     def plot(self, ax: Any = None) -> tuple[Any, Any]:
         """Draw the ROC curve of verification."""
         return self.verification.plot(ax)
-
-
-def one_each(labels: Int[Tensor, "n"], stream: Stream) -> tuple[Int[Tensor, "classes"], Int[Tensor, "probes"]]:
-    """Return the indices of one random sample of every class, and of all the others."""
-    shuffled = stream.permutation(len(labels)).to(labels.device)
-    order = shuffled[labels[shuffled].argsort(stable=True)]  # by class, at random within one
-    first = torch.ones_like(order, dtype=torch.bool)
-    first[1:] = labels[order].diff() != 0
-    return order[first], order[~first]

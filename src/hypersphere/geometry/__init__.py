@@ -7,8 +7,8 @@ from .fast_norms import normalize_rows
 from .gram import orthogonality, orthonormality
 from .maps import exp_map, log_map, slerp, tangent
 from .norms import cosine, inverse_norm, norm, normalize
+from .numerics import accumulation_dtype, disable_autocast, upcast
 from .polynomial import chebyshev
-from .precision import accumulation_dtype, disable_autocast, upcast
 from .products import faster_convolutions, matmul
 from .sampling import uniform
 

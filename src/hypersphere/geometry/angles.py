@@ -8,8 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from .norms import _check_vectors, _length, normalize
-from .precision import accumulation_dtype, upcast
-from .tracing import needs_graph
+from .numerics import accumulation_dtype, needs_graph, upcast
 
 
 def angle(x: Float[Tensor, "*x d"], w: Float[Tensor, "*w d"], *, pairwise: bool = False) -> Float[Tensor, "..."]:

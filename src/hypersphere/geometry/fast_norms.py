@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from .tracing import needs_graph
+from .numerics import needs_graph
 
 # Vectors shorter than this are noise: what has no limit at 0 fades to 0 below it, and gradients stay below 1/MIN_NORM.
 MIN_NORM = 1e-6

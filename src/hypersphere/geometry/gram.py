@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .precision import upcast
+from .numerics import upcast
 
 
 def orthonormality(weight: Float[Tensor, "*batch neurons dim"]) -> Float[Tensor, ""]:

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from .angles import inverse_sine
-from .tracing import is_traced
+from .numerics import is_traced
 
 _ACCURATE = 2**-23.6  # half of a unit in the last place of float32, and a little
 # With more coefficients it takes as long as arcsin and tanh; powers of sin θ itself lose digits from 11 on.

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .precision import accumulation_dtype, upcast
+from .numerics import accumulation_dtype, upcast
 
 
 def norm(x: Float[Tensor, "..."], dim: int = -1, keepdim: bool = False) -> Float[Tensor, "..."]:

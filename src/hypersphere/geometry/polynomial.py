@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from .angles import _bounded_sine, arccos
-from .precision import upcast
+from .numerics import upcast
 
 
 def chebyshev(cos: Float[Tensor, "..."], m: float) -> Float[Tensor, "..."]:

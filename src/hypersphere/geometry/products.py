@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from .tracing import is_traced, needs_graph
+from .numerics import is_traced, needs_graph
 
 MIN_MULTIPLICATIONS = 2**22  # for smaller products, and for the first of a shape, oneDNN needs 10 µs and 0.5 ms more
 FASTER_BY_COLUMNS = (2, 3, 4)  # so few columns MKL multiplies at the speed of the memory, oneDNN one at that speed
@@ -51,7 +51,7 @@ def uses_onednn(a: Float[Tensor, "n k"], b: Float[Tensor, "k m"]) -> bool:
         and type(a) in _PLAIN
         and type(b) in _PLAIN
         and is_onednn_faster()
-        and torch.backends.mkldnn.enabled
+        and bool(torch.backends.mkldnn.enabled)
         and not needs_graph(a, b)
         and torch.get_float32_matmul_precision() == "highest"
     )

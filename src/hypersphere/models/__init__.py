@@ -24,7 +24,7 @@ from .iresnet import IResNet
 from .language_models import GPTLanguageModel, NGPTLanguageModel
 from .lsoftmax import lsoftmax_cifar10, lsoftmax_cifar100, lsoftmax_lfw, lsoftmax_mnist, lsoftmax_mnist_2d
 from .mobilefacenet import MobileFaceNet
-from .network import ConvNet, LayerOptions, Network, Options
+from .network import ConvNet, LayerOptions, Network, Options, read_features
 from .onnx_import import import_onnx, read_input_shape
 from .pooling_over_time import AttentivePooling, StatisticsPooling, pool_statistics
 from .resnet import cifar_resnet, modified_resnet18, resnet18, resnet20, resnet32, resnet34, resnet50, sphere_resnet18
@@ -113,6 +113,7 @@ __all__ = [
     "pointnet",
     "pointnet2",
     "pool_statistics",
+    "read_features",
     "read_input_shape",
     "read_insightface",
     "resnet18",

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ..geometry import normalize
-from .foreign import read_features
+from .network import read_features
 
 CELL = 8  # pixels of the side of a cell of LBP and HOG
 ORIENTATIONS = 9  # bins of HOG, over half a turn

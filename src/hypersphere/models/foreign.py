@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from .._extras import require
 from ..geometry import normalize
+from .network import read_features
 
 # Architectures and keys that only set sizes and constants of the network.
 TRANSFORMERS_ARCHITECTURES = frozenset(
@@ -56,17 +57,6 @@ def _check_transformers_config(values: dict[str, Any]) -> tuple[str, dict[str, A
             f"the keys {', '.join(unknown)} are not accepted, because they can make transformers fetch or run code"
         )
     return values["model_type"], {key: value for key, value in values.items() if key in TRANSFORMERS_KEYS}
-
-
-def read_features(network: nn.Module, x: Tensor) -> Float[Tensor, "b d"]:
-    """Return a network's features of a batch: those of its method ``features``, or its output; maps are averaged.
-
-    >>> read_features(torch.nn.Conv2d(3, 8, 3), torch.zeros(2, 3, 5, 5)).shape
-    torch.Size([2, 8])
-    """
-    method = getattr(network, "features", None)
-    out: Tensor = method(x) if callable(method) and not isinstance(method, nn.Module) else network(x)
-    return out.flatten(2).mean(2) if out.ndim > 2 else out
 
 
 class Projected(nn.Module):

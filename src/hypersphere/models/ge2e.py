@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ..geometry import normalize
-from ..geometry.tracing import needs_graph
+from ..geometry.numerics import needs_graph
 
 CPU_BATCH = 32  # windows that pass the LSTM layers at once without gradients
 

@@ -1,10 +1,16 @@
-"""The interface of every model (features, logits, a classifier that can be replaced), and networks from rows of a table."""
+"""The interface of every model (features, logits, a classifier that can be replaced), and networks from rows of a table.
 
+The functions at the end read features of any network and put it into evaluation mode.
+"""
+
+import threading
 from abc import ABC, abstractmethod
 from collections import Counter, OrderedDict
-from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar, cast
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from typing_extensions import TypedDict
@@ -15,6 +21,10 @@ from .blocks import ActivationOption, HeadFactory, InitOption, LayerFactory, Lay
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
+_lock = threading.Lock()
+_held: dict[
+    int, tuple[int, list[tuple[nn.Module, bool]]]
+] = {}  # by model: blocks that run now, and the modes to restore
 
 
 class LayerOptions(TypedDict, total=False):
@@ -236,3 +246,70 @@ def _output_size(rows: Sequence[Row], input_size: int | tuple[int, int]) -> tupl
 def pair(size: int | tuple[int, int]) -> tuple[int, int]:
     """Return height and width from two numbers or from one for both."""
     return (size, size) if isinstance(size, int) else size
+
+
+def read_features(model: nn.Module, x: Tensor) -> Float[Tensor, "b d"]:
+    """Return a network's features of a batch: those of its method ``features``, or its output.
+
+    Outputs of ``transformers`` are pooled by the model's own pooler, or by the mean over tokens; maps (b, d, h, w) by the
+    mean over positions.
+
+    >>> read_features(torch.nn.Conv2d(3, 8, 3), torch.zeros(2, 3, 5, 5)).shape
+    torch.Size([2, 8])
+    """
+    method = getattr(model, "features", None)
+    out: Any = method(x) if callable(method) and not isinstance(method, nn.Module) else model(x)
+    if not isinstance(out, Tensor):
+        pooled = getattr(out, "pooler_output", None)
+        out = pooled if pooled is not None else getattr(out, "last_hidden_state", None)
+        if out is None:
+            raise ValueError(f"{type(model).__name__} must give features as a tensor, or as an output of transformers")
+        if pooled is None and out.ndim == 3:
+            out = out.mean(1)
+    out = out.flatten(2).mean(2) if out.ndim > 2 else out
+    if out.ndim != 2 or not out.is_floating_point():
+        raise ValueError(f"{type(model).__name__} must give features of shape (batch, dim), got {tuple(out.shape)}")
+    return cast(Tensor, out)
+
+
+@torch.no_grad()
+def find_feature_dim(model: nn.Module, sample: Tensor) -> int:
+    """Return the dimension of a network's features: its ``feature_dim``, or that of its output for a batch."""
+    known = getattr(model, "feature_dim", None)
+    if isinstance(known, int):
+        return known
+    with evaluation_mode(model):
+        return int(read_features(model, sample).shape[1])
+
+
+@contextmanager
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Put a model into evaluation mode inside the block, and every module back into its own mode after it.
+
+    Modes are restored one by one, so a BatchNorm that was frozen stays frozen, and also when the block raises. If several
+    threads evaluate one model, the last one to leave restores the modes.
+
+    >>> model = torch.nn.Sequential(torch.nn.Dropout(), torch.nn.Dropout().eval())
+    >>> with evaluation_mode(model):
+    ...     print([module.training for module in model])
+    [False, False]
+    >>> [module.training for module in model]
+    [True, False]
+    """
+    with _lock:
+        count, modes = _held.get(id(model), (0, []))
+        if not count:
+            modes = [(module, module.training) for module in model.modules()]
+            if any(mode for _, mode in modes):
+                model.eval()
+        _held[id(model)] = (count + 1, modes)
+    try:
+        yield
+    finally:
+        with _lock:
+            count, modes = _held.pop(id(model))
+            if count > 1:
+                _held[id(model)] = (count - 1, modes)
+            else:
+                for module, mode in modes:
+                    module.training = mode

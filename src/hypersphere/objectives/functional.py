@@ -8,7 +8,8 @@ from torch import Tensor
 
 from ..angular import AngularLike, Cosine, as_angular
 from ..geometry import accumulation_dtype, disable_autocast
-from .comparisons import Comparison, CrossEntropy
+from .comparisons import Comparison
+from .comparisons.cross_entropy import choose_comparison
 from .engine import Chunk, ClassSubset, GatheredBatch, Scale, ScoreFunction, Targets, compute_loss
 from .engine.problem import check_arguments
 from .engine.scores import compute_scores, prepare_features
@@ -131,22 +132,3 @@ def class_logits(
         return compute_scores(
             scores, weight.to(dtype), bias, prepare_features(features.to(dtype), scale), None, classes
         )
-
-
-def choose_comparison(comparison: Comparison | None, label_smoothing: float) -> Comparison:
-    """Return the comparison that was given, or the cross-entropy, to which smoothing belongs.
-
-    Raises:
-        ValueError: If another comparison is given together with a smoothing.
-
-    >>> choose_comparison(None, 0.1)
-    CrossEntropy(label_smoothing=0.1)
-    """
-    if comparison is None:
-        return CrossEntropy(label_smoothing)
-    if label_smoothing:
-        raise ValueError(
-            f"label_smoothing={label_smoothing!r} belongs to the cross-entropy and has no meaning for "
-            f"{type(comparison).__name__}; leave it at 0, or give CrossEntropy(label_smoothing) itself"
-        )
-    return comparison

@@ -11,13 +11,14 @@ from torch import Tensor, nn
 from ..angular import Angular, Cosine, as_angular
 from .annealing import Annealing
 from .comparisons import Comparison
+from .comparisons.cross_entropy import choose_comparison
 from .engine import Chunk, ClassSubset, GatheredBatch, Scale, Targets, compute_loss
 from .engine.problem import check_arguments, choose_chunk
-from .functional import choose_comparison, class_logits
+from .functional import class_logits
 from .head_options import check_keywords, write_out_options
 from .margins import Margin, NoMargin, Strength
 from .parallel import Best, Over
-from .sampling import Sample, as_sample
+from .sampling import Sample
 from .sharded_classifier import ShardedClassifier
 
 MAX_UNADVANCED_PASSES = 1000
@@ -135,7 +136,8 @@ class MarginSoftmax(ShardedClassifier):
             self.scale = scale
         self.comparison = choose_comparison(comparison, label_smoothing)
         self.annealing = annealing
-        self.sample, self.parallel = as_sample(sample), parallel
+        self.sample = sample if sample is None or isinstance(sample, Sample) else Sample(sample)
+        self.parallel = parallel
         if self.sample is not None and self.sample.unbiased and not self.comparison.sums:
             raise ValueError(
                 f"an unbiased sample needs a loss of sums over classes, which {type(self.comparison).__name__} is not; "

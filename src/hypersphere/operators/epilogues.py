@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..angular import Angular
-from ..geometry.tracing import is_traced, needs_graph
+from ..geometry.numerics import is_traced, needs_graph
 from .magnitudes.radius import WithRadius
 from .tiling import TileSum, allocate_gradient, differentiate, iterate_tiles, sum_into
 

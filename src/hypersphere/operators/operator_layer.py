@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..angular import Angular, AngularLike, Cosine, as_angular
 from ..geometry import disable_autocast
 from ..geometry.fast_norms import MIN_NORM, normalize_rows, normalize_rows_once, per_neuron
-from ..geometry.tracing import is_traced
+from ..geometry.numerics import is_traced
 from .epilogues import apply_angular_epilogue, apply_radius_epilogue, apply_scale_epilogue
 from .magnitudes import Magnitude, MagnitudeLike, Sphere, as_magnitude
 from .magnitudes.radius import WithRadius

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ..geometry.fast_norms import MIN_NORM
-from ..geometry.tracing import is_traced, needs_graph
+from ..geometry.numerics import is_traced, needs_graph
 from .tiling import TILE, iterate_tiles
 
 Convolution: TypeAlias = nn.Conv1d | nn.Conv2d | nn.Conv3d

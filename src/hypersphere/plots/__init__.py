@@ -8,12 +8,19 @@ pictures use, for your own pictures.
 from .bars import plot_bars, plot_reliability
 from .canvas import axes, color, panels, style, tidy
 from .class_norms import plot_class_biases, plot_class_norms
-from .contact_sheet import plot_contact_sheet
 from .curves import plot_angular, plot_dynamics, plot_magnitude
 from .filters import plot_filters
 from .histograms import plot_angle_histogram, plot_histogram, plot_learned_k
 from .layer_energies import plot_layer_energies
-from .recognition import plot_cmc, plot_cosine_confusion, plot_det, plot_distractors, plot_rejection, plot_roc
+from .recognition import (
+    plot_cmc,
+    plot_contact_sheet,
+    plot_cosine_confusion,
+    plot_det,
+    plot_distractors,
+    plot_rejection,
+    plot_roc,
+)
 from .scatter import plot_features, plot_neurons
 
 __all__ = [

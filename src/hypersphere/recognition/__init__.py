@@ -20,7 +20,6 @@ from .hub_folder import push_hub_folder, write_hub_folder
 from .label_check import LabelReport, Suspicion, check_labels, write_cleaned_table
 from .loading import load
 from .migration import FeatureMap, Migration, learn_map, migrate, rekey
-from .networks import embedding
 from .onnx_export import OnnxReport, export_onnx
 from .stores import DamagedGalleryError, Recall
 
@@ -57,7 +56,6 @@ __all__ = [
     "calibrate_features",
     "check_labels",
     "embed",
-    "embedding",
     "evaluate",
     "evaluate_pairs",
     "export_folder",

@@ -16,9 +16,8 @@ from ..evaluation import (
     calibrate_scores,
     verification,
 )
-from ..evaluation._verification import deal, rate_figures
+from ..evaluation._verification import PairIntervals, deal, rate_figures
 from ..evaluation.figures import Figure, Report
-from ..evaluation.pair_intervals import PairIntervals
 
 
 def pair_report(

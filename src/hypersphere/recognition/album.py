@@ -18,12 +18,12 @@ from torch import Tensor
 
 from .._extras import require
 from ..data.errors import DataError
-from ..data.prefetch import ahead
+from ..data.loader import ahead
 from ..data.preprocessing import Prepared, eight_bit_pixels
 from ..data.sources import Source, open_source
-from ..evaluation.modes import evaluation_mode
 from ..evaluation.score_calibration import LogisticCalibration
 from ..geometry import normalize
+from ..models.network import evaluation_mode
 from .embedder import Embedder
 from .gallery import Gallery
 from .grouping import DEFAULT_PRIOR, UNASSIGNED, Constraints, group_features, membership

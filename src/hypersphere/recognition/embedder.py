@@ -11,14 +11,15 @@ import torch
 from jaxtyping import Float
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from ..config import Call, Kind, Parameter, decode, encode, remove_locations
 from ..data import Preprocessing
 from ..evaluation.features import mirrored
-from ..evaluation.modes import evaluation_mode
 from ..files import checksum, finite, write_atomically
 from ..geometry import faster_convolutions, normalize
-from .networks import embedding, empty_network
+from ..models import read_features
+from ..models.network import evaluation_mode
 
 FORMAT = "hypersphere-embedder/2"
 NETWORK = Parameter("network", Annotated[Call, Kind(nn.Module, ("hypersphere.models",))], None)
@@ -26,6 +27,7 @@ NETWORK = Parameter("network", Annotated[Call, Kind(nn.Module, ("hypersphere.mod
 # allocator keeps (32 MiB), and the system clears new pages for every layer: for sface 38 ms per face instead of 0.4 ms.
 MAX_CPU_VALUES = 160_000
 CLOSE = 1e-4  # relative difference of features allowed between a network and the one its file builds
+DRAWS = frozenset({Tensor.normal_, Tensor.uniform_, Tensor.exponential_, Tensor.bernoulli_})
 
 
 class Embedder(nn.Module):
@@ -231,7 +233,7 @@ class _Features:
         self.network = network
 
     def __call__(self, x: Tensor) -> Tensor:
-        return embedding(self.network, x)
+        return read_features(self.network, x)
 
 
 def _decode_call(network: Any, trust: bool) -> Call:
@@ -254,3 +256,52 @@ def _check_same(wanted: Tensor, got: Tensor) -> None:
         raise ValueError(
             "the network that the file would build gives other features: its constructor call does not say all"
         )
+
+
+def empty_network(call: Call, tensors: Mapping[str, Tensor]) -> nn.Module:
+    """Return the network of a constructor call, holding ``tensors``.
+
+    It is built on the meta device first, where nothing is allocated, and its names and shapes are compared; a difference is
+    a ``ValueError``.
+    """
+    with torch.device("meta"), _NoDraws():
+        network = _module(call)
+    wanted = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
+    given = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    if wanted != given:
+        names = [name for name in {**wanted, **given} if wanted.get(name) != given.get(name)]
+        name = names[0]
+        raise ValueError(
+            f"{len(names)} tensors differ from those of {call.name}, the first is {name}: "
+            f"{given.get(name, 'absent')} instead of {wanted.get(name, 'absent')}"
+        )
+    # Cloned: a tensor read from a file may lie anywhere in memory, and products of unaligned memory differ in their last bits.
+    network.load_state_dict({name: tensor.clone() for name, tensor in tensors.items()}, assign=True)
+    left = [name for name, buffer in network.named_buffers() if buffer.is_meta]
+    if left or any(parameter.is_meta for parameter in network.parameters()):
+        network = _module(call)  # it keeps more than its state says; the sizes are known to be right
+        network.load_state_dict(dict(tensors))
+    for parameter in network.parameters():
+        parameter.requires_grad_(True)
+    return network
+
+
+class _NoDraws(TorchFunctionMode):
+    """Skips random numbers for tensors without memory: PyTorch imports its compiler for them, which takes longer than itself."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if func in DRAWS and args[0].is_meta:
+            return args[0]
+        return func(*args, **(kwargs or {}))
+
+
+def _module(call: Call) -> nn.Module:
+    try:
+        network = call.build()
+    except (TypeError, RuntimeError, NotImplementedError, OverflowError, MemoryError) as error:
+        raise ValueError(f"{call.name} cannot be built: {error}") from error
+    if not isinstance(network, nn.Module):
+        raise ValueError(f"{call.name} must build a module, got {type(network).__name__}")
+    return network

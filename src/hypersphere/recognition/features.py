@@ -16,12 +16,12 @@ from torch import Tensor
 
 from ..collectives import gather_results
 from ..data import UnusableSampleError
-from ..data.prefetch import ahead
+from ..data.loader import ahead
 from ..data.sources import open_source
 from ..data.sources.source import OnError, Source, list_missing
 from ..evaluation.features import pair_scores
-from ..evaluation.modes import evaluation_mode
 from ..files import checksum, write_atomically
+from ..models.network import evaluation_mode
 from .embedder import Embedder, read_file
 
 FORMAT = "hypersphere-features/2"

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from .._extras import require
 from ..evaluation.features import mirrored
-from ..evaluation.modes import evaluation_mode
 from ..files import write_atomically, write_json
+from ..models import read_features
+from ..models.network import evaluation_mode
 from .embedder import Embedder
-from .networks import embedding
 
 CLOSE = 1e-4  # relative difference of features allowed between torch and onnxruntime
 
@@ -107,7 +107,7 @@ class _Graph(nn.Module):
         return mirrored(self._features, x) if self.mirror else self._features(x)
 
     def _features(self, x: Tensor) -> Tensor:
-        return embedding(self.network, x).float()
+        return read_features(self.network, x).float()
 
 
 def _write(graph: nn.Module, images: Tensor, path: str, opset: int, metadata: dict[str, Any], name: str) -> None:

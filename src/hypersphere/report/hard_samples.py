@@ -8,7 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..data.recordings import RECORDING_ENDINGS, is_recording
+from ..data.media import is_recording
+from ..data.recordings import RECORDING_ENDINGS
 from ..evaluation import Evidence
 from ..geometry import normalize
 from .page_parts import Block, Grid, Note, Pictures, Section, Sheet, Tile

@@ -14,8 +14,7 @@ from ..config import flatten
 from ..evaluation import Baseline, Evidence, Figure
 from ..evaluation.evidence import FILE as EVIDENCE
 from ..files import read_json, read_tensor
-from ..training.log import read_log
-from ..training.run_folder import RunFolder, stored_document
+from ..training.run_folder import RunFolder, read_log, stored_document
 
 CHOICES, CHECK, COMMAND, REPORT = "choices.json", "check.json", "command.txt", "report.json"
 

@@ -3,15 +3,14 @@
 from ..config import Call, call
 from .averaging import MovingAverage, average_states
 from .build import build_task
-from .callbacks import Callback
 from .datasets import Listed, MeanImage
 from .errors import NonFiniteLossError
 from .experiment import Experiment
 from .fitting import Choice, FitSettings, Run, fit
-from .log import read_log
+from .optimizers import ConstantRate, CosineRate, PlateauRate, Schedule, StepRate
 from .pretraining import PretrainSettings, pretrain
 from .processes import LostProcessError
-from .schedules import ConstantRate, CosineRate, PlateauRate, Schedule, StepRate
+from .run_folder import read_log
 from .selection import Selection
 from .settings import Config, Settings, TaskSettings, Term, from_json, replace, to_json
 from .tasks import (
@@ -30,7 +29,7 @@ from .tasks import (
     SphericalVAE,
     Task,
 )
-from .trainer import Trainer
+from .trainer import Callback, Trainer
 from .weights import load_weights, start_from
 
 __all__ = [

@@ -11,7 +11,7 @@ from ..config import Call, encode, parameters
 from ..data import Compose, InMemory, OfClasses, PicturePreprocessing, data_roots
 from ..data.graphs import Nodes
 from ..models import Projected
-from ..recognition.networks import feature_dim
+from ..models.network import find_feature_dim
 from .datasets import MeanImage, Normalizer, as_samples, resize_samples, with_statistics
 from .selection import held_out, materialize, of_first_classes, some, trained_on
 from .settings import Config, TaskSettings
@@ -110,7 +110,7 @@ def assemble_task(
     }
     if not issubclass(cast(type, task.target), Classification):
         return cast(Task, task.build(model=body, regularizers=_build_regularizers(settings, body), **context))
-    dim = int(body.feature_dim) if data.sample is None else feature_dim(body, data.sample)  # type: ignore[arg-type]
+    dim = int(body.feature_dim) if data.sample is None else find_feature_dim(body, data.sample)  # type: ignore[arg-type]
     sizes = {"in_features": dim, "num_classes": data.classes, "feature_dim": dim}
     head = settings.head.build(**{name: sizes[name] for name in ("in_features", "num_classes")})
     model = with_head(body, head)
@@ -200,7 +200,7 @@ def _complete_backbone(backbone: Call, data: TaskData, dim: int | None, project:
         return complete
     assert data.sample is not None
     with torch.random.fork_rng():
-        found = feature_dim(cast(nn.Module, complete.build()), data.sample)
+        found = find_feature_dim(cast(nn.Module, complete.build()), data.sample)
     return Call(Projected, {"network": complete, "in_features": found, "feature_dim": dim})
 
 

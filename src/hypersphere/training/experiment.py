@@ -8,12 +8,11 @@ import torch
 
 from ..config import as_call, assign, encode
 from .build import build_task
-from .callbacks import Callback
 from .errors import explain_misfits
 from .processes import seed_generators
 from .run_folder import RunFolder, stored_document
 from .settings import Config, from_document
-from .trainer import Trainer
+from .trainer import Callback, Trainer
 
 
 class Experiment(Trainer):

@@ -26,14 +26,13 @@ from ..files import write_atomically
 from ..models import sphereface10
 from ..objectives import Uniformity
 from .build import TaskData, _complete_backbone
-from .callbacks import Progress
 from .fitting.choices import Choice, Chosen, Facts, choose_input, choose_memory, measure_border
 from .fitting.plan import sample_pictures
 from .fitting.settings import Overrides
-from .schedules import CosineRate
+from .optimizers import CosineRate
 from .settings import BackboneCall, OptimizerCall, ScheduleCall, TaskSettings
 from .tasks.pretraining import Pretraining
-from .trainer import Trainer
+from .trainer import Progress, Trainer
 
 UniformityCall = Annotated[Call, Kind(nn.Module, ("hypersphere.energy", "hypersphere.objectives"))]
 EMBEDDER = "embedder.safetensors"

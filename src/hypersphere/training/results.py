@@ -13,8 +13,7 @@ from ..files import finite, save_tensors, write_json, write_text
 from ..orthogonal import merge
 from ..orthogonal.parametrization import RotatedWeight
 from .errors import NonFiniteLossError
-from .log import read_log
-from .run_folder import RunFolder
+from .run_folder import RunFolder, read_log
 from .settings import Settings
 from .tasks.task import Task, draw
 

@@ -11,9 +11,8 @@ from torch import Tensor
 from .._extras import require
 from ..files import load_tree
 from .datasets import is_stream
-from .processes import random_state, seed_generators, set_random_state
+from .processes import load_average, load_optimizer, random_state, seed_generators, set_random_state, whole_states
 from .run_folder import describe_differences, normalize_document
-from .sharding import load_average, load_optimizer, whole_states
 
 if TYPE_CHECKING:
     from .trainer import Trainer

@@ -19,13 +19,13 @@ from torch.utils.data import Dataset
 
 from .. import models
 from ..config import Call, Kind, as_call, assign, call, decode_arguments, encode, parameters
-from ..config.values import get_kind
+from ..config.signatures import get_kind
 from ..data import Augmentation, Digits
 from ..data.graphs import Nodes
 from ..neurons import Classifier
 from ..objectives import Softmax
 from ..orthogonal import OGD, overparameterize
-from .schedules import Schedule, StepRate
+from .optimizers import Schedule, StepRate
 from .selection import Selection
 from .tasks import Classification, Task
 

@@ -6,7 +6,7 @@ import functools
 import logging
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,22 +16,61 @@ from ..config import Call, encode, flatten
 from ..data import Loader
 from ..files import finite, load_tree, save_tree
 from .averaging import MovingAverage, load_average
-from .callbacks import Callback, Progress
 from .errors import raise_non_finite
 from .gradient_checkpointing import checkpoint_blocks
-from .log import RunLog
-from .optimizers import build_optimizers, clip_gradients, learning_rate, set_rates
-from .processes import accelerator, any_process, move_to_device, share_buffers, signals, together
+from .optimizers import Schedule, build_optimizers, clip_gradients, learning_rate, set_rates
+from .processes import (
+    accelerator,
+    any_process,
+    move_to_device,
+    shard_heads,
+    share_buffers,
+    signals,
+    together,
+    unshard_heads,
+)
 from .results import write_results
 from .resume import bound_to, load_weights_of, position, restore, state_of
-from .run_folder import RunFolder
-from .schedules import Schedule
+from .run_folder import RunFolder, RunLog
 from .settings import Settings
-from .sharding import shard_heads, unshard_heads
 from .tasks.task import Task
 from .weights import start_from
 
 log = logging.getLogger("hypersphere.training")
+Progress = Callable[[int, dict[str, Any]], None]
+
+
+class Callback:
+    """Base class of callbacks; a subclass overrides the methods for the events that it needs.
+
+    >>> class Losses(Callback):
+    ...     def __init__(self):
+    ...         self.seen = []
+    ...     def on_log(self, trainer, row):
+    ...         self.seen.append(row.get("loss"))
+    """
+
+    def on_start(self, trainer: "Trainer") -> None:
+        """Handle the start or the continuation of training."""
+
+    def on_step(self, trainer: "Trainer") -> None:
+        """Handle the end of a step; ``trainer.step`` already counts it."""
+
+    def on_log(self, trainer: "Trainer", row: dict[str, Any]) -> None:
+        """Handle a new row of the log."""
+
+    def on_evaluate(self, trainer: "Trainer", row: dict[str, Any]) -> None:
+        """Handle the metrics of an evaluation."""
+
+    def on_end(self, trainer: "Trainer", metrics: dict[str, float]) -> None:
+        """Handle the end of training, after all files were written."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state to save in a checkpoint: tensors, numbers, text, lists and dicts."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore a saved state."""
 
 
 class Trainer:

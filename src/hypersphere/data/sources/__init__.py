@@ -1,7 +1,6 @@
 """Labeled samples in any format: folders, tables, tar shards, arrays, saved datasets and torch datasets, behind one interface."""
 
-from .array_source import ArraySource, read_arrays
-from .dataset_source import DatasetSource
+from .array_source import ArraySource, DatasetSource, read_arrays
 from .folder_source import FileSource, FolderSource
 from .hub_source import HubSource
 from .registry import CombinedSource, open_source, source_formats

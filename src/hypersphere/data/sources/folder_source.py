@@ -137,16 +137,12 @@ class FileSource(Source):
     """
 
     description = "the file of a picture or recording"
+    endings = SAMPLE_ENDINGS
 
     def __init__(self, path: str | os.PathLike[str]):
         if not Path(path).is_file():
             raise MissingDataError(f"there is no file {path}")
         super().__init__(str(path), [Record(str(path), Path(path).absolute().parent.name)])
-
-    @classmethod
-    def recognizes(cls, source: Any) -> bool:
-        """Return whether ``source`` is a path with the ending of a picture or recording."""
-        return isinstance(source, Path) and source.suffix.lower() in SAMPLE_ENDINGS and not source.is_dir()
 
     def fetch(self, index: int) -> bytes:
         """Return the content of the file."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ..errors import CorruptDataError, DataError, MissingDataError, corrupt
 from ..images import MAX_BYTES
 from ..media import SAMPLE_ENDINGS
-from .source import Record, Source, holds_only_files, region_in_time
+from .source import Record, Source, region_in_time
 
 MAX_LABEL_BYTES = 1 << 20  # of a sample's label or description
 _BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")
@@ -52,6 +52,8 @@ class ShardSource(Source):
     """
 
     description = "tar shards (.tar)"
+    endings = (".tar",)
+    fills_folders = True
 
     def __init__(self, shards: str | os.PathLike[str]):
         paths = shard_paths(shards)
@@ -62,13 +64,6 @@ class ShardSource(Source):
                 records.append(record)
                 self.places.append(place)
         super().__init__(str(shards), records)
-
-    @classmethod
-    def recognizes(cls, source: Any) -> bool:
-        """Return whether ``source`` is a ``.tar``, a name with a range, or a folder that holds only ``.tar`` files."""
-        if not isinstance(source, Path):
-            return False
-        return source.suffix == ".tar" or (source.is_dir() and holds_only_files(source, ".tar"))
 
     def fetch(self, index: int) -> bytes:
         """Return the bytes of the image in its shard."""

@@ -83,6 +83,12 @@ class Source(ABC):
     description: ClassVar[str] = "a source"
     """The format in a few words, for messages."""
 
+    endings: ClassVar[tuple[str, ...]] = ()
+    """Endings of the files that hold the format, in lower case."""
+
+    fills_folders: ClassVar[bool] = False
+    """Whether a folder of nothing but such files is opened as one source."""
+
     asked_last: ClassVar[bool] = False
     """Whether :meth:`recognizes` accepts so much that more specific formats must be asked first."""
 
@@ -104,8 +110,12 @@ class Source(ABC):
 
     @classmethod
     def recognizes(cls, source: Any) -> bool:
-        """Return whether this format can open ``source``, a ``Path`` or any other object."""
-        return False
+        """Return whether this format can open ``source``, a ``Path`` or any other object; by default by its ending."""
+        if not isinstance(source, Path):
+            return False
+        if source.is_dir():
+            return cls.fills_folders and any(holds_only_files(source, ending) for ending in cls.endings)
+        return source.suffix.lower() in cls.endings
 
     @classmethod
     def open(cls, source: Any, **options: Any) -> "Source":

@@ -16,7 +16,6 @@ from .source import Record, Source, region_in_time
 BOX = ("x_1", "y_1", "x_2", "y_2")
 TIMES = ("start", "end")
 OPTIONAL_COLUMNS = ("split", "is_query", "is_gallery", "category", *BOX, *TIMES)
-TABLE_ENDINGS = (".csv", ".tsv", ".parquet")
 _TRUE, _FALSE = {"true", "1", "1.0", "yes"}, {"false", "0", "0.0", "no"}
 
 
@@ -48,6 +47,7 @@ class TableSource(Source):
     """
 
     description = "a table (.csv, .tsv, .parquet)"
+    endings = (".csv", ".tsv", ".parquet")
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class TableSource(Source):
             raise MissingDataError(f"there is no table {path}")
         self.root = path.parent if root is None else Path(root)
         required = (images, labels) if category == "category" else (images, labels, category)
-        rows = (_read_parquet if path.suffix == ".parquet" else _read_csv)(path, required)
+        rows = (_read_parquet if path.suffix.lower() == ".parquet" else _read_csv)(path, required)
         records = [_record(path, number, row, self.root, (images, labels, category)) for number, row in rows]
         absent = {record.name for record in records if not os.path.isfile(record.name)}
         if absent and not skip_missing:
@@ -72,11 +72,6 @@ class TableSource(Source):
             raise MissingDataError(f"{path}, row {number}: there is no file {record.name}")
         self.missing = tuple(record.name for record in records if record.name in absent)
         super().__init__(str(path), [record for record in records if record.name not in absent])
-
-    @classmethod
-    def recognizes(cls, source: Any) -> bool:
-        """Return whether ``source`` is a path with the ending of a table."""
-        return isinstance(source, Path) and source.suffix in TABLE_ENDINGS
 
     def fetch(self, index: int) -> bytes:
         """Return the content of the file."""
@@ -94,7 +89,7 @@ def _read_csv(path: Path, required: tuple[str, ...]) -> Rows:
     """Return (line number, row) of each row; the header is line 1."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file, delimiter="\t" if path.suffix == ".tsv" else ",", strict=True)
+            reader = csv.DictReader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", strict=True)
             _check_header(path, reader.fieldnames or (), required)
             return [(reader.line_num, row) for row in reader]
     except (csv.Error, UnicodeDecodeError) as error:

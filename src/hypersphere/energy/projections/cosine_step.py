@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ...geometry import normalize
 from ...geometry.fast_norms import directions, directions_backward
-from ...geometry.precision import disable_autocast
+from ...geometry.numerics import disable_autocast
 from .random import project
 
 

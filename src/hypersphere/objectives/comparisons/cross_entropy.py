@@ -124,3 +124,22 @@ class CrossEntropy(Comparison):
 
 def _sum(terms: Float[Tensor, "n c"], counts: Float[Tensor, "c"] | None) -> Float[Tensor, "n"]:
     return terms.sum(-1) if counts is None else terms @ counts
+
+
+def choose_comparison(comparison: Comparison | None, label_smoothing: float) -> Comparison:
+    """Return the comparison that was given, or the cross-entropy, to which smoothing belongs.
+
+    Raises:
+        ValueError: If another comparison is given together with a smoothing.
+
+    >>> choose_comparison(None, 0.1)
+    CrossEntropy(label_smoothing=0.1)
+    """
+    if comparison is None:
+        return CrossEntropy(label_smoothing)
+    if label_smoothing:
+        raise ValueError(
+            f"label_smoothing={label_smoothing!r} belongs to the cross-entropy and has no meaning for "
+            f"{type(comparison).__name__}; leave it at 0, or give CrossEntropy(label_smoothing) itself"
+        )
+    return comparison

@@ -10,7 +10,7 @@ from torch.func import functional_call
 
 from ...angular import Angular, AngularLike, Cosine, as_angular
 from ...geometry import disable_autocast
-from ...geometry.tracing import is_traced
+from ...geometry.numerics import is_traced
 from ..comparisons import Comparison, CrossEntropy
 from ..comparisons.comparison_loss import Reduce
 from ..margins import Margin, NoMargin

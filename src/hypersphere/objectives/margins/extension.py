@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ...angular import Cosine
 from ...geometry import arccos, chebyshev, upcast
-from ...geometry.tracing import is_traced
+from ...geometry.numerics import is_traced
 from .margin import COSINE, AngularScore, Sloped
 
 

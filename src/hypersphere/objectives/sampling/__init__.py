@@ -4,6 +4,6 @@ from .lazy import RowOptimizer
 from .row_adam import RowAdam
 from .row_sgd import RowSGD
 from .rows import select_rows
-from .sample import Sample, as_sample, hash_classes
+from .sample import Sample, hash_classes
 
-__all__ = ["RowAdam", "RowOptimizer", "RowSGD", "Sample", "as_sample", "hash_classes", "select_rows"]
+__all__ = ["RowAdam", "RowOptimizer", "RowSGD", "Sample", "hash_classes", "select_rows"]

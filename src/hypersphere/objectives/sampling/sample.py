@@ -76,15 +76,6 @@ class Sample(nn.Module):
         return f"{rate}unbiased={self.unbiased}, seed={self.seed}"
 
 
-def as_sample(sample: "float | Strength | Sample | None") -> Sample | None:
-    """Return the :class:`Sample` for the argument of a head: a rate, a sample or None.
-
-    >>> as_sample(0.25)
-    Sample(rate=0.25, unbiased=False, seed=0)
-    """
-    return sample if sample is None or isinstance(sample, Sample) else Sample(sample)
-
-
 def hash_classes(seed: int, step: int, classes: Int[Tensor, "c"]) -> Int[Tensor, "c"]:
     """Return 53 random bits per class: splitmix64 (Steele et al., 2014) twice, in integers that wrap around.
 

@@ -12,8 +12,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ...data.images import is_expensive
-from ...evaluation.modes import evaluation_mode
 from ...geometry import cosine
+from ...models.network import evaluation_mode
 from ..embedder import Embedder
 from .batching import Batcher
 from .errors import RequestError

@@ -11,7 +11,8 @@ from ..._extras import require
 from ...data import CorruptDataError, Prepared, Preprocessing
 from ...data.decoding_process import DecodingTimeoutError
 from ...data.images import FORMATS, TooManyPixelsError, decode_image
-from ...data.recordings import Recording, TooManySamplesError, decode_recording, is_recording
+from ...data.media import is_recording
+from ...data.recordings import Recording, TooManySamplesError, decode_recording
 from .errors import RequestError
 from .limits import Limits
 

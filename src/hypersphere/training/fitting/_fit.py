@@ -22,27 +22,28 @@ from ...models import Projected
 from ...recognition import Embedder, all_processes, extract_features, load
 from ...recognition.baselines import MAX_PICTURES, first_identities, measure_baselines
 from ..build import TaskData, assemble_task
-from ..callbacks import Callback, Progress
 from ..datasets import Samples, WindowSamples, embed_with, read_samples
 from ..run_folder import RunFolder
 from ..tasks import Recognition
-from ..trainer import Trainer
+from ..trainer import Callback, Progress, Trainer
 from .backbones import load_folder_weights, weights_of
 from .choices import Choice
 from .division import Division, divide, separate_selection
 from .last_layer import refine_embedder
 from .plan import Plan, Splits, choose_preprocessing, make_plan, parse_seconds, plan_steps, with_steps
-from .prepared_samples import Prepared, draw_samples, prepare_source
 from .run import (
     CHECK,
     CHOICES,
     EMBEDDER,
     HELD_OUT,
     REPORT,
+    Prepared,
     Run,
     describe_report,
     draw_report,
+    draw_samples,
     embed_samples,
+    prepare_source,
     read_report,
     write_features,
 )

@@ -17,7 +17,7 @@ from ...models import SpectrogramResNet, sphereface4, sphereface10
 from ...objectives import ArcFace, CosFace
 from ...recognition.baselines import first_identities
 from ..datasets import Samples
-from ..schedules import CosineRate
+from ..optimizers import CosineRate
 from .settings import FitSettings
 
 MIN_SYMMETRY = 0.9  # correlation of the mean picture with its mirror image above which color pictures are mirrored

@@ -45,8 +45,7 @@ from .choices import (
     measure_mirroring,
 )
 from .division import Division
-from .prepared_samples import Prepared, cut_training_windows
-from .run import CHOICES
+from .run import CHOICES, Prepared, cut_training_windows
 from .settings import FitSettings, Overrides
 
 PATIENCE = 5  # evaluations, of ten in a run

@@ -1,32 +1,41 @@
-"""The result of a fit: its folder with the embedder, the report on identities not trained on, and pictures of errors."""
+"""The result of a fit: its folder with the embedder, the report on identities not trained on, and pictures of errors.
 
+Samples that take long to prepare, aligned faces and windows of recordings, are prepared once and kept in memory.
+"""
+
+import dataclasses
 import functools
 import json
 import os
 import pathlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import safetensors.torch
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 from ... import plots
-from ...data import Record
+from ...data import AudioPreprocessing, DataError, InMemory, Preprocessing, Record, Source
+from ...data.loader import ahead
+from ...data.sources.source import OnError
 from ...evaluation import Baseline, OpenSetReport, open_set_report
 from ...files import checksum, write_atomically
 from ...recognition import Embedder, Evaluation, extract_features
 from ...recognition.embedder import read_file
-from ..datasets import Samples, embed_with, read_samples
+from ..datasets import Samples, WindowSamples, embed_with, read_samples
 from .choices import Choice
-from .prepared_samples import draw_samples
 
 EMBEDDER, HELD_OUT, REPORT, CHOICES, CHECK = (
     *("embedder.safetensors", "held_out.safetensors", "report.json", "choices.json", "check.json"),
 )
 FEATURES = "hypersphere-held-out/1"
 WORST, CONFUSED, EXAMPLES = 12, 8, 3
+MAX_PREPARED_BYTES = 2 << 30  # of all prepared windows
+MAX_TRAINING_WINDOWS = 20  # of one recording
+CROP_ROOM = 1.5  # length of a training window in windows of the network, so that a random crop moves
+SAMPLES_PER_TASK = 16  # samples that a thread prepares at a time
 
 
 class Run:
@@ -220,3 +229,88 @@ def _pictures(samples: Samples, index: Sequence[int]) -> list[Tensor]:
 def _short(name: str) -> str:
     """Return a long name shortened to its beginning and end."""
     return name if len(name) <= 18 else f"{name[:8]}…{name[-9:]}"
+
+
+class Prepared(NamedTuple):
+    """The usable samples of a source and the windows of each, (k, …), in the form that the preprocessing stores.
+
+    Attributes:
+        source: The usable samples.
+        windows: Their windows.
+        unusable: Name and reason of every other sample.
+    """
+
+    source: Source
+    windows: list[Tensor]
+    unusable: dict[str, str]
+
+
+def prepare_source(source: Source, preprocessing: Preprocessing, on_error: str) -> Prepared:
+    """Prepare every sample of a source once.
+
+    A sample in which nothing was found, such as a photograph without a face, is left out and listed.
+
+    Args:
+        source: The samples.
+        preprocessing: Prepares them.
+        on_error: ``"raise"`` refuses samples that cannot be used for another reason, such as silent recordings; ``"skip"``
+            leaves them out as well.
+
+    Raises:
+        DataError: No sample is usable, one is not and ``on_error`` is ``"raise"``, or there are more than 2 GB of samples.
+    """
+    policy: OnError = "skip" if on_error == "skip" else "skip_empty"
+
+    def prepare(index: Tensor) -> list[Tensor | str]:
+        return [_prepare_one(source, i, preprocessing, policy) for i in index.tolist()]
+
+    kept: list[int] = []
+    windows: list[Tensor] = []
+    unusable: dict[str, str] = {}
+    size = 0
+    blocks = torch.arange(len(source)).split(SAMPLES_PER_TASK)
+    for block in ahead(prepare, blocks, min(os.cpu_count() or 1, 4)):
+        for found in block:
+            position = len(kept) + len(unusable)
+            if isinstance(found, Tensor):
+                kept.append(position)
+                windows.append(found)
+                size += found.nbytes
+            else:
+                unusable[source.records[position].name] = found
+            if size > MAX_PREPARED_BYTES:
+                raise DataError(
+                    f"the prepared samples of {source.name} need more than {MAX_PREPARED_BYTES >> 30} GB of memory: train on a part"
+                )
+    if not kept:
+        raise DataError(
+            f"none of the {len(source)} samples of {source.name} is usable: {next(iter(unusable.values()))}"
+        )
+    return Prepared(source.part(torch.tensor(kept)) if unusable else source, windows, unusable)
+
+
+def cut_training_windows(source: Source, preprocessing: AudioPreprocessing) -> InMemory:
+    """Return windows to train on, longer than those of the network, so that random crops have room.
+
+    At most 20 windows of a recording are taken, spread over its length.
+    """
+    longer = dataclasses.replace(
+        preprocessing, frames=round(CROP_ROOM * preprocessing.frames), step=preprocessing.frames
+    )
+    data, labels = [], []
+    for i in range(len(source)):
+        found = source.load_all(i, longer)[0].windows(longer.shape)
+        chosen = torch.linspace(0, len(found) - 1, min(len(found), MAX_TRAINING_WINDOWS)).round().long()
+        data.append(found[chosen])
+        labels += [int(source.labels[i])] * len(chosen)
+    return InMemory(torch.cat(data), torch.tensor(labels), source.classes)
+
+
+def draw_samples(samples: Samples, index: Int[Tensor, "b"]) -> UInt8[Tensor, "b c h w"]:
+    """Return a picture of each sample, such as the spectrogram of a recording."""
+    return samples.draw_pictures(index) if isinstance(samples, WindowSamples) else samples.batch(index)[0]
+
+
+def _prepare_one(source: Source, index: int, preprocessing: Preprocessing, on_error: OnError) -> Tensor | str:
+    found = source.load_usable(index, preprocessing, preprocessing.choose, on_error)
+    return found if isinstance(found, str) else found[0].windows(preprocessing.shape)

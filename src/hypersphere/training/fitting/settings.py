@@ -11,7 +11,7 @@ from ...config import Call, Kind, as_call, assign, call
 from ...data import Preprocessing
 from ...models import sphereface10
 from ...objectives import CosFace
-from ..schedules import CosineRate
+from ..optimizers import CosineRate
 from ..settings import OF_BACKBONE, HeadCall, OptimizerCall, ScheduleCall, TaskSettings
 from .backbones import MODELS, backbone_call
 from .sample_network import SampleNetwork

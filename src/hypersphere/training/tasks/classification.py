@@ -18,13 +18,12 @@ from ...data.samplers import Sampler
 from ...evaluation import Evidence, choose_samples, thumbnails
 from ...geometry import normalize
 from ...models import Network
+from ...models.network import find_feature_dim, read_features
 from ...neurons import Classifier
 from ...recognition import Embedder, all_processes, extract_features
-from ...recognition.networks import embedding, feature_dim
 from ..averaging import to_sphere
 from ..datasets import NormalizeBatch, Normalizer, Samples, as_samples, classes_of, embed_with, is_stream, read_samples
-from ..measures import feature_measures
-from .task import Task, draw
+from .task import Task, draw, feature_measures
 
 
 class Classification(Task):
@@ -114,7 +113,7 @@ class Classification(Task):
         if getattr(body, "classifier", None) is not None and isinstance(body.classifier, Classifier):
             return body  # built with its head
         if isinstance(head, Call):
-            dim = feature_dim(body, self.inputs(self._normalize(self.measured_samples.batch(torch.arange(1))[0])))
+            dim = find_feature_dim(body, self.inputs(self._normalize(self.measured_samples.batch(torch.arange(1))[0])))
             head = cast(nn.Module, head.build(in_features=dim, num_classes=self.num_classes))
         return with_head(body, head)
 
@@ -247,7 +246,7 @@ class Headed(nn.Module):
 
     def features(self, x: Tensor) -> Float[Tensor, "b d"]:
         """Return the embedding of a batch."""
-        return embedding(self.body, x)
+        return read_features(self.body, x)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits, or features without a head."""

@@ -13,7 +13,7 @@ from ...config import Call
 from ...data import PicturePreprocessing, Preprocessing
 from ...evaluation import discriminant
 from ...geometry import normalize, upcast
-from ...geometry.precision import disable_autocast
+from ...geometry.numerics import disable_autocast
 from ...objectives.engine.scores import MIN_NORM
 from ...recognition import Embedder
 from ..datasets import is_stream

@@ -7,8 +7,8 @@ from typing_extensions import Unpack
 
 from ...config import Call
 from ...evaluation import few_shot, sample_episodes
-from ..measures import feature_measures
 from .classification import Classification, TaskOptions
+from .task import feature_measures
 
 METHODS = {"accuracy": "centroid", "baseline": "baseline", "baseline++": "baseline++"}
 

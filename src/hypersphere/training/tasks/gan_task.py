@@ -16,8 +16,7 @@ from ...evaluation import frechet_distance, inception_score
 from ...geometry import norm
 from ...models import Players
 from ..datasets import NormalizeBatch, Normalizer, as_samples
-from ..measures import layer_energies
-from .task import Task, draw
+from .task import Task, draw, layer_energies
 from .unit_images import normalize_to_unit
 
 FITTED = 10000  # training images, at most, that classifier="discriminant" is fitted to

@@ -11,8 +11,8 @@ from ...data import one_shot_runs
 from ...data.omniglot_runs import OneShotRun
 from ...evaluation import unseen_classes
 from ...geometry import normalize
-from ..measures import feature_measures
 from .classification import Classification, TaskOptions
+from .task import feature_measures
 
 
 class OpenSet(Classification):

@@ -15,9 +15,9 @@ from ...data import Augmentation, Compose, Loader
 from ...data.samplers import Sampler
 from ...data.streams import AUGMENT, Stream
 from ...energy import alignment
+from ...models import read_features
 from ...objectives import Uniformity
 from ...recognition import all_processes, extract_features
-from ...recognition.networks import embedding
 from ..datasets import NormalizeBatch, Normalizer, Samples, as_samples
 from .classification import save_embedder
 from .task import Task
@@ -150,13 +150,13 @@ class Pretraining(Task):
             together = alignment(x, y)
         else:
             with torch.no_grad():
-                for_x, for_y = embedding(self.teacher, second), embedding(self.teacher, first)
+                for_x, for_y = read_features(self.teacher, second), read_features(self.teacher, first)
             together = (alignment(x, for_x) + alignment(y, for_y)) / 2
         return {"alignment": together, "uniformity": self.weight * (self.uniformity(x) + self.uniformity(y)) / 2}
 
     def features(self, inputs: Tensor) -> Float[Tensor, "b d"]:
         """Return the embedding of a prepared batch."""
-        return embedding(self.model, inputs)
+        return read_features(self.model, inputs)
 
     def advance(self, step: int) -> None:
         """Update the teacher's average and advance the schedules of the regularizers."""
