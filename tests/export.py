@@ -4,6 +4,7 @@ import io
 import warnings
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -13,7 +14,9 @@ def onnx_outputs(module: nn.Module, *inputs: Tensor, example: tuple[Tensor, ...]
 
     With ``example`` the module is exported on that, its first axis being of any length, and run on the inputs.
     """
-    import onnxruntime
+    onnxruntime = pytest.importorskip(
+        "onnxruntime", reason="needs the extra export: pip install 'torch-hypersphere[export]'"
+    )
 
     shapes = None if example is None else tuple({0: torch.export.Dim("batch")} for _ in inputs)
     with warnings.catch_warnings():

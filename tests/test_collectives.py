@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from hypersphere import collectives
 from hypersphere.collectives import (
     as_share,
     gather_rows,
@@ -75,3 +76,24 @@ def test_sums_over_processes_can_be_differentiated_twice(pool):
     for rank, found in enumerate(pool.run(sums, processes=2)):
         expected = [1 + 4, 2 * (1 + rank), 3 * 8, 3 * 3 * 4, 3 * 6 * 2]
         assert [t.item() for t in found] == expected
+
+
+def scattered(group, x, counts, whole):
+    """This process's rows of the sum over the processes, with the whole sum on each of them or without."""
+    before, collectives.GLOO_SCATTERS_SUMS = (
+        collectives.GLOO_SCATTERS_SUMS,
+        collectives.GLOO_SCATTERS_SUMS and not whole,
+    )
+    try:
+        return collectives.sum_and_scatter_rows((dist.get_rank(group) + 1) * x, counts, group)
+    finally:
+        collectives.GLOO_SCATTERS_SUMS = before
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("counts", [[3, 4], [5, 0], [1, 2, 4]])
+def test_sums_of_rows_are_scattered(counts, whole, pool):
+    x = torch.randn(sum(counts), 3, dtype=torch.float64)
+    parts = pool.run(scattered, x, counts, whole, processes=len(counts))
+    assert [len(part) for part in parts] == counts
+    assert torch.allclose(torch.cat(parts), x * sum(range(1, len(counts) + 1)), rtol=1e-14)

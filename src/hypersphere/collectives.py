@@ -18,6 +18,8 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 T = TypeVar("T")
+# gloo has no reduce_scatter before PyTorch 2.8. There every process computes the whole sum.
+GLOO_SCATTERS_SUMS = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 8)
 
 
 class GatheredRows(NamedTuple):
@@ -275,9 +277,14 @@ def sum_and_scatter_rows(
         torch.cat([p, p.new_zeros(longest - len(p), *p.shape[1:])]) if len(p) < longest else p.contiguous()
         for p in x.split(list(counts))
     ]
+    rank = dist.get_rank(group)
+    if dist.get_backend(group) == "gloo" and not GLOO_SCATTERS_SUMS:
+        sums = torch.stack(parts)
+        dist.all_reduce(sums, group=group)
+        return sums[rank, : counts[rank]]
     total = torch.empty_like(parts[0])
     dist.reduce_scatter(total, parts, group=group)
-    return total[: counts[dist.get_rank(group)]]
+    return total[: counts[rank]]
 
 
 def gather_results(compute: Callable[[], T], group: dist.ProcessGroup | None = None) -> list[T]:

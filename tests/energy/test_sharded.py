@@ -91,6 +91,7 @@ def twice(group, head, kernel, rows, counts, vector):
     return second.full_tensor()
 
 
+@pytest.mark.skipif(torch.__version__.startswith("2.6."), reason="DTensors of PyTorch 2.6 have no second derivative")
 @pytest.mark.parametrize("processes", [1, 2, 3])
 def test_the_second_derivative_is_that_of_the_whole(processes, pool):
     head, vector = ArcFace(4, 7, dtype=torch.float64), torch.randn(7, 4, dtype=torch.float64)

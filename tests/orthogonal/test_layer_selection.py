@@ -1,11 +1,12 @@
 import pytest
 import torch
 from torch import nn
-from transformers.pytorch_utils import Conv1D
 
 from hypersphere.objectives import ArcFace
 from hypersphere.orthogonal import plan_overparameterize
 from hypersphere.orthogonal.layer_selection import select_layers
+
+Conv1D = pytest.importorskip("transformers.pytorch_utils", reason="needs transformers").Conv1D
 
 
 def encoder():

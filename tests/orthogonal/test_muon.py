@@ -12,6 +12,10 @@ class TestMuon(MatrixOptimizerContract):
         return Muon(params, **options)
 
 
+with_torch = pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="PyTorch has Muon since 2.9")
+
+
+@with_torch
 @pytest.mark.parametrize("nesterov", [True, False])
 @pytest.mark.parametrize("adjust", ["original", "match_rms_adamw"])
 @pytest.mark.parametrize("shape", [(6, 10), (10, 6), (8, 8)])
@@ -31,6 +35,7 @@ def test_matrices_move_as_with_torch(shape, adjust, nesterov):
     assert torch.equal(ours, theirs)  # the same products in the same precision
 
 
+@with_torch
 def test_torch_takes_no_convolutions():
     with pytest.raises(ValueError, match="2D"):
         torch.optim.Muon([nn.Parameter(torch.zeros(2, 2, 3, 3))])

@@ -107,7 +107,9 @@ def list_constructible() -> frozenset[Callable[..., Any]]:
     >>> hs.objectives.ArcFace in list_constructible(), hs.training.from_json in list_constructible()
     (True, False)
     """
-    return frozenset(list_public(package)[name] for package, names in CONSTRUCTIBLE.items() for name in names)
+    found = ((list_public(package), names) for package, names in CONSTRUCTIBLE.items())
+    # An older PyTorch lacks some optimizers.
+    return frozenset(public[name] for public, names in found for name in names if name in public)
 
 
 def is_constructible(target: Callable[..., Any]) -> bool:
@@ -124,4 +126,4 @@ def is_constructible(target: Callable[..., Any]) -> bool:
     """
     name = getattr(target, "__name__", "")
     packages = [package for package, names in CONSTRUCTIBLE.items() if name in names]
-    return any(list_public(package)[name] is target for package in packages) or target in list_constructible()
+    return any(list_public(package).get(name) is target for package in packages) or target in list_constructible()

@@ -43,6 +43,7 @@ from .scores import (
     scatter_to_centers,
     score_cosines,
     score_cosines_with_slope,
+    set_noise,
     sum_by_center,
 )
 
@@ -58,12 +59,12 @@ def compute_chunked(problem: LossProblem, chunk: int) -> Float[Tensor, "n"]:
     scores, labels, subset, scale = problem.scores, problem.labels, problem.subset, problem.scale
     dtype = accumulation_dtype(problem.batch.features, problem.weight)
     x = prepare_features(problem.batch.features.to(dtype), scale, labels, problem.ignored)
-    x = x._replace(noise=draw_noise(scores.margin, x.norms))
+    x = set_noise(x, draw_noise(scores.margin, x.norms))
     share = x
     if subset.processes is not None:
         own_scale = subset.as_share(scale) if isinstance(scale, Tensor) else scale
         share = prepare_features(problem.batch.share.to(dtype), own_scale, labels, problem.ignored)
-        share = share._replace(noise=x.noise)
+        share = set_noise(share, x.noise)
     positions, here = subset.locate(labels)
     rows, weight = gather_target_rows(problem.weight, positions, scores.sub_centers)
     found = _sum_target_products(compute_target_products(scores, share, rows.to(dtype)), here, subset)

@@ -18,6 +18,7 @@ from .scores import (
     compute_target_products,
     multiply_rows,
     prepare_features,
+    set_noise,
 )
 
 
@@ -26,7 +27,7 @@ def compute_dense(problem: LossProblem, chunk: int = 0) -> Float[Tensor, "n"]:
     scores, labels = problem.scores, problem.labels
     dtype = accumulation_dtype(problem.batch.features, problem.weight)
     x = prepare_features(problem.batch.features.to(dtype), problem.scale, labels, problem.ignored)
-    x = x._replace(noise=draw_noise(scores.margin, x.norms))
+    x = set_noise(x, draw_noise(scores.margin, x.norms))
     bias = None if problem.bias is None else problem.bias.to(dtype).expand(problem.subset.size)
     if problem.batch.soft is not None:
         return _compute_soft(problem, x, problem.weight.to(dtype), bias)

@@ -56,6 +56,11 @@ class BatchFeatures(NamedTuple):
     noise: Mapping[Strength, Tensor] | None = None
 
 
+def set_noise(x: BatchFeatures, noise: Mapping[Strength, Tensor] | None) -> BatchFeatures:
+    """Return the batch with these random numbers. ``x._replace`` does not compile with PyTorch 2.6."""
+    return BatchFeatures(x.directions, x.norms, x.scale, x.scaled, x.labels, x.ignored, noise)
+
+
 class TargetProducts(NamedTuple):
     """What a sample's own rows of the weight give, each (n,): the inner product, cos θ and ‖w‖, None if not needed."""
 
