@@ -27,6 +27,8 @@ if _is_script and any(name not in os.environ for name in ALLOCATOR):
 
 import torch  # noqa: E402
 
+MIN_ROUNDS = 7  # fewer give no interval
+
 
 def interleaved(
     work: dict[str, Callable[[], object]], rounds: int = 7, warmup: int = 1, min_seconds: float = 0.0
@@ -69,7 +71,7 @@ def compare(
         work: The pieces of work by name, the baseline among them.
         baseline: The name of the baseline.
         width: The widest interval, relative to the ratio.
-        seconds: The longest time to measure, in wall-clock seconds.
+        seconds: The longest time to measure, in wall-clock seconds; there are at least ``MIN_ROUNDS`` rounds in any case.
         min_seconds: CPU seconds per piece and round.
         warmup: Calls of each piece before the first round.
 
@@ -88,7 +90,8 @@ def compare(
             after = _time_once(work[baseline], min_seconds)
             rounds[name].append(2 * own / (before + after))
         found = {name: Ratio.of(values) for name, values in rounds.items()}
-        if time.monotonic() > end or all(ratio.width < width for ratio in found.values()):
+        enough = len(next(iter(rounds.values()))) >= MIN_ROUNDS
+        if (enough and time.monotonic() > end) or all(ratio.width < width for ratio in found.values()):
             return found
 
 
@@ -101,9 +104,9 @@ class Ratio(NamedTuple):
 
     @classmethod
     def of(cls, values: list[float]) -> "Ratio":
-        """Return the median and its interval by order statistics, infinite for fewer than seven rounds."""
+        """Return the median and its interval by order statistics, infinite for fewer than ``MIN_ROUNDS``."""
         ordered, n = sorted(values), len(values)
-        if n < 7:
+        if n < MIN_ROUNDS:
             return cls(statistics.median(values), 0.0, math.inf)
         k = max(0, math.floor((n - 1.96 * math.sqrt(n)) / 2))
         return cls(statistics.median(values), ordered[k], ordered[n - 1 - k])
@@ -114,7 +117,8 @@ class Ratio(NamedTuple):
         return (self.high - self.low) / self.value
 
     def __str__(self) -> str:
-        return f"{self.value:.2f} [{self.low:.2f}, {self.high:.2f}]"
+        digits = 2 if self.value >= 0.1 else 4
+        return f"{self.value:.{digits}f} [{self.low:.{digits}f}, {self.high:.{digits}f}]"
 
 
 def _time_once(f: Callable[[], object], min_seconds: float) -> float:

@@ -26,7 +26,7 @@ from hypersphere import angular, models, objectives, operators
 from hypersphere.config.calls import Call
 from hypersphere.data import PicturePreprocessing
 from hypersphere.data.media import decode_sample, find_medium
-from hypersphere.energy import minimize_energy
+from hypersphere.energy import AnglePreservingProjection, CoMHE, RandomProjection, minimize_energy
 from hypersphere.operators import magnitudes
 from hypersphere.recognition import Embedder
 
@@ -101,6 +101,29 @@ def _run(layer: nn.Module, x: Tensor, grad: Tensor | None) -> None:
         return
     layer.zero_grad(set_to_none=True)
     layer(x.detach().requires_grad_()).backward(grad)
+
+
+def regularizer_work(batch: int) -> Work:
+    """Forward, backward and step of a regularizer alone, against a training step of ResNet-32 without one."""
+    net = models.resnet32(10)
+    x, y = torch.randn(batch, 3, 32, 32), torch.randint(0, 10, (batch,))
+    optimizer = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)
+    made = {
+        "AP-CoMHE": CoMHE(net, AnglePreservingProjection(mode="unrolled")),
+        "RP-CoMHE": CoMHE(net, RandomProjection()),
+    }
+
+    def train() -> None:
+        optimizer.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        optimizer.step()
+
+    def regularize(name: str) -> None:
+        net.zero_grad()
+        made[name]().backward()
+        made[name].step()
+
+    return {"baseline": train} | {name: functools.partial(regularize, name) for name in made}
 
 
 def check_work(height: int, width: int) -> Work:
@@ -180,6 +203,10 @@ GROUPS: dict[str, tuple[Callable[[], Work], dict[str, str]]] = {
     "CNN-9, batch 1, inference": (
         lambda: network_work(1, False),
         dict.fromkeys(("SphereConv", "SphereConv, linear angle", "TanhConv"), "1.25"),
+    ),
+    "regularizer, of a training step of ResNet-32, batch 128": (
+        lambda: regularizer_work(128),
+        {"AP-CoMHE": "0.03", "RP-CoMHE": "0.03"},
     ),
     "data check, JPEG of 128×128, of decoding": (lambda: check_work(128, 128), {"decode and inspect": "1.3"}),
     "data check, JPEG of 1200×1600, of decoding": (lambda: check_work(1200, 1600), {"decode and inspect": "1.3"}),

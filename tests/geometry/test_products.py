@@ -87,7 +87,7 @@ def test_onednn_is_chosen_by_the_processor(monkeypatch, capability, processor, v
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     known = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-    assert products.is_onednn_faster.__wrapped__() == (faster and known)
+    assert products._find_onednn() == (faster and known)
 
 
 @pytest.mark.parametrize(
@@ -127,3 +127,25 @@ def test_nothing_changes_where_pytorch_is_as_fast(monkeypatch):
     monkeypatch.setattr(products, "is_onednn_faster", lambda: False)
     with faster_convolutions() as mode:
         assert mode is None
+
+
+@pytest.mark.untyped
+@pytest.mark.parametrize("shape", SHAPES[:2])
+def test_a_compiled_product_has_the_same_value_and_gradients(onednn, shape):
+    n, k, m = shape
+    a, b = torch.randn(n, k, requires_grad=True), torch.randn(m, k, requires_grad=True)
+    compiled = torch.compile(lambda a, b: matmul(a, b.T).square().sum(), backend="aot_eager", fullgraph=True)
+    found = torch.autograd.grad(compiled(a, b), (a, b))
+    expected = torch.autograd.grad((a @ b.T).square().sum(), (a, b))
+    for mine, plain in zip(found, expected, strict=True):
+        assert torch.allclose(mine, plain, rtol=1e-3, atol=1e-2)
+
+
+@pytest.mark.untyped
+def test_an_exported_product_is_one_of_pytorch(onednn):
+    class Product(torch.nn.Module):
+        def forward(self, a, b):
+            return matmul(a, b)
+
+    program = torch.export.export(Product(), (torch.randn(LARGE[:2]), torch.randn(LARGE[1:])))
+    assert "hypersphere" not in program.graph_module.code

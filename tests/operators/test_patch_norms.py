@@ -4,7 +4,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from hypersphere.geometry.fast_norms import MIN_NORM, bounded_inverse
-from hypersphere.operators import tiling
+from hypersphere.operators import patch_norms, tiling
 from hypersphere.operators.patch_norms import bounded_rsqrt, bounded_sqrt, sum_patch_squares, sum_squares
 
 
@@ -99,3 +99,14 @@ def test_squares_in_tiles_and_into_a_fresh_gradient(groups, monkeypatch):
 
     assert torch.autograd.gradcheck(fresh, x)
     assert torch.autograd.gradgradcheck(fresh, x)
+
+
+@pytest.mark.parametrize("stride", [1, 2, (2, 3)])
+@pytest.mark.parametrize(("size", "padding"), [(1, 0), (3, 1), ((5, 2), (2, 0)), (2, 1), (3, 2), (3, "valid")])
+def test_small_maps_are_pooled_to_the_same_sums(monkeypatch, size, padding, stride):
+    sums, layer = torch.rand(2, 3, 9, 8), torch.nn.Conv2d(3, 3, size, stride, padding, groups=3)
+    pooled = sum_patch_squares(sums, layer)
+    monkeypatch.setattr(patch_norms, "MAX_POOLED", 0)
+    added = sum_patch_squares(sums, layer)
+    assert pooled.shape == added.shape
+    assert torch.allclose(pooled, added, rtol=1e-5, atol=0)

@@ -192,7 +192,7 @@ def simple_features(
     found["PCA"] = (x - mean) @ components.T
     if train_labels is None or len(train_labels.unique()) < 2 or len(train_labels.unique()) == len(train_labels):
         return found
-    found["PCA + LDA"] = _discriminate(pixels, train_labels, x)
+    found["PCA + LDA"] = _discriminate(pixels, train_labels, x, components)
     found["HOG, PCA + LDA"] = _discriminate(oriented_gradients(known), train_labels, gradients)
     height, width = small.shape[2:]
     if max(height, width) >= MIN_ELONGATION * min(height, width):
@@ -238,10 +238,10 @@ def spectrogram_features(
     return found
 
 
-def _discriminate(train: Tensor, labels: Tensor, x: Tensor) -> Tensor:
+def _discriminate(train: Tensor, labels: Tensor, x: Tensor, components: Tensor | None = None) -> Tensor:
     """Fit PCA to at most (training pictures − identities) dimensions, then linear discriminant analysis."""
     count = max(2, min(MAX_BASELINE_COMPONENTS, len(train) - len(labels.unique())))
-    components = principal_components(train, count)
+    components = principal_components(train, count) if components is None else components[:count]
     try:
         layer = discriminant((train @ components.T).float(), labels)
     except ValueError:  # all pictures of each identity are equal, so nothing can be fitted

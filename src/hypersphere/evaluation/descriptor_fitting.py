@@ -102,7 +102,11 @@ def fit_descriptors(
     maps = [(name, plain) for plain in (False, True) for name in views[False]]
     eers = found[chosen][0] if found else dict.fromkeys(maps, 0.25)
     weights = _weigh(eers, len(labels.unique()))
-    fitted = {key: _fit_map(views, key, chosen, slice(None), labels, seed) for key in maps}
+    fitted = {}
+    for name in views[False]:
+        components = _components(views, name, chosen, slice(None), seed)
+        for plain in (False, True):
+            fitted[name, plain] = _fit_map(views, (name, plain), chosen, slice(None), labels, components)
     places = [(name, plain) for plain in (False, True) for name in descriptor_sizes(pictures.shape[1], (tall, wide))]
     dims = [len(fitted[key][1]) if weights.get(key) else 0 for key in places]
     network = Descriptors(pictures.shape[1], (tall, wide), dims, [weights.get(key, 0.0) for key in places])
@@ -174,7 +178,7 @@ def _cross_validate(
         for name in views[False]:
             components = _components(views, name, flips, used & ~fold, seed)
             for plain in (False, True):
-                weight, bias = _fit_map(views, (name, plain), flips, used & ~fold, labels, seed, components)
+                weight, bias = _fit_map(views, (name, plain), flips, used & ~fold, labels, components)
                 x = normalize(views[False][name][fold] @ weight.mT + bias)
                 scores[name, plain].append((x @ x.mT)[first, second])
     which = torch.cat(same)
@@ -204,14 +208,11 @@ def _fit_map(
     flips: bool,
     rows: Tensor | slice,
     labels: Tensor,
-    seed: int,
-    components: Tensor | None = None,
+    components: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Return weight and bias of PCA, followed by a discriminant unless it is plain, with at most ``MAX_DIM`` outputs."""
     name, plain = key
     x = _stack_views(views, name, flips, rows)
-    if components is None:
-        components = _components(views, name, flips, rows, seed)
     whose = labels[rows].repeat(2 if flips else 1)
     reduced = (x @ components.mT).float()
     if plain or _has_equal_samples(reduced, whose):
@@ -299,14 +300,11 @@ def principal_components(x: Float[Tensor, "n d"], count: int = MAX_BASELINE_COMP
     """
     centered = x.double() - x.double().mean(0)
     rank = max(1, min(count, len(x) - 1, x.shape[1]))
-    if len(x) <= x.shape[1]:  # the small Gram matrix has the same nonzero eigenvalues
-        spread, vectors = torch.linalg.eigh(centered @ centered.mT)
-        rows = (vectors.mT @ centered).flip(0)[:rank]
-        keep = spread.flip(0)[:rank] > 1e-10 * spread[-1].clamp_min(1e-300)
-    else:
-        spread, vectors = torch.linalg.eigh(centered.mT @ centered)
-        rows = vectors.mT.flip(0)[:rank]
-        keep = spread.flip(0)[:rank] > 1e-10 * spread[-1].clamp_min(1e-300)
+    wide = len(x) <= x.shape[1]  # then the small Gram matrix has the same nonzero eigenvalues
+    spread, vectors = torch.linalg.eigh(centered @ centered.mT if wide else centered.mT @ centered)
+    leading = vectors[:, -rank:].mT.flip(0)
+    rows = leading @ centered if wide else leading
+    keep = spread.flip(0)[:rank] > 1e-10 * spread[-1].clamp_min(1e-300)
     keep[0] = True
     return normalize(rows[keep]).to(x.dtype)
 

@@ -2,9 +2,9 @@
 
 PyTorch computes products in float32 with MKL. On processors of AMD, MKL does not use AVX-512, while oneDNN, which PyTorch uses for
 convolutions, does: products of 10⁷ multiplications and more take about half the time there. Both round in float32 alike.
+The choice depends on the machine and the shapes alone, never on a measurement, so that equal runs give equal numbers.
 """
 
-import functools
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +30,9 @@ def matmul(a: Float[Tensor, "n k"], b: Float[Tensor, "k m"]) -> Float[Tensor, "n
     >>> matmul(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0], [4.0]]))
     tensor([[11.]])
     """
+    if torch.compiler.is_compiling() and not _is_exporting() and _suits_onednn(a, b):
+        opaque: Tensor = _multiply(a, b)
+        return opaque
     if uses_onednn(a, b):
         product: Tensor = torch.ops.mkldnn._linear_pointwise(a, b.T, None, "none", [], "")
         return product
@@ -42,15 +45,10 @@ def uses_onednn(a: Float[Tensor, "n k"], b: Float[Tensor, "k m"]) -> bool:
     >>> uses_onednn(torch.eye(2), torch.eye(2))
     False
     """
-    (n, k), m = a.shape, b.shape[1]
     return (
-        n * k * m >= MIN_MULTIPLICATIONS
-        and min(n, m) not in FASTER_BY_COLUMNS
-        and a.dtype == b.dtype == torch.float32
-        and a.device.type == b.device.type == "cpu"
+        _suits_onednn(a, b)
         and type(a) in _PLAIN
         and type(b) in _PLAIN
-        and is_onednn_faster()
         and bool(torch.backends.mkldnn.enabled)
         and not needs_graph(a, b)
         and torch.get_float32_matmul_precision() == "highest"
@@ -88,16 +86,57 @@ class _Dilated(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-@functools.cache
 def is_onednn_faster() -> bool:
-    """Return whether this is an AMD processor with AVX-512 and PyTorch has oneDNN in full precision.
+    """Return whether this is an AMD processor with AVX-512 and PyTorch has oneDNN in full precision."""
+    return _ONEDNN_IS_FASTER
 
-    The answer depends on the machine alone, never on a measurement, so that equal runs give equal numbers.
-    """
+
+def _suits_onednn(a: Tensor, b: Tensor) -> bool:
+    (n, k), m = a.shape, b.shape[1]
+    return (
+        is_onednn_faster()
+        and n * k * m >= MIN_MULTIPLICATIONS
+        and min(n, m) not in FASTER_BY_COLUMNS
+        and a.dtype == b.dtype == torch.float32
+        and a.device.type == b.device.type == "cpu"
+    )
+
+
+@torch.library.custom_op("hypersphere::matmul", mutates_args=())
+def _multiply(a: Tensor, b: Tensor) -> Tensor:
+    """Return :func:`matmul` as one operation for a compiler, which would choose MKL."""
+    return matmul(a, b)
+
+
+@_multiply.register_fake
+def _(a: Tensor, b: Tensor) -> Tensor:
+    return a.new_empty(a.shape[0], b.shape[1])
+
+
+def _save_factors(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _multiply_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    a, b = ctx.saved_tensors
+    needs = ctx.needs_input_grad
+    return _multiply(grad, b.T) if needs[0] else None, _multiply(a.T, grad) if needs[1] else None
+
+
+_multiply.register_autograd(_multiply_backward, setup_context=_save_factors)
+
+
+def _find_onednn() -> bool:
+    """Return the answer of :func:`is_onednn_faster` for this machine."""
     lowered = any(f"{library}_DEFAULT_FPMATH_MODE" in os.environ for library in ("ONEDNN", "DNNL"))
     known = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
     wide = "AVX512" in torch.backends.cpu.get_cpu_capability()
     return known and wide and not lowered and "AuthenticAMD" in _describe_processor()
+
+
+def _is_exporting() -> bool:
+    """Return whether a graph for other programs is made, which know PyTorch's operations only."""
+    return bool(hasattr(torch.compiler, "is_exporting") and torch.compiler.is_exporting())  # since PyTorch 2.7
 
 
 def _describe_processor() -> str:
@@ -105,3 +144,6 @@ def _describe_processor() -> str:
         return Path("/proc/cpuinfo").read_text()
     except OSError:
         return platform.processor()
+
+
+_ONEDNN_IS_FASTER = _find_onednn()

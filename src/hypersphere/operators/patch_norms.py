@@ -16,6 +16,7 @@ from .tiling import TILE, iterate_tiles
 Convolution: TypeAlias = nn.Conv1d | nn.Conv2d | nn.Conv3d
 Windows: TypeAlias = tuple[tuple[int, int, int], ...]  # size, stride and dilation of each axis
 _AVERAGE: tuple[Callable[..., Tensor], ...] = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)
+MAX_POOLED = 2**11  # up to this many sums, one call of pooling is faster than additions axis by axis
 _CONVOLVE: tuple[Callable[..., Tensor], ...] = (F.conv1d, F.conv2d, F.conv3d)
 
 
@@ -50,6 +51,17 @@ def sum_patch_squares(sums: Float[Tensor, "..."], layer: Convolution) -> Float[T
     around = layer._reversed_padding_repeated_twice
     if not any(around) and all(s == step == 1 for s, step in zip(size, layer.stride, strict=True)):
         return sums
+    if (
+        sums.numel() <= MAX_POOLED
+        and axes == 2
+        and sums.device.type == "cpu"
+        and layer.padding_mode == "zeros"
+        and layer.dilation == (1, 1)
+        and not isinstance(layer.padding, str)
+        and all(2 * p <= k for p, k in zip(layer.padding, size, strict=True))
+        and not needs_graph(sums)
+    ):
+        return F.avg_pool2d(sums, size, layer.stride, layer.padding, divisor_override=1)
     if any(around):
         sums = F.pad(sums, around, mode="constant" if layer.padding_mode == "zeros" else layer.padding_mode)
     if sums.device.type == "cpu" and not is_traced():

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from ...angular import Cosine
-from ...geometry import norm, normalize
+from ...geometry import matmul, norm, normalize
 from ..margins import Margin
 from ..margins.margin import AngularScore, Context, Sloped, Strength, evaluate_with_slope
 from .problem import ScoreFunction, is_plain, select_angular
@@ -228,7 +228,7 @@ def _clamp(scores: ScoreFunction, cos: Tensor) -> Tensor:
 def multiply_rows(scores: ScoreFunction, x: Float[Tensor, "n d"], w: Float[Tensor, "ck d"]) -> Float[Tensor, "n c"]:
     """Return the products of features and rows in the head's dtype, the largest over the sub-centers of a class."""
     dtype = scores.matmul_dtype or x.dtype
-    products = (x.to(dtype) @ w.to(dtype).T).to(x.dtype)
+    products = matmul(x.to(dtype), w.to(dtype).T).to(x.dtype)
     return products if scores.sub_centers == 1 else products.unflatten(-1, (-1, scores.sub_centers)).max(-1).values
 
 
