@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from hypersphere import angular
+from hypersphere.geometry import products
 from hypersphere.operators import Linear, magnitudes, operator_layer, sphere_linear
 
 ANGLES = {
@@ -110,3 +111,21 @@ def test_inference_leaves_a_product_that_others_may_have_alone(g):
     assert torch.equal(kept[0], kept[1])
     cos = F.normalize(x) @ F.normalize(weight).T
     assert torch.allclose(y, 2 * g(cos) + 1, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ANGLES)
+@pytest.mark.parametrize("faster", [False, True])
+def test_a_large_layer_agrees_with_float64_by_either_library(monkeypatch, name, faster):
+    monkeypatch.setattr(products, "is_onednn_faster", lambda: faster and products._find_onednn())
+    generator = torch.Generator().manual_seed(0)
+    shapes = ((96, 256), (192, 256), (192,))
+    assert products.MIN_MULTIPLICATIONS <= 96 * 256 * 192
+    inputs = [torch.randn(*shape, generator=generator) for shape in shapes]
+    upstream = torch.randn(96, 192, generator=generator)
+    found = []
+    for dtype in (torch.float32, torch.float64):
+        leaves = [t.to(dtype, copy=True).requires_grad_() for t in inputs]
+        y = sphere_linear.apply_sphere_linear(*leaves, ANGLES[name], 1.0)
+        found.append([y, *torch.autograd.grad(y, leaves, upstream.to(dtype))])
+    for single, double in zip(*found, strict=True):
+        assert torch.allclose(single.double(), double, rtol=1e-4, atol=1e-4)

@@ -20,6 +20,7 @@ from torch import Tensor
 from ..angular import Angular, Cosine
 from ..geometry.fast_norms import MIN_NORM
 from ..geometry.norms import normalize
+from ..geometry.products import matmul
 from .tiling import differentiate
 
 
@@ -74,7 +75,8 @@ class _SphereLinear(torch.autograd.Function):
         alpha: float,
     ) -> Tensor:
         ctx.angular, ctx.alpha = angular, alpha
-        products = torch.matmul(x, weight.T).mul_(over_x.unsqueeze(-1))
+        multiply = matmul if x.ndim == 2 else torch.matmul
+        products = multiply(x, weight.T).mul_(over_x.unsqueeze(-1))
         slope = None
         if isinstance(angular, Cosine):
             factor = over_w if alpha == 1 else over_w * alpha
@@ -101,8 +103,8 @@ class _SphereLinear(torch.autograd.Function):
         factor = over_w if slope is not None or ctx.alpha == 1 else over_w * ctx.alpha
         d = (grad * factor if slope is None else (grad * slope).mul_(factor)).mul_(over_x.unsqueeze(-1))
         d, rows = d.reshape(-1, width), x.reshape(-1, x.shape[-1])
-        d_x = _project(torch.mm(d, weight), rows, over_x.reshape(-1)).view(x.shape) if needs[0] else None
-        d_weight = _project(torch.mm(d.T, rows), weight, over_w) if needs[1] else None
+        d_x = _project(matmul(d, weight), rows, over_x.reshape(-1)).view(x.shape) if needs[0] else None
+        d_weight = _project(matmul(d.T, rows), weight, over_w) if needs[1] else None
         return d_x, d_weight, d_bias, None, None, None, None
 
 
