@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 from torch import nn
 
 from hypersphere.energy import CoMHE, Projection, hyperspherical_energy
-from hypersphere.energy.hyperspherical import mean_energies
-from hypersphere.energy.kernels import riesz_kernel
 from hypersphere.geometry import uniform
 
 
@@ -146,17 +144,6 @@ class EnergyContract:
         single = w.detach().float()
         with torch.autocast("cpu", dtype=torch.bfloat16):
             assert torch.equal(self.energy(single), e.detach())
-
-    @pytest.mark.untyped
-    def test_compiles_as_one_graph(self):
-        torch._dynamo.reset()
-        w, kernel = self.weight(dtype=torch.float32).requires_grad_(), riesz_kernel(self.s, self.distance)
-        eager = torch.autograd.grad(self.energy(w), w)[0]
-        compiled = torch.compile(
-            lambda w: mean_energies(w[None], kernel, self.half_space)[0], fullgraph=True, backend="aot_eager"
-        )(w)
-        assert torch.equal(compiled, self.energy(w))
-        assert torch.equal(torch.autograd.grad(compiled, w)[0], eager)
 
 
 class RegularizerContract:

@@ -21,6 +21,7 @@ def shown(tmp_path_factory):
     folder, made, printed = tmp_path_factory.mktemp("demo"), [], io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
         patch.setattr(four_heads, "HEADS", {HEAD: four_heads.HEADS[HEAD]})
+        patch.setattr(letter_gallery, "TRAINED", ("greek",))
         patch.setattr(letter_gallery, "FIT", (*letter_gallery.FIT, "backbone=sphereface4", "backbone.width=0.1"))
         patch.setattr(
             demonstration, "demonstrate", lambda *given, **more: made.append(demonstrate(*given, **more)) or made[0]

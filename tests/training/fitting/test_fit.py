@@ -118,7 +118,13 @@ def test_typed_again_it_is_the_same_run(fitted, pictures):
 def test_a_stopped_run_of_any_source_goes_on_exactly(kind, tmp_path):
     source = SOURCES[kind](tmp_path / "source")
     blocks = ["sampler=ClassBalancedSampler", "sampler.classes=4", "sampler.each=3", "memory=false", "workers=2"]
-    overrides = [*(text for text in QUICK if "batch" not in text), "pictures=false", *blocks, "steps=12"]
+    overrides = [
+        *(text for text in QUICK if "batch" not in text),
+        "pictures=false",
+        "baselines=false",
+        *blocks,
+        "steps=12",
+    ]
     whole = fit(source, tmp_path / "whole", settings=overrides)
     with pytest.raises(KeyboardInterrupt):
         fit(source, tmp_path / "run", settings=overrides, progress=stop_at(8))
@@ -131,7 +137,7 @@ def test_a_stopped_run_of_any_source_goes_on_exactly(kind, tmp_path):
 
 
 def test_a_cache_gives_the_same_pictures(pictures, tmp_path):
-    few = [*QUICK, "steps=4", "pictures=false"]
+    few = [*QUICK, "steps=4", "pictures=false", "baselines=false"]
     plain = fit(pictures, tmp_path / "plain", settings=few)
     stored = fit(pictures, tmp_path / "stored", settings=[*few, f"cache={tmp_path / 'cache'}"])
     assert len(list((tmp_path / "cache").glob("*.safetensors"))) == 2
@@ -139,8 +145,16 @@ def test_a_cache_gives_the_same_pictures(pictures, tmp_path):
         assert torch.equal(tensor, weights(stored)[name]), name
 
 
-def test_a_budget_is_planned_once(pictures, tmp_path):
-    few = [*(text for text in QUICK if "steps=24" not in text), "pictures=false"]
+def test_a_budget_is_planned_once(pictures, tmp_path, monkeypatch):
+    planned, count = iter([14, 99]), planning.count_steps_within
+
+    def count_few(task, left, measured):
+        steps, speed = count(task, left, measured)
+        assert steps >= 1
+        return next(planned), speed
+
+    monkeypatch.setattr(planning, "count_steps_within", count_few)
+    few = [*(text for text in QUICK if "steps=24" not in text), "pictures=false", "baselines=false"]
     with pytest.raises(KeyboardInterrupt):
         fit(pictures, tmp_path / "run", settings=few, budget="8s", progress=stop_at(10))
     first = json.loads((tmp_path / "run" / "choices.json").read_text())
