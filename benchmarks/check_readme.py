@@ -8,6 +8,7 @@ import functools
 import pathlib
 import re
 import sys
+import time
 from collections.abc import Callable
 
 import _harness
@@ -68,13 +69,25 @@ def read_figure(text: str, pattern: str) -> float:
 
 def main() -> int:
     """Print each figure beside its measurement; return 1 if one is off."""
-    torch.set_num_threads(1)
-    text, wrong = README.read_text(), 0
+    p = _harness.parser(__doc__)
+    p.set_defaults(threads=1)
+    args = p.parse_args()
+    torch.set_num_threads(args.threads)
+    text, wrong, start = README.read_text(), 0, time.monotonic()
+    rows: list[list[object]] = []
     for name, (pattern, measure) in FIGURES.items():
         stated, measured = read_figure(text, pattern), measure()
         off = abs(measured.value / stated - 1) > TOLERANCE
         wrong += off
         print(f"{name}: README {stated:g}, measured {measured}{'  OFF' if off else ''}", flush=True)
+        rows.append([name, f"{stated:g}", str(measured)])
+    notes = (
+        "ArcFace: forward and backward of 128 samples of 512 dimensions, relative to dense cross-entropy, whose products use MKL. "
+        "The Cayley transform: relative\nto its gradient by hand. Medians with 95 % intervals. "
+        f"`make bench-check` took {(time.monotonic() - start) / 60:.1f} minutes."
+    )
+    how = "interleaved rounds until the interval is below 5 % or 30 s (100,000 classes: 150 s) have passed."
+    _harness.report("readme", "Figures of the README", ["figure", "README", "measured"], rows, args, notes, how)
     return int(wrong > 0)
 
 
