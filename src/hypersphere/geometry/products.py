@@ -33,7 +33,9 @@ def matmul(a: Float[Tensor, "n k"], b: Float[Tensor, "k m"]) -> Float[Tensor, "n
     if a.shape[0] * b.numel() < MIN_MULTIPLICATIONS:  # small products are limited by the number of calls
         return a @ b
     if torch.compiler.is_compiling() and not _is_exporting() and _suits_onednn(a, b):
-        opaque: Tensor = _multiply(a, b)
+        from .opaque_product import multiply  # here, because defining an operation takes milliseconds
+
+        opaque: Tensor = multiply(a, b)
         return opaque
     if uses_onednn(a, b):
         product: Tensor = torch.ops.mkldnn._linear_pointwise(a, b.T, None, "none", [], "")
@@ -102,30 +104,6 @@ def _suits_onednn(a: Tensor, b: Tensor) -> bool:
         and a.dtype == b.dtype == torch.float32
         and a.device.type == b.device.type == "cpu"
     )
-
-
-@torch.library.custom_op("hypersphere::matmul", mutates_args=())
-def _multiply(a: Tensor, b: Tensor) -> Tensor:
-    """Return :func:`matmul` as one operation for a compiler, which would choose MKL."""
-    return matmul(a, b)
-
-
-@_multiply.register_fake
-def _(a: Tensor, b: Tensor) -> Tensor:
-    return a.new_empty(a.shape[0], b.shape[1])
-
-
-def _save_factors(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs)
-
-
-def _multiply_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    a, b = ctx.saved_tensors
-    needs = ctx.needs_input_grad
-    return _multiply(grad, b.T) if needs[0] else None, _multiply(a.T, grad) if needs[1] else None
-
-
-_multiply.register_autograd(_multiply_backward, setup_context=_save_factors)
 
 
 def _find_onednn() -> bool:
