@@ -161,7 +161,11 @@ def measure(task: str, half: str, seed: int, arm: str, overrides: list[str]) -> 
         run = fit(file, pathlib.Path(folder, "run"), settings=["pictures=false", "threads=1", *overrides])
         seconds = time.process_time() - began
         report = json.loads((run.folder / "report.json").read_text())
-        chosen = {choice.key: choice.value for choice in run.choices if choice.key in ("last_layer", "descriptors")}
+        chosen = {
+            choice.key: choice.value
+            for choice in run.choices
+            if choice.key in ("networks", "last_layer", "descriptors")
+        }
         log = [json.loads(line) for line in (run.folder / "log.jsonl").read_text().splitlines()]
     row = {
         "task": task,

@@ -27,7 +27,7 @@ def cosines(x):
 def test_maps_are_principal_components_alone_and_with_a_discriminant():
     x = pictures()
     network = fit_descriptors(x, LABELS, mirror=False).network
-    described = describe_pictures(x)
+    described = {**describe_pictures(x), "patch responses": network.patches(x)}
     names = [name for name, _ in network.parts]
     assert names[: len(names) // 2] == names[len(names) // 2 :]
     for place, (layer, name) in enumerate(zip(network.maps, names, strict=True)):

@@ -76,16 +76,18 @@ def test_weights_are_shares_of_the_cosine():
 def test_wrong_arguments_are_named(options):
     with pytest.raises(ValueError, match="must be"):
         Descriptors(1, (8, 8), **options)
-    with pytest.raises(ValueError, match="weight must lie"):
-        Joined(torch.nn.Flatten(), torch.nn.Flatten(), (4, 4), weight=1.5)
+    with pytest.raises(ValueError, match="weights must be"):
+        Joined((torch.nn.Flatten(), torch.nn.Flatten()), (4, 4), weights=(1.5, -0.5))
+    with pytest.raises(ValueError, match="dims must be"):
+        Joined((torch.nn.Flatten(), torch.nn.Flatten()), (4,))
 
 
 def test_joined_cosine_is_the_weighted_mean():
     first, second = torch.nn.Linear(6, 3), torch.nn.Linear(6, 5)
-    net = Joined(first, second, (3, 5), weight=0.3)
-    net.center.copy_(torch.tensor([0.1, -0.2, 0.3]))
+    net = Joined((first, second), (3, 5), weights=(0.3, 0.7))
+    net.centers[:3] = torch.tensor([0.1, -0.2, 0.3])
     x = torch.randn(2, 6)
-    one = torch.nn.functional.normalize(first(x), dim=1) - net.center
+    one = torch.nn.functional.normalize(first(x), dim=1) - net.centers[:3]
     wanted = 0.3 * torch.cosine_similarity(one[:1], one[1:]) + 0.7 * torch.cosine_similarity(*second(x)[:, None])
     found = net(x)
     torch.testing.assert_close((found[0] @ found[1])[None], wanted)
@@ -94,9 +96,14 @@ def test_joined_cosine_is_the_weighted_mean():
 def joined_embedder():
     network = call(mlp, num_classes=None, input_size=20, hidden=(16,))
     described = call(
-        Descriptors, in_channels=1, input_size=(20, 20), dims=(4, 5, 6, 0, 3), weights=(1.0, 2.0, 1.0, 0.0, 1.0)
+        Descriptors,
+        in_channels=1,
+        input_size=(20, 20),
+        dims=(4, 5, 6, 0, 3, 2),
+        weights=(1.0, 2.0, 1.0, 0.0, 1.0, 1.0),
+        filters=5,
     )
-    whole = call(Joined, network=network, beside=described, dims=(16, 18), weight=0.4)
+    whole = call(Joined, networks=(network, network, described), dims=(16, 16, 20), weights=(0.2, 0.2, 0.6))
     return Embedder(whole.build(), PicturePreprocessing(size=(20, 20), channels=1), whole)
 
 

@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
-from ..models.descriptors import MIN_ELONGATION, local_binary_patterns, oriented_gradients, row_statistics
+from ..models.descriptors import local_binary_patterns, oriented_gradients, row_statistics
+from ..models.patches import MIN_ELONGATION
 from ._all_pairs import all_pairs
 from .comparison import TooFewIdentitiesError, compare_embedders
 from .descriptor_fitting import MAX_BASELINE_COMPONENTS, discriminant, principal_components

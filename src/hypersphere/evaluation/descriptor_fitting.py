@@ -8,9 +8,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from ..geometry import normalize
-from ..models.descriptors import MIN_ELONGATION, Descriptors, describe_pictures, descriptor_sizes
+from ..models.descriptors import PATCH_RESPONSES, Descriptors, describe_pictures, descriptor_sizes
+from ..models.patches import MIN_ELONGATION, PatchResponses
+from .patch_fitting import fit_patches
 from .roc import roc_curve
 
+FILTERS = 150  # that are learned from patches
+MIN_FILTERED_SIDE = 8  # pixels of pictures whose patches are used
 SHRINK = 0.1  # of the discriminants
 BETWEEN_SHRINK = 0.6  # of their covariance between identities, toward that of all pictures
 PLAIN_IDENTITIES = 10  # training identities with which PCA alone counts as much as a discriminant that is as good
@@ -58,6 +62,7 @@ def fit_descriptors(
     *,
     names: Collection[str] | None = None,
     mirror: bool | None = None,
+    filters: int = FILTERS,
     seed: int = 0,
 ) -> FittedDescriptors:
     """Fit PCA and a linear discriminant to every classical descriptor of pictures, and weight the descriptors.
@@ -73,9 +78,11 @@ def fit_descriptors(
     Args:
         pictures: Training pictures as the network receives them.
         labels: Their identities, two or more, one of them with two or more pictures.
-        names: The descriptors to use, of those of :func:`~hypersphere.models.describe_pictures`; all by default.
+        names: The descriptors to use, of those of :func:`~hypersphere.models.describe_pictures` and "patch responses",
+            whose filters are learned from the pictures without labels (Coates and Ng, 2012); all by default.
         mirror: Whether mirror images are added; None lets the cross-validation decide.
-        seed: Seed of the folds and of the choice of pictures that PCA is fitted to, if there are many.
+        filters: Number of filters that are learned for patch responses; 0 leaves this descriptor out.
+        seed: Seed of the folds, of the patches, and of the choice of pictures that PCA is fitted to, if there are many.
 
     Returns:
         The module with what the cross-validation found. Each map has at most 128 outputs.
@@ -93,7 +100,12 @@ def fit_descriptors(
     tries = [False, True] if mirror is None else [mirror]
     if mirror is None and max(tall, wide) >= MIN_ELONGATION * min(tall, wide):
         tries = [False]  # long pictures such as spectra
-    views = {False: _describe(pictures, names)} | ({True: _describe(pictures.flip(-1), names)} if True in tries else {})
+    patches = None
+    if filters and (names is None or PATCH_RESPONSES in names) and min(tall, wide) >= MIN_FILTERED_SIDE:
+        patches = fit_patches(pictures, filters, seed=seed)
+    views = {flips: _describe(pictures.flip(-1) if flips else pictures, names, patches) for flips in tries}
+    if False not in views:
+        views[False] = _describe(pictures, names, patches)
     folds = _divide_identities(labels, seed)
     found = {flips: _cross_validate(views, flips, labels, folds, seed) for flips in tries} if folds else {}
     chosen = tries[0]
@@ -107,9 +119,13 @@ def fit_descriptors(
         components = _components(views, name, chosen, slice(None), seed)
         for plain in (False, True):
             fitted[name, plain] = _fit_map(views, (name, plain), chosen, slice(None), labels, components)
-    places = [(name, plain) for plain in (False, True) for name in descriptor_sizes(pictures.shape[1], (tall, wide))]
+    known = [*descriptor_sizes(pictures.shape[1], (tall, wide)), *([] if patches is None else [PATCH_RESPONSES])]
+    places = [(name, plain) for plain in (False, True) for name in known]
     dims = [len(fitted[key][1]) if weights.get(key) else 0 for key in places]
-    network = Descriptors(pictures.shape[1], (tall, wide), dims, [weights.get(key, 0.0) for key in places])
+    shares = [weights.get(key, 0.0) for key in places]
+    network = Descriptors(pictures.shape[1], (tall, wide), dims, shares, 0 if patches is None else filters)
+    if patches is not None:
+        network.patches = patches
     with torch.no_grad():
         for layer, key in zip(network.maps, [key for key, dim in zip(places, dims, strict=True) if dim], strict=True):
             assert isinstance(layer, torch.nn.Linear)
@@ -146,8 +162,15 @@ def _weigh(eers: Mapping[MapKey, float], identities: int) -> dict[MapKey, float]
     return {key: weight * (PLAIN_IDENTITIES / identities if key[1] else 1.0) for key, weight in weights.items()}
 
 
-def _describe(pictures: Tensor, names: Collection[str] | None) -> dict[str, Tensor]:
-    parts = [describe_pictures(part, names) for part in pictures.split(128)]
+def _describe(
+    pictures: Tensor, names: Collection[str] | None, patches: PatchResponses | None = None
+) -> dict[str, Tensor]:
+    parts = []
+    with torch.no_grad():
+        for part in pictures.split(128):
+            parts.append(describe_pictures(part, names))
+            if patches is not None:
+                parts[-1][PATCH_RESPONSES] = torch.cat([patches(few) for few in part.split(32)])
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 

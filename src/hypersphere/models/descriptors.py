@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ..geometry import normalize
 from .network import read_features
+from .patches import MIN_ELONGATION, PatchResponses
 
 CELL = 8  # pixels of the side of a cell of LBP and HOG
 ORIENTATIONS = 9  # bins of HOG, over half a turn
@@ -17,7 +18,7 @@ PATTERNS = 59  # bins of LBP: 58 uniform patterns and one for all others
 TIE = 1e-5  # differences up to this are rounding, so that every runtime computes the same pattern
 CLIP = 0.2  # largest entry of a normalized block of HOG (Dalal and Triggs, 2005)
 MIN_HALF_SIDE = 16  # pixels of the shorter side from which on descriptors of the picture at half its size are added
-MIN_ELONGATION = 1.8  # ratio of the sides from which on pictures are treated as spectra
+PATCH_RESPONSES = "patch responses"  # the name of the descriptor whose filters are learned
 
 
 def describe_pictures(
@@ -64,6 +65,8 @@ class Descriptors(nn.Module):
         dims: Output dimension of the map of each descriptor, in the order of :func:`describe_pictures`; 0 leaves the
             descriptor out. A second round of as many numbers gives every descriptor a second map, and so on.
         weights: Share of each map in the cosine of two pictures; equal by default.
+        filters: Number of filters of one more descriptor, the last of each round of ``dims``: mean responses to patches in
+            4×4 cells. 0 leaves it out.
 
     >>> net = Descriptors(1, (16, 16), (4, 4, 0, 4, 0))
     >>> net(torch.rand(2, 1, 16, 16)).norm(dim=1).round(decimals=4).tolist()
@@ -76,9 +79,15 @@ class Descriptors(nn.Module):
         input_size: tuple[int, int],
         dims: Sequence[int],
         weights: Sequence[float] | None = None,
+        filters: int = 0,
     ):
         super().__init__()
         sizes = descriptor_sizes(in_channels, input_size)
+        self.filters = filters
+        self.patches: PatchResponses | None = None
+        if filters:
+            self.patches = PatchResponses(in_channels, input_size, filters)
+            sizes[PATCH_RESPONSES] = self.patches.feature_dim
         shares = [1.0] * len(dims) if weights is None else list(weights)
         if not dims or len(dims) % len(sizes) or min(dims) < 0 or max(dims) < 1:
             listed = ", ".join(sizes)
@@ -97,43 +106,51 @@ class Descriptors(nn.Module):
 
     def forward(self, x: Float[Tensor, "b *c h w"]) -> Float[Tensor, "b d"]:
         """Return the directions, each scaled by the root of its weight, together of length 1; spectra need no channel."""
-        found = describe_pictures(x if x.ndim == 4 else x[:, None], self.weights)
+        pictures = x if x.ndim == 4 else x[:, None]
+        found = describe_pictures(pictures, self.weights)
+        if self.patches is not None and PATCH_RESPONSES in self.weights:
+            found[PATCH_RESPONSES] = self.patches(pictures)
         parts = zip(self.maps, self.parts, strict=True)
         return torch.cat([math.sqrt(share) * normalize(layer(found[name])) for layer, (name, share) in parts], 1)
 
 
 class Joined(nn.Module):
-    r"""The features of two networks side by side, so that the cosine is a weighted mean of both cosines.
+    r"""The features of several networks side by side, so that the cosine is a weighted mean of their cosines.
 
-    The features of the first network are scaled to length 1, centered and scaled again; those of the second are scaled.
-    They are multiplied by √weight and √(1 − weight).
+    The features of every network are scaled to length 1, centered and scaled again. Then they are multiplied by the root of
+    the network's weight.
 
     Args:
-        network: Gives features (batch, ``dims[0]``), by its method ``features`` or its output.
-        beside: Gives features (batch, ``dims[1]``) of the same input.
-        dims: The dimensions of both.
-        weight: Share of the first network's cosine, in [0, 1].
+        networks: Each gives features by its method ``features`` or its output, all of the same input.
+        dims: The dimension of the features of each network.
+        weights: Share of each network in the cosine of two samples; equal by default.
 
-    >>> net = Joined(torch.nn.Flatten(), torch.nn.Flatten(), (4, 4), weight=0.3)
+    >>> net = Joined((torch.nn.Flatten(), torch.nn.Flatten()), (4, 4), weights=(0.3, 0.7))
     >>> net(torch.rand(2, 1, 2, 2)).shape
     torch.Size([2, 8])
     """
 
-    center: Tensor
+    centers: Tensor
 
-    def __init__(self, network: nn.Module, beside: nn.Module, dims: tuple[int, int], weight: float):
+    def __init__(self, networks: Sequence[nn.Module], dims: Sequence[int], weights: Sequence[float] | None = None):
         super().__init__()
-        if not 0 <= weight <= 1:
-            raise ValueError(f"weight must lie in [0, 1], got {weight!r}")
-        self.network, self.beside, self.weight = network, beside, weight
-        self.register_buffer("center", torch.zeros(dims[0]))
+        shares = [1.0] * len(networks) if weights is None else list(weights)
+        if not networks or len(dims) != len(networks):
+            raise ValueError(f"dims must be one integer for each of {len(networks)} networks, got {tuple(dims)}")
+        if len(shares) != len(networks) or min(shares) < 0 or not sum(shares) > 0:
+            raise ValueError(f"weights must be {len(networks)} numbers ≥ 0, not all zero, got {weights!r}")
+        self.networks, self.dims = nn.ModuleList(networks), tuple(dims)
+        self.weights = [share / sum(shares) for share in shares]
+        self.register_buffer("centers", torch.zeros(sum(dims)))
         self.feature_dim = sum(dims)
 
     def forward(self, x: Tensor) -> Float[Tensor, "b d"]:
         """Return the joined features of a batch."""
-        first = normalize(normalize(read_features(self.network, x)) - self.center)
-        second = normalize(read_features(self.beside, x))
-        return torch.cat([math.sqrt(self.weight) * first, math.sqrt(1 - self.weight) * second], 1)
+        parts = [
+            math.sqrt(weight) * normalize(normalize(read_features(network, x)) - center)
+            for network, weight, center in zip(self.networks, self.weights, self.centers.split(self.dims), strict=True)
+        ]
+        return torch.cat(parts, 1)
 
 
 def descriptor_sizes(in_channels: int, input_size: tuple[int, int]) -> dict[str, int]:

@@ -9,7 +9,15 @@ import numpy as np
 from PIL import Image
 
 # Small and quick: what the tests look at does not depend on how good the features are.
-QUICK = ("steps=24", "batch_size=16", "backbone.width=0.08", "feature_dim=16", "threads=1", "checkpoint_every=6")
+QUICK = (
+    "steps=24",
+    "networks=1",
+    "batch_size=16",
+    "backbone.width=0.08",
+    "feature_dim=16",
+    "threads=1",
+    "checkpoint_every=6",
+)
 
 
 def picture(identity: int, number: int, size: int = 16, channels: int = 1) -> np.ndarray:

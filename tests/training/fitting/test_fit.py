@@ -12,7 +12,8 @@ import hypersphere as hs
 from hypersphere.data import DataError
 from hypersphere.evaluation.evidence import FILE as EVIDENCE
 from hypersphere.evaluation.evidence import Evidence, choose_samples
-from hypersphere.training import Run, fit
+from hypersphere.models import Joined
+from hypersphere.training import Recognition, Run, Trainer, fit
 from hypersphere.training.fitting import plan as planning
 
 from .drawn import QUICK, SOURCES, folder
@@ -77,6 +78,70 @@ def test_selection_never_ends_worse_than_it_started(tmp_path):
     assert "4 identities that are neither trained on nor among the 5 of the report" in said["selection"].reason
     assert "selection identities is" in said["last_layer"].reason
     assert len(load_file(run.folder / "model.safetensors")["classifier.weight"]) == 16
+
+
+SEVERAL = [*(text for text in QUICK if "networks" not in text), "networks=3", "pictures=false", "baselines=false"]
+
+
+def measure_as(monkeypatch, eers):
+    """Let evaluations during training find these EERs, one after the other."""
+    found = iter(eers)
+    monkeypatch.setattr(Recognition, "evaluate", lambda self: {"eer": next(found), "rank1": 50.0})
+
+
+def test_further_networks_are_trained_on_the_selection_identities_too(tmp_path, monkeypatch):
+    measure_as(monkeypatch, range(100, 0, -1))
+    lines = []
+    run = fit(folder(tmp_path / "people", identities=25), tmp_path / "run", settings=SEVERAL, say=lines.append)
+    assert "network 3 of 3 is trained on 20 identities" in lines
+    joined = run.embedder.network
+    assert isinstance(joined, Joined)
+    assert len(joined.networks) == 4
+    share = joined.weights[0]
+    assert joined.weights == pytest.approx([share, share, share, 1 - 3 * share])
+    assert len(weights(run)["classifier.weight"]) == 16
+    for i in (2, 3):
+        own = run.folder / "networks" / str(i)
+        assert len(load_file(own / "model.safetensors")["classifier.weight"]) == 20
+        config = json.loads((own / "config.json").read_text())
+        assert (config["fit"]["seed"], config["fit"]["keep_best"]) == (i - 1, False)
+    states = [network.state_dict() for network in joined.networks[:3]]
+    assert not any(torch.equal(states[0][name], states[1][name]) for name in states[0] if name.endswith("conv.weight"))
+
+
+def test_few_identities_have_several_networks_without_descriptors_too(tmp_path):
+    settings = [*SEVERAL, "last_layer=none", "steps=4"]
+    run = fit(folder(tmp_path / "people", identities=9), tmp_path / "run", settings=settings, quiet=True)
+    assert run.embedder.network.weights == pytest.approx([1 / 3] * 3)
+    assert "descriptors" not in {choice.key for choice in run.choices}
+
+
+def test_further_networks_go_on_exactly(tmp_path, monkeypatch):
+    people, settings = folder(tmp_path / "people", identities=9), [*SEVERAL, "steps=8", "checkpoint_every=2"]
+    whole = fit(people, tmp_path / "whole", settings=settings, quiet=True)
+    train = Trainer._train
+
+    def stop_second(self, batches):
+        if self.folder.path.parent.name == "networks" and self.step == 5:
+            raise KeyboardInterrupt
+        train(self, batches)
+
+    monkeypatch.setattr(Trainer, "_train", stop_second)
+    with pytest.raises(KeyboardInterrupt):
+        fit(people, tmp_path / "run", settings=settings, quiet=True)
+    monkeypatch.setattr(Trainer, "_train", train)
+    run = fit(people, tmp_path / "run", settings=settings, quiet=True)
+    assert "resume" in (run.folder / "networks" / "2" / "events.jsonl").read_text()
+    files = [load_file(one.folder / "held_out.safetensors")["features"] for one in (whole, run)]
+    assert torch.equal(*files)
+
+
+def test_further_networks_are_left_out_if_training_does_not_help(tmp_path, monkeypatch):
+    measure_as(monkeypatch, [10.0, *[20.0] * 50])
+    lines = []
+    run = fit(folder(tmp_path / "people", identities=25), tmp_path / "run", settings=SEVERAL, say=lines.append)
+    assert any("further networks are not trained" in line for line in lines)
+    assert not (run.folder / "networks").exists()
 
 
 def test_no_held_out_identity_was_trained_on(fitted):

@@ -1,12 +1,20 @@
 import numpy as np
+import pytest
 import torch
+from torch.nn.functional import normalize
 
 from hypersphere.config import call
 from hypersphere.data import InMemory, PicturePreprocessing
 from hypersphere.evaluation import all_pairs
 from hypersphere.models import Descriptors, Joined, mlp
 from hypersphere.recognition import Embedder
-from hypersphere.training.fitting.last_layer import USUAL_WEIGHT, choose_last_layer, join_descriptors, refine_embedder
+from hypersphere.training.fitting.last_layer import (
+    USUAL_WEIGHT,
+    choose_last_layer,
+    join_descriptors,
+    join_networks,
+    refine_embedder,
+)
 
 
 def samples(identities, seed, noise):
@@ -77,7 +85,7 @@ def blind_embedder(size=(16, 16)):
 def test_without_selection_identities_the_usual_weight_is_taken(tmp_path):
     found, choices = refine_embedder(embedder((16, 16)), patterns(12, 0), None)
     assert isinstance(found.network, Joined)
-    assert found.network.weight == USUAL_WEIGHT
+    assert found.network.weights == [USUAL_WEIGHT, 1 - USUAL_WEIGHT]
     assert [choice.key for choice in choices] == ["descriptors"]
     assert "HOG" in choices[0].value
     assert "few identities" in choices[0].reason
@@ -96,6 +104,28 @@ def test_a_network_that_says_nothing_is_replaced_by_descriptors(tmp_path):
     assert "with descriptors alone" in choice.reason
     found.save(tmp_path / "file.safetensors")
     assert isinstance(Embedder.load(tmp_path / "file.safetensors").network, Descriptors | Joined)
+
+
+def test_several_networks_share_the_weight(tmp_path):
+    train, pictures = patterns(12, 0), patterns(3, 2).data
+    several = [embedder((16, 16)), embedder((16, 16)), embedder((16, 16))]
+    for i, one in enumerate(several):
+        torch.manual_seed(i)
+        one.network.load_state_dict(one.call.build().state_dict())
+    joined = join_networks(several, train)
+    wanted = torch.zeros(len(pictures), len(pictures))
+    for one in several:
+        center = normalize(one(train.data), dim=1).mean(0)
+        found = normalize(normalize(one(pictures), dim=1) - center, dim=1)
+        wanted += found @ found.T / 3
+    torch.testing.assert_close(joined(pictures) @ joined(pictures).T, wanted, atol=1e-5, rtol=1e-5)
+    whole, _ = refine_embedder(several[0], train, None, further=several[1:])
+    assert whole.network.weights == pytest.approx([*[USUAL_WEIGHT / 3] * 3, 1 - USUAL_WEIGHT])
+    whole.save(tmp_path / "file.safetensors")
+    torch.testing.assert_close(Embedder.load(tmp_path / "file.safetensors")(pictures), whole(pictures))
+    started, choices = refine_embedder(several[0], train, None, further=several[1:], pretrained=True)
+    torch.testing.assert_close(started(pictures), joined(pictures))
+    assert choices == []
 
 
 def test_a_pretrained_network_stays_alone_without_evidence():

@@ -15,7 +15,7 @@ from hypersphere.training.fitting.plan import (
     sample_pictures,
     with_steps,
 )
-from hypersphere.training.fitting.settings import Overrides
+from hypersphere.training.fitting.settings import FitSettings, Overrides
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_a_batch_is_a_block_of_classes(plan):
 
 def test_other_steps_take_everything_with_them(plan):
     made, asked = plan("log_every=7")
-    changed = with_steps(made, asked, 5000, "because")
+    changed = with_steps(made, asked, 5000, 2, "because")
     settings = changed.settings
     assert (settings.steps, settings.evaluate_every, settings.checkpoint_every, settings.log_every) == (
         5000,
@@ -71,7 +71,9 @@ def test_other_steps_take_everything_with_them(plan):
         7,
     )
     assert settings.schedule.arguments["warmup"] == 100
-    assert str(changed.choices[-1]) == "steps=5000: because"
+    assert settings.networks == 2
+    assert str(changed.choices[-2]) == "steps=5000: because"
+    assert str(changed.choices[-1]) == "networks=2: each network has at least as many steps as without a budget"
 
 
 @pytest.mark.parametrize(
@@ -126,13 +128,28 @@ def test_pictures_for_choices_are_spread_evenly():
 
 def test_a_planned_number_of_steps_is_kept_and_never_replaced_silently(tmp_path, monkeypatch):
     monkeypatch.setattr(planning, "count_steps_within", lambda task, left, measured: (70, 12.0))
-    assert plan_steps(None, tmp_path, "8s", 8.0, 10) == (70, "as many as fit into 8s at 12 samples/s")
+    settings = FitSettings(steps=30, networks=3)
+
+    def find(folder, budget="8s", given=None):
+        return plan_steps(None, settings, given, folder, budget, 8.0, 10)
+
+    assert find(tmp_path) == (35, 2, "as many as fit into 8s at 12 samples/s")
+    assert find(tmp_path, given=3)[:2] == (23, 3)
     stored = tmp_path / "choices.json"
-    stored.write_text('{"budget": "8s", "steps": 50}')
-    assert plan_steps(None, tmp_path, "8s", 8.0, 10) == (50, "planned for 8s when the run started")
-    assert plan_steps(None, tmp_path, "9s", 8.0, 10)[0] == 70
-    assert plan_steps(None, None, "8s", 8.0, 10)[0] == 70
-    for content, message in (("{", "is not readable as JSON"), ('{"budget": "8s"}', "must hold budget and steps")):
+    stored.write_text('{"budget": "8s", "steps": 50, "networks": 1}')
+    assert find(tmp_path) == (50, 1, "planned for 8s when the run started")
+    assert find(tmp_path, "9s")[0] == 35
+    assert find(None)[0] == 35
+    for content, message in (("{", "is not readable as JSON"), ('{"budget": "8s"}', "must hold budget, steps and")):
         stored.write_text(content)
         with pytest.raises(ValueError, match=message):
-            plan_steps(None, tmp_path, "8s", 8.0, 10)
+            find(tmp_path)
+
+
+def test_networks_are_as_many_as_train_in_minutes(plan):
+    assert plan()[0].settings.networks == 3
+    assert plan("steps=1500", "batch_size=50")[0].settings.networks == 2
+    long = plan("steps=5000", "batch_size=50")[0]
+    assert long.settings.networks == 1
+    assert "would take too long" in next(choice.reason for choice in long.choices if choice.key == "networks")
+    assert plan("networks=5")[0].settings.networks == 5

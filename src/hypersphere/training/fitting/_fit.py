@@ -1,11 +1,12 @@
 """Train an embedder on pictures sorted by identity, in one call."""
 
+import dataclasses
 import hashlib
 import os
 import pathlib
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -29,8 +30,8 @@ from ..trainer import Callback, Progress, Trainer
 from .backbones import load_folder_weights, weights_of
 from .choices import Choice
 from .division import Division, divide, separate_selection
-from .last_layer import refine_embedder
-from .plan import Plan, Splits, choose_preprocessing, make_plan, parse_seconds, plan_steps, with_steps
+from .last_layer import join_networks, refine_embedder
+from .plan import Plan, Splits, choose_preprocessing, load_everyone, make_plan, parse_seconds, plan_steps, with_steps
 from .run import (
     CHECK,
     CHOICES,
@@ -52,6 +53,7 @@ from .tuning import imprint_head, tune_network
 
 Say = Callable[[str], None]
 MAX_TRAINING_PICTURES = 4000  # that PCA and LDA are fitted to
+NETWORKS = "networks"  # folder inside that of the run, for the second and later networks
 MIN_FREE_BYTES = 64 << 20  # on the disk of the run
 
 
@@ -127,26 +129,34 @@ def fit(
     facts = {"source": opened.name, "images": len(division.train), "identities": len(splits.train.classes)}
     task = _build_task(plan, facts, overrides.model_folder)
     if limit is not None and plan.settings.steps:
-        steps, why = plan_steps(
-            task, None if fresh else folder, budget, limit - (time.monotonic() - began), len(division.measured)
-        )
-        plan = with_steps(plan, overrides, steps, why)
+        left = limit - (time.monotonic() - began)
+        given = plan.settings.networks if "networks" in overrides.given else None
+        known = None if fresh else folder
+        steps, count, why = plan_steps(task, plan.settings, given, known, budget, left, len(division.measured))
+        plan = with_steps(plan, overrides, steps, count, why)
     for choice in plan.choices:
         tell(str(choice))
     document = {"fit": encode(plan.settings, defaults=True), "source": {**facts, "digest": _digest(opened, division)}}
-    content = {"budget": budget, "steps": plan.settings.steps, "choices": [vars(choice) for choice in plan.choices]}
+    content: dict[str, Any] = {"budget": budget, "steps": plan.settings.steps, "networks": plan.settings.networks or 1}
+    content |= {"choices": [vars(choice) for choice in plan.choices]}
     files = _WriteFiles({CHECK: found, CHOICES: content})
     trainer = Trainer(task, folder, plan.settings, callbacks=[files], fresh=fresh, document=document)
     _check_frozen(task, plan.settings)
     before = _features_before(task, splits) if plan.settings.baselines else None
     shown = _print_progress if prints and progress is None else progress
     trainer.run(None if shown is None else shown(trainer))
+    if trainer.main and trainer.no_embedder is not None:
+        raise ValueError(f"{folder} has no embedder: {trainer.no_embedder}")
+    further: list[pathlib.Path] = []
+    count = plan.settings.networks or 1
+    if plan.selects and count > 1 and trainer.measured["step"] == 0:
+        tell("further networks are not trained: the EER of the selection identities was lowest before training")
+    elif count > 1:
+        splits = load_everyone(plan, opened, division, selection, prepared) if plan.selects else splits
+        further = _train_further(dataclasses.replace(plan, splits=splits), folder, document, overrides, fresh, tell)
     if trainer.main:
-        if trainer.no_embedder is not None:
-            raise ValueError(f"{folder} has no embedder: {trainer.no_embedder}")
-        if plan.settings.last_layer == "auto":
-            for choice in _refine(folder, plan, content):
-                tell(str(choice))
+        for choice in _refine(folder, plan, content, further):
+            tell(str(choice))
         report = _finish(folder, opened.part(division.measured), plan, facts, before)
         if write_page is not None:
             RunFolder(folder).record("report.html")
@@ -158,6 +168,33 @@ def fit(
         if prints:
             _print_report(run)
     return run
+
+
+def _train_further(
+    plan: Plan, folder: pathlib.Path, document: dict[str, Any], overrides: Overrides, fresh: bool, tell: Say
+) -> list[pathlib.Path]:
+    """Train the second and all other networks, each in a folder of its own inside that of the run; return these folders.
+
+    Nothing selects their weights: they train to the end and keep the last ones.
+    """
+    folders = []
+    count, identities = plan.settings.networks or 1, len(plan.splits.train.classes)
+    for i in range(1, count):
+        tell(f"network {i + 1} of {count} is trained on {identities} identities")
+        settings = plan.settings.replace(
+            seed=plan.settings.seed + i,
+            keep_best=False,
+            patience=None,
+            pictures=False,
+            evaluate_every=max(plan.settings.steps, 1),
+        )
+        facts = {**document["source"], "images": len(plan.splits.train), "identities": identities}
+        own = {"fit": encode(settings, defaults=True), "source": facts}
+        facts = {name: facts[name] for name in ("source", "images", "identities")}
+        task = _build_task(dataclasses.replace(plan, settings=settings), facts, overrides.model_folder)
+        folders.append(folder / NETWORKS / str(i + 1))
+        Trainer(task, folders[-1], settings, fresh=fresh, document=own).run()
+    return folders
 
 
 def _build_task(plan: Plan, facts: dict[str, Any], model_folder: str | None) -> Recognition:
@@ -263,13 +300,20 @@ def _print_report(run: Run) -> None:
     _print(f"embedder, report, pictures and choices: {run.folder}")
 
 
-def _refine(folder: pathlib.Path, plan: Plan, content: dict[str, Any]) -> list[Choice]:
-    """Choose the last layer of the embedder and its descriptors, and write what was chosen."""
+def _refine(folder: pathlib.Path, plan: Plan, content: dict[str, Any], further: Sequence[pathlib.Path]) -> list[Choice]:
+    """Join further networks, choose the last layer of the embedder and its descriptors, and write what was chosen."""
+    first = Embedder.load(folder / EMBEDDER, trust=True)
+    others = [Embedder.load(path / EMBEDDER, trust=True) for path in further]
+    if plan.settings.last_layer == "none":
+        if others:
+            join_networks([first, *others], plan.splits.exact).save(folder / EMBEDDER)
+        return []
     embedder, choices = refine_embedder(
-        Embedder.load(folder / EMBEDDER, trust=True),
+        first,
         plan.splits.exact,
         plan.splits.watched if plan.selects else None,
         pretrained=plan.settings.weights is not None or plan.start is not None,
+        further=others,
     )
     embedder.save(folder / EMBEDDER)
     write_json(folder / CHOICES, {**content, "choices": [*content["choices"], *map(vars, choices)]})

@@ -101,7 +101,7 @@ def embedder_behind(weights: str | os.PathLike[str] | None) -> tuple[Call, Prepr
     assert found.call is not None
     backbone = found.call
     while backbone.target in (Joined, Projected, WithDiscriminant):
-        backbone = backbone.get("network")
+        backbone = backbone.get("networks")[0] if backbone.target is Joined else backbone.get("network")
     if backbone.target is Descriptors:  # nothing in it is trained by steps
         return None
     kept = {name: value for name, value in backbone.arguments.items() if name not in DECIDED}

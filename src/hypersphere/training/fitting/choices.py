@@ -34,6 +34,8 @@ TUNING = (  # how much of a pretrained network learns, from how many training sa
     ("last", 5_000, "enough to train the last layers of a pretrained network"),
     ("frozen", 0, "too few to change a pretrained network; only a linear layer behind it can be fitted"),
 )
+MAX_NETWORKS = 3  # whose features are joined
+MAX_NETWORK_SAMPLES = 150_000  # that all networks together see in training
 MAX_SMALL_SET = 3000  # training pictures up to which gray pictures are reduced to 48×48 pixels instead of 32×32
 MAX_MIRRORED = 800  # pictures in the cross-validation that decides on mirror images
 USER_REASON = "you asked for it"
@@ -262,6 +264,18 @@ def choose_schedule(chosen: Chosen, facts: Facts, noun: str = "picture", passes:
     _machine(chosen, facts)
 
 
+def choose_networks(chosen: Chosen) -> None:
+    """Choose the number of networks from the samples that one of them sees in training."""
+    seen = max(chosen.tree.get("steps") * chosen.tree.get("batch_size"), 1)
+    count = min(MAX_NETWORKS, max(1, MAX_NETWORK_SAMPLES // seen))
+    why = "joined networks of different seeds recognize new identities better than one"
+    if chosen.tree.get("weights") is not None:
+        count, why = 1, "networks that start from the same weights are alike"
+    elif count == 1:
+        why = f"one network sees {seen} samples in training, so more would take too long"
+    chosen.take("networks", count, why)
+
+
 def measure_mirroring(train: Samples) -> MirrorEvidence | None:
     """Return the EER of classical descriptors with and without mirror images, cross-validated over training identities.
 
@@ -272,7 +286,7 @@ def measure_mirroring(train: Samples) -> MirrorEvidence | None:
     counts = labels.unique(return_counts=True)[1]
     if stored.ndim != 4 or min(stored.shape[2:]) < 8 or len(counts) < 2 or int(counts.max()) < 2:
         return None
-    fitted = fit_descriptors(stored.float() / 255, labels)
+    fitted = fit_descriptors(stored.float() / 255, labels, filters=0)
     if fitted.plain_eer is None or fitted.mirrored_eer is None:
         return None
     return MirrorEvidence(fitted.plain_eer, fitted.mirrored_eer, fitted.mirrored)

@@ -38,7 +38,12 @@ MIN_ELONGATION = 1.8  # longer over shorter side from which on pictures are not 
 
 
 def refine_embedder(
-    embedder: Embedder, train: Samples, selection: Samples | None, *, pretrained: bool = False
+    embedder: Embedder,
+    train: Samples,
+    selection: Samples | None,
+    *,
+    pretrained: bool = False,
+    further: Sequence[Embedder] = (),
 ) -> tuple[Embedder, list[Choice]]:
     """Return the embedder with the last layer and the descriptors that the selection identities choose, and the reasons.
 
@@ -47,18 +52,35 @@ def refine_embedder(
         train: Samples of the training identities, as its preprocessing stores them.
         selection: Samples of other identities, which are not those of the report; None if there are too few.
         pretrained: Whether the network started from pretrained weights, which descriptors rarely improve.
+        further: Embedders with other networks and the same preprocessing. They were also trained on the selection identities,
+            so choices are made without them. Their features are joined to those of the embedder.
 
     Returns:
         The embedder, and the choices with their reasons.
     """
+    if pretrained and further:
+        return join_networks([embedder, *further], train), []
     if pretrained:
         return _refine_pretrained(embedder, train, selection)
     choices = []
-    if selection is not None:
+    if selection is not None and not further:
         embedder, choice = choose_last_layer(embedder, train, selection)
         choices.append(choice)
-    embedder, choice = join_descriptors(embedder, train, selection)
+    embedder, choice = join_descriptors(embedder, train, selection, further=further)
     return embedder, [*choices, choice]
+
+
+def join_networks(embedders: Sequence[Embedder], train: Samples) -> Embedder:
+    """Return an embedder whose cosine is the mean of those of several embedders with the same preprocessing.
+
+    Args:
+        embedders: Embedders that differ in their network; a single one is returned as it is.
+        train: Samples of the training identities, whose mean direction is subtracted.
+    """
+    if len(embedders) == 1:
+        return embedders[0]
+    known = first_identities(train.labels, MAX_DESCRIBED)
+    return _join(embedders, [_directions(embedder, train, known).mean(0) for embedder in embedders])
 
 
 def _refine_pretrained(embedder: Embedder, train: Samples, selection: Samples | None) -> tuple[Embedder, list[Choice]]:
@@ -125,7 +147,12 @@ def choose_last_layer(
 
 
 def join_descriptors(
-    embedder: Embedder, train: Samples, selection: Samples | None, *, usual: float = USUAL_WEIGHT
+    embedder: Embedder,
+    train: Samples,
+    selection: Samples | None,
+    *,
+    usual: float = USUAL_WEIGHT,
+    further: Sequence[Embedder] = (),
 ) -> tuple[Embedder, Choice]:
     """Put classical descriptors beside the network if that is better on the selection identities, and return the reason.
 
@@ -139,12 +166,14 @@ def join_descriptors(
         train: Samples of the training identities, as its preprocessing stores them.
         selection: Samples of other identities, which are not those of the report; None if there are too few.
         usual: The weight of the network without evidence for another one; 1 for a pretrained network.
+        further: Embedders with other networks, which share the weight of the network equally with it.
     """
+    whole = join_networks([embedder, *further], train)
     known = first_identities(train.labels, MAX_DESCRIBED)
     inputs, labels = _inputs(embedder, train, known), train.labels[known]
     obstacle = _find_obstacle(inputs, labels, len(train))
     if obstacle is not None:
-        return embedder, Choice("descriptors", "none", obstacle)
+        return whole, Choice("descriptors", "none", obstacle)
     names = SPECTRAL if isinstance(embedder.preprocessing, AudioPreprocessing) else None
     fitted = fit_descriptors(inputs if inputs.ndim == 4 else inputs[:, None], labels, names=names)
     center = _directions(embedder, train, known).mean(0)
@@ -156,7 +185,8 @@ def join_descriptors(
             weight = best
         people = len(selection.labels.unique())
         rates = (
-            f"the EER of {people} selection identities is {100 * eers[1.0]:.3g} % with the network alone, "
+            f"the EER of {people} selection identities is {100 * eers[1.0]:.3g} % with "
+            f"{'the first network' if further else 'the network'} alone, "
             f"{100 * eers[0.0]:.3g} % with descriptors alone and {100 * eers[weight]:.3g} % with this weight"
         )
         every = torch.cat([inputs, _inputs(embedder, selection, torch.arange(len(selection)))])
@@ -165,9 +195,10 @@ def join_descriptors(
             pictures = every if every.ndim == 4 else every[:, None]
             fitted = fit_descriptors(pictures, whose, names=names, mirror=fitted.mirrored)
     if weight == 1:
-        return embedder, Choice("descriptors", "none", rates or "the network is used alone")
+        return whole, Choice("descriptors", "none", rates or "the network is used alone")
     used = f"{', '.join(fitted.network.weights)} with PCA and LDA, {1 - weight:.2g} of the cosine"
-    return _join(embedder, fitted.network, center, weight), Choice(
+    centers = [center, *(_directions(other, train, known).mean(0) for other in further)]
+    return _join([embedder, *further], centers, fitted.network, weight), Choice(
         "descriptors",
         used,
         rates or "so few identities cannot choose a weight: this one is the best over many small sets",
@@ -216,18 +247,26 @@ def _measure_weights(
     return eers
 
 
-def _join(embedder: Embedder, described: Descriptors, center: Tensor, weight: float) -> Embedder:
-    """Return the embedder with descriptors joined to its network, or descriptors alone if the weight of the network is 0."""
-    arguments = {name: getattr(described, name) for name in ("in_channels", "input_size", "dims", "shares")}
-    call = Call(Descriptors, {"weights" if name == "shares" else name: value for name, value in arguments.items()})
-    if weight == 0:
-        return Embedder(described, embedder.preprocessing, call, embedder.card)
-    dims = (len(center), described.feature_dim)
-    network = Joined(embedder.network, described, dims, weight)
-    network.center.copy_(center)
-    parts = {"network": embedder.call, "beside": call, "dims": dims, "weight": weight}
-    whole = None if embedder.call is None else Call(Joined, parts)
-    return Embedder(network, embedder.preprocessing, whole, embedder.card)
+def _join(
+    embedders: Sequence[Embedder], centers: Sequence[Tensor], described: Descriptors | None = None, weight: float = 1.0
+) -> Embedder:
+    """Return an embedder that joins networks and descriptors; descriptors alone if the weight of the networks is 0."""
+    first = embedders[0]
+    modules: list[torch.nn.Module] = [embedder.network for embedder in embedders]
+    calls = [embedder.call for embedder in embedders]
+    dims, weights = [len(center) for center in centers], [weight / len(embedders)] * len(embedders)
+    if described is not None:
+        arguments = {name: getattr(described, name) for name in ("in_channels", "input_size", "dims", "filters")}
+        call = Call(Descriptors, {**arguments, "weights": described.shares})
+        if weight == 0:
+            return Embedder(described, first.preprocessing, call, first.card)
+        modules, calls = [*modules, described], [*calls, call]
+        dims, weights = [*dims, described.feature_dim], [*weights, 1 - weight]
+    network = Joined(modules, dims, weights)
+    network.centers[: sum(map(len, centers))] = torch.cat(list(centers))
+    parts = {"networks": tuple(calls), "dims": tuple(dims), "weights": tuple(weights)}
+    whole = None if None in calls else Call(Joined, parts)
+    return Embedder(network, first.preprocessing, whole, first.card)
 
 
 def _inputs(embedder: Embedder, samples: Samples, rows: Int[Tensor, "k"], mirror: bool = False) -> Tensor:

@@ -40,6 +40,7 @@ from .choices import (
     choose_input,
     choose_memory,
     choose_network,
+    choose_networks,
     choose_training,
     format_value,
     measure_mirroring,
@@ -206,6 +207,7 @@ def _plan_pictures(
     )
     pictures = sample_pictures(splits.train)
     choose_training(chosen, facts, pictures, measure_mirroring(splits.train))
+    choose_networks(chosen)
     settings, choices = _settle(chosen, overrides)
     base = dataclasses.replace(base, mirror=bool(settings.mirror))
     if settings.normalize != "deviation" and (processor is None or "normalize" in overrides.given):
@@ -252,6 +254,7 @@ def _plan_prepared(
     else:
         choose_network(chosen, facts, None)
         choose_training(chosen, facts, sample_pictures(splits.train), measure_mirroring(splits.train))
+        choose_networks(chosen)
     settings, choices = _settle(chosen, overrides)
     if settings.mirror and not preprocessing.mirror:
         preprocessing = dataclasses.replace(preprocessing, mirror=True)  # type: ignore[type-var]
@@ -317,42 +320,83 @@ def split_prepared(
     return Splits(train, measured, few if preprocessing.averages_windows else few.with_central_windows(), exact)
 
 
-def plan_steps(task: Any, folder: pathlib.Path | None, budget: Any, left: float, measured: int) -> tuple[int, str]:
+def load_everyone(
+    plan: Plan,
+    source: Source,
+    division: Division,
+    selection: Int[Tensor, "k"],
+    prepared: tuple[Preprocessing, Prepared, str] | None,
+) -> Splits:
+    """Return the splits of the plan with the selection identities among those to train on.
+
+    Args:
+        plan: The plan of the first network.
+        source: The samples.
+        division: The samples to train on and to measure.
+        selection: Positions of the selection identities.
+        prepared: Preprocessing, prepared samples and reason, for everything but pictures that are only resized.
+    """
+    index = torch.cat([division.train, selection]).sort().values
+    settings = plan.settings
+    if prepared is not None:
+        everyone = division._replace(train=index)
+        found = split_prepared(source, prepared[1], everyone, prepared[0], settings.watched, None, plan.start is None)
+        return plan.splits._replace(train=found.train, exact=found.exact)
+    assert isinstance(plan.preprocessing, PicturePreprocessing)
+    samples = _decode(source, index, plan.preprocessing, bool(settings.memory), settings.cache, settings.workers or 0)
+    return plan.splits._replace(train=samples, exact=samples)
+
+
+def plan_steps(
+    task: Any,
+    settings: FitSettings,
+    networks: int | None,
+    folder: pathlib.Path | None,
+    budget: Any,
+    left: float,
+    measured: int,
+) -> tuple[int, int, str]:
     """Return the planned steps of the run in the folder if its budget is the same, otherwise measure how many steps fit.
 
     A damaged file of choices is an error, because another number of steps could not continue the run.
 
     Args:
         task: What is trained.
+        settings: The plan without a budget. No network gets fewer steps than there, unless there is one network.
+        networks: The number of networks if the user set it.
         folder: The folder of the run; None to plan anew.
         budget: The budget as the user wrote it.
         left: Seconds that are left for training.
         measured: How many samples are measured at the end.
 
     Returns:
-        The number of steps and the reason.
+        The number of steps of each network, the number of networks, and the reason.
     """
     stored = None if folder is None else read_json(folder / CHOICES)
     if stored is not None:
-        if not (isinstance(stored, dict) and {"budget", "steps"} <= stored.keys()):
+        if not (isinstance(stored, dict) and {"budget", "steps", "networks"} <= stored.keys()):
             raise ValueError(
-                f"{folder}/{CHOICES} must hold budget and steps of a run: choose another folder, or delete it"
+                f"{folder}/{CHOICES} must hold budget, steps and networks of a run: choose another folder, or delete it"
             )
         if stored["budget"] == budget:
-            return int(stored["steps"]), f"planned for {budget} when the run started"
+            return int(stored["steps"]), int(stored["networks"]), f"planned for {budget} when the run started"
     steps, speed = count_steps_within(task, left, measured)
-    return steps, f"as many as fit into {budget} at {speed:.0f} samples/s"
+    count = networks or max(1, min(settings.networks or 1, steps // settings.steps))
+    return max(steps // count, 1), count, f"as many as fit into {budget} at {speed:.0f} samples/s"
 
 
-def with_steps(plan: Plan, overrides: Overrides, steps: int, why: str) -> Plan:
-    """Return the plan for another number of steps, with intervals and warm-up adapted unless the user set them."""
-    changes: dict[str, Any] = {"steps": steps, "evaluate_every": max(steps // 10, 1)}
+def with_steps(plan: Plan, overrides: Overrides, steps: int, networks: int, why: str) -> Plan:
+    """Return the plan for other numbers of steps and networks, with intervals and warm-up adapted unless the user set them."""
+    changes: dict[str, Any] = {"steps": steps, "networks": networks, "evaluate_every": max(steps // 10, 1)}
     changes |= {"checkpoint_every": max(min(steps // 10, 200), 1), "log_every": max(min(steps // 100, 50), 1)}
     settings = plan.settings.replace(**{key: value for key, value in changes.items() if key not in overrides.given})
     if "schedule" not in overrides.given and "warmup" in settings.schedule.arguments:
         settings = settings.replace({"schedule.warmup": min(100, settings.steps // 10)})
-    choices = [c for c in plan.choices if c.key not in ("steps", "schedule")]
+    choices = [c for c in plan.choices if c.key not in ("steps", "schedule", "networks")]
     choices += [Choice("steps", str(settings.steps), why)]
+    if plan.settings.networks is not None:
+        each = "each network has at least as many steps as without a budget" if networks > 1 else why
+        choices += [Choice("networks", str(settings.networks), each)]
     return dataclasses.replace(plan, settings=settings, choices=tuple(choices))
 
 
@@ -406,16 +450,21 @@ def load_splits(
         watched: The largest number of pictures to measure during training.
         selection: Positions of the selection identities; without them some measured identities are watched.
     """
-    loaded: list[Any] = []
     chosen = [selection] if selection is not None and len(selection) else []
-    for index in (division.train, division.measured, *chosen):
-        dataset = source.part(index).dataset(preprocessing)
-        decoded: Any = cache_decoded(dataset, cache, workers) if cache is not None else dataset
-        loaded.append(decoded.in_memory() if memory else decoded)
+    parts = (division.train, division.measured, *chosen)
+    loaded = [_decode(source, index, preprocessing, memory, cache, workers) for index in parts]
     few = first_identities(loaded[-1].labels, watched)
     pictures, labels = loaded[-1].batch(few)
     few_samples = InMemory(*_renumber_labels(pictures, labels, loaded[-1].classes))
     return Splits(loaded[0], loaded[1], few_samples, loaded[0])
+
+
+def _decode(
+    source: Source, index: Tensor, preprocessing: PicturePreprocessing, memory: bool, cache: str | None, workers: int
+) -> Any:
+    dataset = source.part(index).dataset(preprocessing)
+    decoded: Any = cache_decoded(dataset, cache, workers) if cache is not None else dataset
+    return decoded.in_memory() if memory else decoded
 
 
 def sample_pictures(samples: Samples, count: int = MAX_INSPECTED) -> UInt8[Tensor, "k c h w"]:

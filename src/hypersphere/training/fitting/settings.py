@@ -35,6 +35,8 @@ class FitSettings(TaskSettings):
         selection: share of the training identities that are taken out of training to choose the best weights and the last
             layer; 0 trains on all and keeps the last weights.
         last_layer: "auto" puts a linear discriminant behind the network if the selection identities say it helps.
+        networks: number of networks that are trained one after the other with different seeds; their features are joined. The
+            second and later ones are trained on the selection identities too.
         least_images: identities with fewer pictures are left out.
         start: pretrained embedder to start from: a name that ``hypersphere models`` lists, such as sface or ge2e, the folder
             of a run, or an embedder file. Its network and its preprocessing are used.
@@ -62,7 +64,7 @@ class FitSettings(TaskSettings):
     CHOSEN: ClassVar[frozenset[str]] = frozenset(
         """
         augment backbone batch_size channels channels_last checkpoint_every compile ema evaluate_every head keep_best
-        log_every memory mirror optimizer patience precision preprocessing sampler schedule size steps tune workers
+        log_every memory mirror networks optimizer patience precision preprocessing sampler schedule size steps tune workers
         """.split()  # noqa: SIM905
     )
     """Keys whose values are chosen from the data unless the user sets them."""
@@ -75,6 +77,7 @@ class FitSettings(TaskSettings):
     validation: float = 0.2
     selection: float = 0.2
     last_layer: Literal["auto", "none"] = "auto"
+    networks: int | None = None
     least_images: int = 2
     start: str | None = None
     accept_licence: str | None = None
@@ -107,6 +110,10 @@ class FitSettings(TaskSettings):
         for name, least in (("least_images", 1), ("batch_size", 2), ("feature_dim", 2), ("watched", 4)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be an integer ≥ {least}, got {getattr(self, name)!r}")
+        if self.networks is not None and self.networks < 1:
+            raise ValueError(f"networks must be an integer ≥ 1, got {self.networks!r}")
+        if self.start is not None and (self.networks or 1) > 1:
+            raise ValueError("networks must be 1 with start: a pretrained network is the same for every seed")
         if self.start is not None and self.weights is not None:
             raise ValueError("start and weights must not both be given: start takes network and preprocessing as well")
         if self.start is None and self.tune is not None:
