@@ -137,7 +137,7 @@ PRINTED: dict[str, dict[str, Any]] = {
         "head": "LSoftmax",
         "backbone": "lsoftmax_lfw",
     }
-    | {"steps": 18000, "schedule.milestones": [12000, 15000]},
+    | {"steps": 57000, "schedule.milestones": [38000, 47500]},  # about 30 epochs of 490k faces (2.2.7)
     "sphereface-lfw": {**SPHEREFACE, **FACES, "backbone": "sphereface64", "data": "LFW"},
     "sphereface-casia": {**CASIA, **SPHEREFACE, "backbone": "sphereface64"},
     "sphereface-ablation-casia": {**CASIA, "backbone": "sphereface4", "head": "Softmax", "head.bias": True}
@@ -247,7 +247,7 @@ PRINTED: dict[str, dict[str, Any]] = {
         "task.turns": 5,
     }
     | {"backbone": "Players", "backbone.spectral_norm": True, "backbone.latent_dim": 128, "energy": "MHE"}
-    | {"energy.hidden": 1e-6, "energy.half_space": True},
+    | {"energy.hidden": 1e-7, "energy.half_space": True},  # authors' notes on MHE beside spectral norm
     "comhe-cifar100": {**MHE, **COMHE, "data": "CIFAR100", "backbone": "cnn9", "backbone.table": "D.1"},
     "comhe-imagenet": {**MHE, **COMHE, **REGULARIZED_IMAGENET, "backbone": "resnet18"},
     "rotation-cifar100": {**MHE, **LOGGED, "optimizer.weight_decay": 0.0, "data": "CIFAR100", "backbone.table": "E.3"}
