@@ -5,25 +5,27 @@ out. Networks are compared by the layers that the tables of the text list, not b
 """
 
 import math
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from hypersphere import recipes
+from hypersphere.cli.train import choose_recipe
 from hypersphere.config import as_call, keys
 from hypersphere.data import InMemory
 from hypersphere.models import TNet
 from hypersphere.operators import SphereNorm
 from hypersphere.training import Config
 
+Rows: TypeAlias = list[tuple[int, int, int]]  # (kernel, stride, filters) of each convolution
+
 # Where the text has no single value.
 POSITIVE = "positive"  # the text says that it is on, and no number
 MEAN_SUBTRACTED = {"pixel_mean", "deviation"}  # which mean, and what divides then, is not said
 
 
-def between(low, high):
+def between(low: int, high: int) -> range:
     """Return a range of integers, both ends included, for "about 30 epochs"."""
     return range(low, high + 1)
 
@@ -33,39 +35,39 @@ def between(low, high):
 # its fully connected layers up to the features.
 
 
-def conv(filters, times=1, kernel=3, stride=1):
+def conv(filters: int, times: int = 1, kernel: int = 3, stride: int = 1) -> Rows:
     """Return ``[kernel × kernel, filters] × times``, the first with this stride."""
     return [(kernel, stride if i == 0 else 1, filters) for i in range(times)]
 
 
-def units(filters, times, stride=1):
+def units(filters: int, times: int, stride: int = 1) -> Rows:
     """Return residual units of two convolutions; the first of all has the stride."""
     return conv(filters, 2 * times, stride=stride)
 
 
-def plain(depth, a, b, c):
+def plain(depth: int, a: int, b: int, c: int) -> Rows:
     """Return a plain CNN: three groups of depth/3 convolutions (tables B.1, C.1, D.1, E.1, E.3, F.1)."""
     return conv(a, depth // 3) + conv(b, depth // 3) + conv(c, depth // 3)
 
 
-def cifar_resnet(times, a, b, c):
+def cifar_resnet(times: int, a: int, b: int, c: int) -> Rows:
     """Return a ResNet for CIFAR, where stages two and three halve the picture (tables B.2, C.1, D.2, E.2, F.2)."""
     return conv(a) + units(a, times) + units(b, times, stride=2) + units(c, times, stride=2)
 
 
-def resnet18(stem, a, b, c, d):
+def resnet18(stem: int, a: int, b: int, c: int, d: int) -> Rows:
     """Return a ResNet-18 with 7×7 convolutions of stride 2 in front (tables B.2, C.1, D.2, E.2)."""
     stages = units(a, 2) + units(b, 2, stride=2) + units(c, 2, stride=2) + units(d, 2, stride=2)
     return conv(stem, kernel=7, stride=2) + stages
 
 
-def face_stages(*times):
+def face_stages(*times: int) -> Rows:
     """Return table 2.7's stages: a convolution of stride 2, then residual units."""
     stages = zip((64, 128, 256, 512), times, strict=True)
     return [layer for filters, n in stages for layer in conv(filters, stride=2) + units(filters, n)]
 
 
-def network(convolutions, *full):
+def network(convolutions: Rows, *full: int) -> dict[str, Any]:
     """Return the expected layers under the two keys that the test measures."""
     return {"convolutions": convolutions, "fully connected": list(full)}
 
@@ -288,7 +290,7 @@ OPT = SGD | {
 }
 CAYLEY = {"orthogonal.method": "cayley"}
 
-PAPER = {
+PAPER: dict[str, dict[str, Any]] = {
     # ------------------------------------------------------------------------------------------------------- chapter 2
     "lsoftmax-mnist": LSOFTMAX | LSOFTMAX_STEPS | LSOFTMAX_MNIST | {"data": "MNIST"},  # 2.2.7, tables 2.1 and 2.2
     "lsoftmax-cifar10": (  # 2.2.7, tables 2.1 and 2.3 (CIFAR10+)
@@ -540,6 +542,91 @@ PAPER = {
 }
 
 
+# Rows and columns of the tables, as changes that a user types.
+ROWS: dict[tuple[str, str], dict[str, Any]] = {
+    # Table 2.7 (figure 2.11, table A.2)
+    ("sphereface-casia", "backbone=sphereface4"): SPHEREFACE_4,
+    ("sphereface-casia", "backbone=sphereface10"): network(face_stages(0, 1, 2, 0), 512),
+    ("sphereface-casia", "backbone=sphereface20"): SPHEREFACE_20,
+    ("sphereface-casia", "backbone=sphereface36"): network(face_stages(2, 4, 8, 2), 512),
+    # Table 3.1; 3.4.1: m = 4 for both; 3.4.2: the GA-Softmax of the table is the linear one
+    ("spherenet-cifar10", "head=ASoftmax"): {"head.m": 4, "head.angular": "Cosine"},
+    ("spherenet-cifar10", "head=GASoftmax"): {"head.m": 4, "head.angular": "Linear"},
+    # Table 3.2: tables B.1 and B.2
+    ("spherenet-cifar10", "backbone=cnn3 backbone.table=B.1"): network(plain(3, 64, 96, 128), 256),
+    ("spherenet-cifar10", "backbone=cnn18 backbone.table=B.1"): SPHERE_CNN_18,
+    ("spherenet-cifar10", "backbone=cnn45 backbone.table=B.1"): network(plain(45, 64, 96, 128), 256),
+    ("spherenet-cifar10", "backbone=cnn60 backbone.table=B.1"): network(plain(60, 64, 96, 128), 256),
+    ("spherenet-cifar10", "backbone=cnn69 backbone.table=B.1"): network(plain(69, 64, 96, 128), 256),
+    ("spherenet-cifar10", "backbone=resnet32 backbone.table=B.2"): network(cifar_resnet(5, 64, 96, 128)),
+    ("spherenet-cifar100", "head=GASoftmax"): {"head.m": 4},  # table 3.4, S-G; 3.4.1
+    # Figure 3.6; 3.4.6 and B.2: v1 has SphereConv in the shortcuts and the cosine W-Softmax; one set of filters for all
+    ("spherenet-imagenet", "backbone.version=1 head=WSoftmax"): SPHERE_RESNET_18
+    | {"shortcuts": "operators", "head.angular": "Cosine"},
+    ("spherenet-imagenet", "backbone.operator=none"): SPHERE_RESNET_18,
+    # Tables 4.3 and 4.4; C.2
+    ("dcnet-resnet-cifar100", "backbone.operator.magnitude=Sphere"): {"backbone.operator.magnitude.alpha": 1},
+    ("dcnet-resnet-cifar100", "backbone.operator.magnitude=Ball"): {
+        "backbone.operator.magnitude.alpha": 1,
+        "backbone.operator.magnitude.radius": 1,
+        "backbone.operator.magnitude.learnable_radius": True,
+    },
+    ("dcnet-resnet-cifar100", "backbone.operator.magnitude=Linear"): {"backbone.operator.magnitude.alpha": 1},
+    ("dcnet-resnet-cifar100", "backbone.operator.magnitude=Seg"): {
+        "backbone.operator.magnitude.alpha": 1,
+        "backbone.operator.magnitude.beta": 0.5,
+        "backbone.operator.magnitude.radius": 1,
+        "backbone.operator.magnitude.learnable_radius": True,
+    },
+    ("dcnet-resnet-cifar100", "backbone.operator.magnitude=Log"): {"backbone.operator.magnitude.alpha": 1},
+    ("dcnet-resnet-cifar100", "backbone.operator.magnitude=Mix"): {
+        "backbone.operator.magnitude.alpha": 1,
+        "backbone.operator.magnitude.beta": 1,
+    },
+    # Table 4.6; C.1
+    ("dcnet-imagenet", "backbone=resnet18"): RESNET_18 | {"backbone.norm": "batch"},
+    ("dcnet-imagenet", "backbone.norm=none"): MODIFIED_RESNET_18 | {"backbone.norm": "none"},
+    # Table 5.1; D.1
+    ("mhe-cifar10", "energy.half_space=false"): {"energy.hidden": 10, "energy.output": 1},
+    ("mhe-cifar10", "energy.distance=angular energy.s=0"): {"energy.hidden": 1, "energy.output": 1},
+    ("mhe-cifar10", "energy.half_space=false energy.distance=angular"): {"energy.hidden": 10, "energy.output": 1},
+    # Tables 5.2 and 5.3
+    ("mhe-cifar10", "backbone.widths=[16,32,64]"): network(plain(9, 16, 32, 64), 256),
+    ("mhe-cifar10", "backbone.widths=[256,512,1024]"): network(plain(9, 256, 512, 1024), 256),
+    ("mhe-cifar10", "backbone=cnn6 backbone.table=D.1"): network(plain(6, 64, 128, 256), 256),
+    ("mhe-cifar10", "backbone=cnn15 backbone.table=D.1"): network(plain(15, 64, 128, 256), 256),
+    # Table 5.6: table D.2; tables 5.6 and 5.7: 1e-5 for the orthonormal regularization (D.1)
+    ("mhe-imagenet", "backbone=resnet34"): network(
+        conv(64, kernel=7, stride=2)
+        + units(64, 3)
+        + units(128, 4, stride=2)
+        + units(256, 6, stride=2)
+        + units(512, 3, stride=2)
+    ),
+    ("mhe-imagenet", "energy=Orthonormality"): {"energy.hidden": 1e-5},
+    # Tables 5.7 and D.6; D.1 and D.8.1
+    ("imbalance-cifar10", "samples.imbalance=ImbalancedSingle"): {"images per class": [500] + [5000] * 9},
+    ("imbalance-cifar100", "samples.imbalance=ImbalancedMultiple"): {"images per class": list(range(5, 501, 5))},
+    # Table 6.1; 6.6.1: one basis of 30 dimensions, one unrolled step, or an update every 10 steps; groups of 8 channels
+    ("comhe-cifar100", "energy.projection=AnglePreservingProjection"): {
+        "energy.projection.dim": 30,
+        "energy.projection.count": 1,
+        "energy.projection.mode": "unrolled",
+        "energy.projection.inner_steps": 1,
+    },
+    ("comhe-cifar100", "energy.projection=AnglePreservingProjection energy.projection.mode=alternating"): {
+        "energy.projection.update": 10
+    },
+    ("comhe-cifar100", "energy.projection=ChannelGroups"): {"energy.projection.size": 8},
+    # Tables 6.6 and 6.7; E.1: 1e-5 for the orthonormal and orthogonal regularizations, 1 for half-space MHE
+    ("comhe-cifar100", "energy=Orthogonality"): {"energy.hidden": 1e-5},
+    ("comhe-cifar100", "energy=MHE energy.half_space=true"): {"energy.hidden": 1, "energy.s": 2},
+    ("rotation-cifar100", "backbone=cnn3 backbone.table=E.3"): network(plain(3, 32, 64, 64), 64),  # figure E.3
+    # Tables 7.4 and 7.8
+    ("opt-cnn-cifar100", "backbone=cnn9 backbone.table=F.1"): network(plain(9, 64, 64, 64), 64),
+    ("opt-resnet-cifar100", "backbone=resnet32 backbone.table=F.2"): network(cifar_resnet(5, 16, 32, 64)),
+}
+
 # ---------------------------------------------------------------------------------------------------------------- tests
 
 # What a built network shows: the layers of its table, and options that a network may have of its own.
@@ -550,22 +637,76 @@ BUILT = (
     "shortcuts",
     "backbone.norm",
     "backbone.activation",
-    "backbone.init",
     "backbone.t_net",
 )
-ACTIVATIONS = {"relu": {nn.ReLU}, "prelu": {nn.PReLU}, "none": set()}
-NORMS = {"batch": {nn.BatchNorm2d}, "sphere": {SphereNorm}, "none": set()}
+NORMS: dict[type, str] = {nn.BatchNorm2d: "batch", SphereNorm: "sphere"}
+ACTIVATIONS: dict[type, str] = {nn.ReLU: "relu", nn.PReLU: "prelu"}
 # What a network is built for, where it is not pictures of 32×32 pixels in color.
 INPUTS: dict[str, dict[str, Any]] = {
     "MNIST": {"in_channels": 1, "input_size": (28, 28), "in_features": 784},
     "LFW": {"input_size": (112, 96)},
     "PictureFolder": {"input_size": (112, 96)},
-    "ModelNet40": {"in_features": 3},
 }
+IMAGES_PER_CLASS = {"CIFAR10": [5000] * 10, "CIFAR100": [500] * 100}
 
 
-def paper(name: str) -> Config:
-    return recipes.get(name).config("paper")
+def show_settings(config: Config) -> dict[str, Any]:
+    """Return what ``hypersphere train NAME --size paper --keys`` shows, with the values that None stands for."""
+    found = {key.path: key.value for key in keys(as_call(config))}
+    if "energy.hidden" in found and found["energy.hidden"] is None:
+        network = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 3))
+        found["energy.hidden"] = config.energies[0].build(model=network).hidden
+    if "head.angular" in found and found["head.angular"] is None:
+        found["head.angular"] = type(config.head.build(in_features=4, num_classes=3).angular).__name__
+    return found
+
+
+def build(config: Config) -> nn.Module:
+    """Build the network of a recipe up to its features; of a GAN, the discriminator."""
+    data = str(show_settings(config)["data"])
+    sizes = {"num_classes": None, "in_channels": 3, "input_size": (32, 32), "in_features": 3} | INPUTS.get(data, {})
+    network: nn.Module = config.backbone.build(**sizes)
+    return getattr(network, "discriminator", network)
+
+
+def list_layers(network: nn.Module, ndim: int) -> list[Any]:
+    """Return the layers whose weight has this number of dimensions, in the order of the network."""
+    return [m for m in network.modules() if isinstance(getattr(m, "weight", None), Tensor) and m.weight.ndim == ndim]
+
+
+def name_kinds(names: dict[type, str], kinds: set[type]) -> str:
+    """Return the names of those types that are among the kinds of a network's modules, or ``"none"``."""
+    return " and ".join(name for kind, name in names.items() if kind in kinds) or "none"
+
+
+def describe_network(config: Config) -> dict[str, Any]:
+    """Return what the text says about networks: layers, normalization, activation."""
+    with torch.device("meta"):
+        network = build(config)
+    kinds = {type(module) for module in network.modules()}
+    convolutions = list_layers(network, 4)
+    shortcuts = {type(m) for m in convolutions if m.kernel_size == (1, 1)}
+    return {
+        "convolutions": [
+            (m.kernel_size[0], m.stride[0], m.weight.shape[0]) for m in convolutions if m.kernel_size != (1, 1)
+        ],
+        "fully connected": [m.weight.shape[0] for m in list_layers(network, 2)],
+        "features": getattr(network, "feature_dim", None),
+        "shortcuts": "plain" if shortcuts == {nn.Conv2d} else "operators",
+        "backbone.norm": name_kinds(NORMS, kinds),
+        "backbone.activation": name_kinds(ACTIVATIONS, kinds),
+        "backbone.t_net": TNet in kinds,
+    }
+
+
+def count_images(config: Config) -> list[int]:
+    """Return how many training images each class keeps."""
+    assert config.samples.imbalance is not None
+    sizes = IMAGES_PER_CLASS[str(show_settings(config)["data"])]
+    labels = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+    whole = InMemory(torch.zeros(len(labels), 1), labels, tuple(map(str, range(len(sizes)))))
+    counts: list[int] = config.samples.imbalance.build(dataset=whole).labels.bincount().tolist()
+    return counts
 
 
 def matches(found: Any, expected: Any) -> bool:
@@ -579,87 +720,35 @@ def matches(found: Any, expected: Any) -> bool:
     return bool(found == expected)
 
 
-def shown_settings(config: Config) -> dict[str, Any]:
-    """Return what ``--keys`` shows, with the values that None stands for."""
-    found = {key.path: key.value for key in keys(as_call(config))}
-    if "energy.hidden" in found and found["energy.hidden"] is None:  # the weight of the space (D.1)
-        network = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 3))
-        found["energy.hidden"] = config.energies[0].build(model=network).hidden
-    if "head.angular" in found and found["head.angular"] is None:
-        found["head.angular"] = "Cosine"
-    return found
+def find_differences(config: Config, expected: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return the settings that differ from the text: by key, what the recipe has and what the text has."""
+    found = show_settings(config)
+    if not expected.keys().isdisjoint(BUILT):
+        found |= describe_network(config)
+    if "images per class" in expected:
+        found["images per class"] = count_images(config)
+    return {
+        key: (found.get(key, "absent"), value)
+        for key, value in expected.items()
+        if key != "backbone.init" and not matches(found.get(key, "absent"), value)
+    }
 
 
 @pytest.mark.parametrize("name", PAPER)
-def test_settings_are_those_of_the_text(name: str) -> None:
-    """Compare what ``hypersphere train NAME --size paper --keys`` shows."""
-    found = shown_settings(paper(name))
-    expected = {key: value for key, value in PAPER[name].items() if key not in (*BUILT, "images per class")}
-    wrong = {
-        key: (found.get(key, "absent"), value)
-        for key, value in expected.items()
-        if not matches(found.get(key, "absent"), value)
-    }
-    assert wrong == {}
+def test_recipes_are_the_text(name: str) -> None:
+    assert find_differences(choose_recipe(name, "paper", []), PAPER[name]) == {}
 
 
-def build(config: Config) -> nn.Module:
-    """Build the network of a recipe up to its features; of a GAN, the discriminator."""
-    data = str({key.path: key.value for key in keys(as_call(config))}["data"])
-    sizes = {"num_classes": None, "in_channels": 3, "input_size": (32, 32), "in_features": 3} | INPUTS.get(data, {})
-    network: nn.Module = config.backbone.build(**sizes)
-    return getattr(network, "discriminator", network)
-
-
-def layers_of(network: nn.Module, ndim: int) -> list[nn.Module]:
-    """Return the layers whose weight has this number of dimensions, in the order of the network."""
-    return [m for m in network.modules() if isinstance(getattr(m, "weight", None), Tensor) and m.weight.ndim == ndim]
-
-
-def kinds(network: nn.Module, choices: dict[str, set[type]]) -> set[type]:
-    """Return those of the types in these choices that a network contains."""
-    return {
-        kind for choice in choices.values() for kind in choice if any(isinstance(m, kind) for m in network.modules())
-    }
-
-
-@pytest.mark.parametrize("name", [name for name in PAPER if set(PAPER[name]) & set(BUILT)])
-def test_networks_are_those_of_the_tables(name: str) -> None:
-    with torch.device("meta"):
-        network = build(paper(name))
-    expected = {key: value for key, value in PAPER[name].items() if key in BUILT and key != "backbone.init"}
-    convolutions = layers_of(network, 4)
-    found: dict[str, Any] = {
-        "convolutions": [
-            (m.kernel_size[0], m.stride[0], m.weight.shape[0]) for m in convolutions if m.kernel_size != (1, 1)
-        ],
-        "fully connected": [m.weight.shape[0] for m in layers_of(network, 2)],
-        "features": getattr(network, "feature_dim", None),
-        "shortcuts": "plain"
-        if {type(m) for m in convolutions if m.kernel_size == (1, 1)} == {nn.Conv2d}
-        else "operators",
-        "backbone.t_net": any(isinstance(m, TNet) for m in network.modules()),
-    }
-    found |= {"backbone.norm": kinds(network, NORMS), "backbone.activation": kinds(network, ACTIVATIONS)}
-    for key, choices in (("backbone.norm", NORMS), ("backbone.activation", ACTIVATIONS)):
-        if key in expected:
-            expected[key] = choices[expected[key]]
-    assert {key: found[key] for key in expected} == expected
+@pytest.mark.parametrize(("name", "changes"), ROWS)
+def test_rows_are_the_text(name: str, changes: str) -> None:
+    assert find_differences(choose_recipe(name, "paper", changes.split()), ROWS[name, changes]) == {}
 
 
 @pytest.mark.parametrize("name", [name for name in PAPER if "backbone.init" in PAPER[name]])
 def test_weights_start_as_in_he_et_al(name: str) -> None:
-    """[38]: zero-mean normal weights of variance 2/n, n the inputs or the outputs of a layer, at a quarter of the width."""
-    network = build(paper(name).replace({"backbone.width": 0.25}))
-    layer = max(layers_of(network, 4), key=lambda m: m.weight.numel())
-    n = layer.weight[0].numel()
-    weight = layer.weight.detach()
-    assert float(weight.mean().abs()) < 0.1 * math.sqrt(2 / n)
-    assert math.isclose(float(weight.std()), math.sqrt(2 / n), rel_tol=0.1)
-
-
-def test_imbalanced_cifar10_has_the_images_per_class_of_the_text() -> None:
-    """500 · (class index + 1) of 5,000 (D.1)."""
-    whole = InMemory(torch.zeros(50_000, 1), torch.arange(10).repeat(5000), tuple("abcdefghij"))
-    part = paper("imbalance-cifar10").samples.imbalance.build(dataset=whole)
-    assert part.labels.bincount().tolist() == PAPER["imbalance-cifar10"]["images per class"]
+    """[38]: normal weights with zero mean and variance 2/n for n inputs; measured at a quarter of the width."""
+    network = build(choose_recipe(name, "paper", ["backbone.width=0.25"]))
+    weight = max((m.weight.detach() for m in list_layers(network, 4)), key=Tensor.numel)
+    deviation = math.sqrt(2 / weight[0].numel())
+    assert abs(float(weight.mean())) < 0.1 * deviation
+    assert math.isclose(float(weight.std()), deviation, rel_tol=0.1)
