@@ -17,7 +17,9 @@ same run; lower is better. Memory is measured in a fresh process. `--record` wri
 `reports/`. A row below summarizes several measurements; its reports have all of them. `python benchmarks/aims.py` writes this page.
 
 The solver's results for Tammes' and Thomson's problems are in [solver_tammes_1](reports/solver_tammes_1.md) and
-[solver_thomson_1](reports/solver_thomson_1.md).
+[solver_thomson_1](reports/solver_thomson_1.md). Small and everyday work, with what bounds it,
+is in [everyday](reports/everyday.md); retrieval, verification and exact search in [evaluation](reports/evaluation.md); the figures of
+the README in [readme](reports/readme.md).
 """
 
 
