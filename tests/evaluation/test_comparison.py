@@ -27,6 +27,7 @@ def test_pairing_makes_the_interval_narrower_than_that_of_each():
     assert width(report.difference) < 0.2 * width(report.first)
 
 
+@pytest.mark.untyped  # many calls, whose types other tests check
 def test_intervals_cover_the_truth():
     # Two independent scores of equal worth: the difference is 0, and 95 % intervals should say so.
     same, hits = torch.arange(400) % 2 == 0, 0

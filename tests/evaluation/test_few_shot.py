@@ -58,6 +58,7 @@ def trained_alone(x, y, query, stream, epochs, cosine):
     return forward(query).argmax(1)
 
 
+@pytest.mark.untyped  # many calls, whose types other tests check
 @pytest.mark.parametrize("method", ["baseline", "baseline++"])
 @pytest.mark.parametrize("shots", [1, 3])  # 5 and 15 samples: the last batch is smaller
 def test_episodes_trained_together_are_as_trained_alone(data, method, shots):
@@ -79,6 +80,7 @@ def test_chunks_and_repetition_change_nothing(data, method):
     assert all(torch.equal(r.accuracies, reports[0].accuracies) for r in reports)
 
 
+@pytest.mark.untyped  # many calls, whose types other tests check
 @pytest.mark.parametrize("method", ["centroid", "baseline", "baseline++"])
 def test_learns_what_is_there_and_nothing_else(data, method):
     features, labels = data

@@ -120,6 +120,7 @@ def test_beta_distribution():
         assert torch.allclose(_beta_cdf(torch.tensor(x, dtype=torch.double), a, b), expected, atol=1e-10)
 
 
+@pytest.mark.untyped  # many calls, whose types other tests check
 @pytest.mark.parametrize("correlation", [0.0, 0.5, 0.9])
 def test_the_promise_over_people_is_kept(correlation):
     """With 50 pictures of 5 strangers the rate was exceeded in most draws; people are counted now."""

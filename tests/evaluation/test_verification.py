@@ -318,6 +318,7 @@ def test_few_people_say_nothing():
     assert trials.of("auc", counted.roc.auc).over in ("identities", "independent trials")
 
 
+@pytest.mark.untyped  # many calls, whose types other tests check
 @pytest.mark.parametrize("count", [8, 20])
 def test_intervals_of_the_eer_cover_the_truth_where_people_differ(count):
     # People differ in how well they are recognized: the score of a same pair has a part that is its person's, that of a
