@@ -36,7 +36,7 @@ def test_the_curve_is_that_of_every_pair(seed, chunk):
     assert counted.roc.auc == pytest.approx(sklearn.metrics.roc_auc_score(same.numpy(), scores.numpy()), abs=1e-12)
     assert counted.roc.eer == pytest.approx(float(kept.eer), abs=1e-12)
     for far in (0.5, 0.1, 0.01):
-        if kept.resolved([far]):
+        if kept.resolve_fars([far]):
             assert counted.roc.accepted_same[counted.roc.at_far(far)] == kept.accepted_same[kept.at_far(far)]
 
 

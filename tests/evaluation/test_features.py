@@ -3,7 +3,7 @@ import pytest
 import torch
 from sklearn.decomposition import PCA
 
-from hypersphere.evaluation import ensemble, fold_scores, mirrored, pair_scores
+from hypersphere.evaluation import append_mirrored, ensemble, fold_scores, pair_scores
 
 PAIRS = torch.randint(30, (200, 2), generator=torch.Generator().manual_seed(1))
 FOLD = torch.arange(200) % 4
@@ -27,10 +27,10 @@ def brute_fold_scores(features, pairs, fold, held, center, components):
 def test_mirror_images():
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Flatten())
     images = torch.rand(2, 3, 8, 6)
-    features = mirrored(model, images)
+    features = append_mirrored(model, images)
     assert torch.equal(features[:, : features.shape[1] // 2], model(images))
     assert torch.equal(features[:, features.shape[1] // 2 :], model(torch.tensor(images.numpy()[..., ::-1].copy())))
-    assert torch.equal(mirrored(model, images.flip(-1)).roll(features.shape[1] // 2, 1), features)
+    assert torch.equal(append_mirrored(model, images.flip(-1)).roll(features.shape[1] // 2, 1), features)
 
 
 def test_patch_ensembles():

@@ -89,7 +89,7 @@ def test_identification_leaves_the_probe_out_and_names_the_confused(data):
     answers = labels[cos.argmax(1)]
     wrong = [(a, b) for a, b in zip(labels.tolist(), answers.tolist(), strict=True) if a != b]
     assert float(report.rank(1)) == pytest.approx(1 - len(wrong) / len(labels))
-    confused = report.confused(1000)
+    confused = report.list_confusions(1000)
     assert {(a, b): times for a, b, times in confused} == {pair: wrong.count(pair) for pair in set(wrong)}
     assert [times for *_, times in confused] == sorted((times for *_, times in confused), reverse=True)
 

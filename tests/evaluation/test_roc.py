@@ -143,7 +143,7 @@ def test_intervals_cover_the_truth():
 
 def test_what_the_different_pairs_resolve():
     roc = roc_curve(torch.rand(2000), torch.arange(2000) < 1000)
-    assert roc.resolved([0.1, 1e-3, 9e-4]) == [0.1, 1e-3]
+    assert roc.resolve_fars([0.1, 1e-3, 9e-4]) == [0.1, 1e-3]
 
 
 @given(pairs(), st.integers(1, 20))
@@ -158,7 +158,7 @@ def test_the_curve_is_that_of_keeping_every_score(case, chunk):
     assert streamed.auc.interval == pytest.approx(kept.auc.interval)
     assert streamed.eer == pytest.approx(float(kept.eer), abs=1e-12)
     for far in [1 / kept.negatives, 0.1, 0.5, 1.0]:
-        if kept.resolved([far]):
+        if kept.resolve_fars([far]):
             assert streamed.accepted_same[streamed.at_far(far)] == kept.accepted_same[kept.at_far(far)]
 
 

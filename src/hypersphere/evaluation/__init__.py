@@ -36,7 +36,7 @@ from .detection import DetectionReport, open_set
 from .distractors import DistractorReport, distractor_identification
 from .episodes import Episodes, sample_episodes
 from .evidence import Evidence, choose_samples, thumbnails
-from .features import ensemble, fold_scores, mirrored, pair_scores
+from .features import append_mirrored, ensemble, fold_scores, pair_scores
 from .figures import Figure, Report
 from .frechet import frechet_distance
 from .gathering import gather_features
@@ -113,6 +113,7 @@ __all__ = [
     "all_pairs",
     "angular_fisher_score",
     "angular_visual_hardness",
+    "append_mirrored",
     "bim",
     "calibrate_scores",
     "calibration",
@@ -142,7 +143,6 @@ __all__ = [
     "mean_average_precision",
     "mean_interval",
     "mean_reciprocal_rank",
-    "mirrored",
     "model_confidence",
     "mutual_information",
     "neural_collapse",

@@ -105,7 +105,7 @@ def open_set_report(
         sides=sides,
     )
     ranked = rank_images(features, labels, sides, score, chunk)
-    thresholds = {far: counted.threshold(far) for far in counted.roc.resolved(fars)}
+    thresholds = {far: counted.threshold(far) for far in counted.roc.resolve_fars(fars)}
     fitted = calibrate_on_halves(features, labels, score, seed)
     return OpenSetReport(
         counted,
@@ -194,7 +194,7 @@ class OpenSetReport(Report):
         """Return the most confident errors: different pairs with the highest cosines, same pairs with the lowest."""
         return self.pairs.false_accepts, self.pairs.false_rejects
 
-    def confused(self, count: int = 20) -> list[tuple[int, int, int]]:
+    def list_confusions(self, count: int = 20) -> list[tuple[int, int, int]]:
         """Return ``(identity, taken for, times)`` of the most frequent wrong first answers of identification."""
         wrong = self.ranking.mated & (self.ranking.rank > 1)
         both = torch.stack([self.labels[wrong], self.ranking.first[wrong]], 1)
@@ -238,7 +238,7 @@ class OpenSetReport(Report):
             figures += self.calibrated.figures()
         for category in self.categories:
             figures += category.figures()
-        if self.quality is not None and (resolved := roc.resolved(self.fars)):
+        if self.quality is not None and (resolved := roc.resolve_fars(self.fars)):
             at = f"@FAR={rate_name(resolved[-1])}"
             figures += [
                 Figure.of(f"FRR{at} without the worst {share:.0%}", rate, count=round((1 - share) * roc.positives))

@@ -204,7 +204,7 @@ def rate_figures(
         unit: The unit of scores. A threshold that is a ``"cosine"`` is also given as an angle in degrees.
         intervals: Makes the intervals over identities; without it pairs are taken for independent.
     """
-    pairs, resolved = roc.positives + roc.negatives, roc.resolved(fars)
+    pairs, resolved = roc.positives + roc.negatives, roc.resolve_fars(fars)
     eer, auc = roc.eer, roc.auc
     tars = {far: wilson(int(roc.accepted_same[roc.at_far(far)]), roc.positives) for far in resolved}
     if intervals is not None:

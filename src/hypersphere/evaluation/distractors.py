@@ -118,7 +118,7 @@ class DistractorReport(Report):
         ]
         figures += [
             Figure.of(f"TAR@FAR={rate_name(far)}", self.tar(far), count=roc.positives)
-            for far in roc.resolved(MEGAFACE_FARS)
+            for far in roc.resolve_fars(MEGAFACE_FARS)
         ]
         return [Figure("probe and mate", pairs, "pairs"), Figure("different", roc.negatives, "pairs"), *figures]
 

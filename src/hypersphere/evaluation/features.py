@@ -9,10 +9,10 @@ from torch import Tensor
 from ..geometry import cosine, normalize
 
 
-def mirrored(model: Callable[[Tensor], Tensor], images: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d2"]:
+def append_mirrored(model: Callable[[Tensor], Tensor], images: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d2"]:
     """Return the features of each image and of its mirror image, concatenated (Liu, 2020, 2.3).
 
-    >>> mirrored(lambda images: images[:, 0, 0], torch.tensor([[[[1.0, 2.0, 3.0]]]]))
+    >>> append_mirrored(lambda images: images[:, 0, 0], torch.tensor([[[[1.0, 2.0, 3.0]]]]))
     tensor([[1., 2., 3., 3., 2., 1.]])
     """
     return torch.cat([model(images), model(images.flip(-1))], dim=1)

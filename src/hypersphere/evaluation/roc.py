@@ -133,10 +133,10 @@ class Roc:
             - 1
         )
 
-    def resolved(self, fars: Iterable[float]) -> list[float]:
+    def resolve_fars(self, fars: Iterable[float]) -> list[float]:
         """Return those of ``fars`` that the number of different pairs resolves, as :meth:`at_far` asks.
 
-        >>> roc_curve(torch.rand(200), torch.arange(200) < 100).resolved([0.1, 0.01, 0.001])
+        >>> roc_curve(torch.rand(200), torch.arange(200) < 100).resolve_fars([0.1, 0.01, 0.001])
         [0.1, 0.01]
         """
         return resolve_rates(fars, self.negatives)

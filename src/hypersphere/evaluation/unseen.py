@@ -81,7 +81,7 @@ class UnseenReport(Report):
             Figure("classes", self.identification.identities, "classes"),
             Figure.of("EER", pairs.eer, count=pairs.positives + pairs.negatives),
         ]
-        if pairs.resolved([1e-3]):
+        if pairs.resolve_fars([1e-3]):
             figures.append(Figure.of("TAR@FAR=1e-3", self.verification.tar(1e-3), count=pairs.positives))
         return [
             *figures,

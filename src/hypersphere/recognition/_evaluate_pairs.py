@@ -74,7 +74,7 @@ def evaluate_pairs(
         "seed": seed,
     }
     negatives = report.verification.roc.negatives
-    resolved = report.verification.roc.resolved(fars)
+    resolved = report.verification.roc.resolve_fars(fars)
     notes = tuple(
         f"FAR {rate_name(far)} is not resolved by {negatives} different pairs" for far in fars if far not in resolved
     )

@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from ..config import Call, Kind, Parameter, decode, encode, remove_locations
 from ..data import Preprocessing
-from ..evaluation.features import mirrored
+from ..evaluation.features import append_mirrored
 from ..files import checksum, finite, write_atomically
 from ..geometry import faster_convolutions, normalize
 from ..models import read_features
@@ -138,7 +138,7 @@ class Embedder(nn.Module):
         """Return features of a batch that is prepared and on the embedder's device, in the network's own mode."""
         network = _Features(self.network)
         with faster_convolutions():
-            features = mirrored(network, x) if self.preprocessing.mirror else network(x)
+            features = append_mirrored(network, x) if self.preprocessing.mirror else network(x)
         return features.float()
 
     def save(

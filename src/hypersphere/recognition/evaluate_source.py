@@ -191,7 +191,7 @@ def _measure_rejection(
     report: OpenSetReport, side: _Side, fars: Sequence[float]
 ) -> dict[str, list[tuple[float, Measurement]]]:
     """Return false reject rates over the share of discarded pairs, by the name of each quality figure."""
-    resolved = report.pairs.roc.resolved(fars)
+    resolved = report.pairs.roc.resolve_fars(fars)
     if not resolved:
         return {}
     figures = {"feature length": norm(side.features)}
@@ -338,7 +338,7 @@ def _list_unresolved(report: Any, fars: Sequence[float], fpirs: Sequence[float])
     notes = [
         f"FAR {rate_name(far)} is not resolved by {negatives} different pairs"
         for far in fars
-        if far not in report.pairs.roc.resolved([far])
+        if far not in report.pairs.roc.resolve_fars([far])
     ]
     if report.detection is None:
         return [*notes, "no rate of strangers: too few identities have several images"]

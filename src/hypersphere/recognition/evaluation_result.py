@@ -158,7 +158,7 @@ class Evaluation(Report):
             ]
             for kind, errors in (("false accepts", accepts), ("false rejects", rejects))
         }
-        confused = self.report.confused() if isinstance(self.report, OpenSetReport) else []
+        confused = self.report.list_confusions() if isinstance(self.report, OpenSetReport) else []
         return {
             "worst pairs": worst,
             "confused": [

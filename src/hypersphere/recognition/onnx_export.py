@@ -15,7 +15,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from .._extras import require
-from ..evaluation.features import mirrored
+from ..evaluation.features import append_mirrored
 from ..files import write_atomically, write_json
 from ..models import read_features
 from ..models.network import evaluation_mode
@@ -104,7 +104,7 @@ class _Graph(nn.Module):
 
     def forward(self, stored: Tensor) -> Tensor:
         x = self.normalize(stored)
-        return mirrored(self._features, x) if self.mirror else self._features(x)
+        return append_mirrored(self._features, x) if self.mirror else self._features(x)
 
     def _features(self, x: Tensor) -> Tensor:
         return read_features(self.network, x).float()

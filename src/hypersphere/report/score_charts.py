@@ -99,7 +99,7 @@ def threshold_chart(place: int, name: str, pairs: ScoredPairs, alone: bool = Tru
     # the largest angle at which the false accept rate is still kept
     marks += [
         {"name": f"FAR {100 * r:g} %", "at": float(stops[max(int((far[:, 0] <= r).sum()) - 1, 0)])}
-        for r in roc.resolved([0.01, 0.001])
+        for r in roc.resolve_fars([0.01, 0.001])
     ]
     extra = {"stops": stops, "far": far, "frr": frr, "marks": marks, "start": equal}
     ticks = {"dtick": 30} if top == 180 else {}

@@ -61,7 +61,7 @@ class SourceContract:
 
     def test_everything_is_readable(self, tmp_path):
         source = open_source(self.make(tmp_path))
-        assert source.readable() == (source, {})
+        assert source.drop_unreadable() == (source, {})
 
 
 def png(name):

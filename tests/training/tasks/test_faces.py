@@ -5,7 +5,7 @@ from hypersphere import models
 from hypersphere.config import call
 from hypersphere.data import CropFlip, InMemory
 from hypersphere.data.verification_pairs import Pairs
-from hypersphere.evaluation import mirrored, pair_scores, verification
+from hypersphere.evaluation import append_mirrored, pair_scores, verification
 from hypersphere.objectives import ASoftmax
 from hypersphere.training import Config, Faces, build_task, replace
 from tests.training.contracts import TaskContract
@@ -75,7 +75,7 @@ def test_measures_by_hand():
     task, faces = build_task(CONFIG).eval(), Made()
     with torch.no_grad():
         found = task.evaluate()
-        features = mirrored(task.model.features, (faces.data.float() - 127.5) / 128)
+        features = append_mirrored(task.model.features, (faces.data.float() - 127.5) / 128)
     pairs = faces.pairs()
     scores = pair_scores(features, torch.stack([pairs.first, pairs.second], 1))
     own, other = pairs.fold == 2, pairs.fold == 3

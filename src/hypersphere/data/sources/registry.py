@@ -88,7 +88,7 @@ def open_source(
         opened = opened.part(split=split)
         opened.missing = missing
     if on_error == "skip":
-        opened, reasons = opened.readable()
+        opened, reasons = opened.drop_unreadable()
         _warn_about([f"there is no file {name}" for name in missing] + list(reasons.values()))
     if len(opened.classes) < identities:
         found = f"one identity ({opened.classes[0]})" if len(opened.classes) == 1 else "no identity"

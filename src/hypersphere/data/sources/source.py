@@ -255,7 +255,7 @@ class Source(ABC):
             found.update(f"{record.name}\0{record.label}\0{record.box}\n".encode())
         return found.hexdigest()
 
-    def readable(self) -> tuple["Source", dict[str, str]]:
+    def drop_unreadable(self) -> tuple["Source", dict[str, str]]:
         """Decode every sample once; return the readable records as a source, and name → reason of the others.
 
         Raises:

@@ -202,7 +202,7 @@ def draw_report(report: OpenSetReport, samples: Samples, records: Sequence[Recor
             )[:WORST]
         ]
         drawn[name] = plots.plot_contact_sheet(strips, title=title)[0]
-    confused = report.confused(CONFUSED)
+    confused = report.list_confusions(CONFUSED)
     if confused:
         strips = []
         for who, other, times in confused:

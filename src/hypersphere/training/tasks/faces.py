@@ -8,7 +8,7 @@ from typing_extensions import Unpack
 
 from ...config import Call
 from ...data.verification_pairs import Pairs
-from ...evaluation import mirrored, pair_scores, verification
+from ...evaluation import append_mirrored, pair_scores, verification
 from .classification import Classification, TaskOptions
 
 FOLDS = 10
@@ -54,7 +54,7 @@ class Faces(Classification):
 
     def embed_batch(self, raw: Tensor) -> Tensor:
         """Return features of each image and of its mirror image, concatenated."""
-        return mirrored(self.features, self._normalize(raw.to(self.device)))
+        return append_mirrored(self.features, self._normalize(raw.to(self.device)))
 
     def evaluate(self) -> dict[str, float]:
         """Return the accuracy at the other fold's best threshold, EER, AUC and TAR at a FAR of 1 %, in percent."""

@@ -12,7 +12,7 @@ from typing_extensions import Unpack
 
 from ...config import Call
 from ...data import Preprocessing
-from ...evaluation import Evidence, all_pairs, choose_samples, mirrored, thumbnails
+from ...evaluation import Evidence, all_pairs, append_mirrored, choose_samples, thumbnails
 from ...evaluation.ranking import ranking
 from .classification import Classification, TaskOptions, save_embedder
 
@@ -94,7 +94,9 @@ class Recognition(Classification):
         """Return features of stored pictures, with those of their mirror images if the preprocessing says so."""
         inputs = self.inputs(self._normalize(raw.to(self.device)))
         return (
-            mirrored(self.features, inputs) if getattr(self.preprocessing, "mirror", False) else self.features(inputs)
+            append_mirrored(self.features, inputs)
+            if getattr(self.preprocessing, "mirror", False)
+            else self.features(inputs)
         )
 
     def evaluate(self) -> dict[str, float]:
@@ -103,7 +105,7 @@ class Recognition(Classification):
         roc = all_pairs(features, labels, worst=1).roc
         ranked = ranking(features, labels, features, labels, leave_out=True)
         values = {"eer": float(roc.eer), "rank1": float((ranked.rank[ranked.mated] == 1).double().mean())}
-        for far in [f for f in REPORTED_FARS if roc.resolved([f])][:1]:
+        for far in [f for f in REPORTED_FARS if roc.resolve_fars([f])][:1]:
             values[f"tar@{far:g}"] = float(roc.accepted_same[roc.at_far(far)]) / roc.positives
         return {name: 100 * value for name, value in values.items()}
 
