@@ -240,8 +240,9 @@ class Trainer:
                         return
 
     def _train(self, batches: list[tuple[Tensor, ...]]) -> None:
-        self.wrapped.train()
-        for optimizer in self.prepared:
+        if not self.wrapped.training:
+            self.wrapped.train()
+        for optimizer in self.optimizers:
             optimizer.zero_grad()
         total: Tensor | None = None
         for i, batch in enumerate(batches):
@@ -256,9 +257,11 @@ class Trainer:
         if self.settings.clip is not None:
             self.accelerator.unscale_gradients()
             clip_gradients(self.task.parameters(), self.settings.clip)
-        for optimizer in self.prepared:
+        # Only with scaled gradients is accelerate's wrapper needed. It looks for installed packages in every step.
+        scaled = self.accelerator.scaler is not None
+        for optimizer in self.prepared if scaled else self.optimizers:
             optimizer.step()
-        if not any(optimizer.step_was_skipped for optimizer in self.prepared):  # as half precision does on an overflow
+        if not (scaled and any(one.step_was_skipped for one in self.prepared)):  # as half precision does on an overflow
             self.updates += 1
         self.step += 1
         set_rates(self.optimizers, self.schedule, self.updates, self.settings.steps)
