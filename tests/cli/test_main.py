@@ -9,7 +9,7 @@ from hypersphere.cli import main as cli
 
 def run(*arguments):
     return subprocess.run(
-        [sys.executable, "-m", "hypersphere.cli.main", *arguments], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "hypersphere", *arguments], capture_output=True, text=True, check=False
     )
 
 

@@ -57,6 +57,20 @@ def test_onnx_agrees():
         assert torch.allclose(ours, theirs, atol=1e-5)
 
 
+@pytest.mark.slow  # inductor compiles for a quarter of a minute; test_epilogues runs it on another operator in every run
+@pytest.mark.untyped
+def test_inductor_agrees():
+    torch._dynamo.reset()
+    layers = nn.Sequential(Conv2d(3, 4, 3, padding=1))
+    x, y = (torch.linspace(-1, 1, 2 * 3 * 36).reshape(2, 3, 6, 6).requires_grad_() for _ in range(2))
+    torch.compile(layers, fullgraph=True)(x).square().sum().backward()
+    grads = [p.grad.clone() for p in layers.parameters()]
+    layers.zero_grad()
+    layers(y).square().sum().backward()
+    assert torch.allclose(x.grad, y.grad, atol=1e-5)
+    assert all(torch.allclose(p.grad, g, atol=1e-4) for p, g in zip(layers.parameters(), grads, strict=True))
+
+
 def _train(rank):
     torch.manual_seed(0)
     h, g = magnitudes.Tanh(), angular.Sigmoid(learnable="filter")
