@@ -61,7 +61,8 @@ TAIL = """
 - A kill ends a process, not the machine. Acknowledged data is written with `fsync`, but power cuts were not tested.
 - A checkpoint is bound to its settings, its training data and its number of threads. Differences are refused or reported. On
   another kind of CPU, with another version of PyTorch, or with `compile=True`, a run resumes, but its results differ in the last
-  bits. The global generators of torch and numpy are part of a checkpoint; Python's own and those of your code are not.
+  bits.
+- A checkpoint contains the global random generators of torch and numpy, but not Python's `random` and no generators of your code.
 - For datasets made of files, a checkpoint compares the labels and the number of samples, not the pixels of every file.
 - If the features themselves are optimized at a learning rate of 10, L-Softmax with m = 4 diverges more often than a linear layer,
   because its target is unreachable and its gradients grow with the weights. The run then stops with a message.

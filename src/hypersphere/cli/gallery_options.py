@@ -1,4 +1,4 @@
-"""What every command that takes a gallery says and offers."""
+"""Help texts and options of the commands that open a gallery."""
 
 import argparse
 

@@ -356,7 +356,7 @@ def _inner(parameter: Parameter, current: Any, full: str, depth: int) -> Call:
 
 
 def _is_offered(builder: Callable[..., Any]) -> bool:
-    """Whether a file may construct it. What other packages register is not on our list, but offered as well."""
+    """Return whether a settings file may construct it. Classes of other packages are offered too, although the allow list lacks them."""
     return is_constructible(builder) or not str(builder.__module__).startswith("hypersphere.")
 
 

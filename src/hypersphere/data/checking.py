@@ -247,12 +247,12 @@ def _look(source: Source, index: int) -> tuple[int, _Look | str]:
 
 
 def _key(found: Inspection) -> tuple[Hashable, ...]:
-    """Return what equal samples have in common."""
+    """Return a key that is equal for equal samples."""
     return found.size, found.near_hash, found.digest
 
 
 def _digest(source: Source, index: int) -> tuple[int, bytes | str]:
-    """Return a digest of the content; the reason if the sample cannot be read any more, which is equal to no other."""
+    """Return a digest of the content. If the sample has become unreadable, return a text that equals no other digest."""
     try:
         sample = source.sample(index)
         return index, find_medium(sample).digest(sample, source.records[index].box)

@@ -25,11 +25,11 @@ SILENT = 1e-4  # peak of a silent recording, −80 dB
 SHORT_SECONDS = 0.5
 HASH_SIDE = 16  # the perceptual hash compares neighbors in a picture of 16 rows and 17 columns: 256 bits
 HASH_REFINEMENT = (
-    4  # times as many rows and columns are left by the reduction in 8 bits, whose rounding then averages out
+    4  # the 8-bit reduction keeps this many times as many rows and columns, so that its rounding averages out
 )
 DIGEST_BYTES = 16
-HASH_WORDS = 8  # similar hashes are found by words of 32 bits
-MAX_HASH_DISTANCE = HASH_WORDS - 1  # hashes that differ in fewer bits than there are words agree in at least one word
+HASH_WORDS = 8  # words of 32 bits by which similar hashes are found
+MAX_HASH_DISTANCE = HASH_WORDS - 1  # bits; two hashes that differ in fewer bits than they have words share a word
 MIN_BRIGHTNESS_STEP = (
     2.0  # smallest difference (of 255 levels) that counts as brighter, so that noise in flat areas has no effect
 )
@@ -43,10 +43,10 @@ class Inspection:
 
     Args:
         size: (height, width, channels) of a picture, (samples, rate, channels) of a recording.
-        near_hash: Nearly equal for samples that look alike, and equal for equal ones; None if the medium has no such hash.
+        near_hash: Equal for equal samples, nearly equal for similar ones; None if the medium has no such hash.
         findings: What is suspicious, such as "clipped".
-        digest: Equal for samples with equal content. None if samples that differ rarely have an equal ``near_hash``: then
-            :meth:`Medium.digest` is called only for those that have.
+        digest: Equal for samples with equal content. None if different samples rarely have the same ``near_hash``: then
+            :meth:`Medium.digest` is called only for samples with the same ``near_hash``.
     """
 
     size: tuple[int, int, int]

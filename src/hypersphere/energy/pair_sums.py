@@ -1,7 +1,7 @@
 r"""Sums of a kernel over all pairs of neurons, with their gradient, in chunks of rows: memory O(N·chunk), not O(N²).
 
 Value and gradient come out of one pass over the upper triangle of the Gram matrix, so the backward pass is a
-multiplication. Pairs so close that 2 − 2cos θ has lost its digits are done over by differences.
+multiplication. If a pair is so close that 2 − 2cos θ has lost its digits, it is computed again from the difference of its neurons.
 Computed in float32 or better, also under autocast; to ``torch.compile`` the whole sum is one opaque operator.
 """
 

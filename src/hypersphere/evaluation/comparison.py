@@ -19,7 +19,7 @@ from .scoring import CosineScore, Score, score_pairs
 
 
 class TooFewIdentitiesError(ValueError):
-    """Too few identities to resample: most resamples would lack pairs of one identity, or of two.
+    """Too few identities to resample: most resamples would lack pairs of equal or of different identities.
 
     >>> scores, same, identities = torch.tensor([0.9, 0.1]), torch.tensor([True, False]), torch.tensor([[0, 0], [1, 2]])
     >>> paired_difference(scores, scores, same, identities=identities)
@@ -60,7 +60,7 @@ def paired_difference(
 
     Raises:
         ValueError: If the pairs do not fit each other, or cannot resolve ``far``.
-        TooFewIdentitiesError: If most resamples lack pairs of one identity, or of two.
+        TooFewIdentitiesError: If most resamples lack pairs of equal or of different identities.
 
     >>> same = torch.arange(400) < 200
     >>> better, worse = torch.randn(400) + 3 * same, torch.randn(400) + same

@@ -13,8 +13,8 @@ from ..models.patches import MIN_ELONGATION, PatchResponses
 from .patch_fitting import fit_patches
 from .roc import roc_curve
 
-FILTERS = 150  # that are learned from patches
-MIN_FILTERED_SIDE = 8  # pixels of pictures whose patches are used
+FILTERS = 150  # learned from patches
+MIN_FILTERED_SIDE = 8  # pixels; smaller pictures get no patch responses
 SHRINK = 0.1  # of the discriminants
 BETWEEN_SHRINK = 0.6  # of their covariance between identities, toward that of all pictures
 PLAIN_IDENTITIES = 10  # training identities with which PCA alone counts as much as a discriminant that is as good
@@ -82,7 +82,7 @@ def fit_descriptors(
             whose filters are learned from the pictures without labels (Coates and Ng, 2012); all by default.
         mirror: Whether mirror images are added; None lets the cross-validation decide.
         filters: Number of filters that are learned for patch responses; 0 leaves this descriptor out.
-        seed: Seed of the folds, of the patches, and of the choice of pictures that PCA is fitted to, if there are many.
+        seed: Seed of the folds, of the patches, and of the subset to which PCA is fitted if there are many pictures.
 
     Returns:
         The module with what the cross-validation found. Each map has at most 128 outputs.

@@ -7,10 +7,10 @@ from torch import Tensor
 from ..geometry import normalize
 from ..models.patches import PatchResponses
 
-PATCHES = 20_000  # that filters are learned from
+PATCHES = 20_000  # from which filters are learned
 ROUNDS = 10  # of k-means
-WHITEN = 0.1  # added to the variances of patches, in parts of their mean
-CONTRAST = 0.1  # added to the variance of a single patch, in parts of the mean variance of patches
+WHITEN = 0.1  # added to the variances of patches, as a share of their mean
+CONTRAST = 0.1  # added to the variance of each patch, as a share of the mean variance of all patches
 
 
 def fit_patches(
@@ -23,7 +23,7 @@ def fit_patches(
     Args:
         pictures: Pictures as the network receives them.
         filters: Number of filters.
-        side: Height and width of a filter; smaller for very small pictures.
+        side: Height and width of a filter, reduced for very small pictures.
         seed: Seed of the patches.
 
     >>> fit_patches(torch.rand(10, 1, 16, 16), filters=20).feature_dim
@@ -46,7 +46,7 @@ def fit_patches(
     for _ in range(ROUNDS):
         nearest = (directions @ centers.T).argmax(1)
         total = torch.zeros_like(centers).index_add_(0, nearest, directions)
-        found = total.norm(dim=1) > 1e-6  # others have no patch and stay
+        found = total.norm(dim=1) > 1e-6  # centers without a patch stay
         centers[found] = normalize(total[found])
     weight = centers @ whiten
     network.weight.copy_(weight.unflatten(1, (channels, side, side)))

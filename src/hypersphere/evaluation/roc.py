@@ -11,7 +11,7 @@ from torch import Tensor
 from .intervals import Measurement, quantile, wilson_band
 from .thresholds import ROUNDING, allowed_accepts
 
-BINS_PER_CUT = 8  # more bins, fewer scores that have to be searched for
+BINS_PER_CUT = 8  # with more bins, fewer scores need a binary search
 MAX_BINS = 2**21  # 16 MiB of counts
 
 
@@ -221,8 +221,8 @@ class StreamedRoc:
     how many different pairs fall there: memory grows with the same pairs alone, and nothing is rounded.
     Every figure of the :class:`Roc` (AUC, EER, TAR at any FAR) equals that of keeping all scores.
 
-    A binary search for every score would take most of the time. Scores are therefore counted in bins of equal width; the place
-    of a bin without a score of a same pair is known, and only scores in the other bins are searched for.
+    A binary search for every score would take most of the time. Scores are therefore counted in bins of equal width. If a bin
+    contains no score of a same pair, all its scores have one known place; only scores in the other bins are searched for.
 
     Args:
         same: The scores of all same pairs ``(m,)``, finite.
@@ -255,7 +255,7 @@ class StreamedRoc:
 
     @property
     def counts(self) -> Int[Tensor, "places"]:
-        """The number of different pairs below the lowest score of a same pair, on it, and so on to above the highest."""
+        """Numbers of different pairs: below the lowest score of a same pair, equal to it, between it and the next, and so on."""
         return self._searched.index_add(0, self._place, self._binned.masked_fill(self._holds_cut, 0))
 
     def update(self, different: Shaped[Tensor, "n"]) -> None:
@@ -279,7 +279,7 @@ class StreamedRoc:
         self.lowest = min(self.lowest, other.lowest)
 
     def _bin(self, scores: Float[Tensor, "n"]) -> Int[Tensor, "n"]:
-        """Return the bin of each score, which never falls as the score rises. The first and the last are for scores beyond all cuts."""
+        """Return the bin of each score. Bins ascend with the score; the first and the last are for scores beyond all cuts."""
         return (scores - self.cuts[0]).mul_(self._scale).clamp_(-1, len(self._binned) - 2).add_(1).int()
 
     def roc(self) -> Roc:

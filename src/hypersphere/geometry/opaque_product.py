@@ -1,4 +1,4 @@
-"""A matrix product as one operation of its own for compiled graphs, for which a compiler would choose MKL."""
+"""A matrix product that a compiler keeps as one operation. It would otherwise use MKL."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from .products import matmul
 
 @torch.library.custom_op("hypersphere::matmul", mutates_args=())
 def multiply(a: Tensor, b: Tensor) -> Tensor:
-    """Return the product, which a compiler does not look into.
+    """Return the product ``a @ b`` as one operation that a compiler does not see into.
 
     >>> multiply(torch.eye(2), torch.ones(2, 1)).flatten()
     tensor([1., 1.])

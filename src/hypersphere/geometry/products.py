@@ -1,8 +1,8 @@
-"""Large matrix products and 1×1 convolutions in float32, by the faster of the two libraries that PyTorch has on a CPU.
+"""Large matrix products and 1×1 convolutions in float32, computed by the faster of PyTorch's two CPU libraries, MKL and oneDNN.
 
-PyTorch computes products in float32 with MKL. On processors of AMD, MKL does not use AVX-512, while oneDNN, which PyTorch uses for
-convolutions, does: products of 10⁷ multiplications and more take about half the time there. Both round in float32 alike.
-The choice depends on the machine and the shapes alone, never on a measurement, so that equal runs give equal numbers.
+PyTorch computes float32 products with MKL and convolutions with oneDNN. On AMD processors, oneDNN uses AVX-512 and MKL does not, so
+products of 10⁷ multiplications and more take about half the time with oneDNN. Both compute in float32.
+The choice depends only on the machine and the shapes, never on a measurement, so that equal runs give equal numbers.
 """
 
 import os
@@ -19,18 +19,18 @@ from torch.overrides import TorchFunctionMode
 
 from .numerics import is_traced, needs_graph
 
-MIN_MULTIPLICATIONS = 2**22  # for smaller products, and for the first of a shape, oneDNN needs 10 µs and 0.5 ms more
-FASTER_BY_COLUMNS = (2, 3, 4)  # so few columns MKL multiplies at the speed of the memory, oneDNN one at that speed
+MIN_MULTIPLICATIONS = 2**22  # oneDNN needs 10 µs more for each product, and 0.5 ms more for the first of a shape
+FASTER_BY_COLUMNS = (2, 3, 4)  # rows or columns for which MKL is limited by memory alone; for oneDNN it is one only
 _PLAIN = (Tensor, nn.Parameter)
 
 
 def matmul(a: Float[Tensor, "n k"], b: Float[Tensor, "k m"]) -> Float[Tensor, "n m"]:
-    """Return ``a @ b``, which may round differently in the last bits.
+    """Return ``a @ b``. The last bits may differ from those of PyTorch.
 
     >>> matmul(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0], [4.0]]))
     tensor([[11.]])
     """
-    if a.shape[0] * b.numel() < MIN_MULTIPLICATIONS:  # small products are limited by the number of calls
+    if a.shape[0] * b.numel() < MIN_MULTIPLICATIONS:  # first, because further checks would slow down small products
         return a @ b
     if torch.compiler.is_compiling() and not _is_exporting() and _suits_onednn(a, b):
         from .opaque_product import multiply  # here, because defining an operation takes milliseconds
@@ -60,10 +60,10 @@ def uses_onednn(a: Float[Tensor, "n k"], b: Float[Tensor, "k m"]) -> bool:
 
 
 def faster_convolutions() -> AbstractContextManager[object]:
-    """Return a context in which small 1×1 convolutions on one thread use oneDNN where it is faster.
+    """Return a context in which 1×1 convolutions use oneDNN on processors where it is faster.
 
-    They are most of the work of small networks. PyTorch leaves them to MKL, unless they are dilated. The dilation of a 1×1
-    kernel changes nothing else, so it is set here. Results may round differently in the last bits.
+    These convolutions are most of the work of small networks. On one thread, PyTorch computes small ones with MKL unless they are
+    dilated. Dilation has no effect on the result of a 1×1 kernel, so it is set here. The last bits may differ.
 
     >>> layer, x = torch.nn.Conv2d(8, 4, 1), torch.randn(1, 8, 5, 5)
     >>> with torch.no_grad(), faster_convolutions():
@@ -115,7 +115,7 @@ def _find_onednn() -> bool:
 
 
 def _is_exporting() -> bool:
-    """Return whether a graph for other programs is made, which know PyTorch's operations only."""
+    """Return whether a graph is exported for other programs, which know only PyTorch's own operations."""
     return bool(hasattr(torch.compiler, "is_exporting") and torch.compiler.is_exporting())  # since PyTorch 2.7
 
 

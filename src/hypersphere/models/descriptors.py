@@ -65,8 +65,8 @@ class Descriptors(nn.Module):
         dims: Output dimension of the map of each descriptor, in the order of :func:`describe_pictures`; 0 leaves the
             descriptor out. A second round of as many numbers gives every descriptor a second map, and so on.
         weights: Share of each map in the cosine of two pictures; equal by default.
-        filters: Number of filters of one more descriptor, the last of each round of ``dims``: mean responses to patches in
-            4×4 cells. 0 leaves it out.
+        filters: Number of filters of one more descriptor, the mean responses to patches in 4×4 cells. It is the last of each
+            round of ``dims``; 0 leaves it out.
 
     >>> net = Descriptors(1, (16, 16), (4, 4, 0, 4, 0))
     >>> net(torch.rand(2, 1, 16, 16)).norm(dim=1).round(decimals=4).tolist()
@@ -117,11 +117,11 @@ class Descriptors(nn.Module):
 class Joined(nn.Module):
     r"""The features of several networks side by side, so that the cosine is a weighted mean of their cosines.
 
-    The features of every network are scaled to length 1, centered and scaled again. Then they are multiplied by the root of
-    the network's weight.
+    The features of every network are scaled to length 1, centered, and scaled to length 1 again. Then they are multiplied by the
+    square root of the network's weight.
 
     Args:
-        networks: Each gives features by its method ``features`` or its output, all of the same input.
+        networks: Networks of the same input. Their features are those of their method ``features``, or their output.
         dims: The dimension of the features of each network.
         weights: Share of each network in the cosine of two samples; equal by default.
 

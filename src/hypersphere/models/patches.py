@@ -6,25 +6,25 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 MIN_ELONGATION = 1.8  # ratio of the sides from which on pictures are treated as spectra
-CELLS = 4  # along a side, over which responses are averaged
+CELLS = 4  # cells along a side; responses are averaged over each cell
 THRESHOLD = 0.5  # responses up to this are zero
-LEAST = 1e-8  # mean response whose root is taken, so that the slope of the root is finite
+LEAST = 1e-8  # lower bound of mean responses, so that the slope of their root is finite
 
 
 class PatchResponses(nn.Module):
     r"""Mean responses of filters to normalized patches, in 4×4 cells of the picture.
 
-    Mean and contrast are removed from every patch, and every filter responds with its product with the patch, positive and
-    negative responses apart: max(r − ½, 0) and max(−r − ½, 0), as in Coates and Ng (2011, "The importance of encoding versus
-    training with sparse coding and vector quantization"). The output is the root of the mean over each cell. Cells of
-    spectra, whose sides differ much, reach over all times. A constructed module has random filters;
+    Mean and contrast of every patch are normalized. The response r of a filter is its inner product with the patch. Positive and
+    negative responses are separate: max(r − ½, 0) and max(−r − ½, 0), as in Coates and Ng (2011, "The importance of encoding
+    versus training with sparse coding and vector quantization"). The output is the root of the mean over each cell. If one side
+    of the pictures is much longer, as in spectra, cells span this whole side. A constructed module has random filters;
     ``fit_descriptors`` learns them.
 
     Args:
         in_channels: Channels of the pictures.
         input_size: Height and width of the pictures.
         filters: Number of filters.
-        side: Height and width of a filter; it is at most two pixels less than the shorter side of the pictures.
+        side: Height and width of a filter, reduced to two pixels less than the shorter side of the pictures if necessary.
 
     >>> PatchResponses(1, (16, 16), filters=10)(torch.rand(2, 1, 16, 16)).shape
     torch.Size([2, 320])
@@ -69,7 +69,7 @@ class PatchResponses(nn.Module):
 
 
 def _cell_means(side: int, cells: int, like: Tensor) -> Float[Tensor, "cells side"]:
-    """Return one row per cell, the mean over its places, which belong to no other cell."""
+    """Return one row per cell, which computes the mean over its positions. Each position belongs to one cell."""
     owner = torch.arange(side, device=like.device) * cells // side
     members = (owner == torch.arange(cells, device=like.device)[:, None]).to(like.dtype)
     return members / members.sum(1, keepdim=True)

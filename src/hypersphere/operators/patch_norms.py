@@ -16,7 +16,7 @@ from .tiling import TILE, iterate_tiles
 Convolution: TypeAlias = nn.Conv1d | nn.Conv2d | nn.Conv3d
 Windows: TypeAlias = tuple[tuple[int, int, int], ...]  # size, stride and dilation of each axis
 _AVERAGE: tuple[Callable[..., Tensor], ...] = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)
-MAX_POOLED = 2**11  # up to this many sums, one call of pooling is faster than additions axis by axis
+MAX_POOLED = 2**11  # sums, up to which one call of pooling is faster than additions along each axis
 _CONVOLVE: tuple[Callable[..., Tensor], ...] = (F.conv1d, F.conv2d, F.conv3d)
 
 

@@ -156,8 +156,9 @@ def lsoftmax_casia(size: Size) -> Config:
     """L-Softmax with m = 4 on CASIA-WebFace, measured on LFW.
 
     Liu (2020, 2.2.7): the network of table 2.1 for LFW, batch 256, weight decay 5e-4, mean subtraction, about 30 epochs of 490,000
-    faces at 0.1, 0.01 and 0.001, "switched when the training loss plateaus": at the same parts of the run as for the digits. λ
-    follows the authors' code for CIFAR, because it is not said. Evaluate as sphereface-casia; the text then applies PCA.
+    faces at learning rates of 0.1, 0.01 and 0.001, "switched when the training loss plateaus". Here they switch at the same shares
+    of the run as for the digits. The text does not give λ, so it follows the authors' code for CIFAR. Evaluate as sphereface-casia;
+    the text then applies PCA.
     """
     law = CIFAR_LAMBDA if size == "paper" else SHORT_LAMBDA
     config = casia(size, call(lfw_network), call(LSoftmax, m=4, annealing=law))

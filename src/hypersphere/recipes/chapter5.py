@@ -193,7 +193,7 @@ def gan_mhe_cifar10(size: Size) -> Config:
 
     Liu (2020, D.7, table D.5): the standard objective, z of dimension 128, otherwise the setting of the spectral normalization
     paper, of which no number is stated: Adam at 2e-4 with β = (0.5, 0.9), batch 64, 100,000 steps of the generator, five of the
-    discriminator before each. The weight of the energy is that of the authors' notes: 1e-7 beside spectral norm, and 1e-6 alone
+    discriminator before each. The weight of the energy is that of the authors' notes: 1e-7 with spectral norm, and 1e-6 without
     (``backbone.spectral_norm=false energy.hidden=1e-6``). The Inception score needs the Inception network; here the Fréchet
     distance of pixel components is measured.
     """

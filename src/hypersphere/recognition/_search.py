@@ -12,7 +12,7 @@ from ..geometry import cosine, matmul, normalize
 from ..geometry.products import uses_onednn
 
 BLOCK = 1024  # probes compared at a time
-CHUNK = 16384  # rows that so many probes are compared with at a time; fewer probes with more rows, in the same memory
+CHUNK = 16384  # rows compared at a time with BLOCK probes; fewer probes are compared with more rows in the same memory
 RUN = 64  # columns per block; first only the maximum of a block is examined
 MAX_PROBES_BY_COLUMNS = 16  # up to this number of probes, a product by columns is faster
 SPARE = 16  # additional candidates that are scored again, so that a second pass is needed only for near ties
@@ -43,7 +43,7 @@ def search(
             :class:`Int8Rows` of them, which take a quarter of the memory; the result is the same.
         k: How many neighbors to return, between 1 and the size of the gallery.
         normalized: Says that the rows of the gallery have unit length already, which saves a division.
-        chunk: How many rows of the gallery are compared at a time; by default the more, the fewer probes there are.
+        chunk: How many rows of the gallery are compared at a time; by default, more rows for fewer probes.
         group: Processes that divide the probes among them, such as ``torch.distributed.group.WORLD``. All of them call it
             with the same probes and gallery, and each returns the whole result. By default this process works alone.
 

@@ -124,7 +124,7 @@ def share_buffers(module: nn.Module) -> None:
 
 
 def seed_generators(seed: int) -> None:
-    """Seed the global generators of torch and numpy: networks of users may draw from both."""
+    """Seed the global generators of torch and numpy, because networks of users may draw from both."""
     torch.manual_seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002
 

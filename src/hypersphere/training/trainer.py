@@ -257,11 +257,11 @@ class Trainer:
         if self.settings.clip is not None:
             self.accelerator.unscale_gradients()
             clip_gradients(self.task.parameters(), self.settings.clip)
-        # Only with scaled gradients is accelerate's wrapper needed. It looks for installed packages in every step.
+        # accelerate's wrapper is needed only for scaled gradients. It is slow: it looks for installed packages in every step.
         scaled = self.accelerator.scaler is not None
         for optimizer in self.prepared if scaled else self.optimizers:
             optimizer.step()
-        if not (scaled and any(one.step_was_skipped for one in self.prepared)):  # as half precision does on an overflow
+        if not (scaled and any(one.step_was_skipped for one in self.prepared)):  # float16 skips a step on overflow
             self.updates += 1
         self.step += 1
         set_rates(self.optimizers, self.schedule, self.updates, self.settings.steps)

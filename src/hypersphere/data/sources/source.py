@@ -87,7 +87,7 @@ class Source(ABC):
     """Endings of the files that hold the format, in lower case."""
 
     fills_folders: ClassVar[bool] = False
-    """Whether a folder of nothing but such files is opened as one source."""
+    """Whether a folder that contains only such files is opened as one source."""
 
     asked_last: ClassVar[bool] = False
     """Whether :meth:`recognizes` accepts so much that more specific formats must be asked first."""

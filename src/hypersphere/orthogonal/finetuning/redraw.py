@@ -50,7 +50,7 @@ def redraw_every(model: nn.Module, optimizer: Optimizer, steps: int = 200, seed:
     """Call :func:`redraw` after every ``steps`` steps of the optimizer, and drop its state of the rotations.
 
     Steps and redraws are counted in the model's ``state_dict``, and every redraw has a generator of its own. So a resumed
-    run redraws when the first would have, and draws the same permutations.
+    run redraws at the same steps as an uninterrupted one, and draws the same permutations.
 
     Args:
         model: a model tuned by ``finetune(model, "poet")``.

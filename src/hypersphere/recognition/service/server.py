@@ -24,7 +24,7 @@ from .recognizer import Recognizer
 
 log = logging.getLogger("hypersphere.service")
 BACKLOG = 32  # connections accepted at a time, before the first of them is counted
-SEND_BUFFER = 64 * 1024  # what the system takes of an answer that nobody reads; by itself it takes megabytes
+SEND_BUFFER = 64 * 1024  # bytes of an answer that the system buffers for a slow client; its default is megabytes
 RESERVED_FILES = 2 * BACKLOG + 64  # for connections not counted yet, and the files of gallery, decoders and libraries
 
 

@@ -35,7 +35,7 @@ TUNING = (  # how much of a pretrained network learns, from how many training sa
     ("frozen", 0, "too few to change a pretrained network; only a linear layer behind it can be fitted"),
 )
 MAX_NETWORKS = 3  # whose features are joined
-MAX_NETWORK_SAMPLES = 150_000  # that all networks together see in training
+MAX_NETWORK_SAMPLES = 150_000  # samples that all networks together see in training
 MAX_SMALL_SET = 3000  # training pictures up to which gray pictures are reduced to 48×48 pixels instead of 32×32
 MAX_MIRRORED = 800  # pictures in the cross-validation that decides on mirror images
 USER_REASON = "you asked for it"

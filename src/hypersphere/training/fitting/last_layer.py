@@ -53,7 +53,7 @@ def refine_embedder(
         selection: Samples of other identities, which are not those of the report; None if there are too few.
         pretrained: Whether the network started from pretrained weights, which descriptors rarely improve.
         further: Embedders with other networks and the same preprocessing. They were also trained on the selection identities,
-            so choices are made without them. Their features are joined to those of the embedder.
+            so they have no part in the choices. Their features are joined to those of the embedder.
 
     Returns:
         The embedder, and the choices with their reasons.
@@ -71,7 +71,7 @@ def refine_embedder(
 
 
 def join_networks(embedders: Sequence[Embedder], train: Samples) -> Embedder:
-    """Return an embedder whose cosine is the mean of those of several embedders with the same preprocessing.
+    """Return an embedder whose cosine is the mean of the cosines of several embedders with the same preprocessing.
 
     Args:
         embedders: Embedders that differ in their network; a single one is returned as it is.
@@ -166,7 +166,7 @@ def join_descriptors(
         train: Samples of the training identities, as its preprocessing stores them.
         selection: Samples of other identities, which are not those of the report; None if there are too few.
         usual: The weight of the network without evidence for another one; 1 for a pretrained network.
-        further: Embedders with other networks, which share the weight of the network equally with it.
+        further: Embedders with other networks. All networks share the weight equally.
     """
     whole = join_networks([embedder, *further], train)
     known = first_identities(train.labels, MAX_DESCRIBED)

@@ -362,7 +362,7 @@ def plan_steps(
 
     Args:
         task: What is trained.
-        settings: The plan without a budget. No network gets fewer steps than there, unless there is one network.
+        settings: The plan without a budget. Several networks are planned only if each gets at least its steps.
         networks: The number of networks if the user set it.
         folder: The folder of the run; None to plan anew.
         budget: The budget as the user wrote it.

@@ -31,10 +31,11 @@ class FitSettings(TaskSettings):
         images: ``.npz`` and saved datasets: array or column of images.
         labels: array or column of labels.
         on_error: "skip" leaves out pictures that cannot be read; "raise" refuses to train.
-        validation: share of the identities that are not trained on and measured in the report; 0 measures the training ones.
+        validation: share of the identities that are left out of training and measured in the report; 0 measures the training
+            identities.
         selection: share of the training identities that are taken out of training to choose the best weights and the last
             layer; 0 trains on all and keeps the last weights.
-        last_layer: "auto" puts a linear discriminant behind the network if the selection identities say it helps.
+        last_layer: "auto" puts a linear discriminant behind the network if it lowers the EER of the selection identities.
         networks: number of networks that are trained one after the other with different seeds; their features are joined. The
             second and later ones are trained on the selection identities too.
         least_images: identities with fewer pictures are left out.
