@@ -87,7 +87,7 @@ def _below(
 
 CLAIM = Claim(
     id="mhe",
-    title="Minimum hyperspherical energy as a regulariser",
+    title="Minimum hyperspherical energy as a regularizer",
     text=read_text("mhe"),
     published=(
         Published("5.2", "error (%) of CNN-9 with 16/32/64 filters on CIFAR-100", {"baseline": 47.72, **ERRORS}),

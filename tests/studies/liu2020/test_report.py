@@ -79,10 +79,7 @@ def test_the_committed_report_is_what_the_committed_rows_give():
         assert 0 < (root / "pages" / f"{id}.png").stat().st_size < 150_000
 
 
-NOT_RUN = {"robustness": 40}  # attacked networks are centered since 2026-11-18; runs of the former setting do not count
-
-
 def test_no_recorded_run_was_lost_by_a_rename():
     """A setting whose key or class was renamed would turn recorded runs into missing ones; ``MOVED_MODULES`` keeps them."""
     found = {id: missing(one, FOLDER / "rows") for id, one in CLAIMS.items()}
-    assert found == dict.fromkeys(CLAIMS, 0) | NOT_RUN
+    assert found == dict.fromkeys(CLAIMS, 0)
