@@ -136,7 +136,7 @@ class TestTiedWeights:
         net = nn.ModuleDict({"words": nn.Embedding(9, 4), "places": nn.Embedding(5, 4), "out": nn.Linear(4, 9)})
         net["out"].weight = net["words"].weight
         found, others = neuron_weights(net)
-        table = "an Embedding is a table: no input meets its rows"
+        table = "an Embedding is a table: its rows are looked up, not multiplied"
         assert list(found) == ["out"]
         assert others == {"words": f"{table}; its weight is tied to that of out", "places": table}
 

@@ -121,7 +121,7 @@ def neuron_weights(model: nn.Module) -> tuple[dict[str, NeuronWeight], dict[str,
 
     >>> found, others = neuron_weights(torch.nn.Sequential(torch.nn.Embedding(9, 4), torch.nn.MultiheadAttention(4, 2)))
     >>> list(found), others
-    (['1.in_proj_weight', '1.out_proj'], {'0': 'an Embedding is a table: no input meets its rows'})
+    (['1.in_proj_weight', '1.out_proj'], {'0': 'an Embedding is a table: its rows are looked up, not multiplied'})
     """
     found: dict[str, NeuronWeight] = {}
     others: dict[str, str] = {}
@@ -137,7 +137,7 @@ def neuron_weights(model: nn.Module) -> tuple[dict[str, NeuronWeight], dict[str,
                     groups = 3 if parameter == "in_proj_weight" else 1
                     found[f"{dot}{parameter}"] = NeuronWeight(module, parameter, groups)
         elif isinstance(module, nn.Embedding | nn.EmbeddingBag):
-            others[name] = f"an {type(module).__name__} is a table: no input meets its rows"
+            others[name] = f"an {type(module).__name__} is a table: its rows are looked up, not multiplied"
         elif "parametrizations" not in name.split("."):
             for parameter, value in module.named_parameters(recurse=False):
                 if value.ndim >= 2:

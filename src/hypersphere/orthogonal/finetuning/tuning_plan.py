@@ -77,7 +77,7 @@ def plan_finetune(
     >>> net = torch.nn.Sequential(torch.nn.Embedding(9, 4), torch.nn.Linear(4, 6), torch.nn.Linear(6, 2))
     >>> print(plan_finetune(net))
     1  changed  Linear, 6 neurons of 4 numbers; block 4
-    0  skipped  an Embedding is a table: no input meets its rows
+    0  skipped  an Embedding is a table: its rows are looked up, not multiplied
     2  skipped  taken for the classifier, which is trained as usual; classifier=False includes it
     """
     return select_weights(model, method or TuningMethod(), only, skip, classifier, train).report
