@@ -43,7 +43,7 @@ LowRankEnergy MHE MMD NonlinearProjection Orthogonality Orthonormality RandomPro
 """
 ORTHOGONAL = """
 Banded Canonical Cayley Exponential Free Givens GramSchmidt Hessenberg Householder Hyperball Lowdin Muon MuonSphere OGD
-OrthogonalityPenalty Pion Refinement Skew Symmetric SymmetricPositive Triangular TuningMethod finetune overparameterize
+OrthogonalityPenalty Pion Refinement Skew Symmetric SymmetricPositive Triangular TuningMethod factorize finetune overparameterize
 prepare_neurons
 """
 NETWORKS = """

@@ -15,6 +15,7 @@ from .finetuning.tuning_method import TuningMethod
 from .finetuning.tuning_plan import plan_finetune
 from .initial_neurons import Refinement, prepare_neurons
 from .layer_selection import plan_overparameterize
+from .low_rank_layers import factorize
 from .maps import METHODS, Map
 from .maps.canonical import Canonical, canonical
 from .maps.cayley import Cayley, cayley
@@ -72,6 +73,7 @@ __all__ = [
     "choose_rewind",
     "count_rotation_parameters",
     "exponential",
+    "factorize",
     "finetune",
     "givens",
     "gram_schmidt",

@@ -11,6 +11,7 @@ from .. import __version__, plots
 from ..evaluation.evidence import FILE as EVIDENCE
 from ..files import finite, save_tensors, write_json, write_text
 from ..orthogonal import merge
+from ..orthogonal.low_rank_layers import multiply_factors
 from ..orthogonal.parametrization import RotatedWeight
 from .errors import NonFiniteLossError
 from .run_folder import RunFolder, read_log
@@ -50,11 +51,11 @@ def write_results(
 
 
 def plain_weights(task: Task) -> dict[str, Tensor]:
-    """Return the weights of the plain network, with rotations multiplied in, so keys and shapes are those without rotations."""
+    """Return the weights of the plain network: rotations and factors are multiplied in, so keys and shapes are those without."""
     model = task.model
     if any(isinstance(module, RotatedWeight) for module in model.modules()):
         model = merge(copy.deepcopy(model))
-    return {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.state_dict().items()}
+    return {name: tensor.detach().cpu().contiguous().clone() for name, tensor in multiply_factors(model).items()}
 
 
 def card(

@@ -257,7 +257,7 @@ class TaskSettings(Settings):
         head: the classifier and its loss.
         losses: further objectives of features and labels.
         energy: regularizers of the neurons, such as MHE, CoMHE or an orthogonality penalty.
-        orthogonal: train hidden neurons as rotations of fixed ones.
+        orthogonal: train hidden neurons as rotations of fixed ones, or in another form.
         project_every: steps between weight projections of operators; 0 for none.
         weighted_gradients: multiply the gradients of operators by the norm of the weight.
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..files import load_tensors
 
-WRAPPERS = ("model.", "module.", "backbone.", "_orig_mod.", "body.", "network.")  # prefixes of wrappers
+WRAPPERS = ("model.", "module.", "backbone.", "_orig_mod.", "body.", "network.", "networks.0.")  # prefixes of wrappers
 
 
 def load_weights(path: str | os.PathLike[str]) -> dict[str, Tensor]:
@@ -100,7 +100,7 @@ def _by_inner(names: list[str]) -> dict[str, str | None]:
     result: dict[str, str | None] = {}
     for name in names:
         inner = name
-        while any(inner.startswith(wrapper) for wrapper in WRAPPERS):
-            inner = inner.partition(".")[2]
+        while wrapper := next((one for one in WRAPPERS if inner.startswith(one)), None):
+            inner = inner.removeprefix(wrapper)
         result[inner] = None if inner in result else name
     return result

@@ -337,6 +337,7 @@ class FailingCheckpoint:
         return getattr(self.db, name)
 
 
+@pytest.mark.untyped  # the connection is a stand-in
 def test_a_log_that_cannot_be_emptied_is_reported(tmp_path):
     with Gallery(tmp_path / "people.db") as gallery:
         gallery.enrol("keeper", torch.rand(1, 16))

@@ -11,6 +11,7 @@ from .drawn import QUICK
 from .test_backbones import timm, vit  # noqa: F401  (a fixture)
 
 MIN_PICTURES_FOR_DEEP = ("steps=4", "pictures=false", "threads=1", "batch_size=16", "feature_dim=8", "last_layer=none")
+ALONE = "networks=1"
 
 
 def test_a_model_of_transformers_with_its_processor(vit, pictures, tmp_path):  # noqa: F811
@@ -27,12 +28,12 @@ def test_a_model_of_transformers_with_its_processor(vit, pictures, tmp_path):  #
 
 def test_a_model_of_timm(monkeypatch, pictures, tmp_path):
     timm(monkeypatch)
-    run = fit(pictures, tmp_path / "run", settings=["backbone=tiny", *MIN_PICTURES_FOR_DEEP])
+    run = fit(pictures, tmp_path / "run", settings=["backbone=tiny", ALONE, *MIN_PICTURES_FOR_DEEP])
     assert run.embedder.call.get("network").get("name") == "tiny"
 
 
 def test_own_callable(pictures, tmp_path):
-    run = fit(pictures, tmp_path / "run", settings=["backbone=torch.nn:Flatten", *MIN_PICTURES_FOR_DEEP])
+    run = fit(pictures, tmp_path / "run", settings=["backbone=torch.nn:Flatten", ALONE, *MIN_PICTURES_FOR_DEEP])
     assert run.embedder.call.get("in_features") == 256
 
 
@@ -74,7 +75,7 @@ def test_a_frozen_backbone_from_a_run_or_its_embedder(file, fitted, pictures, tm
     again = fit(pictures, tmp_path / "run", settings=few)
     before = load_file(run.folder / (file or "model.safetensors"))
     after = load_file(again.folder / "embedder.safetensors")
-    prefix = "network." if file else ""  # the embedder joins classical descriptors to the network
+    prefix = "networks.0." if file else ""  # the embedder joins further networks and descriptors
     for name in ("body.stage1.0.conv.weight", "body.stage1.0.norm.running_mean", "fc.0.linear.weight"):
         assert torch.equal(before[prefix + name], after[f"network.{name}"])
 

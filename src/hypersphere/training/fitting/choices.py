@@ -264,12 +264,12 @@ def choose_schedule(chosen: Chosen, facts: Facts, noun: str = "picture", passes:
     _machine(chosen, facts)
 
 
-def choose_networks(chosen: Chosen) -> None:
-    """Choose the number of networks from the samples that one of them sees in training."""
+def choose_networks(chosen: Chosen, pretrained: bool) -> None:
+    """Choose the number of networks from the samples that one of them sees in training; one if it starts from weights."""
     seen = max(chosen.tree.get("steps") * chosen.tree.get("batch_size"), 1)
     count = min(MAX_NETWORKS, max(1, MAX_NETWORK_SAMPLES // seen))
     why = "joined networks of different seeds recognize new identities better than one"
-    if chosen.tree.get("weights") is not None:
+    if pretrained or chosen.tree.get("weights") is not None:
         count, why = 1, "networks that start from the same weights are alike"
     elif count == 1:
         why = f"one network sees {seen} samples in training, so more would take too long"

@@ -207,7 +207,7 @@ def _plan_pictures(
     )
     pictures = sample_pictures(splits.train)
     choose_training(chosen, facts, pictures, measure_mirroring(splits.train))
-    choose_networks(chosen)
+    choose_networks(chosen, overrides.model_folder is not None)
     settings, choices = _settle(chosen, overrides)
     base = dataclasses.replace(base, mirror=bool(settings.mirror))
     if settings.normalize != "deviation" and (processor is None or "normalize" in overrides.given):
@@ -254,7 +254,7 @@ def _plan_prepared(
     else:
         choose_network(chosen, facts, None)
         choose_training(chosen, facts, sample_pictures(splits.train), measure_mirroring(splits.train))
-        choose_networks(chosen)
+        choose_networks(chosen, overrides.model_folder is not None)
     settings, choices = _settle(chosen, overrides)
     if settings.mirror and not preprocessing.mirror:
         preprocessing = dataclasses.replace(preprocessing, mirror=True)  # type: ignore[type-var]
