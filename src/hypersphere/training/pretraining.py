@@ -30,6 +30,7 @@ from .fitting.choices import Choice, Chosen, Facts, choose_input, choose_memory,
 from .fitting.plan import sample_pictures
 from .fitting.settings import Overrides
 from .optimizers import CosineRate
+from .processes import seed_generators
 from .settings import BackboneCall, OptimizerCall, ScheduleCall, TaskSettings
 from .tasks.pretraining import Pretraining
 from .trainer import Progress, Trainer
@@ -262,7 +263,7 @@ def _with_statistics(
 
 def _build_task(settings: PretrainSettings, samples: Any, preprocessing: PicturePreprocessing) -> Pretraining:
     """Return the task, whose network starts from the seed of the settings."""
-    torch.manual_seed(settings.seed)
+    seed_generators(settings.seed)
     sample = preprocessing.normalize(samples.batch(torch.arange(min(2, len(samples))))[0])
     sizes = {"in_channels": preprocessing.channels, "input_size": preprocessing.size, "in_features": sample[0].numel()}
     data = TaskData({"train": samples}, 1, sizes, preprocessing, sample)

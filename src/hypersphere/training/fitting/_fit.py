@@ -24,6 +24,7 @@ from ...recognition import Embedder, all_processes, extract_features, load
 from ...recognition.baselines import MAX_PICTURES, first_identities, measure_baselines
 from ..build import TaskData, assemble_task
 from ..datasets import Samples, WindowSamples, embed_with, read_samples
+from ..processes import seed_generators
 from ..run_folder import RunFolder
 from ..tasks import Recognition
 from ..trainer import Callback, Progress, Trainer
@@ -200,7 +201,7 @@ def _train_further(
 def _build_task(plan: Plan, facts: dict[str, Any], model_folder: str | None) -> Recognition:
     """Build the task; its network is initialized from the seed of the settings or from the weights in a folder."""
     settings, splits, preprocessing = plan.settings, plan.splits, plan.preprocessing
-    torch.manual_seed(settings.seed)
+    seed_generators(settings.seed)
     sample = preprocessing.normalize(splits.watched.batch(torch.arange(2))[0])
     data = TaskData(
         arguments={
