@@ -73,7 +73,7 @@ def test_an_encrypted_gallery_is_opened_with_its_key(files, served, monkeypatch,
         (["model", "people.db", "--port", "70000"], "--port must lie in 0 … 65535"),
         (["model", "people.db", "--limit", "speed=9"], "a limit must be name=value"),
         (["model", "people.db", "--keys", "absent"], "absent"),
-        (["model", "people.db", "--host", "0.0.0.0"], "no key is set"),
+        (["model", "people.db", "--host", "0.0.0.0"], "no bearer key is set"),
     ],
 )
 def test_a_user_error_is_one_line(files, capsys, arguments, message):

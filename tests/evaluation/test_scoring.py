@@ -33,7 +33,7 @@ class ScoreContract:
         matrix = self.score(first, second)
         torch.testing.assert_close(self.score(second, first).T, matrix)
         rows, others = self.score.rows(first)[:5], self.score.rows(second)
-        torch.testing.assert_close(self.score.paired(rows, others), matrix[:5].diagonal())
+        torch.testing.assert_close(self.score.score_pairs(rows, others), matrix[:5].diagonal())
         index = torch.tensor([[0, 1], [3, 4], [5, 5]])
         every = self.score.rows(first)
         whole = self.score.matrix(every, every)

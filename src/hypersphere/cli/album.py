@@ -7,7 +7,7 @@ from pathlib import Path
 from ..recognition import Gallery
 from ..recognition.album import Album
 from ..recognition.album_export import export_folder, export_gallery, export_table
-from .gallery_options import add_key_option
+from .gallery_options import add_key_option, check_key_option
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -57,6 +57,7 @@ def run(args: argparse.Namespace) -> int:
 def _export(args: argparse.Namespace, album: Album) -> int:
     if not (args.folder or args.table or args.gallery):
         raise ValueError("export needs at least one of --folder, --table and --gallery")
+    check_key_option(args)
     if args.table:
         print(f"{args.table}: {export_table(album, args.table)} rows")
     if args.folder:

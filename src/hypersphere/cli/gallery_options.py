@@ -15,3 +15,9 @@ def add_key_option(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help=f"key of an encrypted gallery; a new gallery is encrypted with it (default: the variable {KEY_VARIABLE})",
     )
+
+
+def check_key_option(args: argparse.Namespace) -> None:
+    """Raise a ``ValueError`` if ``--key-file`` is given to a command that opens no gallery."""
+    if args.key_file is not None and not args.gallery:
+        raise ValueError("--key-file is the key of a gallery, and no gallery is given")

@@ -13,7 +13,7 @@ from ..recognition import Gallery, load
 from ..recognition.album import Album
 from ..recognition.grouping import DEFAULT_PRIOR
 from ..recognition.grouping_calibration import find_calibration, measure_calibration
-from .gallery_options import add_key_option
+from .gallery_options import add_key_option, check_key_option
 from .license_option import add_license_option
 
 CLEAR_COSINE = 0.9  # of two samples that a useful prior joins
@@ -57,6 +57,7 @@ def run(args: argparse.Namespace) -> int:
     """Add the photographs, group, and print what was found."""
     if not 0 < args.prior < 1:
         raise ValueError(f"--prior must be between 0 and 1, got {args.prior}")
+    check_key_option(args)
     embedder = load(args.embedder, trust=args.trust, accept_licence=args.accept_licence)
     calibration = _calibration(args, embedder)
     with Album(args.output) as album:

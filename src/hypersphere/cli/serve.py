@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ..recognition import Gallery, load
 from ..recognition.stores import describe_location, is_server
-from .gallery_options import add_key_option
+from .gallery_options import add_key_option, check_key_option
 from .license_option import add_license_option
 
 
@@ -66,6 +66,7 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError(f"--port must lie in 0 … 65535, got {args.port}")
     if (args.album is None) != (args.gallery is not None) or (args.album is not None and args.model is not None):
         raise ValueError("serve needs an EMBEDDER and a GALLERY, or --album ALBUM alone")
+    check_key_option(args)
     limits, keys = Limits.from_words(args.limit), BearerKeys.read(args.keys)
     if args.album is not None:
         access = AlbumAccess(args.album, limits)

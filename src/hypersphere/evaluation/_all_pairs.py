@@ -109,7 +109,7 @@ def all_pairs(
             f"labels must hold pairs of one identity and of two, got {len(first)} pairs of one in {len(labels)} images"
         )
     parts = zip(first.split(4096), second.split(4096), strict=True)
-    scores = torch.cat([score.paired(x[a], x[b]) for a, b in parts]).round(decimals=12)
+    scores = torch.cat([score.score_pairs(x[a], x[b]) for a, b in parts]).round(decimals=12)
     same = PairErrors(first, second, scores)
     counted = StreamedRoc(scores, at)
     histogram = torch.zeros(BINS, dtype=torch.long, device=x.device)

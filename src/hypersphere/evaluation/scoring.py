@@ -36,7 +36,9 @@ class Score(ABC):
     def matrix(self, first: Float[Tensor, "n k"], second: Float[Tensor, "m k"]) -> Float[Tensor, "n m"]:
         """Return the score of every one of the first rows with every one of the second."""
 
-    def paired(self, first: Float[Tensor, "n k"], second: Float[Tensor, "n k"], chunk: int = 256) -> Float[Tensor, "n"]:
+    def score_pairs(
+        self, first: Float[Tensor, "n k"], second: Float[Tensor, "n k"], chunk: int = 256
+    ) -> Float[Tensor, "n"]:
         """Return the scores of row i with row i."""
         parts = zip(first.split(chunk), second.split(chunk), strict=True)
         return torch.cat([first.new_empty(0), *(self.matrix(a, b).diagonal() for a, b in parts)])
@@ -87,7 +89,7 @@ class CosineScore(Score):
             return rows, 0.0
         return rows.float(), (rows.shape[1] + 4) * 2.0**-24
 
-    def paired(
+    def score_pairs(
         self, first: Float[Tensor, "n d"], second: Float[Tensor, "n d"], chunk: int = 4096
     ) -> Float[Tensor, "n"]:
         """Return inner products of directions, row by row."""
@@ -206,7 +208,7 @@ def score_pairs(
 ) -> Float[Tensor, "pairs"]:
     """Return the scores of pairs of ``rows``, which :meth:`Score.rows` made, ``chunk`` pairs gathered at a time."""
     parts = (part.to(rows.device) for part in index.split(chunk))
-    return torch.cat([rows.new_empty(0), *(score.paired(rows[part[:, 0]], rows[part[:, 1]]) for part in parts)])
+    return torch.cat([rows.new_empty(0), *(score.score_pairs(rows[part[:, 0]], rows[part[:, 1]]) for part in parts)])
 
 
 def _finite(features: Float[Tensor, "n d"], name: str) -> Float[Tensor, "n d"]:

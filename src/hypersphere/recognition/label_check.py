@@ -56,7 +56,7 @@ class LabelReport:
         same_identity: Two labels that may be one identity, with the probability, the surest first.
         duplicates: Two samples that are nearly the same picture, with their cosine.
 
-    >>> LabelReport(("1.png",), ("ann",), (), (), ()).kept
+    >>> LabelReport(("1.png",), ("ann",), (), (), ()).clean_samples
     [0]
     """
 
@@ -67,7 +67,7 @@ class LabelReport:
     duplicates: tuple[tuple[int, int, float], ...]
 
     @property
-    def kept(self) -> list[int]:
+    def clean_samples(self) -> list[int]:
         """Samples whose label is not suspicious."""
         wrong = {one.sample for one in self.suspicions}
         return [i for i in range(len(self.names)) if i not in wrong]
@@ -171,10 +171,10 @@ def write_cleaned_table(report: LabelReport, path: str | os.PathLike[str]) -> in
         with open(temporary, "w", newline="", encoding="utf-8", errors="surrogateescape") as file:
             table = csv.writer(file)
             table.writerow(("path", "label"))
-            table.writerows((report.names[i], report.labels[i]) for i in report.kept)
+            table.writerows((report.names[i], report.labels[i]) for i in report.clean_samples)
 
     write_atomically(path, write)
-    return len(report.kept)
+    return len(report.clean_samples)
 
 
 class _Judgment(NamedTuple):

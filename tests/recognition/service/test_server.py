@@ -22,7 +22,7 @@ def enrol(client, name, person, shot=0):
 
 def test_a_stop_and_a_kill_lose_nothing_that_was_acknowledged(tmp_path):
     with Server(tmp_path) as server, server.client() as client:
-        assert server.how == "open to everybody on this machine: no key is set"
+        assert server.how == "open to everybody on this machine: no bearer key is set"
         assert client.get("/v1/health").json()["gallery"] == "empty"
         assert enrol(client, "ada", 0).status_code == 201
         calibrate(server.gallery, embedder())
@@ -126,7 +126,7 @@ def test_a_request_that_was_begun_is_answered_after_the_signal(make_recognizer, 
 
 def test_beyond_this_machine_only_with_keys():
     for host in ("0.0.0.0", "::"):
-        with pytest.raises(ValueError, match="can be reached by others, and no key is set"):
+        with pytest.raises(ValueError, match="can be reached by others, and no bearer key is set"):
             listener(host, 0, keys=False)
     with listener("0.0.0.0", 0, keys=True) as open_socket:
         assert open_socket.getsockname()[0] == "0.0.0.0"

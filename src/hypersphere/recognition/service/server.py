@@ -42,7 +42,7 @@ def serve(recognizer: Recognizer, host: str = "127.0.0.1", port: int = 8000, key
         OSError: When the address cannot be listened on.
 
     >>> serve(Recognizer(hs.load("characters"), "people.db"), port=8000)  # doctest: +SKIP
-    serving on http://127.0.0.1:8000 (open to everybody on this machine: no key is set)
+    serving on http://127.0.0.1:8000 (open to everybody on this machine: no bearer key is set)
     """
     keys = keys or BearerKeys()
     serve_app(create_app(recognizer, keys), recognizer.limits, host, port, keys, recognizer.warm_up)
@@ -62,7 +62,7 @@ def serve_album(access: AlbumAccess, host: str = "127.0.0.1", port: int = 8000, 
         OSError: When the address cannot be listened on.
 
     >>> serve_album(AlbumAccess("family.album"), port=8000)  # doctest: +SKIP
-    serving on http://127.0.0.1:8000 (open to everybody on this machine: no key is set)
+    serving on http://127.0.0.1:8000 (open to everybody on this machine: no bearer key is set)
     """
     keys = keys or BearerKeys()
     serve_app(create_album_app(access, keys), access.limits, host, port, keys, lambda: None)
@@ -95,7 +95,7 @@ def serve_app(
         try:
             warm_up()
             shown = f"[{address}]" if ":" in address else address
-            how = "with keys" if keys else "open to everybody on this machine: no key is set"
+            how = "with keys" if keys else "open to everybody on this machine: no bearer key is set"
             print(f"serving on http://{shown}:{number} ({how})", flush=True)
             server.run(sockets=[place])
         finally:
@@ -109,7 +109,7 @@ def listener(host: str, port: int, keys: bool) -> socket.socket:
     family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     if not keys and not ipaddress.ip_address(address[0]).is_loopback:
         raise ValueError(
-            f"host {host} can be reached by others, and no key is set: put keys into the variable {VARIABLE} or a file "
+            f"host {host} can be reached by others, and no bearer key is set: put keys into the variable {VARIABLE} or a file "
             "named by --keys, or listen on 127.0.0.1"
         )
     try:
